@@ -20,7 +20,7 @@ comma := ,
 empty :=
 space := $(empty) $(empty)
 
-.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless which-tests why bench bench-peers clean
+.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor test-hypervisor-ci test-hypervisor-cloud-init probe-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless which-tests why bench bench-peers bench-hypervisor clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -81,10 +81,27 @@ test-real: $(VENV)/.dev  ## beside a real Neutron, Keystone, Glance, Placement a
 	@$(BIN)/python -m moorage_testing.real_services.install
 	@$(BIN)/python -m pytest -q -m real tests/real tests/contract $(ARGS)
 
+# Only the library: Moorage itself is installed already, and other tests may be using it.
+LIBVIRT_EXTRA = @$(BIN)/python $(PIP) -c constraints.txt libvirt-python
+
 test-hypervisor: $(VENV)/.dev  ## real guests by libvirt and QEMU, as root, in namespaces of their own; installs Debian's packages once
 	@$(BIN)/python -m moorage_testing.hypervisor install
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[libvirt]'
-	@$(BIN)/python -m moorage_testing.hypervisor run -q -m hypervisor tests/hypervisor tests/contract $(ARGS)
+	$(LIBVIRT_EXTRA)
+	@$(BIN)/python -m moorage_testing.hypervisor run -q -m "hypervisor and not cloud_init" tests/hypervisor tests/contract $(ARGS)
+
+test-hypervisor-cloud-init: $(VENV)/.dev  ## a small cloud image of Debian's packages, and what cloud-init makes of what guests are told; as root
+	@$(BIN)/python -m moorage_testing.hypervisor install cloud-init
+	$(LIBVIRT_EXTRA)
+	@$(BIN)/python -m moorage_testing.hypervisor run -q -m cloud_init tests/hypervisor $(ARGS)
+
+test-hypervisor-ci: $(VENV)/.dev  ## the share of them that CI executes
+	@$(BIN)/python -m moorage_testing.hypervisor install
+	$(LIBVIRT_EXTRA)
+	@$(BIN)/python -m moorage_testing.hypervisor run -q -m hypervisor_ci tests/hypervisor $(ARGS)
+
+probe-hypervisor: $(VENV)/.dev  ## whether a guest really can run here; installs what it needs, and boots one
+	@$(BIN)/python -m moorage_testing.hypervisor probe
+	$(LIBVIRT_EXTRA)
 
 check: fmt-check lint types layers test  ## before a commit, in the order that fails fastest
 
@@ -141,6 +158,11 @@ bench: $(VENV)/.dev  ## the benchmarks, with budgets
 
 bench-peers: $(VENV)/.dev  ## the benchmarks beside the real Placement and Neutron
 	@$(BIN)/python -m moorage_testing.bench --peers $(ARGS)
+
+bench-hypervisor: $(VENV)/.dev  ## what a boot of a real guest takes, and how much of that is ours; as root
+	@$(BIN)/python -m moorage_testing.hypervisor install
+	$(LIBVIRT_EXTRA)
+	@$(BIN)/python -m moorage_testing.hypervisor bench $(ARGS)
 
 clean:  ## remove what the targets made (not the data of `make up`)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

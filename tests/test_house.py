@@ -31,6 +31,7 @@ from moorage.model.server import VmState
 from moorage.model.server_transitions import MAY_BECOME
 from moorage.operations.notifications.event_map import EVENT_SOURCES, WITHOUT_NOTIFICATIONS
 from moorage.operations.registry import SAGAS
+from moorage_testing.documented_errors import raising
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "moorage"
@@ -275,6 +276,17 @@ def test_names_are_the_fields_terms() -> None:
         if name not in NAMED_FOR_GOOD and PRIVATE_WORDS.search(re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower())
     }
     assert private == set()
+
+
+# -------------------------------------------------------------------------------------------------------- errors
+
+
+def test_docstrings_name_the_errors_that_functions_raise() -> None:
+    """The list of exceptions may only become shorter: remove a line when its docstring names the error."""
+    allowed = set((ROOT / "tests/golden/undocumented_errors.txt").read_text().splitlines())
+    missing = {each.key for each in raising(ROOT, [SOURCE, *PACKAGES]) if each.missing}
+    assert missing - allowed == set(), "name the errors in the docstring: Raises NotFound when …"
+    assert allowed - missing == set(), "remove these lines from tests/golden/undocumented_errors.txt"
 
 
 # --------------------------------------------------------------------------------------------------------- papers

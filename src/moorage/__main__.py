@@ -21,7 +21,7 @@ COMMANDS = {
     "metadata": ("moorage.main.roles", "what guests are told of themselves, as a process of its own"),
     "embedded": ("moorage.main.roles", "identity, image and network services for a set without real ones"),
     "set": (
-        "moorage.main.local_cluster.cluster",
+        "moorage.main.local_cluster.command",
         "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents",
     ),
     "bus": ("moorage.main.bus", "key | permissions | config: who may say and hear what on the message bus"),
@@ -44,8 +44,12 @@ COMMANDS = {
     "audit": ("moorage.cli.audit", "what is left over or wrong anywhere in the cloud, and its repair"),
     "heal-allocations": ("moorage.cli.heal_allocations", "claims are made to say what servers and their ports have"),
     "operation": ("moorage.cli.operation", "list | show: what is being done, and how far it is"),
+    "waiting": ("moorage.cli.waiting", "list: which servers wait for a host, for what, and since when"),
     "demo": ("moorage.cli.demo", "boot a handful of servers and say where each landed and why"),
-    "schedule": ("moorage.main.schedule", "replay a scheduler decision from files, or write them from a region"),
+    "schedule": (
+        "moorage.main.schedule",
+        "make scheduling decisions again: recorded ones, by other weights too, or from files",
+    ),
     "db": ("moorage.main.db", "show | upgrade: which revision the tables are at, and bringing them forward"),
     "secrets": ("moorage.main.secrets_command", "show | add-key | rotate | reencrypt | drop-old: the keys of a region"),
     "policy": ("moorage.main.policy", "list: every policy rule, its default and what it guards"),

@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 from moorage.main.local_cluster.cluster import TrialSet
 from moorage.main.local_cluster.nats import nats_server_program
 from moorage.main.local_cluster.postgres import find_binaries
-from moorage.main.metadata import shared_secret
+from moorage.main.metadata_secret import shared_secret
 from moorage_testing.api_user import Person
 from moorage_testing.private_files import open_to_others
 from moorage_testing.waiting import until

@@ -260,7 +260,7 @@ async def test_a_host_waits_until_it_is_approved_and_is_out_when_that_is_taken_b
                 await say()
                 await asyncio.sleep(0.1)
         assert (await admin.compute("DELETE", "/ext/host-approvals/newhost")).status_code == 204
-        await until(lambda: "newhost is not approved any more" in trial.log_of("conductor-1"), 120.0)
+        await until(lambda: "newhost is no longer approved" in trial.log_of("conductor-1"), 120.0)
         up = {each["host"]: each["state"] for each in (await admin.compute("GET", "/os-services")).json()["services"]}
         async with asyncio.timeout(120.0):
             while up["newhost"] != "down":

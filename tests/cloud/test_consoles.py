@@ -187,16 +187,16 @@ async def test_a_token_is_good_once_for_a_while_and_for_its_pages(proxied: Runni
         assert (await refused(once, origin=origin))[0] == 403, origin
     assert (await refused(once.replace("/?", "/elsewhere?")))[0] == 403
     async with open_at(once, origin=f"http://127.0.0.1:{proxied.config.api.console.port}"):
-        assert await refused(once) == (403, "the token was used before: ask for a new one")
+        assert await refused(once) == (403, "the token was used before: request a new one")
     late = await console(proxied, server["id"])
     region = proxied.cloud.region.databases.region
     kept = await region.read(lambda tx: console_tokens.get(tx, digest(token_of(late))))
     assert kept is not None
     over = console_tokens.console_tokens.update().values(expires_at=kept.created_at)
     await region.write(lambda tx: tx.run(over))
-    assert await refused(address(proxied, late)) == (403, "the token's time is over: ask for a new one")
+    assert await refused(address(proxied, late)) == (403, "the token has expired: request a new one")
     assert await ConsoleTokens(region, proxied.cloud.region.clock).run() == 2
-    assert await refused(address(proxied, late)) == (403, "there is no such token, or its time is long over")
+    assert await refused(address(proxied, late)) == (403, "there is no such token, or it expired long ago")
 
 
 async def test_of_two_who_come_with_one_token_one_is_let_in(proxied: Running) -> None:
@@ -229,7 +229,7 @@ async def test_a_guest_that_is_not_there_any_more_has_no_console(proxied: Runnin
     assert (await proxied.admin.compute("POST", f"{path}/action", {"os-start": None})).status_code == 202
     await proxied.admin.settled(server["id"])
     await console(proxied, server["id"])  # which opens the port anew
-    assert await refused(address(proxied, before)) == (403, "the server was started anew since: ask for a new token")
+    assert await refused(address(proxied, before)) == (403, "the server was started again: request a new token")
     fresh = await console(proxied, server["id"])
     assert (await proxied.admin.compute("GET", f"/os-console-auth-tokens/{token_of(fresh)}")).status_code == 200
     await proxied.admin.gone(server["id"])
@@ -253,7 +253,7 @@ async def test_a_token_is_bound_to_the_host_that_the_server_was_on(proxied: Runn
                 )
 
     await put_on("host9")
-    assert await refused(place) == (403, "the server is on another host since: ask for a new token")
+    assert await refused(place) == (403, "the server has moved to another host: request a new token")
     await put_on("host1")
     async with open_at(place):
         pass
@@ -289,7 +289,7 @@ async def test_limits(with_proxy: Any) -> None:
         await opens(mine)
         for _ in range(TOKENS_OF_A_SERVER_MAX):
             newest = await console(running, first["id"])
-        assert (await refused(mine))[1] == "there is no such token, or its time is long over"
+        assert (await refused(mine))[1] == "there is no such token, or it expired long ago"
         await opens(address(running, newest))
 
 

@@ -94,6 +94,25 @@ async def test_a_start_that_counts_runs_on(tmp_path: Path) -> None:
         assert is_on(at)
 
 
+async def test_that_it_counts_is_on_the_disk_at_once(tmp_path: Path) -> None:
+    """An agent that is killed afterwards, and whose cell answers late, must not switch it off."""
+    async with place(MemoryBus(), tmp_path) as at:
+        await at.host.agent.home.wait()
+        context = command_context(1, step="start_guest")
+        assert await at.caller.start_guest(HOST, context, guest()) is ON
+        assert starts_on_disk(tmp_path) == 1
+        await at.host.agent._on_message("", encode(ResultTaken((KEY,))))
+        assert starts_on_disk(tmp_path) == 0
+
+
+def starts_on_disk(directory: Path) -> int:
+    database = sqlite3.connect(directory / "journal.db")
+    try:
+        return int(database.execute("SELECT count(*) FROM starts").fetchone()[0])
+    finally:
+        database.close()
+
+
 async def test_the_word_that_it_counts_rides_on_a_command(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await started(at)

@@ -12,6 +12,8 @@ from moorage.model.network import Binding, BindOptions, BindRefused, NicAsk, Por
 
 SLOT = {"card": {"serial": "one"}}
 OTHER = {"card": {"serial": "two"}}
+THERE = {"migrating_to": "cmp2"}
+"""What a second binding says for the Open vSwitch agent there, which would take the port for one that leaves."""
 
 
 class Bound:
@@ -46,7 +48,7 @@ async def test_an_inactive_binding_leaves_the_active_one_alone(bound: Bound) -> 
     there = await network.bind_inactive(bound.server, "cmp2", bound.ports, profiles={0: SLOT})
     assert bound.ground.raw_network.calls == {"POST bindings": 2}
     assert [(each.id, each.host, each.vif_type) for each in there] == [(each, "cmp2", "ovs") for each in bound.ids]
-    assert [each.profile for each in there] == [SLOT, {}]
+    assert [each.profile for each in there] == [SLOT | THERE, THERE]
     assert await bound.seen() == await bound.seen(1) == [("cmp1", True), ("cmp2", False)]
     for port in await network.ports_of(bound.server):
         assert (port.host, port.vif_type, port.profile) == ("cmp1", "ovs", {})
@@ -64,7 +66,7 @@ async def test_a_repeated_binding_follows_what_was_claimed_last(bound: Bound) ->
     network = bound.ground.network
     await network.bind_inactive(bound.server, "cmp2", bound.ports, profiles={0: SLOT})
     (changed, _) = await network.bind_inactive(bound.server, "cmp2", bound.ports, profiles={0: OTHER})
-    assert changed.profile == (await bound.here("cmp2")).profile == OTHER
+    assert changed.profile == (await bound.here("cmp2")).profile == OTHER | THERE
     assert await bound.seen() == [("cmp1", True), ("cmp2", False)]
 
 
@@ -75,7 +77,7 @@ async def test_what_the_old_profile_says_of_its_host_does_not_go_along(ground: G
     old = {"pci_slot": "0000:01:00.1", "card": "kept"}
     bound = await ground.network.bind_ports(server, "cmp1", "nova", made, BindOptions(profiles={0: old}))
     (there,) = await ground.network.bind_inactive(server, "cmp2", bound)
-    assert there.profile == {"card": "kept"}
+    assert there.profile == {"card": "kept"} | THERE
 
 
 async def test_a_host_that_cannot_have_the_port_refuses_it_and_nothing_was_made(bound: Bound) -> None:
@@ -95,11 +97,11 @@ async def test_the_switch_makes_the_old_one_inactive_and_back_again(bound: Bound
     there = await network.activate_binding(bound.server, "cmp2", bound.ports)
     assert bound.ground.raw_network.calls == {"PUT bindings": 2}
     assert [(each.host, each.vif_type) for each in there] == [("cmp2", "ovs")] * 2
-    assert there[0].profile == SLOT
+    assert there[0].profile == SLOT | THERE
     assert await bound.seen() == [("cmp2", True), ("cmp1", False)]
     now = {port.id: port for port in await network.ports_of(bound.server)}
     assert {port.host for port in now.values()} == {"cmp2"}
-    assert now[bound.ids[0]].profile == SLOT
+    assert now[bound.ids[0]].profile == SLOT | THERE
     again = await network.activate_binding(bound.server, "cmp2", bound.ports)
     assert [(each.host, each.profile) for each in again] == [(each.host, each.profile) for each in there]
     for _ in range(2):
@@ -122,6 +124,19 @@ async def test_a_binding_is_deleted_once_however_often_it_is_asked_for(bound: Bo
         await network.delete_binding(bound.server, "cmp2", bound.ids)
         assert await bound.seen() == await bound.seen(1) == [("cmp1", True)]
     await network.delete_binding(bound.server, "cmp2", ["11111111-1111-1111-1111-111111111111"])
+
+
+async def test_agents_are_told_that_a_binding_is_gone(bound: Bound) -> None:
+    """Neutron tells them of what is written only; a delete whose answer was lost is told of, too."""
+    network = bound.ground.network
+    await network.bind_inactive(bound.server, "cmp2", bound.ports)
+    for _ in range(2):
+        before = {port.id: port.revision for port in await network.ports_of(bound.server)}
+        bound.ground.raw_network.calls.clear()
+        await network.delete_binding(bound.server, "cmp2", bound.ids)
+        assert bound.ground.raw_network.calls["PUT ports"] == len(bound.ids)
+        now = {port.id: port.revision for port in await network.ports_of(bound.server)}
+        assert now.keys() == before.keys()
 
 
 async def test_the_active_binding_is_not_deleted(bound: Bound) -> None:

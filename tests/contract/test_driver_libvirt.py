@@ -16,12 +16,13 @@ from moorage.drivers.libvirt.domain_xml import NAMESPACE, Around, domain_xml
 from moorage.drivers.libvirt.host_facts import Machine, chosen_virt_type
 from moorage.drivers.libvirt.images import ImageCache
 from moorage.drivers.libvirt.link import Link
+from moorage.drivers.libvirt.quotas import disk_limits
 from moorage.drivers.libvirt.records import GuestRecord, Records
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.wires import bridge_of, tap_of
 from moorage.main.config import Agent, Config
 from moorage.main.hosts import this_machine
-from moorage.main.up import with_real_guests
+from moorage.main.up import configured, parser, with_real_guests
 from moorage.model.errors import HostFailed, Invalid
 from moorage.model.guest import GuestSpec, VifData, VolumeDisk
 from moorage.model.ids import ImageId, NetworkId, PortId, ServerId
@@ -86,6 +87,9 @@ def test_a_domain_is_marked_and_says_every_format(tmp_path: Path) -> None:
     assert mark is not None
     assert mark.attrib == {"owner": "us", "name": "a <b> & c"}
     assert made.findtext("uuid") == ONE
+    assert made.findtext("sysinfo/system/entry[@name='product']") == "OpenStack Nova", "cloud-init looks for it"
+    assert made.findtext("sysinfo/system/entry[@name='uuid']") == ONE
+    assert made.find("os/smbios[@mode='sysinfo']") is not None
     kinds = [disk.find("driver").get("type") for disk in made.iterfind("devices/disk")]  # type: ignore[union-attr]
     assert kinds == ["qcow2", "qcow2", "qcow2", "raw"]
     assert made.get("type") == "qemu"
@@ -113,6 +117,25 @@ def test_what_cannot_be_made_yet_is_said(properties: dict[str, str]) -> None:
     with pytest.raises(HostFailed) as cannot:
         described(record(image_properties=properties, vifs=(vif,)))
     assert cannot.value.code == "not_supported"
+
+
+@pytest.mark.parametrize(
+    ("specs", "why"),
+    [
+        ({"quota:disk_read_bytes_sec": "much"}, "whole number"),
+        ({"quota:disk_total_iops_sec": "9", "quota:disk_write_iops_sec": "9"}, "excludes"),
+    ],
+)
+def test_limits_of_disks_that_cannot_be(specs: dict[str, str], why: str) -> None:
+    with pytest.raises(HostFailed, match=why):
+        disk_limits(specs)
+
+
+def test_limits_of_disks() -> None:
+    assert disk_limits({"hw:cpu_policy": "shared"}) is None
+    made = disk_limits({"quota:disk_read_iops_sec": "10", "quota:disk_total_bytes_sec": "1048576"})
+    assert made is not None
+    assert {each.tag: each.text for each in made} == {"total_bytes_sec": "1048576", "read_iops_sec": "10"}
 
 
 @pytest.mark.parametrize(
@@ -148,8 +171,8 @@ def test_names_of_devices_are_made_of_ids() -> None:
     ):
         with pytest.raises(HostFailed):
             bridge_of(bad, {})
-    with pytest.raises(HostFailed, match="VLAN"):
-        bridge_of(msgspec.structs.replace(wired, segmentation_id=101), {"physnet1": "br-ex"})
+    tagged = msgspec.structs.replace(wired, segmentation_id=101)
+    assert bridge_of(tagged, {"physnet1": "br-ex"}) == "mrvfedcba9876-"
 
 
 def test_the_embedded_network_service_binds_to_bridges_and_says_that_nothing_is_filtered() -> None:
@@ -337,6 +360,11 @@ def test_one_machine_is_the_host_of_moorage_up() -> None:
     plan = this_machine(config)
     assert (plan.host, plan.cell, plan.real) == ("here", "cell1", True)
     assert config.libvirt.dhcp
-    assert config.metadata.force_config_drive
+    assert config.metadata.force_config_drive, "nobody answers at the metadata service's address"
+    asked = configured(parser().parse_args(["--driver", "libvirt", "--metadata-port", "18775"]))
+    assert asked.libvirt.metadata_url == "http://127.0.0.1:18775"
+    assert not asked.metadata.force_config_drive, "only who asks for a config drive has one"
+    alone = configured(parser().parse_args(["--driver", "libvirt", "--metadata-port", "0"]))
+    assert (alone.libvirt.metadata_url, alone.metadata.force_config_drive) == ("", True)
     with pytest.raises(Invalid, match="no cell"):
         this_machine(Config(agent=Agent(cell="nowhere", driver="libvirt")))

@@ -58,10 +58,13 @@ class Desk:
 
     async def upload(self, name: str) -> str:
         made = await self("image", "POST", "/images", {"name": name, "disk_format": "raw", "container_format": "bare"})
-        headers = {"Content-Type": "application/octet-stream"}
-        url = f"{self._urls['image']}/images/{made['id']}/file"
-        (await self._client.put(url, content=b"\0" * 1024, headers=headers)).raise_for_status()
+        await self.put_data(str(made["id"]), b"\0" * 1024)
         return str(made["id"])
+
+    async def put_data(self, image: str, data: bytes) -> None:
+        headers = {"Content-Type": "application/octet-stream"}
+        url = f"{self._urls['image']}/images/{image}/file"
+        (await self._client.put(url, content=data, headers=headers)).raise_for_status()
 
     async def close(self) -> None:
         await self._client.aclose()

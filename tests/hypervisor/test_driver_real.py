@@ -52,11 +52,11 @@ def a_vif(last: int) -> VifData:
 
 async def answers(address: str) -> None:
     ends = time.monotonic() + PATIENCE_S
-    while await _ping(address):
+    while await ping(address):
         assert time.monotonic() < ends, f"no answer of {address}"
 
 
-async def _ping(address: str) -> int:
+async def ping(address: str) -> int:
     words = ("ping", "-c1", "-W1", address)
     return await (await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)).wait()
 
@@ -98,6 +98,7 @@ async def until_it_fails(driver: LibvirtDriver) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.hypervisor_ci
 async def test_a_guest_on_its_network(driver: LibvirtDriver, tmp_path: Path) -> None:
     """One guest, and all that may be plugged into it while it runs."""
     drive = InstanceMetadata(ONE, name="web", hostname="web.local")
@@ -376,7 +377,7 @@ async def test_the_agent_and_the_daemon_go_and_the_guest_stays(driver: LibvirtDr
     with pytest.raises(HostFailed) as out:
         await until_it_fails(driver)
     assert out.value.code == "hypervisor_out"
-    assert await _ping("10.77.5.10") == 0
+    assert await ping("10.77.5.10") == 0
     await asyncio.to_thread(_start_daemon)
     assert await driver.guests() == {ONE: PowerState.RUNNING}
     assert qemu_of(ONE) == qemu

@@ -91,6 +91,7 @@ async def types(driver: LibvirtDriver, line: str, answer: str) -> None:
     writer.close()
 
 
+@pytest.mark.hypervisor_ci
 async def test_it_goes_on_there_with_its_disks_and_its_console(
     pair: tuple[LibvirtDriver, LibvirtDriver], tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ async def test_it_goes_on_there_with_its_disks_and_its_console(
     assert text.count("GUEST: kernel") == 1, "it goes on, and does not boot"
     assert {"/run", "kept", "raw"} <= {line.strip() for line in text.splitlines()}
     await second.detach_volume(ONE, "vol-1")
+    await _its_daemon_dies_before_it_forgets_it(first, await second.move_target())
     await first.destroy_guest(ONE)
     assert await first.arrivals() == frozenset()
 
@@ -132,6 +134,24 @@ async def test_it_goes_on_there_with_its_disks_and_its_console(
         assert await second.return_guest(ONE, "back") is PowerState.SHUTDOWN
     await second.power_on(ONE)
     await says(second, ONE, "GUEST: boot number 3")
+
+
+async def _its_daemon_dies_before_it_forgets_it(first: LibvirtDriver, to: MoveTarget) -> None:
+    """The domain is there, and off; only the other host knows that it goes on there."""
+    record = first._records.find(ONE)
+    assert record is not None
+    xml = first._described(record, await first._plug(record))
+    await first._link.ask(lambda connection: connection.defineXML(xml))
+    record.departed, record.leaving, record.leaving_by = False, to, "move"
+    first._records.keep(record)
+    await first.close()
+    await first.start()
+    assert await first.guests() == {ONE: PowerState.SHUTDOWN}
+    with pytest.raises(HostFailed) as left:
+        await first.power_on(ONE)
+    assert left.value.code == "guest_not_found", "it would run twice"
+    assert (await first.live_status(ONE, "move")).state is LiveState.SWITCHED
+    assert (await first.guests(), await first.arrivals()) == ({}, {ONE})
 
 
 async def test_it_is_slow_and_stays_or_is_forced(

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.hypervisor.test_driver_real import call
-from tests.hypervisor.test_up import act, says, upload
 
 from moorage.main.local_cluster.cluster import TrialSet
 from moorage_testing.api_user import PATIENCE_S, Person
+from moorage_testing.hypervisor.guests import act, allow_ping, upload
+from moorage_testing.hypervisor.guests import until_logged as says
 from moorage_testing.hypervisor.leftovers import leftovers
 
 pytestmark = pytest.mark.hypervisor
@@ -80,6 +81,7 @@ async def test_three_hosts(tmp_path: Path) -> None:
 async def _moves(trial: TrialSet, person: Person) -> None:
     assert trial.real is not None
     image = await upload(person)
+    await allow_ping(person)
     body = {"imageRef": image, "flavorRef": "42", "networks": [{"uuid": await person.id_of("network", "private")}]}
     first = (await person.active("first", **body))["id"]
     address = await address_of(person, first)

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.helpers.libvirt_host import DISK, guest_files
-from tests.hypervisor.test_driver_real import answers, call, qemu_of
+from tests.hypervisor.test_driver_real import answers, call, ping, qemu_of
 
 from moorage.model.ids import ServerId
 from moorage_testing.api_user import PATIENCE_S, Person
+from moorage_testing.hypervisor.guests import Pinging, act, allow_ping, upload
+from moorage_testing.hypervisor.guests import until_logged as says
 from moorage_testing.hypervisor.leftovers import leftovers
 from moorage_testing.up_process import Upped
 
@@ -24,41 +25,6 @@ HOST = "real1"
 REAL = f'[agent]\ndriver = "libvirt"\nhost = "{HOST}"\n\n[compute]\nhost_deadline_s = 120\nallow_resize_to_same_host = true\n'
 SAID = "moorage: this machine cannot run guests: it lacks a libvirt daemon"
 USER_DATA = base64.b64encode(b"#!/bin/sh\necho GUEST: user data ran >/dev/console\n").decode()
-
-
-async def upload(person: Person) -> str:
-    """The guest of the tests, as an image of the cloud."""
-    images = f"{person.config.api.image.url}/v2/images"
-    asked = {"name": "real", "disk_format": "qcow2", "container_format": "bare", "visibility": "public"}
-    made = await person.http.post(images, json=asked)
-    made.raise_for_status()
-    data = await asyncio.to_thread(guest_files()[DISK].path.read_bytes)
-    headers = {"Content-Type": "application/octet-stream"}
-    (await person.http.put(f"{images}/{made.json()['id']}/file", content=data, headers=headers)).raise_for_status()
-    return str(made.json()["id"])
-
-
-async def says(person: Person, server: str, words: str, times: int = 1) -> str:
-    ends = time.monotonic() + PATIENCE_S
-    while True:
-        reply = await person.compute("POST", f"/servers/{server}/action", {"os-getConsoleOutput": {}})
-        if reply.is_success and (said := str(reply.json()["output"])).count(words) >= times:
-            return said
-        assert time.monotonic() < ends, reply.text
-        await asyncio.sleep(0.3)
-
-
-async def act(person: Person, server: str, becomes: str, **action: object) -> None:
-    reply = await person.compute("POST", f"/servers/{server}/action", action)
-    assert reply.is_success, reply.text
-    ends = time.monotonic() + PATIENCE_S
-    while True:
-        seen = await person.server(server)
-        assert seen is not None
-        if seen["status"] == becomes and seen["OS-EXT-STS:task_state"] is None:
-            return
-        assert time.monotonic() < ends, seen
-        await asyncio.sleep(0.1)
 
 
 async def volume_of(person: Person) -> str:
@@ -102,6 +68,9 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
         assert seen is not None
         assert seen["OS-EXT-SRV-ATTR:hypervisor_hostname"] == HOST
         address = seen["addresses"]["private"][0]["addr"]
+        await says(person, first, "GUEST: ready first ")
+        assert await ping(address), "no rule lets it in yet"
+        await allow_ping(person)
         await answers(address)
         said = await says(person, first, "GUEST: ready first ")
         assert "GUEST: config-drive" in said
@@ -126,7 +95,7 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
         assert (await image_of(person, reply.json()["image_id"]))["disk_format"] == "qcow2"
 
         # Killed, and back: the guest did not notice.
-        qemu = qemu_of(ServerId(first))
+        qemu, pinging = qemu_of(ServerId(first)), Pinging(address)
         assert await asyncio.to_thread(up.end, signal.SIGKILL) == -signal.SIGKILL
         await answers(address)
         await asyncio.to_thread(up.start)
@@ -134,6 +103,8 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
         person = await log_in(up)
         assert (await person.settled(first))["status"] == "ACTIVE"
         assert qemu_of(ServerId(first)) == qemu
+        answered, lost = pinging.end()
+        assert (answered > 100, lost) == (True, [])
         await act(person, first, "VERIFY_RESIZE", resize={"flavorRef": "84"})
         await says(person, first, "GUEST: boot number 4")
         confirmed = await person.compute("POST", f"/servers/{first}/action", {"confirmResize": None})

@@ -48,7 +48,7 @@ BUILDING: dict[str, Any] = {"vm_state": VmState.BUILDING, "host": "host1"}
         (operation("attach_interface/2"), [NOTHING, seen(3, 1, **ACTIVE)]),
     ],
 )
-def test_goes_on(asked: Operation, found: list[Seen]) -> None:
+def test_an_operation_continues_after_a_restore(asked: Operation, found: list[Seen]) -> None:
     assert contradicted(asked, found) == ("", OperationStatus.OPEN)
 
 
@@ -67,7 +67,9 @@ def test_goes_on(asked: Operation, found: list[Seen]) -> None:
         (operation("attach_interface/2"), [seen(3, 2, finished=True, failed=True, **ACTIVE)], "has ended", UNDONE),
     ],
 )
-def test_is_ended(asked: Operation, found: list[Seen], why: str, status: OperationStatus) -> None:
+def test_an_operation_is_ended_after_a_restore(
+    asked: Operation, found: list[Seen], why: str, status: OperationStatus
+) -> None:
     said, ended = contradicted(asked, found)
     assert why in said
     assert ended is status
@@ -84,7 +86,7 @@ def test_is_ended(asked: Operation, found: list[Seen], why: str, status: Operati
         (operation("power/1"), [seen(4, 1, **ACTIVE), NOTHING], True),
     ],
 )
-def test_a_cell_that_has_seen_more_says_that_the_region_is_older(
+def test_a_cell_with_later_operations_shows_that_the_region_was_restored(
     asked: Operation, found: list[Seen], behind: bool
 ) -> None:
     assert is_behind(asked, found) is behind

@@ -49,7 +49,7 @@ async def understood(request: dict[str, Any], properties: dict[str, str]) -> boo
     return await boot_devices.understood(context(**properties), MEMBER, "token", asked, FLAVOR, may_zero_disk=False)
 
 
-async def test_what_is_taken() -> None:
+async def test_valid_boot_requests_are_accepted() -> None:
     assert (await understood({"image_ref": IMAGE, "trusted_certs": ("c",)}, {"img_config_drive": "mandatory"})).image
     assert (await understood({"block_devices": (ROOT,)}, {})).zone == "west"
     assert (await understood({"block_devices": (ROOT,), "availability_zone": "west:host1"}, {})).zone == "west"
@@ -88,12 +88,12 @@ LARGER = msgspec.structs.replace(FLAVOR, ephemeral_gib=10, swap_mib=512)
         ((LOCAL_ROOT, msgspec.structs.replace(SWAP, size_gib=513)), "Swap drive requested is larger"),
     ],
 )
-def test_devices_that_would_not_be_given_are_refused(devices: tuple[BlockDevice, ...], said: str) -> None:
+def test_unsupported_devices_are_refused(devices: tuple[BlockDevice, ...], said: str) -> None:
     with pytest.raises(Invalid, match=said):
         check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=devices), LARGER)
 
 
-def test_too_many_devices_are_refused_before_they_are_looked_at() -> None:
+def test_too_many_devices_are_refused_before_they_are_read() -> None:
     with pytest.raises(Forbidden, match="disk devices"):
         check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=(EMPTY,) * 65), LARGER)
 
@@ -107,15 +107,13 @@ def test_too_many_devices_are_refused_before_they_are_looked_at() -> None:
         ((LOCAL_ROOT, msgspec.structs.replace(SWAP, size_gib=64)), 10, 64),
     ],
 )
-def test_a_guest_is_given_the_disks_that_were_asked_for(
-    devices: tuple[BlockDevice, ...], ephemeral_gib: int, swap_mib: int
-) -> None:
+def test_a_guest_gets_the_requested_disks(devices: tuple[BlockDevice, ...], ephemeral_gib: int, swap_mib: int) -> None:
     check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=devices or (LOCAL_ROOT,)), LARGER)
     guest = guest_of(a_server(flavor=LARGER.copy(), block_devices=devices), {}, (), "nova")
     assert (guest.ephemeral_gib, guest.swap_mib) == (ephemeral_gib, swap_mib)
 
 
-def test_a_device_of_the_image_that_is_not_wanted() -> None:
+def test_an_unwanted_device_of_the_image_is_left_out() -> None:
     rows = [{"source_type": "blank", "device_name": f"/dev/vd{letter}", "volume_size": 1} for letter in "bc"]
     image = Image(id=IMAGE, properties={"bdm_v2": "true", "block_device_mapping": msgspec.json.encode(rows).decode()})
     assert [each.device for each in merged(image, (LOCAL_ROOT,), ("vdb",))] == [None, "/dev/vdc"]
@@ -128,14 +126,14 @@ ASKS = [
 
 
 @pytest.mark.parametrize(("asks", "said"), ASKS)
-async def test_lists_that_are_too_long_are_refused_before_anybody_is_asked(asks: dict[str, Any], said: str) -> None:
+async def test_lists_that_are_too_long_are_refused_before_any_call(asks: dict[str, Any], said: str) -> None:
     nobody: Any = SimpleNamespace()
     with pytest.raises(Invalid, match=said):
         await begin(nobody, MEMBER, "token", BootRequest("web", "1", **asks), BootRights())
 
 
 @pytest.mark.parametrize("spec", ["pci_passthrough:alias", "accel:device_profile"])
-def test_devices_that_nobody_gives(spec: str) -> None:
+def test_aliases_and_accelerators_are_refused(spec: str) -> None:
     refuse_devices(FLAVOR)
     with pytest.raises(Invalid, match="gpu"):
         refuse_devices(msgspec.structs.replace(FLAVOR, extra_specs={spec: "gpu:1"}))

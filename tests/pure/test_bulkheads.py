@@ -30,7 +30,7 @@ def test_live_migrations_that_send_for_hours_leave_the_places_of_other_actions_a
     assert bulkheads.has_place(berth_of("power/1", "p", "cell1"))
 
 
-def test_who_waits_for_others_gives_its_place_away_and_comes_back_to_it() -> None:
+def test_an_operation_that_steps_aside_frees_its_place_and_returns() -> None:
     """Those that are queued behind one would keep it from being taken up by another conductor."""
     bulkheads = Bulkheads(Places(live_migrations=4))
     berth = berth_of("live_migrate/1", "p", "cell1")
@@ -78,14 +78,14 @@ def test_the_queue_serves_projects_in_turn_and_each_in_its_order() -> None:
     assert bulkheads.next_ones(100) == ["a2"]
 
 
-def test_the_queue_is_bounded_and_holds_nobody_twice() -> None:
+def test_the_queue_is_bounded_and_has_no_duplicates() -> None:
     bulkheads = Bulkheads(PLACES, queue_max=3)
     berth = Berth("boot", "p")
     assert [bulkheads.wait(OperationId(str(number)), berth) for number in (1, 1, 2, 3, 4)] == [True] * 4 + [False]
     assert bulkheads.waiting == 3
 
 
-def test_places_that_were_given_back_leave_no_counter_behind() -> None:
+def test_released_places_leave_no_counters() -> None:
     bulkheads = Bulkheads(PLACES)
     for number in range(100):
         operation = OperationId(str(number))
@@ -96,7 +96,7 @@ def test_places_that_were_given_back_leave_no_counter_behind() -> None:
     assert not bulkheads._queues
 
 
-def test_after_a_lost_lease_half_of_what_was_under_way_may_begin_and_each_renewal_gives_more() -> None:
+def test_a_lost_lease_halves_the_places_and_renewals_add_more() -> None:
     bulkheads = Bulkheads(Places(boots=100, deletes=4, actions=4, project_part=1.0))
     assert fill(bulkheads, Berth("boot", "p"), 60) == 60
     for turn in (30, 15, 7):
@@ -118,7 +118,7 @@ def test_after_a_lost_lease_half_of_what_was_under_way_may_begin_and_each_renewa
     assert places[-1] == 100
 
 
-def test_one_that_was_under_way_alone_is_begun_again() -> None:
+def test_a_single_operation_begins_again_after_a_lost_lease() -> None:
     bulkheads = Bulkheads(PLACES)
     assert fill(bulkheads, Berth("action", "p"), 1) == 1
     bulkheads.give_fewer()

@@ -156,7 +156,7 @@ def judged(chosen, demands, root, picture, policy) -> bool:  # type: ignore[no-u
     st.sampled_from(["none", "isolate"]),
     st.sampled_from([frozenset(), frozenset("12"), frozenset("123"), frozenset("2")]),
 )
-def test_the_set_of_candidates_is_the_oracles(specs, wanted, spread, policy, together) -> None:  # type: ignore[no-untyped-def]
+def test_candidates_equal_the_oracles(specs, wanted, spread, policy, together) -> None:  # type: ignore[no-untyped-def]
     picture = draw(specs)
     groups = groups_of(wanted, ["", "1", "2"] if spread else ["1", "2", "3"])
     subtrees = (together,) if together else ()
@@ -188,7 +188,7 @@ def asked(groups: int, amount: int = 1) -> list[GroupDemand]:
 
 @pytest.mark.parametrize("policy", ["isolate", "none"])
 @pytest.mark.parametrize("size", [8, 16])
-def test_wide_trees_cost_groups_times_children_an_answer(size: int, policy: str) -> None:
+def test_wide_trees_cost_groups_times_children_for_each_answer(size: int, policy: str) -> None:
     picture, work = equals(size, hosts=16), Work()
     found = find(picture, asked(size), CandidateRules(group_policy=policy, limit=10), work)
     assert len({one.key() for one in found}) == 10
@@ -201,7 +201,7 @@ def test_wide_trees_cost_groups_times_children_an_answer(size: int, policy: str)
 @pytest.mark.parametrize(
     ("size", "amount", "policy"), [(8, 1, "isolate"), (16, 1, "isolate"), (8, 5, "none"), (16, 5, "none")]
 )
-def test_that_nothing_fits_is_found_out_without_trying_all(size: int, amount: int, policy: str) -> None:
+def test_a_request_that_fits_nowhere_is_refused_without_trying_all(size: int, amount: int, policy: str) -> None:
     """One group more than equal children: their order does not matter, so what failed once fails in every order."""
     picture, work = equals(size, hosts=4, portion=5), Work()
     assert find(picture, asked(size + 1, amount), CandidateRules(group_policy=policy, limit=10), work) == []
@@ -209,7 +209,7 @@ def test_that_nothing_fits_is_found_out_without_trying_all(size: int, amount: in
     assert find(picture, asked(size, amount), CandidateRules(group_policy=policy, limit=10)) != []
 
 
-def test_subtrees_that_cannot_be_are_given_up_early() -> None:
+def test_impossible_subtrees_are_skipped_early() -> None:
     """Siblings are not below one another, however many groups there are to try."""
     picture, work = equals(12, hosts=2, portion=8), Work()
     together = (frozenset(f"_{n}" for n in range(8)),)
@@ -229,7 +229,7 @@ def test_the_work_does_not_grow_with_the_fleet() -> None:
     assert tries[0] == tries[1] == tries[2]
 
 
-def test_unequal_children_are_all_tried() -> None:
+def test_different_children_are_all_tried() -> None:
     """What is remembered of one kind of child is not believed of another."""
     specs = [(-1, {}, frozenset(), frozenset())]
     specs += [(0, {"DISK_GB": (cap, cap, 1)}, frozenset(), frozenset()) for cap in (1, 2, 2, 3)]
@@ -240,7 +240,7 @@ def test_unequal_children_are_all_tried() -> None:
     assert len(found) == 2
 
 
-def test_what_a_sharing_provider_gives_alone_is_said_once() -> None:
+def test_a_candidate_of_sharing_providers_only_is_returned_once() -> None:
     """It is an answer of its own tree, and of every tree it shares with."""
     aggregate = frozenset(["A"])
     host: tuple[int, dict[str, tuple[int, int, int]], frozenset[str], frozenset[str]]
@@ -252,7 +252,7 @@ def test_what_a_sharing_provider_gives_alone_is_said_once() -> None:
         ]
 
 
-def test_what_failed_with_some_amounts_may_do_with_others() -> None:
+def test_a_provider_that_failed_for_some_amounts_is_tried_for_others() -> None:
     """2 and 1 here and 2 there leave no room for 3; 2 and 2 here and 1 there do: of two equal children with room for 4."""
     child: tuple[int, dict[str, tuple[int, int, int]], frozenset[str], frozenset[str]]
     child = (0, {"DISK_GB": (4, 4, 1)}, frozenset(), frozenset())
@@ -263,7 +263,7 @@ def test_what_failed_with_some_amounts_may_do_with_others() -> None:
     assert len(found) == 2
 
 
-def test_a_limit_looks_at_a_few_trees_of_many() -> None:
+def test_a_limited_request_searches_few_trees() -> None:
     """And sees trees that came or went since the last time."""
     picture = draw([(-1, {"VCPU": (4, 4, 1)}, frozenset(), frozenset())] * 50)
     one = [GroupDemand("", {"VCPU": 1})]

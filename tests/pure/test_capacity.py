@@ -68,7 +68,7 @@ def roomy(dice: random.Random) -> Fleet:
 
 
 @pytest.mark.parametrize("share", range(8))
-def test_what_is_predicted_is_what_filling_reaches(share: int) -> None:
+def test_the_prediction_equals_the_result_of_filling(share: int) -> None:
     sure = several = 0
     for seed in range(share * FLEETS // 8, (share + 1) * FLEETS // 8):
         dice = random.Random(f"capacity/{seed}")
@@ -144,7 +144,7 @@ def _other_segments(ask: Ask, world: World, slot: int) -> list[tuple[ProviderId 
     return fitting
 
 
-def test_what_runs_out_first_is_named() -> None:
+def test_the_first_exhausted_resource_is_named() -> None:
     cloud = Cloud()
     for number in range(4):
         cloud.host(f"a{number}", 8, 65536, wired=("sa",)).host(f"b{number}", 64, 1024, wired=("sb",))
@@ -174,7 +174,7 @@ def test_guarantees_are_counted_device_by_device() -> None:
     assert result.binds == {BANDWIDTH: 3}
 
 
-def test_groups_that_keep_together_or_apart() -> None:
+def test_affinity_and_anti_affinity_groups_are_counted() -> None:
     cloud = Cloud().host("a", 8, 65536).host("b", 4, 65536)
     apart = Ask(resources=SMALL, group=GroupAsk("g", "anti-affinity", 2))
     assert (capacity(apart, cloud.world()).fits, capacity(apart, cloud.world()).binds) == (
@@ -200,7 +200,7 @@ def test_ports_of_several_groups_are_searched_for_together() -> None:
     assert [filled(ask, world, seed) for seed in range(4)] == [4] * 4
 
 
-def test_the_picture_is_left_as_it_was() -> None:
+def test_the_world_is_not_changed() -> None:
     dice = random.Random(11)
     fleet = a_fleet(dice)
     world = fleet.world()

@@ -67,7 +67,7 @@ def resident(name: str, ask: Ask, host: HostId, held: tuple[ProviderId | None, .
 
 
 @pytest.mark.parametrize("share", range(3))
-def test_places_are_the_schedulers_and_refusals_too(share: int) -> None:
+def test_places_and_refusals_equal_the_schedulers(share: int) -> None:
     lost = moved = 0
     for seed in range(share * FLEETS // 3, (share + 1) * FLEETS // 3):
         dice = random.Random(f"failover/{seed}")
@@ -115,7 +115,7 @@ def somehow(world: World, leaving: list[Resident]) -> bool:
     return False
 
 
-def test_a_rack_whose_addresses_are_only_there() -> None:
+def test_a_rack_with_its_own_segment_leaves_servers_without_a_place() -> None:
     cloud = Cloud().segment("s1", 4).segment("s2", 1)
     for number in range(2):
         cloud.host(f"a{number}", wired=("s1",)).host(f"b{number}", wired=("s2",))
@@ -132,7 +132,7 @@ def test_a_rack_whose_addresses_are_only_there() -> None:
     assert result.causes == {"no free address on the network's segment": 1}
 
 
-def test_bandwidth_has_to_be_there_too() -> None:
+def test_failover_needs_free_bandwidth_too() -> None:
     cloud = Cloud()
     for name, free in (("a", 1000), ("b", 1000), ("c", 100)):
         cloud.host(name).device(name, f"{name}-nic", {BANDWIDTH: free})
@@ -144,7 +144,7 @@ def test_bandwidth_has_to_be_there_too() -> None:
     assert not result.unplaced[0].alone
 
 
-def test_servers_that_keep_apart_stay_apart() -> None:
+def test_anti_affinity_is_kept_in_a_failover() -> None:
     cloud = Cloud().host("a").host("b").host("c")
     world = cloud.world()
     apart = Ask(resources={"VCPU": 1}, group=GroupAsk("g", "anti-affinity", own=1))
@@ -159,7 +159,7 @@ def test_servers_that_keep_apart_stay_apart() -> None:
     assert fail(more, "host", "a", members, PROFILE).survives
 
 
-def test_the_greatest_comes_first_and_who_found_none_is_tried_before_all() -> None:
+def test_the_largest_servers_come_first_and_failed_ones_are_retried_first() -> None:
     cloud = Cloud().host("a", 8).host("b", 4).host("c", 2)
     sizes = (2, 4)
     servers = [resident(f"v{n}", Ask(resources={"VCPU": n}), HostId("a"), ()) for n in sizes]
@@ -167,7 +167,7 @@ def test_the_greatest_comes_first_and_who_found_none_is_tried_before_all() -> No
         assert fail(cloud.world(), "host", "a", list(order), PROFILE).survives
 
 
-def test_what_is_taken_away_and_what_is_added() -> None:
+def test_removed_and_added_capacity_counts() -> None:
     cloud = Cloud().segment("s", 2).host("a", wired=("s",)).host("b", wired=("s",), cell="d")
     cloud.device("a", "a:agent:eth1", {BANDWIDTH: 1000}, below=None)
     world = cloud.world()
@@ -202,6 +202,6 @@ def test_what_is_taken_away_and_what_is_added() -> None:
         (Without(), Added(cells=(Like("c", 20_000), Like("c"))), "At most 20000 hosts may be added in one question."),
     ],
 )
-def test_what_is_not_there_is_refused(without: Without, added: Added, sentence: str) -> None:
+def test_unknown_hosts_and_segments_are_refused(without: Without, added: Added, sentence: str) -> None:
     with pytest.raises(Invalid, match=sentence):
         changed(Cloud().host("a").world(), without, added)

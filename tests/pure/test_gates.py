@@ -63,11 +63,11 @@ def test_the_report_names_exactly_the_blockers() -> None:
         msgspec.json.encode(told)
 
 
-def test_of_many_blockers_some_are_shown_and_all_are_counted() -> None:
+def test_many_blocking_hosts_are_counted_and_some_are_named() -> None:
     early = report(facts((1,) * 80, (), None)).gates[0]
     assert (len(early.blocked_by), early.hosts_blocking) == (BLOCKERS_SHOWN_MAX, 80)
 
 
-def test_an_operation_of_an_earlier_release_is_told_as_it_was_begun() -> None:
+def test_an_operation_of_an_earlier_release_keeps_its_gates() -> None:
     """Its journal says nothing of gates: ports were made early and bound by the conductor."""
     assert msgspec.json.decode(b"{}", type=Gates) == OPEN == Gates(True, True, True)

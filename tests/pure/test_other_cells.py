@@ -73,7 +73,7 @@ async def told(found: Any, of: Server, at: Cards, takes: Any) -> dict[str, str]:
     return {cell: str(why) for cell, why in (await reach_of(found, of, at, takes)).unfit.items()}
 
 
-async def test_each_thing_that_cannot_go_along_names_itself() -> None:
+async def test_each_obstacle_to_leaving_a_cell_is_named() -> None:
     zones = {NEAR: ("z1", "z2")}
     disks = Volumes({"v1": "z1", "v2": "z3", "v4": None})
     room = context(volumes=disks, volume_zones=zones, cell_links=frozenset({frozenset({HOME, FAR})}))
@@ -91,7 +91,7 @@ async def test_each_thing_that_cannot_go_along_names_itself() -> None:
     assert await told(room, server(), cards(HOME, NEAR), ANEW) == {NEAR: flat, FAR: flat}
 
 
-async def test_old_neighbours_keep_a_server_in_its_cell() -> None:
+async def test_old_services_keep_a_server_in_its_cell() -> None:
     one = "the network service has one binding of a port only"
     assert await told(context(bindings=False), server(), cards(), RESIZE) == {NEAR: one, FAR: one}
     assert await told(context(bindings=False), server(), Cards(), RESIZE) == {}
@@ -102,7 +102,7 @@ async def test_old_neighbours_keep_a_server_in_its_cell() -> None:
     assert await told(room, server(), cards(), ANEW) == {}
 
 
-def test_after_a_failure_its_cell_is_asked_first_and_then_all() -> None:
+def test_after_a_failure_the_same_cell_is_tried_first_and_then_all() -> None:
     """And addresses of other segments are the last thing that is tried (S4.14, S4.23)."""
     near, far = Ask(resources={"VCPU": 1}, cells=(HOME,)), Ask(resources={"VCPU": 2}, cells=(HOME,))
     tries, reach = Tries((near, far), far, frozenset({0})), CellReach()

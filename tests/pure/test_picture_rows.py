@@ -43,7 +43,7 @@ def said(picture: ProviderCache, uuid: ProviderId) -> object:
     return one.name, one.parent, one.root, one.generation, one.traits, one.aggregates, stocks
 
 
-def test_a_provider_that_is_kept_follows_what_is_read() -> None:
+def test_a_cached_provider_object_follows_changes() -> None:
     cloud = fleet()
     picture = cloud.picture()
     one, tree = picture.providers[D], picture.trees[H1]
@@ -114,7 +114,7 @@ def test_a_child_may_be_read_before_its_root() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 120_000])
-def test_letting_go_changes_no_answer(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+def test_dropping_provider_objects_changes_no_answer(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     monkeypatch.setattr(provider_objects, "KEPT_MAX", most)
     monkeypatch.setattr(provider_rows, "ALIKE_MAX", most)
     picture = fleet().picture()
@@ -133,7 +133,7 @@ def test_letting_go_changes_no_answer(monkeypatch: pytest.MonkeyPatch, most: int
     assert sorted(one.uuid for one in alone) == ["h1", "h2"]
 
 
-def test_what_is_about_to_be_claimed_is_still_a_candidate() -> None:
+def test_pending_claims_do_not_remove_candidates() -> None:
     """The columns say what is left for decisions here; candidates say what the database says."""
     picture = fleet().picture()
     picture.pend([(D, "PGPU", 2)], +1)
@@ -144,7 +144,7 @@ def test_what_is_about_to_be_claimed_is_still_a_candidate() -> None:
         assert len(find(picture, [GroupDemand("", {"PGPU": 2})], CandidateRules())) == 1
 
 
-def test_by_name() -> None:
+def test_providers_are_found_by_name() -> None:
     picture = fleet().picture()
     assert [one.uuid for one in picture.providers.named("h1:2")] == ["h1:2"]
     assert picture.providers.named("nobody") == []
@@ -152,7 +152,7 @@ def test_by_name() -> None:
     assert picture.providers.named("h1:2") == []
 
 
-def test_room_for_what_is_no_more_is_counted() -> None:
+def test_memory_of_removed_providers_is_counted() -> None:
     cloud = fleet()
     picture = cloud.picture()
     for version in range(2, WASTE_MIN + 20):

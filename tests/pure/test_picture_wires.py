@@ -37,7 +37,7 @@ def test_a_new_generation_leaves_the_world_as_it_is() -> None:
     assert [picture.world().zone_names[z] for z in picture.world().zone[:2]] == ["elsewhere", "elsewhere"]
 
 
-def test_reach_says_which_segment_is_a_hosts_only_one() -> None:
+def test_a_hosts_only_reachable_segment_is_known() -> None:
     cloud = (
         Cloud().host("h1", wired=("s1",)).host("h2", wired=("s1", "s2")).host("h3").segment("s1", 5).segment("s2", 5)
     )
@@ -46,7 +46,7 @@ def test_reach_says_which_segment_is_a_hosts_only_one() -> None:
     assert [int(only[world.slots_by_name[name]]) for name in ("h1", "h2", "h3")] == [2, SEVERAL, NO_SEGMENT]
 
 
-def test_new_wires_are_seen_by_the_next_decision() -> None:
+def test_the_next_decision_sees_new_wiring() -> None:
     cloud = Cloud().host("h1", wired=("s1",)).host("h2").segment("s1", 1)
     picture = cloud.picture()
     ask = Ask(resources={"VCPU": 1}, nics=(NicRequirement("net", (S1,)),))

@@ -27,7 +27,7 @@ def test_the_older_form_is_one_group_under_the_ports_id() -> None:
     assert providers_in(SINGLE, "port", "device") == {"port": DEVICE}
 
 
-def test_the_newer_form_names_its_groups_and_what_belongs_together() -> None:
+def test_the_newer_form_names_its_groups_and_same_subtrees() -> None:
     groups, together = groups_of(MULTI, "port")
     assert [group.id for group in groups] == ["g-bw", "g-pps"]
     assert together == (("g-bw", "g-pps"),)

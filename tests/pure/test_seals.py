@@ -22,7 +22,7 @@ def of(*keys: str, **more: bool) -> Encryption:
     return Encryption(lambda: keys, former="geheim", **more)
 
 
-def test_any_of_the_keys_decrypts_and_the_first_encrypts() -> None:
+def test_every_key_decrypts_and_the_first_encrypts() -> None:
     old, new = new_key(), new_key()
     kept = of(old).user_data(SCRIPT)
     assert kept.startswith(f"{BEGINS}{key_id(old)}:")
@@ -33,14 +33,14 @@ def test_any_of_the_keys_decrypts_and_the_first_encrypts() -> None:
     assert old not in kept
 
 
-def test_what_was_kept_in_clear_is_read_as_it_is() -> None:
+def test_clear_values_are_read_unchanged() -> None:
     seals = of(new_key())
     assert seals.shown(None) is None
     assert seals.shown(SCRIPT) == seals.decrypted(SCRIPT) == SCRIPT
     assert of(new_key(), clear_user_data=True).user_data(SCRIPT) == SCRIPT
 
 
-def test_without_its_key_a_guest_is_not_made_and_people_are_shown_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_its_key_a_guest_is_not_made_and_user_data_are_hidden(caplog: pytest.LogCaptureFixture) -> None:
     kept = of(new_key()).user_data(SCRIPT)
     stranger = of(new_key())
     assert stranger.shown(kept) is None
@@ -53,7 +53,7 @@ def test_without_its_key_a_guest_is_not_made_and_people_are_shown_nothing(caplog
     assert stranger.shown(damaged) is None
 
 
-def test_a_host_is_sent_all_in_clear() -> None:
+def test_a_host_gets_everything_in_clear() -> None:
     seals = of(new_key())
     files = seals.files([InjectedFile("/etc/motd", SCRIPT)])
     assert SCRIPT not in files[0].contents

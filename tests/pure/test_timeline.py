@@ -46,7 +46,7 @@ def test_a_host_that_fails_and_the_next_one() -> None:
     assert timeline(lines)[0]["message"] == "the host failed"
 
 
-def test_what_is_taken_back_is_taken_back_newest_first_and_may_wait_or_stick() -> None:
+def test_steps_are_undone_newest_first_and_may_wait_or_be_stuck() -> None:
     turn = Unwinding(
         "failed", Cause("claim_host", 1, public="no valid host"), open=(Begun("make_ports"), Begun("claim_host", 1))
     )

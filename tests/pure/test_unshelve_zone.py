@@ -23,7 +23,7 @@ def context(cross: bool) -> Any:
     return SimpleNamespace(settings=SimpleNamespace(cross_az_attach=cross), volumes=SimpleNamespace(show=show))
 
 
-async def test_another_zone_than_the_volumes() -> None:
+async def test_a_zone_other_than_the_volumes_is_refused() -> None:
     with pytest.raises(Conflict, match="Specified availability zone is east") as refused:
         await check_volumes(context(cross=False), SERVER, UnshelveWish(zone="east"))
     assert VOLUME in refused.value.public
@@ -33,5 +33,7 @@ async def test_another_zone_than_the_volumes() -> None:
     ("cross", "wish"),
     [(True, UnshelveWish(zone="east")), (False, UnshelveWish(zone="west")), (False, UnshelveWish(zone=None)), (False, UnshelveWish())],
 )  # fmt: skip
-async def test_where_it_does_not_matter(cross: bool, wish: UnshelveWish) -> None:
+async def test_the_volumes_zone_is_ignored_when_attaching_across_zones_is_allowed(
+    cross: bool, wish: UnshelveWish
+) -> None:
     await check_volumes(context(cross), SERVER, wish)

@@ -80,9 +80,7 @@ async def region_put_back(move: Crossing, **more: Any) -> None:
 
 
 @pytest.mark.parametrize("last", ["over", "end"], ids=["waiting", "confirmed"])
-async def test_a_cell_that_was_put_back_to_before_the_move_does_not_show_the_server_again(
-    at: AtCell, last: str
-) -> None:
+async def test_a_cell_restored_to_before_the_move_does_not_show_the_server_again(at: AtCell, last: str) -> None:
     move = Crossing(at)
     before = await kept(move, move.left)
     await move.to(last)
@@ -123,7 +121,7 @@ async def shown_as_waiting(move: Crossing) -> None:
 
 
 @pytest.mark.parametrize("with_record", [True, False], ids=["old record", "no record"])
-async def test_a_guest_that_a_revert_needs_stays_though_its_cell_was_put_back_to_before_the_move(
+async def test_a_guest_that_a_revert_needs_is_kept_when_its_cell_is_restored_to_before_the_move(
     at: AtCell, with_record: bool
 ) -> None:
     """The cell that shows the server says so, and the other one is told again: else its host would be told to destroy the guest."""
@@ -144,7 +142,7 @@ async def test_a_guest_that_a_revert_needs_stays_though_its_cell_was_put_back_to
     assert await held(move) == (move.there, [move.left], [])
 
 
-async def test_a_move_that_was_over_after_the_other_cells_backup_is_not_recorded_again(at: AtCell) -> None:
+async def test_a_move_that_ended_after_the_other_cells_backup_is_not_recorded_again(at: AtCell) -> None:
     """The record that is shown was put back to when it waited; the cell that was left remembers that it was confirmed."""
     move = await Crossing(at).to("over")
     await shown_as_waiting(move)
@@ -155,7 +153,7 @@ async def test_a_move_that_was_over_after_the_other_cells_backup_is_not_recorded
     assert not await move.small.cells[move.left].read(partial(record_transfer.has_rows, server=SERVER))
 
 
-async def test_what_a_move_holds_on_the_host_that_was_left_is_claimed_again(at: AtCell) -> None:
+async def test_the_claim_of_a_move_on_its_source_host_is_restored(at: AtCell) -> None:
     """The region was put back to before it: a revert finds what it takes back."""
     move = await Crossing(at).to("over")
     await shown_as_waiting(move)
@@ -174,14 +172,14 @@ async def test_what_a_move_holds_on_the_host_that_was_left_is_claimed_again(at: 
 
 
 @pytest.mark.parametrize("last", ["over", "end"], ids=["waiting", "confirmed"])
-async def test_a_region_that_was_put_back_to_before_the_flip_learns_of_it(at: AtCell, last: str) -> None:
+async def test_a_region_restored_to_before_show_there_learns_the_servers_cell(at: AtCell, last: str) -> None:
     move = await Crossing(at).to(last)
     await region_put_back(move)
     assert await settled(move, behind=True) == (1, 1 if last == "over" else 0)
     assert await held(move) == (move.there, [move.left] if last == "over" else [], [])
 
 
-async def test_where_the_region_and_a_cell_were_put_back_the_later_record_is_shown(at: AtCell) -> None:
+async def test_the_later_record_is_shown_when_region_and_cell_were_restored(at: AtCell) -> None:
     move = Crossing(at)
     before = await kept(move, move.left)
     await move.to("over")
@@ -191,7 +189,7 @@ async def test_where_the_region_and_a_cell_were_put_back_the_later_record_is_sho
     assert await held(move) == (move.there, [move.left], [])
 
 
-async def test_an_operation_that_was_open_at_the_backup_goes_on_to_show_the_server(at: AtCell) -> None:
+async def test_an_operation_open_at_the_backup_continues_and_shows_the_server(at: AtCell) -> None:
     """Its action has ended in the cell that is not shown yet: that is no word that it is done."""
     move = await Crossing(at).to("seal")
     ended = Action(SERVER, "resize", "req-resize", "u", "p", 1, 2, finished_at=3)
@@ -219,7 +217,7 @@ async def test_an_operation_that_was_open_at_the_backup_goes_on_to_show_the_serv
     assert (await held(move))[0] == move.there
 
 
-async def test_an_operation_that_ended_long_ago_is_ended_where_the_server_is(at: AtCell) -> None:
+async def test_an_operation_that_ended_before_the_restore_is_ended_by_the_servers_cell(at: AtCell) -> None:
     """A later one has written since, in the other cell: the record that is left behind says nothing of it."""
     move = await Crossing(at).to("over")
     later = Fence(BOOT, 3, 1, 1)
@@ -235,7 +233,7 @@ async def test_an_operation_that_ended_long_ago_is_ended_where_the_server_is(at:
     assert await held(move) == (move.there, [move.left], [])
 
 
-async def test_a_record_that_is_shown_and_sealed_takes_writes_again(at: AtCell) -> None:
+async def test_a_shown_and_sealed_record_is_unsealed(at: AtCell) -> None:
     """Its cell was put back to between the seal and what took it back."""
     move = await Crossing(at).to("seal")
     await move._over()
@@ -244,7 +242,7 @@ async def test_a_record_that_is_shown_and_sealed_takes_writes_again(at: AtCell) 
     assert await held(move) == (move.left, [], [])
 
 
-async def test_a_server_whose_record_is_lost_where_it_is_shown_stays_missing(at: AtCell) -> None:
+async def test_a_server_whose_shown_record_is_lost_stays_missing(at: AtCell) -> None:
     move = await Crossing(at).to("over")
     lost = cell_servers.servers.delete()
     await move.small.cells[move.there].write(lambda tx: tx.run(lost))
@@ -253,7 +251,7 @@ async def test_a_server_whose_record_is_lost_where_it_is_shown_stays_missing(at:
     assert (shown, hidden) == (move.there, [move.left])
 
 
-async def test_of_a_server_that_the_region_does_not_know_the_record_that_is_not_sealed_is_listed_again(
+async def test_the_unsealed_record_of_a_server_unknown_to_the_region_is_listed_again(
     at: AtCell,
 ) -> None:
     """And nothing is told of the sealed one: its task is not cleared, and it is claimed for nowhere."""

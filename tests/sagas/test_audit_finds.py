@@ -82,7 +82,7 @@ async def look(small: SmallRegion, **asked: Any) -> AuditReport:
     return await auditor(small).run(AuditRequest(**asked), "audit-1", "somebody")
 
 
-async def test_nothing_is_found_where_nothing_is_wrong(small: SmallRegion) -> None:
+async def test_an_audit_of_a_consistent_region_finds_nothing(small: SmallRegion) -> None:
     report = await look(small)
     assert report.findings == ()
     assert report.counts == {}
@@ -90,9 +90,7 @@ async def test_nothing_is_found_where_nothing_is_wrong(small: SmallRegion) -> No
     assert (report.looked_at["servers"], report.looked_at["ports"], report.looked_at["hosts"]) == (1, 3, 3)
 
 
-async def test_an_image_that_was_written_a_moment_ago_is_left_to_who_writes_it(
-    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_recently_written_image_is_no_finding(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     await PLANTS["image_left_half_made"](small)
     every = small.images.every
 
@@ -106,7 +104,7 @@ async def test_an_image_that_was_written_a_moment_ago_is_left_to_who_writes_it(
         assert (await look(small)).counts == counts
 
 
-async def test_an_audit_whose_process_died_is_run_by_the_next_one(small: SmallRegion) -> None:
+async def test_an_audit_whose_process_died_is_run_again_by_another_process(small: SmallRegion) -> None:
     """As many as are read at once were begun and not ended, and none of them keeps a newer one waiting."""
     await PLANTS["allocation_missing"](small)
     region, now_us = small.region, int(SystemClock().now() * 1_000_000)
@@ -130,7 +128,7 @@ async def test_an_audit_whose_process_died_is_run_by_the_next_one(small: SmallRe
     assert late.report.found == 1, "who was taken for dead says nothing any more"
 
 
-async def test_who_lost_an_audit_to_another_process_mends_and_ends_nothing(small: SmallRegion) -> None:
+async def test_a_process_that_lost_its_audit_repairs_and_ends_nothing(small: SmallRegion) -> None:
     """It lives, and only its lease was lost; the clocks of the two may say the same."""
     await PLANTS["allocation_missing"](small)
     region, now_us = small.region, int(SystemClock().now() * 1_000_000)
@@ -150,12 +148,12 @@ async def test_who_lost_an_audit_to_another_process_mends_and_ends_nothing(small
     assert (found.status, found.report.repaired) == (AuditStatus.DONE, report.repaired)
 
 
-def test_every_kind_is_planted() -> None:
+def test_every_kind_of_finding_is_planted() -> None:
     assert PLANTS.keys() == KINDS.keys()
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-async def test_what_is_planted_is_found(kind: str, small: SmallRegion) -> None:
+async def test_planted_problems_are_found(kind: str, small: SmallRegion) -> None:
     await PLANTS[kind](small)
     report = await look(small)
     assert kind in report.counts, report
@@ -163,7 +161,7 @@ async def test_what_is_planted_is_found(kind: str, small: SmallRegion) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(kind for kind, known in KINDS.items() if known.repairable))
-async def test_what_is_planted_is_mended(kind: str, small: SmallRegion) -> None:
+async def test_planted_problems_are_repaired(kind: str, small: SmallRegion) -> None:
     await PLANTS[kind](small)
     said = await look(small, repair=True, dry_run=True)
     assert said.repaired.get(kind), said
@@ -183,7 +181,7 @@ async def test_what_is_planted_is_mended(kind: str, small: SmallRegion) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(kind for kind, known in KINDS.items() if not known.repairable))
-async def test_what_a_person_must_judge_is_left(kind: str, small: SmallRegion) -> None:
+async def test_findings_for_operators_are_not_repaired(kind: str, small: SmallRegion) -> None:
     await PLANTS[kind](small)
     done = await look(small, kinds=(kind,), repair=True)
     assert (done.repaired, done.left) == ({}, {kind: 1})

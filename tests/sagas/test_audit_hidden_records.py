@@ -37,13 +37,13 @@ async def is_open(small: SmallRegion, cell: CellId) -> bool:
 
 
 @pytest.mark.parametrize("sealed", [True, False], ids=["left", "not-shown-yet"])
-async def test_a_record_that_is_hidden_is_as_it_should_be(sealed: bool, small: SmallRegion) -> None:
+async def test_a_hidden_record_is_no_finding(sealed: bool, small: SmallRegion) -> None:
     await second(small, sealed=sealed, hidden=True)
     assert (await look(small)).counts == {}
 
 
 @pytest.mark.parametrize("hidden", [True, False], ids=["row-without-record", "sealed-without-row"])
-async def test_while_an_operation_holds_the_server_nothing_is_said(hidden: bool, small: SmallRegion) -> None:
+async def test_a_server_held_by_an_operation_has_no_findings(hidden: bool, small: SmallRegion) -> None:
     if hidden:
         there = elsewhere(await here(small))
         await small.region.write(lambda tx: hidden_records.open_row(tx, SERVER, there))
@@ -64,7 +64,7 @@ async def test_a_sealed_record_without_a_row_is_hidden(small: SmallRegion) -> No
     assert (await look(small)).counts == {}
 
 
-async def test_a_shown_record_that_is_sealed_takes_writes_again(small: SmallRegion) -> None:
+async def test_a_shown_and_sealed_record_is_unsealed(small: SmallRegion) -> None:
     cell = await here(small)
     row = await record(small)
     fence = Fence(OperationId("x"), row.op_epoch // cell_servers.EPOCHS_PER_OPERATION, 900_000, row.op_line)
@@ -88,7 +88,7 @@ async def test_the_sealed_record_of_a_deleted_server_is_removed(small: SmallRegi
     assert not await is_open(small, there)
 
 
-async def test_of_two_records_the_one_that_the_region_names_stays_unless_it_is_sealed(small: SmallRegion) -> None:
+async def test_the_record_in_the_regions_cell_is_kept_unless_it_is_sealed(small: SmallRegion) -> None:
     """A seal is newer than the record that another cell is to show, and says that it is not the one."""
     cell, row = await here(small), await record(small)
     await second(small, sealed=False, hidden=False)

@@ -70,7 +70,7 @@ async def held(small: SmallRegion) -> dict[Key, int]:
 
 
 @pytest.mark.parametrize("kinds", [(), ("port_missing",), ("port_addresses_differ",)], ids=["all", "missing", "differ"])
-async def test_many_ports_missing_at_once_are_not_believed(
+async def test_findings_of_many_missing_ports_are_dropped(
     kinds: tuple[str, ...], routed: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(port_drift, "LOST_AT_ONCE_MAX", 0)
@@ -88,7 +88,7 @@ async def test_many_ports_missing_at_once_are_not_believed(
         assert "network" in done.not_looked_at
 
 
-async def test_a_few_ports_that_are_missing_are_believed(routed: SmallRegion) -> None:
+async def test_findings_of_few_missing_ports_are_repaired(routed: SmallRegion) -> None:
     await PLANTS["port_missing"](routed)
     done = await look(routed, kinds=("port_missing",), repair=True)
     assert (done.repaired, done.not_looked_at) == ({"port_missing": 1}, {})
@@ -106,7 +106,7 @@ def names_another_host(small: SmallRegion, here: str, **changes: Any) -> None:
     change_port(small, profile={**port.profile, ALLOCATION: named}, **({"host": other} if changes else {}))
 
 
-async def test_a_binding_that_names_providers_of_another_host_is_not_claimed(guaranteed: SmallRegion) -> None:
+async def test_providers_of_another_host_in_a_binding_are_not_claimed(guaranteed: SmallRegion) -> None:
     before = await held(guaranteed)
     names_another_host(guaranteed, str((await record(guaranteed)).host))
     found = await look(guaranteed)
@@ -117,7 +117,7 @@ async def test_a_binding_that_names_providers_of_another_host_is_not_claimed(gua
     assert await held(guaranteed) == before, "the bandwidth that is in use stays claimed where it is"
 
 
-async def test_a_port_that_is_bound_elsewhere_comes_back_to_the_providers_that_are_claimed(
+async def test_a_port_bound_to_another_host_is_bound_to_the_claimed_providers(
     guaranteed: SmallRegion,
 ) -> None:
     before, was = await held(guaranteed), a_port(guaranteed)
@@ -131,7 +131,7 @@ async def test_a_port_that_is_bound_elsewhere_comes_back_to_the_providers_that_a
     assert await held(guaranteed) == before
 
 
-async def test_a_port_is_not_bound_where_nobody_could_give_what_it_is_guaranteed(guaranteed: SmallRegion) -> None:
+async def test_a_port_is_not_bound_when_no_provider_can_serve_its_guarantee(guaranteed: SmallRegion) -> None:
     port = a_port(guaranteed)
     names_another_host(guaranteed, port.host, host=True)
     strange = {"request_groups": [{"id": "g", "resources": {"CUSTOM_NOBODY": 1}, "required": []}], "same_subtree": []}
@@ -160,7 +160,7 @@ def hide_segments(small: SmallRegion, monkeypatch: pytest.MonkeyPatch, *, listed
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["without_segment", "not_listed"])
-async def test_addresses_of_subnets_that_are_not_shown_stay_claimed(
+async def test_addresses_of_hidden_subnets_stay_claimed(
     listed: bool, routed: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = await held(routed)
@@ -185,7 +185,7 @@ async def test_addresses_of_subnets_that_are_not_shown_stay_claimed(
 
 
 @pytest.mark.parametrize("changes", [{"operation": "resize"}, {"op_seq": 99}], ids=["begun", "ended"])
-async def test_a_port_is_not_bound_beside_an_operation_that_began_after_the_second_look(
+async def test_a_port_is_not_bound_when_an_operation_began_after_the_second_read(
     changes: dict[str, Any], routed: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await PLANTS["port_unbound"](routed)
@@ -204,7 +204,7 @@ async def test_a_port_is_not_bound_beside_an_operation_that_began_after_the_seco
     assert a_port(routed).host == ""
 
 
-async def test_the_bindings_that_a_moved_server_may_go_back_to_are_kept(routed: SmallRegion) -> None:
+async def test_bindings_that_a_revert_needs_are_kept(routed: SmallRegion) -> None:
     await PLANTS["port_binding_left"](routed)
     server = await record(routed)
     moved = Moved(at=1, migration="m", vm_state=VmState.ACTIVE, flavor=server.flavor, host="host9")
@@ -218,9 +218,7 @@ async def test_the_bindings_that_a_moved_server_may_go_back_to_are_kept(routed: 
 
 
 @pytest.mark.parametrize("servers", [1, 2])
-async def test_a_volume_that_goes_from_one_of_several_servers_is_nobodys_finding(
-    servers: int, routed: SmallRegion
-) -> None:
+async def test_a_detaching_volume_with_several_attachments_is_no_finding(servers: int, routed: SmallRegion) -> None:
     await PLANTS["volume_detaching_left"](routed)
     if servers == 2:
         routed.volumes.attachments["theirs"] = Attachment(
@@ -239,7 +237,7 @@ async def test_a_volume_that_goes_from_one_of_several_servers_is_nobodys_finding
 # ------------------------------------------------------------------------------------------------ claims of ports
 
 
-async def test_claims_of_ports_stay_as_they_are_when_only_the_rest_is_to_be_healed(guaranteed: SmallRegion) -> None:
+async def test_claims_of_ports_are_kept_when_only_other_kinds_are_healed(guaranteed: SmallRegion) -> None:
     before = await held(guaranteed)
     await change_claim(guaranteed, BANDWIDTH, used=7)
     await change_claim(guaranteed, "VCPU", used=3)
@@ -255,7 +253,7 @@ async def test_claims_of_ports_stay_as_they_are_when_only_the_rest_is_to_be_heal
 
 
 @pytest.mark.parametrize("out", [False, True], ids=["skipped", "out"])
-async def test_addresses_stay_as_they_are_when_only_the_rest_can_be_healed(
+async def test_addresses_are_kept_when_only_other_claims_can_be_healed(
     out: bool, routed: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = await held(routed)

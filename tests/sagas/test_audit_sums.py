@@ -36,7 +36,7 @@ async def region(postgres_url: str) -> AsyncIterator[Database]:
     await database.close()
 
 
-async def test_a_claim_beside_the_sum_is_counted(region: Database) -> None:
+async def test_a_claim_made_during_a_recount_is_counted(region: Database) -> None:
     provider = ProviderId(await region.read(lambda tx: str(tx.scalar(sa.select(inventories.c.provider)))))
     claimed, go = asyncio.Event(), asyncio.Event()
 

@@ -66,7 +66,7 @@ async def test_an_announced_server_is_not_moved(small: SmallRegion) -> None:
     assert [host for host, _ in small.hosts.guests] == [before.host]
 
 
-async def test_before_that_the_next_host_is_tried(small: SmallRegion) -> None:
+async def test_a_server_not_announced_yet_is_moved_to_the_next_host(small: SmallRegion) -> None:
     lease = await killed_at(small, "entering do of announce")
     before = await row_of(small)
     failed: list[str] = []
@@ -87,7 +87,7 @@ async def test_before_that_the_next_host_is_tried(small: SmallRegion) -> None:
     assert after.host != before.host
 
 
-async def test_a_start_counts_when_the_server_is_announced_and_not_before(small: SmallRegion) -> None:
+async def test_a_start_counts_only_once_the_server_is_announced(small: SmallRegion) -> None:
     """Until then its host keeps the guest off when it cannot be heard (RULES §23)."""
     small.hosts.counting.clear()
     await killed_at(small, "entering do of announce")
@@ -101,7 +101,7 @@ async def test_a_start_counts_when_the_server_is_announced_and_not_before(small:
     assert small.hosts.counting == [(row.host, SERVER, a_boot(PROVED_OPERATION).seq)]
 
 
-async def test_who_looked_can_no_more_be_overtaken(small: SmallRegion) -> None:
+async def test_an_adopter_that_read_the_record_cannot_be_overtaken(small: SmallRegion) -> None:
     """The old executor, asleep before its last write, finds the cell's row taken over."""
     lease = await killed_at(small, "entering do of announce")
     row = await row_of(small)
@@ -120,7 +120,7 @@ def its_turn(server: Server, *_: Any) -> Accepted:
     raise Invalid(f"its turn has come: {server.vm_state.value}")
 
 
-async def test_who_saw_it_active_is_not_told_of_a_conflict(small: SmallRegion) -> None:
+async def test_an_action_after_active_is_shown_gets_no_conflict(small: SmallRegion) -> None:
     """ACTIVE is shown one commit before the boot lets go; an attach or a stop that is asked in between waits for that."""
     lease = await killed_at(small, "leaving do of announce")
     asking = asyncio.create_task(server_lock.accept(small.context, SERVER, "attach_interface", its_turn))
@@ -131,7 +131,7 @@ async def test_who_saw_it_active_is_not_told_of_a_conflict(small: SmallRegion) -
         await asyncio.wait_for(asking, 60)
 
 
-async def test_while_it_is_built_it_is_a_conflict(small: SmallRegion) -> None:
+async def test_an_action_while_the_server_is_built_is_a_conflict(small: SmallRegion) -> None:
     await killed_at(small, "entering do of announce")
     with pytest.raises(Conflict):
         await server_lock.accept(small.context, SERVER, "attach_interface", its_turn)

@@ -36,7 +36,7 @@ async def boot(small: SmallRegion) -> None:
     await execute(BOOT, OPERATION, a_boot(OPERATION), small.context, MemoryJournal(first_lines(BOOT), small.transact))
 
 
-async def test_before_the_claim(small: SmallRegion) -> None:
+async def test_a_change_before_the_claim_is_kept(small: SmallRegion) -> None:
     await renamed(small, "early")
     await boot(small)
     found = await records.find(small.context, SERVER)
@@ -45,7 +45,7 @@ async def test_before_the_claim(small: SmallRegion) -> None:
     assert found.server.name == "early"
 
 
-async def test_between_the_claim_and_the_record_it_waits_for_the_record(small: SmallRegion) -> None:
+async def test_a_change_between_claim_and_record_waits_for_the_record(small: SmallRegion) -> None:
     bind: Any = small.network.bind_ports
     renaming: list[asyncio.Task[Server]] = []
 
@@ -62,7 +62,7 @@ async def test_between_the_claim_and_the_record_it_waits_for_the_record(small: S
     assert found.server.name == "late"
 
 
-async def test_a_boot_that_fails_keeps_it_too(small: SmallRegion) -> None:
+async def test_a_failed_boot_keeps_the_change(small: SmallRegion) -> None:
     await renamed(small, "early")
 
     async def fail(*args: Any, **named: Any) -> Any:

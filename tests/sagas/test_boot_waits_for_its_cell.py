@@ -54,7 +54,7 @@ async def rows_of(databases: dict[CellId, Database]) -> dict[CellId, Server]:
 
 
 @pytest.mark.parametrize("written", [True, False])
-async def test_a_write_of_unknown_outcome_is_waited_for(small: SmallRegion, written: bool) -> None:
+async def test_a_boot_waits_for_a_write_of_unknown_outcome(small: SmallRegion, written: bool) -> None:
     clock, real = HeldClock(), dict(small.cells)
     first: list[CellId] = []
 
@@ -80,7 +80,7 @@ async def test_a_write_of_unknown_outcome_is_waited_for(small: SmallRegion, writ
     assert f"waiting for the database of cell {first[0]}" in paper.row.text  # operators read that
 
 
-async def test_the_earlier_attempts_record_is_waited_for(small: SmallRegion) -> None:
+async def test_a_boot_waits_for_the_cell_of_an_earlier_attempts_record(small: SmallRegion) -> None:
     """Its host failed, its cell went out, and the next host is in another one: the first record goes before the second comes."""
     clock, real = HeldClock(), dict(small.cells)
     first: list[CellId] = []

@@ -60,13 +60,13 @@ async def keep(small: SmallRegion, told: list[ExternalEvent]) -> None:
     await small.region.write(lambda tx: tx.run(inbox.inbox.insert(), rows))
 
 
-async def test_an_event_that_came_before_anybody_waited_counts(small: SmallRegion) -> None:
+async def test_an_event_that_arrived_before_the_wait_counts(small: SmallRegion) -> None:
     await keep(small, events(small, "completed"))
     await boot(small)
     assert await is_active(small)
 
 
-async def test_silence_is_a_failure_of_that_host_and_in_the_end_of_the_boot(small: SmallRegion) -> None:
+async def test_a_missing_event_fails_each_host_and_finally_the_boot(small: SmallRegion) -> None:
     with pytest.raises(Unwound) as unwound:
         await boot(small)
     assert isinstance(unwound.value.cause, HostFailed)
@@ -74,7 +74,7 @@ async def test_silence_is_a_failure_of_that_host_and_in_the_end_of_the_boot(smal
     assert not small.hosts.guests
 
 
-async def test_silence_may_be_no_failure(small: SmallRegion) -> None:
+async def test_a_missing_event_is_no_failure_when_so_configured(small: SmallRegion) -> None:
     await boot(small, vif_plugging_is_fatal=False)
     assert await is_active(small)
 
@@ -86,7 +86,7 @@ async def test_a_failed_plug_fails_at_once(small: SmallRegion) -> None:
     assert not small.hosts.guests
 
 
-async def test_a_plug_that_failed_at_one_host_says_nothing_of_the_next(small: SmallRegion) -> None:
+async def test_a_failed_plug_at_one_host_does_not_fail_the_next(small: SmallRegion) -> None:
     await keep(small, events(small, "failed"))
     await boot(small, vif_plugging_is_fatal=False)
     assert await is_active(small)
@@ -109,7 +109,7 @@ async def test_an_event_counts_only_for_the_host_that_the_port_is_bound_to_now(s
                 await vif_plugging.plugged_ports(small.context, SERVER, ports, host)
 
 
-async def test_a_network_service_that_is_out_for_a_moment_ends_no_wait(small: SmallRegion) -> None:
+async def test_an_outage_of_the_network_service_does_not_end_the_wait(small: SmallRegion) -> None:
     await keep(small, events(small, "completed"))
     asked, ports_of = 0, small.network.ports_of
 
@@ -131,7 +131,7 @@ def test_the_longest_wait_is_within_the_patience_of_its_step() -> None:
     assert await_vifs.patience_s > VIF_PLUGGING_MAX_S + CALL_DEADLINE_S
 
 
-async def test_what_is_active_already_is_not_waited_for(small: SmallRegion) -> None:
+async def test_a_port_that_is_active_already_is_not_waited_for(small: SmallRegion) -> None:
     ensured = small.network.ensure_ports
 
     async def up(*args: object, **named: object) -> object:
@@ -145,7 +145,7 @@ async def test_what_is_active_already_is_not_waited_for(small: SmallRegion) -> N
     assert await is_active(small)
 
 
-async def test_an_event_wakes_who_waits_and_nobody_asks_meanwhile(small: SmallRegion) -> None:
+async def test_an_event_wakes_the_waiter_without_polling(small: SmallRegion) -> None:
     """One look at the beginning, one for the event; the pauses between looks are far longer than the test."""
     looks, ports_of = 0, small.network.ports_of
 
@@ -169,7 +169,9 @@ async def test_an_event_wakes_who_waits_and_nobody_asks_meanwhile(small: SmallRe
     assert await is_active(small)
 
 
-async def test_a_lost_hint_costs_a_pause_and_no_more(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_hint_delays_the_boot_until_the_next_poll(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(vif_plugging, "LOOK_FIRST_S", 0.05)
     context = dataclasses.replace(small.context, settings=SagaSettings(vif_plugging_timeout_s=300.0))
     paper = MemoryJournal(first_lines(BOOT), small.transact)

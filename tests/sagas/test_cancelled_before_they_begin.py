@@ -88,7 +88,7 @@ async def unwound(small: SmallRegion, name: str, asked: Any, *, cancelled: bool)
     return shown(small)
 
 
-async def test_what_the_request_made_goes_and_who_waits_for_word_is_told(small: SmallRegion) -> None:
+async def test_resources_of_a_cancelled_request_are_removed_and_its_waiter_is_notified(small: SmallRegion) -> None:
     cases = await worlds(small)
     assert {name for name, saga in SAGAS.items() if any(each.of_request for each in saga.steps)} == set(cases)
     for name, (asked, world) in cases.items():

@@ -197,7 +197,7 @@ class Out:
 # ---------------------------------------------------------------------------------------------- what was lost
 
 
-async def test_a_report_that_could_not_be_stored_is_asked_for_until_it_is(at: AtCell) -> None:
+async def test_a_report_that_could_not_be_stored_is_requested_until_it_is_stored(at: AtCell) -> None:
     plain = at.small.engine.report_host
 
     async def out(*_: Any) -> Any:
@@ -221,7 +221,7 @@ async def test_a_report_that_could_not_be_stored_is_asked_for_until_it_is(at: At
     assert at.heard(ReportWanted) == []
 
 
-async def test_while_a_report_cannot_be_stored_no_more_are_asked_for(at: AtCell) -> None:
+async def test_no_reports_are_requested_while_one_cannot_be_stored(at: AtCell) -> None:
     """A database that hangs: what was asked meanwhile would be stored one after the other when it is back."""
     plain, goes_on = at.small.engine.report_host, asyncio.Event()
 
@@ -246,7 +246,7 @@ async def test_while_a_report_cannot_be_stored_no_more_are_asked_for(at: AtCell)
     await until(lambda: at.heard(ReportWanted))
 
 
-async def test_a_report_that_was_lost_is_asked_for(at: AtCell) -> None:
+async def test_a_lost_report_is_requested_again(at: AtCell) -> None:
     await at.say(Heartbeat("new1", at.cell, ONE, 0))
     assert at.heard(ReportWanted) == [], "it may be on its way beside the first beat"
     at.clock.passed_s += 5.0
@@ -254,7 +254,7 @@ async def test_a_report_that_was_lost_is_asked_for(at: AtCell) -> None:
     assert len(at.heard(ReportWanted)) == 1
 
 
-async def test_a_beat_that_could_not_be_stored_is_made_good(at: AtCell) -> None:
+async def test_a_heartbeat_that_could_not_be_stored_is_followed_by_a_full_report(at: AtCell) -> None:
     await known(at)
     plain = at.conductor._database
     at.conductor._database = cast("Any", Out(plain))
@@ -267,7 +267,7 @@ async def test_a_beat_that_could_not_be_stored_is_made_good(at: AtCell) -> None:
     assert await at.power() == PowerState.CRASHED
 
 
-async def test_a_beat_that_was_lost_is_noticed(at: AtCell) -> None:
+async def test_a_lost_heartbeat_is_noticed(at: AtCell) -> None:
     await known(at)
     await at.say(at.beat(1, ON))
     assert at.heard(ReportWanted) == []
@@ -275,7 +275,7 @@ async def test_a_beat_that_was_lost_is_noticed(at: AtCell) -> None:
     assert at.heard(ReportWanted)
 
 
-async def test_a_digest_that_changed_without_a_word_is_noticed(at: AtCell) -> None:
+async def test_a_digest_that_changed_without_a_reported_change_is_noticed(at: AtCell) -> None:
     await known(at)
     await at.say(at.beat(1, {}))
     assert at.heard(ReportWanted)
@@ -284,13 +284,13 @@ async def test_a_digest_that_changed_without_a_word_is_noticed(at: AtCell) -> No
 # ---------------------------------------------------------------------------------------------- what differs
 
 
-async def test_what_agrees_costs_nothing_but_the_comparison(at: AtCell) -> None:
+async def test_equal_digests_cause_no_report(at: AtCell) -> None:
     await known(at)
     await at.compare()
     assert at.told == []
 
 
-async def test_a_guest_of_a_deleted_server_is_found_though_no_beat_was_lost(at: AtCell) -> None:
+async def test_a_guest_of_a_deleted_server_is_found_without_a_lost_heartbeat(at: AtCell) -> None:
     """The host stood still while its server was deleted, and came back with the next number."""
     await known(at)
     cell = at.small.cells[at.cell]
@@ -306,7 +306,7 @@ async def test_a_guest_of_a_deleted_server_is_found_though_no_beat_was_lost(at: 
     assert answer.servers == (ServerTurn(SERVER, here=False, gone=True),)
 
 
-async def test_after_a_silence_everything_is_compared(at: AtCell) -> None:
+async def test_all_guests_are_compared_after_a_silence(at: AtCell) -> None:
     await known(at)
     at.silence()
     assert not at.alive()
@@ -315,7 +315,7 @@ async def test_after_a_silence_everything_is_compared(at: AtCell) -> None:
     assert at.heard(ReportWanted)
 
 
-async def test_a_guest_that_is_gone_is_believed_to_be_when_two_lists_say_so(at: AtCell) -> None:
+async def test_a_guest_counts_as_gone_when_two_reports_lack_it(at: AtCell) -> None:
     await known(at)
     await at.say(at.report({}))
     assert await at.power() == PowerState.RUNNING
@@ -325,14 +325,14 @@ async def test_a_guest_that_is_gone_is_believed_to_be_when_two_lists_say_so(at: 
     assert await at.power() == PowerState.NOSTATE
 
 
-async def test_what_is_absent_while_an_operation_holds_its_server_is_the_operations(at: AtCell) -> None:
+async def test_an_absent_guest_of_a_server_held_by_an_operation_is_left_to_it(at: AtCell) -> None:
     await at.held()
     for _ in range(2):
         await at.say(at.report({}))
     assert await at.power() == PowerState.RUNNING
 
 
-async def test_a_guest_that_nobody_knows_is_left_alone(at: AtCell, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unknown_guest_is_left_alone(at: AtCell, caplog: pytest.LogCaptureFixture) -> None:
     await known(at)
     stranger = ServerId("f0000000-0000-4000-8000-000000000001")
     await at.say(at.report({**ON, stranger: PowerState.RUNNING}))
@@ -346,7 +346,7 @@ async def test_a_guest_that_nobody_knows_is_left_alone(at: AtCell, caplog: pytes
 # ---------------------------------------------------------------------------------------------- operations under way
 
 
-async def test_an_attempt_that_moved_on_closes_the_door_of_the_earlier_host(at: AtCell) -> None:
+async def test_an_attempt_on_the_next_host_ends_the_guest_of_the_earlier_host(at: AtCell) -> None:
     """The boot is not over: what it began on the host that fell silent is refused there, and its guest goes."""
     await at.held()
     claimed = sa.update(consumers).values(operation=BOOT, attempt=2)
@@ -359,7 +359,7 @@ async def test_an_attempt_that_moved_on_closes_the_door_of_the_earlier_host(at: 
     assert here[SERVER].over == 0, "the boot may still go on elsewhere"
 
 
-async def test_a_server_that_is_elsewhere_is_said_to_be(at: AtCell) -> None:
+async def test_a_host_is_told_that_a_server_is_elsewhere(at: AtCell) -> None:
     await known(at)
     where = await at.small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None
@@ -393,7 +393,7 @@ async def said_of(at: AtCell, host: str) -> ServerTurn | None:
     return {each.server: each for each in await at.conductor.servers_of(host, (SERVER,))}.get(SERVER)
 
 
-async def test_a_guest_stays_on_the_host_it_is_moved_from_until_the_move_ends(at: AtCell) -> None:
+async def test_a_guest_is_kept_on_the_source_host_until_the_move_ends(at: AtCell) -> None:
     await known(at)
     elsewhere = await move(at, MigrationStatus.FINISHED, there=True)
     for host in (at.host, elsewhere):
@@ -411,7 +411,7 @@ async def test_a_guest_stays_on_the_host_it_is_moved_from_until_the_move_ends(at
     assert deleted.gone, "a delete takes both"
 
 
-async def test_what_is_moved_and_stood_still_does_not_run_after_its_host_was_off(at: AtCell) -> None:
+async def test_a_moved_guest_that_was_off_is_not_started_after_its_host_was_off(at: AtCell) -> None:
     """A move may wait for days in a queue; its guest is what its record says."""
     await known(at)
     await move(at, MigrationStatus.MIGRATING, there=False)
@@ -424,7 +424,7 @@ async def test_what_is_moved_and_stood_still_does_not_run_after_its_host_was_off
     assert [(each.here, each.running) for each in (running, still)] == [(True, True), (True, False)]
 
 
-async def test_a_claim_elsewhere_does_not_take_the_guest_of_a_server_that_is_moved(at: AtCell) -> None:
+async def test_a_claim_on_another_host_does_not_remove_the_guest_of_a_moving_server(at: AtCell) -> None:
     """The move has claimed its destination, and its guest is switched off in a moment; nothing calls it over."""
     await at.held()
     claimed = sa.update(consumers).values(operation=BOOT, attempt=1)
@@ -453,7 +453,7 @@ async def test_the_second_guest_of_a_server_that_was_moved_is_expected(at: AtCel
 
 
 @pytest.mark.parametrize("status", [MigrationStatus.PREPARING, MigrationStatus.RUNNING])
-async def test_a_place_that_waits_for_a_guest_is_expected(at: AtCell, status: MigrationStatus) -> None:
+async def test_a_place_prepared_for_a_live_migration_is_expected(at: AtCell, status: MigrationStatus) -> None:
     """Its networks may take minutes to be plugged, its memory may be sent for hours; a digest that differs otherwise is asked about all the same."""
     await known(at)
     coming, live = ServerId("coming"), MigrationType.LIVE_MIGRATION
@@ -490,14 +490,14 @@ async def test_a_second_agent_is_refused_while_the_first_answers(at: AtCell, cap
     (refused,) = await question(at, OTHER, waits_s=ANSWERS_WITHIN_S)
     assert isinstance(refused, AgentRefused)
     assert refused.agent == OTHER
-    assert "two machines have one name" in caplog.text
+    assert "two machines have the same name" in caplog.text
     before = await at.power()
     await at.say(at.beat(0, {}, OTHER, changed={SERVER: PowerState.CRASHED}))
     await at.say(at.report({}, OTHER))
     assert await at.power() == before, "nothing that it says is taken"
 
 
-async def test_a_restart_is_answered_when_the_last_life_does_not_answer(at: AtCell) -> None:
+async def test_a_restarted_agent_is_accepted_when_the_earlier_one_does_not_answer(at: AtCell) -> None:
     await known(at)
     await question(at, OTHER)
     (answer,) = await question(at, OTHER, waits_s=ANSWERS_WITHIN_S)
@@ -507,14 +507,14 @@ async def test_a_restart_is_answered_when_the_last_life_does_not_answer(at: AtCe
     assert not [each for each in at.told if not isinstance(each, ReportWanted)]
 
 
-async def test_a_restart_says_whom_it_replaces(at: AtCell) -> None:
+async def test_a_restarted_agent_names_the_agents_it_replaces(at: AtCell) -> None:
     await known(at)
     await question(at, OTHER, replaces=("one before", ONE))
     (answer,) = await question(at, OTHER, waits_s=ANSWERS_WITHIN_S, replaces=("one before", ONE))
     assert isinstance(answer, ServersOfHost)
 
 
-async def test_another_machine_waits_until_the_first_is_silent(at: AtCell) -> None:
+async def test_an_agent_of_another_machine_waits_until_the_first_is_silent(at: AtCell) -> None:
     """The first does not answer, but may be cut off for a moment: its guests run, and it may act."""
     await known(at)
     await question(at, OTHER, replaces=())
@@ -527,7 +527,7 @@ async def test_another_machine_waits_until_the_first_is_silent(at: AtCell) -> No
     assert isinstance(answer, ServersOfHost)
 
 
-async def test_beats_alone_replace_nobody(at: AtCell) -> None:
+async def test_heartbeats_alone_replace_no_agent(at: AtCell) -> None:
     """The first one returns from a cut, and does not know yet that another speaks, who does not answer at the moment."""
     await known(at)
     await at.say(at.beat(0, {}, OTHER, changed={SERVER: PowerState.CRASHED}))
@@ -538,7 +538,7 @@ async def test_beats_alone_replace_nobody(at: AtCell) -> None:
     assert at.conductor._known[at.host].agent == ONE
 
 
-async def test_a_restart_of_which_only_beats_are_heard_is_asked_whom_it_replaces(at: AtCell) -> None:
+async def test_a_restarted_agent_that_sends_only_heartbeats_is_asked_for_a_report(at: AtCell) -> None:
     """Another conductor, of a release that does not keep who speaks, answered its question: it will not ask again."""
     await known(at)
     at.told.clear()
@@ -553,7 +553,7 @@ async def test_a_restart_of_which_only_beats_are_heard_is_asked_whom_it_replaces
     assert not at.conductor._known[at.host].silent
 
 
-async def test_an_answer_that_waits_in_line_behind_a_slow_database_is_one(at: AtCell) -> None:
+async def test_an_answer_queued_behind_a_slow_database_counts(at: AtCell) -> None:
     """Two agents must not both be told that they speak for the host."""
     await known(at)
     await question(at, OTHER)
@@ -574,14 +574,14 @@ async def test_an_answer_that_waits_in_line_behind_a_slow_database_is_one(at: At
     assert isinstance(answer, AgentRefused)
 
 
-async def test_who_said_goodbye_is_not_waited_for(at: AtCell) -> None:
+async def test_an_agent_that_said_it_stops_is_replaced_at_once(at: AtCell) -> None:
     await known(at)
     await at.say(at.beat(1, ON, leaving=True))
     (answer,) = await question(at, OTHER)
     assert isinstance(answer, ServersOfHost)
 
 
-async def test_a_machine_that_was_replaced_and_returns_is_the_second(at: AtCell) -> None:
+async def test_a_replaced_machine_that_returns_is_refused(at: AtCell) -> None:
     await known(at)
     at.silence()
     (answer,) = await question(at, OTHER)
@@ -594,7 +594,7 @@ async def test_a_machine_that_was_replaced_and_returns_is_the_second(at: AtCell)
     assert isinstance(refused, AgentRefused)
 
 
-async def test_conductors_of_one_cell_agree_on_who_speaks(at: AtCell) -> None:
+async def test_conductors_of_one_cell_agree_on_the_hosts_agent(at: AtCell) -> None:
     """One that heard neither of them before does not let the second one in."""
     await known(at)
     another = at.another()
@@ -624,7 +624,7 @@ async def test_an_agent_of_an_earlier_release_is_known_by_what_it_has(at: AtCell
 # ---------------------------------------------------------------------------------------------- who is alive
 
 
-async def test_who_was_silent_or_forced_down_is_so_after_a_restart(at: AtCell) -> None:
+async def test_silent_and_forced_down_hosts_stay_so_after_a_restart(at: AtCell) -> None:
     await known(at)
     await at.conductor.flush()
     soon = at.another()
@@ -663,7 +663,7 @@ async def test_who_was_silent_or_forced_down_is_so_after_a_restart(at: AtCell) -
     await forced.stop()
 
 
-async def test_a_conductor_that_stood_still_takes_nobody_for_silent(at: AtCell) -> None:
+async def test_a_suspended_conductor_marks_no_host_as_silent(at: AtCell) -> None:
     await known(at)
     at.clock.passed_s += 300.0
     at.conductor.check_bus_silence()
@@ -673,7 +673,7 @@ async def test_a_conductor_that_stood_still_takes_nobody_for_silent(at: AtCell) 
     assert not at.alive()
 
 
-async def test_a_bus_that_is_cut_makes_nobody_silent(at: AtCell) -> None:
+async def test_a_cut_bus_marks_no_host_as_silent(at: AtCell) -> None:
     await known(at)
     at.bus.dials.cut = True
     for _ in range(40):
@@ -683,7 +683,7 @@ async def test_a_bus_that_is_cut_makes_nobody_silent(at: AtCell) -> None:
     assert at.alive()
 
 
-async def test_when_hosts_were_heard_is_written_when_the_database_is_back(at: AtCell) -> None:
+async def test_last_heartbeats_are_written_when_the_database_is_back(at: AtCell) -> None:
     await known(at)
     plain = at.conductor._database
     at.conductor._database = cast("Any", Out(plain))
@@ -716,7 +716,7 @@ async def shown(at: AtCell, directory: Path) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", told["hosts"])
 
 
-async def test_guests_that_are_left_alone_and_records_put_aside_are_shown(at: AtCell, tmp_path: Path) -> None:
+async def test_unknown_guests_and_missing_records_are_shown(at: AtCell, tmp_path: Path) -> None:
     """Also after the conductor began anew, and until they are gone; a guest whose record was lost is told from a stranger."""
     await known(at)
     assert await shown(at, tmp_path) == []
@@ -744,7 +744,7 @@ async def test_guests_that_are_left_alone_and_records_put_aside_are_shown(at: At
         await again.stop()
 
 
-async def test_a_second_agent_is_shown_for_as_long_as_it_asks(at: AtCell, tmp_path: Path) -> None:
+async def test_a_refused_second_agent_is_shown_while_it_asks(at: AtCell, tmp_path: Path) -> None:
     await known(at)
     refused_at = []
     for _ in range(10):
@@ -761,9 +761,7 @@ async def test_a_second_agent_is_shown_for_as_long_as_it_asks(at: AtCell, tmp_pa
     assert await shown(at, tmp_path) == []
 
 
-async def test_a_host_that_says_it_is_anothers_hypervisor_is_not_believed(
-    at: AtCell, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_report_with_another_hosts_node_is_refused(at: AtCell, caplog: pytest.LogCaptureFixture) -> None:
     await at.say(at.report({}))
     liar = msgspec.structs.replace(at.report({}, host="stranger"), hypervisor_hostname=at.host)
     await at.say(liar)

@@ -112,7 +112,7 @@ async def ground() -> AsyncIterator[Ground]:
     await small.close()
 
 
-async def test_hosts_are_emptied_in_turn_and_records_go(ground: Ground) -> None:
+async def test_hosts_are_drained_in_turn_and_records_are_moved(ground: Ground) -> None:
     now = await ground.round()
     said = (await ground.small.region.read(cells.every))[HOME]
     assert (said.disabled, said.reason, said.said_by) == (True, f"drain {DRAIN.id}", "admin")
@@ -144,9 +144,7 @@ async def test_hosts_are_emptied_in_turn_and_records_go(ground: Ground) -> None:
     assert where.cell == OTHER
 
 
-async def test_what_was_begun_before_an_accident_is_not_begun_again(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_moves_begun_before_a_crash_are_not_begun_again(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """The row was not written: the next leader finds the host's drain, and who holds the server."""
     with monkeypatch.context() as patched:
         patched.setattr(cell_drains, "write", lambda tx, now: False)
@@ -163,7 +161,7 @@ async def test_what_was_begun_before_an_accident_is_not_begun_again(
     assert (await ground.round()).records_gone == 1
 
 
-async def test_who_is_busy_is_waited_for(ground: Ground) -> None:
+async def test_a_busy_server_is_waited_for(ground: Ground) -> None:
     """Whatever its owner does to it takes no try, and when that is over its turn comes."""
     region, other = ground.small.region, OperationId("another")
     await region.write(lambda tx: region_servers.take(tx, SERVER, other, None))
@@ -176,14 +174,14 @@ async def test_who_is_busy_is_waited_for(ground: Ground) -> None:
     assert [each.saga for each in await ground.accepted()] == ["move_record/1"]
 
 
-async def test_a_cell_that_nobody_here_knows_holds_up_no_other(ground: Ground) -> None:
+async def test_an_unconfigured_cell_does_not_delay_others(ground: Ground) -> None:
     """It was taken out of the configuration while it was being emptied."""
     gone = msgspec.structs.replace(DRAIN, id=DRAIN.id.replace("c001", "c000"), cell=CellId("gone"), asked_at=0)
     await ground.small.region.write(lambda tx: cell_drains.ask(tx, gone))
     assert (await ground.round()).status is DrainStatus.RUNNING
 
 
-async def test_who_has_no_place_stays_after_three_tries(ground: Ground) -> None:
+async def test_a_server_without_a_place_stays_after_three_tries(ground: Ground) -> None:
     region = ground.small.region
     await cell_writes.set_disabled(region, OTHER, 1, disabled=True, reason="", by="", configured=True)
     for progress in (DrainProgress.WAITING, DrainProgress.WAITING, DrainProgress.LEFT):
@@ -196,7 +194,7 @@ async def test_who_has_no_place_stays_after_three_tries(ground: Ground) -> None:
     assert await ground.accepted() == []
 
 
-async def test_a_cancelled_one_begins_nothing_more(ground: Ground) -> None:
+async def test_a_cancelled_drain_begins_no_more_moves(ground: Ground) -> None:
     await ground.round()
     (new,) = await ground.accepted()
     await ground.small.region.write(lambda tx: cell_drains.cancel(tx, DRAIN.id))

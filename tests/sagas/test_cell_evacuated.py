@@ -45,9 +45,7 @@ async def recorded(at: AtCell, uuid: str) -> Migration:
 
 
 @pytest.mark.parametrize("status", [MigrationStatus.ACCEPTED, MigrationStatus.PRE_MIGRATING, MigrationStatus.MIGRATING])
-async def test_until_it_is_started_elsewhere_a_guest_stays_and_is_not_started(
-    at: AtCell, status: MigrationStatus
-) -> None:
+async def test_the_old_guest_is_kept_off_until_the_server_starts_elsewhere(at: AtCell, status: MigrationStatus) -> None:
     """A claim elsewhere takes nothing; from `migrating` on the old guest goes, and one that the move switched off stays so."""
     await at.held()
     await at.small.region.write(lambda tx: tx.run(sa.update(consumers).values(operation=BOOT, attempt=1)))
@@ -60,7 +58,7 @@ async def test_until_it_is_started_elsewhere_a_guest_stays_and_is_not_started(
         assert (said.here, said.running) == (True, False)
 
 
-async def test_a_host_that_is_back_destroys_it_and_then_its_claim_goes(at: AtCell) -> None:
+async def test_a_returned_host_destroys_the_guest_and_then_its_claim_is_released(at: AtCell) -> None:
     await known(at)
     uuid = await evacuation(at, MigrationStatus.DONE, there=True)
     await at.small.region.write(lambda tx: tx.run(sa.update(consumers).values(uuid=uuid)))
@@ -80,7 +78,7 @@ async def test_a_host_that_is_back_destroys_it_and_then_its_claim_goes(at: AtCel
     assert (await recorded(at, uuid)).status is MigrationStatus.COMPLETED
 
 
-async def test_with_a_host_that_is_removed_what_was_evacuated_from_it_is_over(at: AtCell) -> None:
+async def test_removing_a_host_ends_evacuations_from_it(at: AtCell) -> None:
     await known(at)
     uuid = await evacuation(at, MigrationStatus.DONE, there=True)
     await at.small.region.write(lambda tx: tx.run(sa.update(consumers).values(uuid=uuid)))

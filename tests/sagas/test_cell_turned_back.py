@@ -61,7 +61,7 @@ class TornRegion:
 
 @pytest.mark.parametrize("ended", [False, True], ids=["going-back", "ended"])
 @pytest.mark.parametrize("type", [MigrationType.LIVE_MIGRATION, MigrationType.RESIZE, MigrationType.EVACUATION])
-async def test_of_a_move_that_turns_back_between_two_readings_nothing_is_said(
+async def test_a_move_that_unwinds_between_two_reads_is_not_judged(
     at: AtCell, type: MigrationType, ended: bool
 ) -> None:
     region = TornRegion(at, type, ended=ended)

@@ -133,7 +133,7 @@ def belongs(told: ServerTurn | None, *, running: bool) -> bool:
 
 
 @pytest.mark.parametrize("last", STEPS[:6])
-async def test_until_the_move_is_confirmed_both_guests_belong_where_they_are(at: AtCell, last: str) -> None:
+async def test_both_guests_are_kept_until_the_move_is_confirmed(at: AtCell, last: str) -> None:
     """The old one is not started any more once its record is sealed; of the new one nothing is said before it has a record."""
     move = await Crossing(at).to(last)
     assert belongs(await move.of_old(), running=last in {"begin", "open"})
@@ -143,7 +143,7 @@ async def test_until_the_move_is_confirmed_both_guests_belong_where_they_are(at:
         assert (await move.judged(move.left, move.old)).absent == frozenset()
 
 
-async def test_when_it_is_confirmed_the_old_guest_is_nobodys(at: AtCell) -> None:
+async def test_the_old_guest_is_destroyed_after_the_confirm(at: AtCell) -> None:
     move = await Crossing(at).to("remove")
     for _ in range(2):
         old = await move.of_old()
@@ -153,7 +153,7 @@ async def test_when_it_is_confirmed_the_old_guest_is_nobodys(at: AtCell) -> None
         await move._end()
 
 
-async def test_a_copy_that_was_taken_back_keeps_no_guest(at: AtCell) -> None:
+async def test_an_undone_copy_keeps_no_guest(at: AtCell) -> None:
     """Its cell was out, so the record is there still, and is not sealed: the region says where the server is."""
     move = await Crossing(at).to("copy")
     await move.small.cells[move.left].write(lambda tx: record_transfer.unseal(tx, SERVER, move.fence(5)))
@@ -167,9 +167,7 @@ async def test_a_copy_that_was_taken_back_keeps_no_guest(at: AtCell) -> None:
 
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["restored", "sealed"])
-async def test_a_cell_that_returns_has_the_guests_destroyed_that_were_evacuated_into_another(
-    at: AtCell, sealed: bool
-) -> None:
+async def test_a_returning_cell_destroys_guests_evacuated_into_another_cell(at: AtCell, sealed: bool) -> None:
     """Its row names the host still, sealed or as it was before the evacuation, when the cell was out."""
     await known(at)
     move = await Crossing(at, MigrationType.EVACUATION).to("over")
@@ -185,7 +183,7 @@ async def test_a_cell_that_returns_has_the_guests_destroyed_that_were_evacuated_
     assert belongs(await move.of_new(), running=True)
 
 
-async def test_a_move_that_goes_on_between_two_readings_takes_no_guest(at: AtCell) -> None:
+async def test_a_move_that_advances_between_two_reads_destroys_no_guest(at: AtCell) -> None:
     """The cell was read before the move began, and the region after the flip: the cell is read again, and its migration is open."""
     move = Crossing(at)
 
@@ -204,7 +202,7 @@ async def test_a_move_that_goes_on_between_two_readings_takes_no_guest(at: AtCel
     assert torn.reads == 1
 
 
-async def test_what_is_recorded_of_a_host_is_what_it_has(at: AtCell) -> None:
+async def test_records_of_a_host_match_its_guests(at: AtCell) -> None:
     """The numbers that its beats are held against: the old guest is off, and after the confirmation there is none."""
     move = await Crossing(at).to("over")
     states = partial(server_queries.power_states, hosts=[move.old])
@@ -214,7 +212,7 @@ async def test_what_is_recorded_of_a_host_is_what_it_has(at: AtCell) -> None:
     assert await left.read(states) == {move.old: {}}, "a sealed record that nobody needs tells of no guest"
 
 
-async def test_rounds_of_a_cell_leave_a_sealed_record_out(at: AtCell) -> None:
+async def test_rounds_of_a_cell_skip_sealed_records(at: AtCell) -> None:
     move = await Crossing(at).to("over")
     away = cell_servers.servers.update().values(vm_state=VmState.RESIZED.value, launched_at=5)
     soft = ServerQuery(vm_states=(VmState.RESIZED.value,), soft_deleted=True, limit=5)
@@ -235,7 +233,7 @@ async def test_rounds_of_a_cell_leave_a_sealed_record_out(at: AtCell) -> None:
 
 
 @pytest.mark.parametrize("last", ["over", "copy"], ids=["moved", "taken-back"])
-async def test_a_recount_of_quota_counts_it_once(at: AtCell, last: str) -> None:
+async def test_a_recount_of_quota_counts_a_server_with_two_records_once(at: AtCell, last: str) -> None:
     """Also where a copy that was taken back is left, which is not sealed."""
     move = await Crossing(at).to(last)
     if last == "copy":
@@ -249,7 +247,7 @@ async def test_a_recount_of_quota_counts_it_once(at: AtCell, last: str) -> None:
     assert [each.now["instances"] for each in done.mended] == [2], "both would be counted"
 
 
-async def test_the_claim_of_a_move_stays_until_neither_cell_says_that_it_goes_on(at: AtCell) -> None:
+async def test_the_claim_of_a_move_is_kept_until_both_cells_say_it_has_ended(at: AtCell) -> None:
     move = await Crossing(at).to("over")
     table = consumers.update().values(uuid=move.uuid, type=claim_statements.MIGRATION, operation="a move")
     held = sa.text("UPDATE allocations SET consumer = :uuid").bindparams(uuid=move.uuid)
@@ -263,7 +261,7 @@ async def test_the_claim_of_a_move_stays_until_neither_cell_says_that_it_goes_on
     assert (await OrphanAllocations(move.small.context).run()).released == (move.uuid,)
 
 
-async def test_a_deleted_server_is_not_forgotten_while_a_record_of_it_is_hidden(at: AtCell) -> None:
+async def test_a_deleted_server_is_kept_while_it_has_a_hidden_record(at: AtCell) -> None:
     move = await Crossing(at).to("over")
     await move.small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
     old = partial(region_servers.long_deleted, before_us=5)
@@ -291,7 +289,7 @@ async def evacuated(at: AtCell) -> Crossing:
     return await Crossing(at, MigrationType.EVACUATION).to("over")
 
 
-async def test_an_evacuation_into_another_cell_is_over_when_its_host_is_back_without_the_guest(
+async def test_an_evacuation_into_another_cell_ends_when_its_host_returns_without_the_guest(
     at: AtCell, evacuated: Crossing
 ) -> None:
     """In the cell that shows the server first: while that one is out, it is looked at again."""
@@ -306,9 +304,7 @@ async def test_an_evacuation_into_another_cell_is_over_when_its_host_is_back_wit
     assert await statuses(evacuated) == [MigrationStatus.COMPLETED, MigrationStatus.COMPLETED]
 
 
-async def test_an_evacuation_into_another_cell_is_over_when_its_host_is_removed(
-    at: AtCell, evacuated: Crossing
-) -> None:
+async def test_an_evacuation_into_another_cell_ends_when_its_host_is_removed(at: AtCell, evacuated: Crossing) -> None:
     small, left = at.small, at.small.cells[at.cell]
     await evacuated.claim(evacuated.new, None)
     moved = sa.text("DELETE FROM allocations")
@@ -323,7 +319,7 @@ async def test_an_evacuation_into_another_cell_is_over_when_its_host_is_removed(
     assert await statuses(evacuated) == [MigrationStatus.COMPLETED, MigrationStatus.COMPLETED]
 
 
-async def test_an_evacuation_that_the_old_cell_was_not_told_of_is_over_too(at: AtCell, evacuated: Crossing) -> None:
+async def test_an_evacuation_not_marked_as_done_in_the_old_cell_ends_too(at: AtCell, evacuated: Crossing) -> None:
     """It has `migrating` still, for its database was out when that was to be said."""
     await evacuated.status(evacuated.left, MigrationStatus.MIGRATING)
     await at.say(at.report(ON))
@@ -333,7 +329,7 @@ async def test_an_evacuation_that_the_old_cell_was_not_told_of_is_over_too(at: A
 
 
 @pytest.mark.parametrize("last", ["begin", "seal", "copy"])
-async def test_an_evacuation_that_may_be_taken_back_is_not_over(at: AtCell, last: str) -> None:
+async def test_an_evacuation_that_may_unwind_is_not_ended(at: AtCell, last: str) -> None:
     await known(at)
     at.conductor._comparison.cells = dict(at.small.cells)
     move = await Crossing(at, MigrationType.EVACUATION).to(last)
@@ -343,7 +339,7 @@ async def test_an_evacuation_that_may_be_taken_back_is_not_over(at: AtCell, last
     assert row.status is MigrationStatus.MIGRATING
 
 
-async def test_what_an_evacuated_server_holds_is_given_back_though_it_was_deleted_meanwhile(
+async def test_the_claim_of_an_evacuation_is_released_after_the_server_was_deleted(
     at: AtCell, evacuated: Crossing
 ) -> None:
     """The record of the old cell says what the move holds on the old host: it stays until that is back, be the server deleted."""

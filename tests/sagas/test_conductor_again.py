@@ -98,7 +98,7 @@ async def quiet(conductor: Conductor) -> None:
     await until(lambda: conductor.executing == 0)
 
 
-async def test_what_could_not_be_told_waits_and_is_then_told_as_adopted(
+async def test_an_operation_that_failed_to_execute_waits_and_is_executed_as_adopted(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, clock = Told(), Clock()
@@ -117,7 +117,7 @@ async def test_what_could_not_be_told_waits_and_is_then_told_as_adopted(
     assert (await row(small)).status is OperationStatus.DONE
 
 
-async def test_a_stuck_operation_that_another_adopted_meanwhile_is_left_to_it(
+async def test_a_stuck_operation_adopted_by_another_conductor_is_left_to_it(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, clock = Told(), Clock()
@@ -135,7 +135,7 @@ async def test_a_stuck_operation_that_another_adopted_meanwhile_is_left_to_it(
     assert (kept.owner, kept.epoch, len(told.unsure)) == (OTHER, 2, 1)
 
 
-async def test_what_another_release_began_is_left_to_a_conductor_of_that_release(
+async def test_an_operation_of_another_release_is_left_to_its_conductors(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RULES §19: in the middle of an upgrade the dead may have told sagas that this conductor has never heard of."""
@@ -153,9 +153,7 @@ async def test_what_another_release_began_is_left_to_a_conductor_of_that_release
     assert (await row(small)).status is OperationStatus.DONE
 
 
-async def test_a_stuck_operation_waits_for_a_conductor_that_has_its_hands_full(
-    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stuck_operation_waits_for_a_free_place(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     told, clock = Told(), Clock()
     told.bad = False
     saga = a_saga(told)
@@ -176,7 +174,7 @@ async def test_a_stuck_operation_waits_for_a_conductor_that_has_its_hands_full(
     assert (await row(small)).status is OperationStatus.DONE
 
 
-async def test_what_a_look_finds_before_it_is_handed_over_is_told_once(
+async def test_an_operation_found_by_a_poll_before_its_hand_over_is_executed_once(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice at once, it would be two operations to the places, one of which is never given back."""

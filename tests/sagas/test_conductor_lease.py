@@ -119,7 +119,7 @@ async def living(small: SmallRegion) -> set[str]:
     return {each[0] for each in await small.region.read(conductors.living)}
 
 
-async def test_a_conductor_that_lost_its_lease_is_back_within_a_lease_and_a_beat(
+async def test_a_conductor_that_lost_its_lease_works_again_within_a_lease_and_a_beat(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, seen = asyncio.Event(), list[bool]()
@@ -151,9 +151,7 @@ async def test_a_conductor_that_lost_its_lease_is_back_within_a_lease_and_a_beat
         await conductor.stop()
 
 
-async def test_a_conductor_that_has_more_to_do_than_its_machine_carries_comes_out_of_it(
-    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_overloaded_conductor_recovers(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     """All it has begun stands still until its lease is lost, as long as that is too much at once; it must end all the same."""
     carried, at_once, ended, most = 4, set[str](), set[str](), list[int]()
 
@@ -190,7 +188,7 @@ async def test_a_conductor_that_has_more_to_do_than_its_machine_carries_comes_ou
         await conductor.stop()
 
 
-async def test_who_does_not_believe_itself_alive_renews_nothing(small: SmallRegion) -> None:
+async def test_a_conductor_past_its_lease_does_not_renew_it(small: SmallRegion) -> None:
     clock = Hands()
     lease = ConductorLease(ME, small.region, clock, ["boot/1"], lease_s=15.0)
     await lease.take()
@@ -204,7 +202,7 @@ async def test_who_does_not_believe_itself_alive_renews_nothing(small: SmallRegi
     assert await living(small) == {"me-2"}, "the one before is ended by who takes the next"
 
 
-async def test_a_renewal_that_is_answered_too_late_revives_nobody(small: SmallRegion) -> None:
+async def test_a_late_renewal_does_not_revive_a_lease(small: SmallRegion) -> None:
     clock = Hands()
     slow = Slow(small.region)
     lease = ConductorLease(ME, cast("Database", slow), clock, ["boot/1"], lease_s=15.0)
@@ -220,7 +218,7 @@ async def test_a_renewal_that_is_answered_too_late_revives_nobody(small: SmallRe
     assert not lease.alive
 
 
-async def test_after_a_gap_nothing_is_begun_before_the_lease_was_asked_for(small: SmallRegion) -> None:
+async def test_nothing_begins_after_a_gap_before_the_lease_is_renewed(small: SmallRegion) -> None:
     clock = Hands()
     lease = ConductorLease(ME, small.region, clock, ["boot/1"], lease_s=15.0)
     await lease.take()
@@ -241,7 +239,7 @@ async def test_after_a_gap_nothing_is_begun_before_the_lease_was_asked_for(small
     assert lease.id == ME
 
 
-async def test_a_lease_that_is_over_in_the_database_is_not_renewed(database: Database) -> None:
+async def test_a_lease_that_ended_in_the_database_is_not_renewed(database: Database) -> None:
     await database.create(conductors.conductors.metadata)
     await database.write(lambda tx: conductors.take(tx, ME, (), "host", ["boot/1"]))
     assert await database.write(lambda tx: conductors.renew(tx, ME))
@@ -252,7 +250,7 @@ async def test_a_lease_that_is_over_in_the_database_is_not_renewed(database: Dat
     assert [(each.id, each.lives) for each in await database.read(conductors.peers)] == [(ME, False), (OTHER, True)]
 
 
-async def test_a_clock_of_the_database_that_stepped_back_keeps_no_dead_conductor_alive(
+async def test_a_database_clock_that_steps_back_keeps_no_dead_conductor_alive(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, seen = asyncio.Event(), list[bool]()
@@ -278,7 +276,7 @@ async def test_a_clock_of_the_database_that_stepped_back_keeps_no_dead_conductor
     assert await living(small) == {ME}
 
 
-async def test_operations_of_a_saga_that_nobody_knows_are_adopted_once_somebody_does(
+async def test_operations_of_an_unknown_saga_are_adopted_once_a_conductor_knows_it(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, seen = asyncio.Event(), list[bool]()
@@ -344,12 +342,10 @@ async def test_after_a_write_of_unknown_outcome_an_operation_waits_longer_each_t
     for number, pause_s in enumerate(clock.slept):
         whole_s = min(0.5 * 2**number, AGAIN_MOST_S)
         assert whole_s / 2 <= pause_s <= whole_s
-    assert len([each for each in caplog.records if "it waits" in each.getMessage()]) == 1
+    assert len([each for each in caplog.records if "read again after a pause" in each.getMessage()]) == 1
 
 
-async def test_boots_that_wait_keep_no_stop_and_no_delete_waiting(
-    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_boots_delay_no_stop_or_delete(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     gate, seen = asyncio.Event(), list[bool]()
     boots = msgspec_renamed(carry_saga(gate, seen), "boot/99")
     opened, done = asyncio.Event(), list[bool]()
@@ -376,7 +372,7 @@ def msgspec_renamed(saga: Saga[Ask, SagaContext], name: str) -> Saga[Ask, SagaCo
     return Saga(name, Ask, *saga.steps)
 
 
-async def test_nothing_is_begun_that_a_living_conductor_does_not_know(small: SmallRegion) -> None:
+async def test_a_saga_unknown_to_a_living_conductor_is_refused(small: SmallRegion) -> None:
     conductor = Conductor(ME, small.context, MemoryBus(), Hands())
     await conductor.lease.take()
     await conductor.adopt()
@@ -388,7 +384,7 @@ async def test_nothing_is_begun_that_a_living_conductor_does_not_know(small: Sma
     for dispatcher in (BusDispatcher(small.region, MemoryBus()), local):
         with pytest.raises(Unavailable) as refused:
             await dispatcher.choose("boot/1")
-        assert "all conductors are of this release" in refused.value.public
+        assert "all conductors run this release" in refused.value.public
         assert "old-host" in refused.value.private
     await small.region.write(lambda tx: conductors.retire(tx, OTHER))
     await conductor.adopt()
@@ -396,7 +392,7 @@ async def test_nothing_is_begun_that_a_living_conductor_does_not_know(small: Sma
     assert await BusDispatcher(small.region, MemoryBus()).choose("boot/1") == ME
 
 
-async def test_one_of_the_living_leads_and_another_when_it_dies(small: SmallRegion) -> None:
+async def test_one_living_conductor_leads_and_another_after_its_death(small: SmallRegion) -> None:
     conductors_of = [Conductor(name, small.context, MemoryBus(), Hands()) for name in (ME, OTHER)]
     for each in conductors_of:
         await each.lease.take()
@@ -410,7 +406,7 @@ async def test_one_of_the_living_leads_and_another_when_it_dies(small: SmallRegi
     assert [each.leads for each in conductors_of] == [False, True]
 
 
-async def test_a_round_runs_where_the_leader_is_and_goes_on_when_it_dies() -> None:
+async def test_rounds_run_at_the_leader_and_at_the_next_leader_after_its_death() -> None:
     leading, ran = ["a"], list[str]()
     rounds = {name: ReconcileLoop(SystemClock(), leads=lambda name=name: name in leading) for name in ("a", "b")}  # type: ignore[misc]
     try:

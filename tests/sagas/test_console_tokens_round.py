@@ -30,7 +30,7 @@ async def test_console_tokens_already_fine(small: SmallRegion) -> None:
     assert await small.held() == before
 
 
-async def test_more_than_a_batch_goes_in_one_round(small: SmallRegion) -> None:
+async def test_one_round_removes_more_than_a_batch(small: SmallRegion) -> None:
     rows = [
         {
             "hash": f"hash{n}", "server": f"s{n}", "type": "novnc", "host": "host1", "address": "192.0.2.1", "port": 5900,

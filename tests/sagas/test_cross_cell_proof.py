@@ -81,7 +81,7 @@ class Started:
         return await self._start(to, command_context, guest)
 
 
-async def test_the_record_goes_along_as_it_is_to_be_seen(small: SmallRegion) -> None:
+async def test_the_record_is_copied_in_its_final_state(small: SmallRegion) -> None:
     asked = await crossing_cells(small)
     started = Started(small, lambda host: False)
     await told(small, asked)
@@ -148,7 +148,7 @@ async def test_hosts_of_the_same_cell_are_tried_first_and_then_its_own(
     assert TEMPORARY not in small.images.whole
 
 
-async def test_what_failed_in_another_cell_may_end_in_its_own(
+async def test_a_move_that_failed_in_another_cell_may_end_in_its_own(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only one host is there in the other cell; after it the disk goes from host to host, and no image is left."""
@@ -196,7 +196,7 @@ async def test_guarantees_and_addresses_are_claimed_in_the_other_cell(
         assert len(server.moved.readdressed) == 1
 
 
-async def test_a_cell_that_is_out_costs_no_attempt(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_cell_costs_no_attempt(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its database is found out before the guest is touched, and the server goes to a host of its own cell."""
     asked = await crossing_cells(small, may_stay=True)
     leaves_first(small, monkeypatch)
@@ -213,7 +213,7 @@ async def test_a_cell_that_is_out_costs_no_attempt(small: SmallRegion, monkeypat
     assert (now["shown in"], sorted(now["records"]), now["hidden in"], now["amiss"]) == (LEFT, [LEFT], [], [])
 
 
-async def test_what_the_old_host_cannot_do_ends_the_move(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_of_the_old_host_ends_the_move(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     """No other host would help."""
     asked, tried = await crossing_cells(small), list[str]()
 
@@ -227,7 +227,7 @@ async def test_what_the_old_host_cannot_do_ends_the_move(small: SmallRegion, mon
     assert tried == ["host1"]
 
 
-async def test_a_host_that_has_a_guest_of_it_already_is_passed_over(small: SmallRegion) -> None:
+async def test_a_host_that_already_has_a_guest_of_the_server_is_skipped(small: SmallRegion) -> None:
     """What is left there of an earlier move is not written over."""
     asked = await crossing_cells(small)
     for host in ("host2", "host5"):
@@ -237,7 +237,7 @@ async def test_a_host_that_has_a_guest_of_it_already_is_passed_over(small: Small
     assert started.hosts == ["host6"]
 
 
-async def test_a_cell_that_cannot_have_it_is_named(small: SmallRegion) -> None:
+async def test_an_unsuitable_cell_is_named(small: SmallRegion) -> None:
     """Its swap disk would be left behind: refused before anything is touched, with the cause."""
     asked = await crossing_cells(small)
     swapping = msgspec.structs.replace(asked.server.flavor, swap_mib=64)
@@ -255,7 +255,7 @@ async def test_a_cell_that_cannot_have_it_is_named(small: SmallRegion) -> None:
     assert (await held(small))["shown in"] == CellId("cell1")
 
 
-async def test_a_cell_that_goes_out_before_the_copy_keeps_no_guest_off(
+async def test_a_cell_lost_before_the_copy_does_not_keep_the_guest_off(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its guest runs already in the other cell: it runs again where it was, and what that cell may have stays hidden."""

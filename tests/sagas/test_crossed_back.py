@@ -114,20 +114,22 @@ def with_tellers(small: SmallRegion, dispatcher: Tellers, **settings: Any) -> Sa
         ("delete/5", "volumes"),
     ],
 )
-async def test_every_kind_of_server_comes_back(small: SmallRegion, name: str, kind: str, part: Any) -> None:
+async def test_every_kind_of_server_is_reverted_across_cells(
+    small: SmallRegion, name: str, kind: str, part: Any
+) -> None:
     world = KINDS[kind]
     asked = await about_crossed(small, name, **world)
     await prove(SAGAS[name], asked, PreparedRegion(small, lambda: crossed(small, **world)), part)
 
 
-async def test_each_end_of_such_a_move_is_seen_in_its_own_cell(small: SmallRegion) -> None:
+async def test_each_end_of_a_move_across_cells_is_shown_with_its_cell(small: SmallRegion) -> None:
     await crossed(small)
     [seen] = await move_ends.seen(small.context, await recorded(small), limit=5)
     assert (seen.source.host, seen.source.cell, seen.source.consumer) == ("host1", LEFT, MOVE)
     assert (seen.destination.host, seen.destination.cell, seen.destination.consumer) == ("host2", THERE, SERVER)
 
 
-async def test_what_was_written_and_attached_while_it_waited_survives_a_revert(small: SmallRegion) -> None:
+async def test_changes_and_attachments_since_the_move_survive_a_revert(small: SmallRegion) -> None:
     await crossed(small)
     before = await recorded(small)
     assert (before.cell, before.host, before.vm_state) == (THERE, "host2", VmState.RESIZED)
@@ -175,7 +177,7 @@ async def test_what_was_written_and_attached_while_it_waited_survives_a_revert(s
     }
 
 
-async def test_a_revert_is_refused_while_the_cell_it_goes_back_to_takes_no_writes(
+async def test_a_revert_is_refused_while_the_old_cell_accepts_no_writes(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guest was not touched."""
@@ -195,7 +197,7 @@ async def test_a_revert_is_refused_while_the_cell_it_goes_back_to_takes_no_write
 
 
 @pytest.mark.parametrize("name", ["confirm_resize/2", "delete/5"])
-async def test_a_cell_that_is_out_holds_nobody_up_and_the_round_does_the_rest(
+async def test_an_unreachable_cell_delays_no_operation_and_the_round_cleans_up(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     asked = await about_crossed(small, name)
@@ -234,7 +236,7 @@ async def test_hidden_records_already_fine(small: SmallRegion) -> None:
     assert await held(small) == before
 
 
-async def test_nothing_is_concluded_of_a_server_whose_record_is_lost(small: SmallRegion) -> None:
+async def test_hidden_records_of_a_server_with_a_lost_record_are_kept(small: SmallRegion) -> None:
     await released(await crossed(small))
     await small.cells[THERE].write(lambda tx: tx.run(cell_servers.servers.delete()))
     await small.cells[THERE].write(lambda tx: tx.run(migrations.migrations.delete()))
@@ -250,7 +252,7 @@ async def test_the_record_that_is_shown_is_never_removed(small: SmallRegion) -> 
     assert await in_cell(small, THERE) is not None
 
 
-async def test_an_operation_that_begins_meanwhile_is_refused_nothing(
+async def test_an_operation_that_begins_during_the_round_is_not_refused(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It writes to the cell while the round removes what was there: the row of the region stays for it."""
@@ -285,7 +287,7 @@ async def test_an_operation_that_begins_meanwhile_is_refused_nothing(
 
 
 @pytest.mark.parametrize("across", [True, False])
-async def test_the_version_is_that_of_the_move(
+async def test_the_sagas_version_follows_from_the_move(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch, across: bool
 ) -> None:
     await released(await crossed(small))
@@ -318,7 +320,7 @@ async def test_the_version_is_that_of_the_move(
             confirm_resize.begin(context, elsewhere, "user-1", PROJECT, check=lambda _: None),
             revert_resize.begin(context, WHO, elsewhere, check=lambda _: None),
         ):
-            with pytest.raises(Conflict, match="moved once more"):
+            with pytest.raises(Conflict, match="moved again"):
                 await begin
 
     class Later(SystemClock):
@@ -330,7 +332,7 @@ async def test_the_version_is_that_of_the_move(
     assert dispatcher.told[0].saga == ("confirm_resize/2" if across else "confirm_resize/1")
 
 
-async def test_a_sealed_record_is_in_no_state_that_a_round_looks_for(small: SmallRegion) -> None:
+async def test_rounds_by_state_skip_sealed_records(small: SmallRegion) -> None:
     await crossed(small)
     found = {
         cell: await small.cells[cell].read(lambda tx, state=state: cell_servers.in_state(tx, state, "", 10))

@@ -51,7 +51,7 @@ async def boot(small: SmallRegion) -> str:
     return str(found.server.host)
 
 
-async def test_nobody_is_told_no_on_old_news(small: SmallRegion) -> None:
+async def test_no_request_is_refused_on_stale_data(small: SmallRegion) -> None:
     """Another process filled the cloud, which was heard, and emptied it, which was not."""
     other = Engine(small.region, partial(rank, profile=Profile()), aggregates=aggregates.for_placement, every_s=3600)
     await other.start()
@@ -117,7 +117,7 @@ async def test_ports_are_made_once_however_many_hosts_are_tried(small: SmallRegi
 
 
 @pytest.mark.parametrize(("where", "status"), [("host1", "DOWN"), ("host1", "ACTIVE")])
-async def test_what_is_plugged_on_another_host_is_not_plugged_here(small: SmallRegion, where: str, status: str) -> None:
+async def test_an_event_of_another_host_does_not_count_as_plugged(small: SmallRegion, where: str, status: str) -> None:
     """Neither an event nor a port that is up counts for a host where the port is not bound."""
     port = Port(id="p", network="n", mac="m", device_id=SERVER, host=where, status=status)
 
@@ -136,7 +136,7 @@ def row_of(event: ExternalEvent) -> dict[str, Any]:
     return {name: getattr(event, name) for name in event.__struct_fields__}
 
 
-def test_a_port_that_was_bound_without_an_address_was_refused() -> None:
+def test_a_port_bound_without_an_address_counts_as_refused() -> None:
     """The service answers 200, and gave none."""
     port = Port(id="p", network="n", mac="m", host="host1", vif_type="ovs", index=2)
     with pytest.raises(BindRefused) as refused:
@@ -148,7 +148,7 @@ def test_a_port_that_was_bound_without_an_address_was_refused() -> None:
     assert require_bound(without, "host1") is without
 
 
-async def test_a_zone_whose_hosts_were_enabled_in_the_same_moment_is_available(small: SmallRegion) -> None:
+async def test_a_zone_whose_hosts_were_just_enabled_is_available(small: SmallRegion) -> None:
     """Another process did it: nobody is told "no" on a picture that was never told."""
 
     async def enable(enabled: bool) -> None:
@@ -167,7 +167,7 @@ async def test_a_zone_whose_hosts_were_enabled_in_the_same_moment_is_available(s
     await check_zone(small.context, "nova")
 
 
-async def test_a_boot_whose_host_is_disabled_in_the_same_moment_goes_elsewhere(small: SmallRegion) -> None:
+async def test_a_boot_whose_host_is_just_disabled_goes_to_another_host(small: SmallRegion) -> None:
     """The whole saga, on a picture that was never told."""
     first = small.engine.rank(Ask(resources={"VCPU": 1}, seed=int(SERVER.replace("-", ""), 16) & 0xFFFFFFFF)).best[0]
 

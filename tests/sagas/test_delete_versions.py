@@ -88,7 +88,7 @@ def was_moved(server: Server) -> Server:
     return msgspec.structs.replace(server, vm_state=VmState.RESIZED, moved=old)
 
 
-async def test_the_newest_is_for_a_server_that_has_more(small: SmallRegion) -> None:
+async def test_a_server_with_more_resources_gets_the_newest_version(small: SmallRegion) -> None:
     book = Book()
     await changed(small, was_moved)
     await accept_delete.begin(with_(small, book), WHO, await recorded(small))
@@ -96,23 +96,21 @@ async def test_the_newest_is_for_a_server_that_has_more(small: SmallRegion) -> N
 
 
 @pytest.mark.parametrize("unknown", [(), ("delete/5", "delete/4")])
-async def test_a_server_that_has_nothing_more_is_deleted_by_the_shortest(
-    small: SmallRegion, unknown: tuple[str, ...]
-) -> None:
+async def test_a_plain_server_gets_the_shortest_version(small: SmallRegion, unknown: tuple[str, ...]) -> None:
     """The release before knows that one, so whoever goes back to it meanwhile has the delete done."""
     book = Book(*unknown)
     await accept_delete.begin(with_(small, book), WHO, await recorded(small))
     assert [each.saga for each in book.begun_] == ["delete/1"]
 
 
-async def test_a_move_that_ended_since_the_record_was_read_is_not_forgotten(small: SmallRegion) -> None:
+async def test_a_move_that_ended_after_the_read_is_confirmed_by_the_delete(small: SmallRegion) -> None:
     read, book = await recorded(small), Book("delete/5", "delete/4")
     await changed(small, was_moved)
     await accept_delete.begin(with_(small, book), WHO, read)
     assert [each.saga for each in book.begun_] == ["delete/3"]
 
 
-async def test_one_that_an_operation_had_in_between_may_have_anything(
+async def test_a_server_changed_by_an_operation_in_between_gets_the_newest_version(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a conductor lives that knows no moves: then nobody can have moved it."""
@@ -132,7 +130,7 @@ async def test_one_that_an_operation_had_in_between_may_have_anything(
         await small.region.write(lambda tx, new=book.begun_[0]: region_servers.release(tx, SERVER, new.id))
 
 
-async def test_one_that_was_moved_waits_until_every_conductor_knows_moves(small: SmallRegion) -> None:
+async def test_deleting_a_moved_server_waits_until_every_conductor_knows_moves(small: SmallRegion) -> None:
     book = Book("delete/5", "delete/4", "delete/3")
     await changed(small, was_moved)
     with pytest.raises(Unavailable, match="before all conductors are of this release"):
@@ -143,7 +141,7 @@ async def test_one_that_was_moved_waits_until_every_conductor_knows_moves(small:
     assert where.operation is None, "nothing was accepted"
 
 
-async def test_quota_and_claims_are_back_before_the_server_is_seen_to_be_gone(small: SmallRegion) -> None:
+async def test_quota_and_claims_are_released_before_the_server_is_shown_as_deleted(small: SmallRegion) -> None:
     """What the move held, too; who sees a 404 and boots at once is not refused for what is gone."""
     asked = await about_moved(small, "delete/4")
     await moved(small)

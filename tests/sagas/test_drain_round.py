@@ -152,7 +152,7 @@ async def test_what_the_drain_moved_is_confirmed(ground: Ground) -> None:
     assert [each.progress for each in now.servers] == [DrainProgress.CONFIRMING]
 
 
-async def test_what_is_kept_of_a_server_that_its_new_host_lost_is_left(ground: Ground) -> None:
+async def test_the_old_disk_of_a_server_lost_by_its_new_host_is_kept(ground: Ground) -> None:
     """A confirm of it is refused, once a second for ever; and the place is for others meanwhile, also while nobody hears that host."""
     await moved(ground.small)
     await ground.let_go()
@@ -172,7 +172,7 @@ async def test_what_is_kept_of_a_server_that_its_new_host_lost_is_left(ground: G
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_a_broken_server_that_keeps_its_disk_on_the_host_is_left(ground: Ground, *, known: bool) -> None:
+async def test_a_broken_server_with_its_disk_on_the_host_stays(ground: Ground, *, known: bool) -> None:
     """Its live migration's new host has lost it, and nobody has decided yet: the host is not empty, and no audit calls that a leak."""
     await moved(ground.small)
     await ground.let_go()
@@ -195,26 +195,26 @@ async def test_a_broken_server_that_keeps_its_disk_on_the_host_is_left(ground: G
     assert [each.kind for each in audited.migrations(page, cast("Any", None))] == ["migration_left_open"]
 
 
-async def test_a_move_keeps_which_request_began_it(ground: Ground) -> None:
+async def test_a_move_records_the_request_that_began_it(ground: Ground) -> None:
     await moved(ground.small)
     found = await ground.small.cells[CELL].read(lambda tx: migrations.get(tx, MOVE))
     assert found is not None
     assert found.request_id == "req-resize"
 
 
-async def test_a_confirm_is_of_the_move_that_was_seen(ground: Ground) -> None:
+async def test_a_confirm_applies_only_to_the_move_that_was_read(ground: Ground) -> None:
     await moved(ground.small)
     await ground.let_go()
     seen = await recorded(ground.small)
     assert seen.moved is not None
     other = msgspec.structs.replace(seen, moved=msgspec.structs.replace(seen.moved, migration="another"))
-    with pytest.raises(Conflict, match="waits for no confirmation"):
+    with pytest.raises(Conflict, match="no longer waits for confirmation"):
         await drain_moves.confirm_move(ground.context, other)
     await drain_moves.confirm_move(ground.context, seen)
     assert await ground.began() == ["confirm_resize/1"]
 
 
-async def test_a_server_that_left_the_host_meanwhile_is_not_moved_again(ground: Ground) -> None:
+async def test_a_server_that_has_left_the_host_is_not_moved_again(ground: Ground) -> None:
     """It was on the host when the round looked, and its owner's move ended before the round came to it."""
     await booted(ground.small)
     await ground.let_go()
@@ -232,7 +232,7 @@ async def test_a_server_that_left_the_host_meanwhile_is_not_moved_again(ground: 
 # -------------------------------------------------------------------------------------------- after an accident
 
 
-async def test_a_host_that_is_half_disabled_is_disabled_in_the_region_too(ground: Ground) -> None:
+async def test_a_host_disabled_only_in_its_cell_is_disabled_in_the_region(ground: Ground) -> None:
     """Whoever disabled it died after the cell had it: boots still came."""
     await booted(ground.small)
     await ground.let_go()
@@ -246,7 +246,7 @@ async def test_a_host_that_is_half_disabled_is_disabled_in_the_region_too(ground
     assert (found.disabled, found.disabled_reason) == (True, "dust")
 
 
-async def test_what_an_overtaken_round_began_comes_to_its_end_though_the_drain_is_cancelled(ground: Ground) -> None:
+async def test_moves_begun_by_an_overtaken_round_finish_after_the_drain_is_cancelled(ground: Ground) -> None:
     """The round begins a move, a cancel overtakes its write, and the move is confirmed all the same."""
     await booted(ground.small)
     await ground.let_go()
@@ -271,7 +271,7 @@ async def test_what_an_overtaken_round_began_comes_to_its_end_though_the_drain_i
     assert (now.status, now.servers[0].progress) == (DrainStatus.RUNNING, DrainProgress.CONFIRMING)
 
 
-async def test_a_cancelled_drain_whose_servers_only_wait_is_over(ground: Ground) -> None:
+async def test_a_cancelled_drain_with_only_waiting_servers_ends(ground: Ground) -> None:
     await booted(ground.small)
     await ground.let_go()
     await ground.ask()
@@ -281,7 +281,7 @@ async def test_a_cancelled_drain_whose_servers_only_wait_is_over(ground: Ground)
     assert (now.status, now.why) == (DrainStatus.CANCELLED, "1 servers stay")
 
 
-async def test_who_left_the_host_before_and_may_come_back_is_named(ground: Ground) -> None:
+async def test_servers_that_left_before_and_may_come_back_are_named(ground: Ground) -> None:
     """It was in VERIFY_RESIZE when the drain was asked for: what it keeps on the host is its owner's to give up."""
     await moved(ground.small)
     await ground.let_go()
@@ -299,7 +299,7 @@ async def test_who_left_the_host_before_and_may_come_back_is_named(ground: Groun
     assert await drain_moves.left_before(ground.context, CELL, "host3", ()) == []
 
 
-async def test_what_others_claimed_on_the_host_is_named_and_waited_for_by_nobody(ground: Ground) -> None:
+async def test_claims_of_other_consumers_are_named_and_not_waited_for(ground: Ground) -> None:
     """A consumer of the Placement API keeps its claim for ever; a server's claim comes to be a server there yet."""
     provider = ProviderId(host_id(HOST))
     ours, foreign = (
@@ -323,7 +323,7 @@ async def test_what_others_claimed_on_the_host_is_named_and_waited_for_by_nobody
     assert (now.status, now.why) == (DrainStatus.DONE, "what others claimed there stays: reserved")
 
 
-async def test_a_plan_waits_for_nobody_who_is_busy(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_plan_does_not_wait_for_busy_servers(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request waits half a minute for a short operation of another; a plan of a whole host would for each server."""
     await booted(ground.small)
 
@@ -339,7 +339,7 @@ async def test_a_plan_waits_for_nobody_who_is_busy(ground: Ground, monkeypatch: 
     assert row.why.startswith("busy: ")
 
 
-async def test_a_database_that_was_out_costs_no_attempt(ground: Ground) -> None:
+async def test_an_unreachable_database_costs_no_attempt(ground: Ground) -> None:
     await booted(ground.small)
     await ground.let_go()
     await ground.ask()
@@ -355,7 +355,7 @@ async def test_a_database_that_was_out_costs_no_attempt(ground: Ground) -> None:
     assert row.again_at > 0
 
 
-async def test_every_host_is_disabled_before_anybody_is_moved(ground: Ground) -> None:
+async def test_all_hosts_are_disabled_before_the_first_move(ground: Ground) -> None:
     """The first drain's server would go to the second's host otherwise."""
     await booted(ground.small)
     await ground.let_go()
@@ -376,7 +376,7 @@ async def test_every_host_is_disabled_before_anybody_is_moved(ground: Ground) ->
     assert closed == [True]
 
 
-async def test_who_is_held_by_somebody_else_takes_nobodys_turn(ground: Ground) -> None:
+async def test_a_server_held_by_another_operation_does_not_count_against_the_limit(ground: Ground) -> None:
     """A snapshot may take an hour; a move of the drain's own that an earlier leader began is on its way."""
     await booted(ground.small)
     await ground.ask()
@@ -388,7 +388,7 @@ async def test_who_is_held_by_somebody_else_takes_nobodys_turn(ground: Ground) -
     assert await ground.began() == ["resize/1"]
 
 
-async def test_a_move_that_an_earlier_leader_began_is_on_its_way(ground: Ground) -> None:
+async def test_a_move_begun_by_an_earlier_leader_counts_as_moving(ground: Ground) -> None:
     await booted(ground.small)
     await ground.let_go()
     await ground.ask()

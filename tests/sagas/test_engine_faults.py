@@ -96,12 +96,12 @@ FAULTS: dict[str, Step[Any, Any, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_found(fault: str) -> None:
+async def test_injected_engine_faults_are_found(fault: str) -> None:
     with pytest.raises(Disproved):
         await prove(TOY.but(FAULTS[fault]), ASKED, Toy)
 
 
-async def test_found_when_what_is_host_local_is_not_said_to_be() -> None:
+async def test_a_missing_host_local_mark_is_found() -> None:
     moved: Step[Any, Any, Any] = Step(toy_saga.attach_disk.do)
     moved.undo_with = toy_saga.attach_disk.undo_with
     with pytest.raises(Disproved, match=r"attach_disk|start_guest|bind_ports|record_server"):

@@ -10,18 +10,18 @@ from moorage_testing.saga_proof import PARTS, Part, prove
 
 
 @every_part
-async def test_each_part_tries_its_share(part: Part) -> None:
+async def test_each_part_runs_its_share_of_the_points(part: Part) -> None:
     assert (await prove(TOY, ASKED, Toy, part)).total > 10
 
 
-def test_the_shares_of_a_part_are_all_of_it() -> None:
+def test_the_shares_of_a_part_are_complete() -> None:
     for way in {part.way for part in PARTS}:
         mine = [part for part in PARTS if part.way == way]
         assert [(part.share, part.of) for part in mine] == [(share, len(mine)) for share in range(len(mine))]
 
 
 @pytest.mark.matrix
-async def test_a_sound_story_is_proved() -> None:
+async def test_a_correct_saga_is_proved() -> None:
     proof = await prove(TOY, ASKED, Toy)
     assert proof.total + proof.spared > 500
     assert proof.commits == 4, "begun, claimed, past the point of no return, done"
@@ -29,7 +29,7 @@ async def test_a_sound_story_is_proved() -> None:
     assert proof.cases["overtaken"] > 100
 
 
-async def test_what_is_spared_is_the_same_as_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_skipped_points_are_equivalent_to_tested_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tried nevertheless, the executors of such a case come by the same as those of the case in whose place it was spared."""
     same, add = Tried.same, Tried.add
     alike: list[Case] = []

@@ -95,7 +95,7 @@ KEEL = Saga("keel/1", Ask, lay_keel, launch)
 TIDE = Saga("tide/1", Ask, lay_keel, wait_for_tide, launch)
 
 
-async def test_a_boot_shaped_story_needs_two_commits_after_its_beginning() -> None:
+async def test_a_saga_like_boot_needs_two_commits_after_its_acceptance() -> None:
     short = Saga("toy/2", toy_saga.Asked, *TOY.parts[:3])
     world = Toy()
     paper = MemoryJournal(first_lines(short), world.transact)
@@ -112,7 +112,7 @@ async def test_unavailable_is_tried_again_and_only_an_unknown_outcome_makes_unsu
     assert context.said == ["lay", "lay", "lay?", "launch"]
 
 
-async def test_an_outage_of_what_serves_every_order_counts_against_no_patience() -> None:
+async def test_an_outage_of_a_shared_service_does_not_count_against_patience() -> None:
     """The bus is out for longer than the step has patience; what else is out afterwards has all of it."""
     clock, paper = HeldClock(), MemoryJournal(first_lines(KEEL))
     context = Diary(*[BusOut("waiting for the message bus since noon")] * 40, *[Unavailable("the network is out")] * 2)
@@ -122,7 +122,7 @@ async def test_an_outage_of_what_serves_every_order_counts_against_no_patience()
     assert waited == ["waiting for the message bus since noon", "the network is out"]
 
 
-async def test_even_that_outage_has_a_limit() -> None:
+async def test_an_outage_of_a_shared_service_has_a_limit() -> None:
     clock, context = HeldClock(), Diary(*[BusOut("out")] * 1000)
     with pytest.raises(Unwound):
         await execute(
@@ -137,7 +137,7 @@ async def test_even_that_outage_has_a_limit() -> None:
     assert 600.0 < clock.now < 700.0
 
 
-async def test_the_patience_of_a_step_ends_and_people_saw_it_wait() -> None:
+async def test_a_step_waits_until_its_patience_ends_and_shows_it() -> None:
     context, clock, paper = (
         Diary(*[Unavailable("the network is out")] * 1000),
         HeldClock(),
@@ -152,7 +152,7 @@ async def test_the_patience_of_a_step_ends_and_people_saw_it_wait() -> None:
     assert context.said[-1] == "lift"
 
 
-async def test_a_neighbour_that_says_when_to_come_back_is_heeded() -> None:
+async def test_retry_after_of_a_service_is_respected() -> None:
     """And no longer than a limit of ours, whatever it says."""
     limits = RetryLimits(asked_pause_most_s=6.0)
     for said_s, least_s, most_s in ((4.0, 4.0, 4.8), (9999.0, 6.0, 7.2)):
@@ -174,7 +174,7 @@ async def test_a_do_that_hangs_has_an_unknown_outcome() -> None:
     assert isinstance(unwound.value.cause, UnknownOutcome)
 
 
-async def test_a_bug_turns_the_story_and_its_traceback_is_private() -> None:
+async def test_an_unexpected_exception_unwinds_the_saga_and_its_traceback_is_private() -> None:
     @step(no_undo="it does nothing")
     async def stumble(run: DiaryRun) -> None:
         raise KeyError("leg")
@@ -503,7 +503,7 @@ class TestWriting:
         assert decode_lines(encode_lines(lines)) == lines
 
 
-async def test_versions_share_a_step_that_asks_for_what_only_one_of_them_has() -> None:
+async def test_versions_share_a_step_that_reads_a_field_of_only_one_of_them() -> None:
     heard: list[int | None] = []
 
     @step(no_undo="nothing is made")

@@ -55,7 +55,7 @@ async def test_every_kind_of_server_is_evacuated(small: SmallRegion, kind: str, 
     await prove(EVACUATE, asked, PreparedRegion(small, lambda: evacuable(small, **world)), part)
 
 
-async def test_a_host_that_is_heard_switches_the_guest_off_first(small: SmallRegion, monkeypatch: Any) -> None:
+async def test_a_host_that_answers_switches_the_guest_off_first(small: SmallRegion, monkeypatch: Any) -> None:
     """Whatever an operator said of it: two guests never run. Its journal would answer a name that was used before, whatever runs now."""
     asked, start = await evacuating(small, **WORLDS["volumes"]), small.hosts.start_guest
     power_off, names = small.hosts.power_off, list[str]()
@@ -78,7 +78,7 @@ async def test_a_host_that_is_heard_switches_the_guest_off_first(small: SmallReg
     assert small.hosts.guests[str(server.host), SERVER] is PowerState.RUNNING
 
 
-async def test_an_operator_who_takes_it_back_stops_the_start(small: SmallRegion, monkeypatch: Any) -> None:
+async def test_removing_the_forced_down_mark_stops_the_start(small: SmallRegion, monkeypatch: Any) -> None:
     """The proof is of the moment: without one no host starts a guest, and the server is as it was."""
     asked, bind = await evacuating(small), small.network.bind_ports
 
@@ -96,7 +96,7 @@ async def test_an_operator_who_takes_it_back_stops_the_start(small: SmallRegion,
     assert not small.hosts.guests
 
 
-async def test_an_operators_word_is_of_one_outage(small: SmallRegion) -> None:
+async def test_forced_down_is_valid_for_one_outage_only(small: SmallRegion) -> None:
     """Who says that a host is down says it of a host that is not heard after it; heard again, it is to be said again."""
     await evacuable(small)
     server, late = await recorded(small), int(fencing.HEARD_LATE_S * 1e6)
@@ -125,7 +125,7 @@ async def test_an_operators_word_is_of_one_outage(small: SmallRegion) -> None:
     assert (await fencing.refuse_unfenced(small.context, server)).who == "operator-2", "said first, and it holds"
 
 
-async def test_a_host_that_is_heard_though_it_was_forced_down_is_asked_itself(small: SmallRegion) -> None:
+async def test_a_forced_down_host_that_answers_is_asked_itself(small: SmallRegion) -> None:
     """Nova's clients force a host down that runs on, and evacuate one server after the other: its own word is the proof of each."""
     asked = await evacuating(small, **WORLDS["volumes"])
     await small.cells[CELL].write(lambda tx: cell_hosts.record_heartbeats(tx, [DEAD], 10**15))
@@ -137,7 +137,7 @@ async def test_a_host_that_is_heard_though_it_was_forced_down_is_asked_itself(sm
 
 
 @pytest.mark.parametrize("why", ["taken back", "no host can"])
-async def test_an_old_host_that_comes_back_to_an_evacuation_that_is_undone_keeps_its_disk(
+async def test_an_old_host_that_returns_during_the_unwinding_keeps_its_disk(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     """`migrating` is what has it destroyed: it is said of no host that is not proved to be fenced, and taken back first."""
@@ -174,7 +174,7 @@ async def test_an_old_host_that_comes_back_to_an_evacuation_that_is_undone_keeps
     assert (MigrationStatus.MIGRATING in shown) is (why == "no host can")
 
 
-async def test_ports_that_cannot_be_bound_on_the_dead_host_hold_nothing_up(
+async def test_ports_that_cannot_be_bound_to_the_dead_host_do_not_block_the_unwinding(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its network agent is dead too: the ports stay the server's on no host, and the claim is what it was."""
@@ -207,7 +207,7 @@ async def test_ports_that_cannot_be_bound_on_the_dead_host_hold_nothing_up(
 
 
 @pytest.mark.parametrize(("volumes", "state"), [(False, VmState.ACTIVE), (True, VmState.ERROR)])
-async def test_a_server_whose_volumes_are_exported_to_nobody_is_not_shown_active(
+async def test_a_server_with_unexported_volumes_is_not_shown_active(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch, volumes: bool, state: VmState
 ) -> None:
     """Proof that is taken back after the volumes went to the new host."""
@@ -224,7 +224,7 @@ async def test_a_server_whose_volumes_are_exported_to_nobody_is_not_shown_active
 
 
 @pytest.mark.parametrize("old", ["source", "pin"])
-async def test_guarantees_need_hosts_that_understand_them(
+async def test_guarantees_need_hosts_that_support_them(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch, old: str
 ) -> None:
     """S1.11, S1.12: refused before the old host is told anything, by its level and by the pin that is used; others are evacuated."""
@@ -282,9 +282,7 @@ class Switch:
 
 
 @pytest.mark.parametrize("works", [True, False])
-async def test_a_machine_is_switched_off_by_the_operation_and_not_by_its_request(
-    small: SmallRegion, works: bool
-) -> None:
+async def test_the_operation_switches_the_machine_off_not_the_request(small: SmallRegion, works: bool) -> None:
     """Who only asks, or tries it dry, leaves a host as it is that may be well; one that stays on keeps its servers."""
     asked, switch = await evacuating(small), Switch(works=works)
     await small.cells[CELL].write(lambda tx: cell_hosts.set_forced_down(tx, DEAD, False, 3, "operator-1"))

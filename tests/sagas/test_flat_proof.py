@@ -52,7 +52,7 @@ async def test_a_delete_is_proved(flat: FlatRegion, part: Part) -> None:
     await prove(DELETE, asked, lambda: booted(flat), part)
 
 
-async def test_the_address_is_of_the_hosts_cell_and_the_server_shows_it(flat: FlatRegion) -> None:
+async def test_the_address_comes_from_the_hosts_cell_and_is_shown(flat: FlatRegion) -> None:
     await booted(flat)
     leases = await Book(flat.region).of_server(SERVER)
     assert [(lease.nic, lease.mac) for lease in leases] == [(0, mint_mac(SERVER, 0)), (1, mint_mac(SERVER, 1))]
@@ -67,7 +67,7 @@ async def test_only_cells_with_addresses_are_chosen(flat: FlatRegion, cell: int)
     assert {lease.cell for lease in await Book(flat.region).of_server(SERVER)} == {CELLS[cell]}
 
 
-async def test_a_cell_whose_pool_is_empty_is_left_for_the_next(flat: FlatRegion) -> None:
+async def test_a_cell_with_an_empty_pool_is_skipped(flat: FlatRegion) -> None:
     """One address for two NICs is none: nothing is kept of it, and the other cell serves the server."""
     flat.pools = pools(1, 2)
     await booted(flat)
@@ -75,7 +75,7 @@ async def test_a_cell_whose_pool_is_empty_is_left_for_the_next(flat: FlatRegion)
     assert [lease.cell for lease in leases] == [CELLS[1]] * 2
 
 
-async def test_no_address_anywhere_is_said_and_nothing_is_held(flat: FlatRegion) -> None:
+async def test_a_boot_without_any_free_address_fails_and_holds_nothing(flat: FlatRegion) -> None:
     flat.pools = pools(1, 1)
     await flat.fresh(a_server(), BOOTED)
     with pytest.raises(Unwound) as unwound:
@@ -87,7 +87,7 @@ async def test_no_address_anywhere_is_said_and_nothing_is_held(flat: FlatRegion)
     assert await Book(flat.region).every() == []
 
 
-async def test_the_address_that_was_asked_for_is_given_and_refused_to_the_next(flat: FlatRegion) -> None:
+async def test_a_requested_address_is_given_once(flat: FlatRegion) -> None:
     flat.pools = pools(8, 0)
     wished = flat.pools[0].address(6)
     await flat.fresh(a_server(), BOOTED)

@@ -78,7 +78,7 @@ async def doors(tmp_path: Path) -> AsyncIterator[Doors]:
     await small.close()
 
 
-async def test_who_is_not_approved_is_nothing_and_told_nothing(doors: Doors) -> None:
+async def test_a_host_without_approval_is_unusable_and_gets_no_data(doors: Doors) -> None:
     await doors.speaks()
     assert (doors.told, doors.placed(), NEW in await doors.listed()) == ([], False, False)
     await doors.look()
@@ -95,7 +95,7 @@ async def test_who_is_not_approved_is_nothing_and_told_nothing(doors: Doors) -> 
     assert {subject for subject, _ in doors.told} == {subjects.to_host(doors.cell, NEW)}
 
 
-async def test_who_is_approved_for_another_cell_is_refused_and_it_shows(doors: Doors) -> None:
+async def test_a_host_approved_for_another_cell_is_refused_and_shown(doors: Doors) -> None:
     other = next(cell for cell in doors.small.cells if cell != doors.cell)
     await doors.approve(NEW, other)
     await doors.look()
@@ -112,7 +112,7 @@ async def test_who_is_approved_for_another_cell_is_refused_and_it_shows(doors: D
     assert row.refused_why == "", "an operator has decided"
 
 
-async def test_what_it_says_for_others_is_refused_and_it_shows(doors: Doors) -> None:
+async def test_a_message_in_another_hosts_name_is_refused_and_shown(doors: Doors) -> None:
     """In another's name under its own subject, and of another's node."""
     for host in (NEW, "victim"):
         await doors.approve(host, doors.cell)
@@ -136,7 +136,7 @@ async def test_what_it_says_for_others_is_refused_and_it_shows(doors: Doors) -> 
     assert found is not None
 
 
-async def test_an_approval_that_is_taken_back_puts_the_host_down(doors: Doors) -> None:
+async def test_a_revoked_approval_marks_the_host_as_down(doors: Doors) -> None:
     await doors.approve(NEW, doors.cell)
     await doors.look()
     await doors.speaks()
@@ -159,7 +159,7 @@ async def test_an_approval_that_is_taken_back_puts_the_host_down(doors: Doors) -
         await another.stop()
 
 
-async def test_where_nobody_approves_hosts_those_that_were_heard_stay_approved(doors: Doors) -> None:
+async def test_automatically_approved_hosts_stay_approved(doors: Doors) -> None:
     doors.conductor = doors.another(approves_itself=True)
     await doors.speaks()
     assert doors.placed()

@@ -71,7 +71,7 @@ def guaranteeing(small: SmallRegion) -> set[str]:
     return {world.names[world.slots[host]] for host, below in world.nested.below.items() if below}
 
 
-async def test_the_next_round_ties_it_to_its_segments(small: SmallRegion) -> None:
+async def test_the_next_round_links_a_new_host_to_its_segments(small: SmallRegion) -> None:
     segments = Segments(cast("Any", Network()), small.engine)
     assert await segments.run() == SegmentsDone(looked_at=1, reported=1)
     assert wired(small) == {"host1"}
@@ -82,7 +82,7 @@ async def test_the_next_round_ties_it_to_its_segments(small: SmallRegion) -> Non
     assert await segments.run() == SegmentsDone(looked_at=1)
 
 
-async def test_its_rounds_are_brought_forward(small: SmallRegion) -> None:
+async def test_a_new_host_makes_the_next_rounds_earlier(small: SmallRegion) -> None:
     clock, network = SystemClock(), cast("Any", Network())
     segments, devices = Segments(network, small.engine), DeviceSync(network, small.engine, clock)
     rounds = ReconcileLoop(clock)

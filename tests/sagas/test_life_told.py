@@ -128,7 +128,7 @@ PLAIN_OLDER = frozenset(unversioned.payload(Notification(id="", event="delete.st
 
 
 @pytest.mark.parametrize("name", PLOTS)
-async def test_what_is_told(name: str, small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_notifications_of_a_servers_life(name: str, small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     saga_name, prepared = PLOTS[name]
     saga, asked = SAGAS[saga_name], await prepared(small)
     new = accepted(
@@ -153,5 +153,5 @@ async def test_what_is_told(name: str, small: SmallRegion, monkeypatch: pytest.M
     assert told == json.loads(file.read_text())
 
 
-def test_no_golden_was_forgotten() -> None:
+def test_every_golden_file_is_used() -> None:
     assert {file.stem for file in GOLDEN.glob("*.json")} == set(PLOTS)

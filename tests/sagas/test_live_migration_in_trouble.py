@@ -98,7 +98,7 @@ def silence(small: SmallRegion, monkeypatch: Any, *, began: bool, answers: int =
     return silent
 
 
-async def test_a_source_that_fell_silent_as_it_sent_is_answered_for_by_the_destination(
+async def test_the_destination_answers_for_a_source_that_fell_silent_while_sending(
     small: SmallRegion, monkeypatch: Any
 ) -> None:
     asked = await live_migrating(small)
@@ -111,7 +111,9 @@ async def test_a_source_that_fell_silent_as_it_sent_is_answered_for_by_the_desti
     assert await status(small) is MigrationStatus.COMPLETED
 
 
-async def test_nothing_arrives_from_a_source_that_was_silent_before(small: SmallRegion, monkeypatch: Any) -> None:
+async def test_nothing_arrives_from_a_source_that_was_silent_before_sending(
+    small: SmallRegion, monkeypatch: Any
+) -> None:
     """The place at the destination is taken away first: what the source may have heard comes too late."""
     asked = await live_migrating(small)
     silence(small, monkeypatch, began=False)
@@ -124,7 +126,7 @@ async def test_nothing_arrives_from_a_source_that_was_silent_before(small: Small
 
 
 @pytest.mark.parametrize("why", ["cancelled", "took too long"])
-async def test_what_was_aborted_is_not_sent_again(small: SmallRegion, why: str, monkeypatch: Any) -> None:
+async def test_an_aborted_migration_is_not_sent_again(small: SmallRegion, why: str, monkeypatch: Any) -> None:
     """The source aborts, and cannot say so at first: the step is tried again. Time runs since it was first told to go."""
     asked = msgspec.structs.replace(await live_migrating(small), timeout_s=3600.0)
     tell_host, ask, heard, aborts = small.hosts.change_guest, small.hosts.ask, list[Verb](), list[str]()
@@ -162,7 +164,7 @@ async def test_what_was_aborted_is_not_sent_again(small: SmallRegion, why: str, 
     assert await status(small) is (MigrationStatus.CANCELLED if why == "cancelled" else MigrationStatus.FAILED)
 
 
-async def test_a_progress_that_cannot_be_written_stops_no_transfer(small: SmallRegion, monkeypatch: Any) -> None:
+async def test_a_failed_write_of_the_progress_stops_no_transfer(small: SmallRegion, monkeypatch: Any) -> None:
     asked = await live_migrating(small)
     ask, sending = small.hosts.ask, [LiveNow(LiveState.RUNNING, TransferProgress(10, 5, 5, 0, 0, 0))] * 2
 
@@ -186,7 +188,7 @@ async def test_a_progress_that_cannot_be_written_stops_no_transfer(small: SmallR
 
 
 @pytest.mark.parametrize("dead", [MigrationStatus.RUNNING, MigrationStatus.QUEUED])
-async def test_a_record_that_no_operation_tells_has_nobodys_turn(
+async def test_a_queued_record_without_an_operation_blocks_no_other(
     small: SmallRegion, dead: MigrationStatus, monkeypatch: Any
 ) -> None:
     asked = await live_migrating(small)
@@ -227,7 +229,7 @@ def holds(monkeypatch: Any, migration: str) -> None:
     monkeypatch.setattr(region_operations, "get", lambda *_: under_way)
 
 
-async def test_an_earlier_record_of_the_same_server_is_not_what_is_under_way(
+async def test_an_earlier_move_of_the_same_server_does_not_count_as_under_way(
     small: SmallRegion, monkeypatch: Any
 ) -> None:
     """A cell that was put back says `running` of it again; nobody waits for it, and an abort of it ends nothing else."""
@@ -245,7 +247,7 @@ async def test_an_earlier_record_of_the_same_server_is_not_what_is_under_way(
 
 
 @pytest.mark.parametrize("why", ["cancelled", "silent"])
-async def test_one_that_is_queued_ends_when_nobody_wants_it_or_its_host_falls_silent(
+async def test_a_queued_migration_ends_on_abort_or_silence_of_its_host(
     small: SmallRegion, why: str, monkeypatch: Any
 ) -> None:
     """The hint of a cancel may be lost; a server in line behind a dead host's could not be evacuated."""
@@ -280,9 +282,7 @@ async def test_one_that_is_queued_ends_when_nobody_wants_it_or_its_host_falls_si
     assert small.hosts.guests == AT_SOURCE
 
 
-async def test_the_place_is_free_before_what_was_made_elsewhere_is_cleared(
-    small: SmallRegion, monkeypatch: Any
-) -> None:
+async def test_the_place_is_released_before_the_destination_is_cleaned(small: SmallRegion, monkeypatch: Any) -> None:
     """A new host that cannot destroy what it has holds up nobody else of the old one."""
     asked, tell_host, destroy, stays = (
         await live_migrating(small),
@@ -313,7 +313,7 @@ async def test_the_place_is_free_before_what_was_made_elsewhere_is_cleared(
     assert (ended.stays, ended.status) == (False, MigrationStatus.FAILED)
 
 
-async def test_the_week_of_a_queued_one_is_for_its_turn_and_not_for_an_outage(
+async def test_an_outage_ends_a_queued_migration_earlier_than_its_turn_limit(
     small: SmallRegion, monkeypatch: Any
 ) -> None:
     """Its cell's database is out: the steps around it wait for minutes."""
@@ -350,7 +350,7 @@ QUEUED, PREPARING, RUNNING = MigrationStatus.QUEUED, MigrationStatus.PREPARING, 
         ([], None, 1, []),
     ],
 )
-def test_who_is_before_a_queued_one(
+def test_queue_order_of_live_migrations(
     line: list[MigrationStatus], mine: int | None, most: int, before: list[int]
 ) -> None:
     rows = [
@@ -433,7 +433,7 @@ async def moved_all_the_same(small: SmallRegion) -> Server:
 
 @pytest.mark.parametrize("change", ["deleted", "another-server", "binding-deleted"])
 @pytest.mark.parametrize("second", [True, False], ids=["second-binding", "one-binding"])
-async def test_a_port_that_is_taken_away_as_the_guest_is_sent_holds_nothing_up(
+async def test_a_port_detached_while_the_guest_is_sent_does_not_block(
     small: SmallRegion, second: bool, change: str, monkeypatch: Any
 ) -> None:
     asked = await live_migrating(small)
@@ -461,7 +461,7 @@ async def test_a_port_that_is_taken_away_as_the_guest_is_sent_holds_nothing_up(
         assert port not in {nic.port for nic in server.nics}
 
 
-async def test_a_port_that_the_network_does_not_show_is_waited_for(small: SmallRegion, monkeypatch: Any) -> None:
+async def test_a_port_hidden_by_the_network_service_is_waited_for(small: SmallRegion, monkeypatch: Any) -> None:
     """RULES §22: who lost a role is shown nothing, and no card goes for that."""
     asked = await live_migrating(small)
     network, asked_for = small.network, list[str]()
@@ -490,7 +490,7 @@ async def test_a_port_that_the_network_does_not_show_is_waited_for(small: SmallR
     assert port in {nic.port for nic in server.nics}
 
 
-async def test_a_port_that_the_new_host_cannot_have_stays_as_it_is(small: SmallRegion, monkeypatch: Any) -> None:
+async def test_a_port_that_the_new_host_cannot_bind_is_unchanged(small: SmallRegion, monkeypatch: Any) -> None:
     """Without second bindings that is found out when the guest is there already."""
     asked = await live_migrating(small)
 
@@ -509,7 +509,7 @@ async def test_a_port_that_the_new_host_cannot_have_stays_as_it_is(small: SmallR
 
 
 @pytest.mark.parametrize("when", ["sent", "completed"])
-async def test_a_volume_that_is_taken_away_as_the_guest_is_sent_holds_nothing_up(
+async def test_a_volume_detached_while_the_guest_is_sent_does_not_block(
     small: SmallRegion, when: str, monkeypatch: Any
 ) -> None:
     asked = await live_migrating(small, volumes=True)
@@ -534,7 +534,7 @@ async def test_a_volume_that_is_taken_away_as_the_guest_is_sent_holds_nothing_up
     await moved_all_the_same(small)
 
 
-async def test_a_destination_that_falls_silent_after_the_switch_has_the_server(
+async def test_the_server_is_recorded_on_a_destination_that_falls_silent_after_the_switch(
     small: SmallRegion, monkeypatch: Any
 ) -> None:
     """The record names it, so that the server can be evacuated from it."""
@@ -552,7 +552,7 @@ async def test_a_destination_that_falls_silent_after_the_switch_has_the_server(
     assert server.power_state == PowerState.RUNNING
 
 
-async def test_a_guest_that_its_new_host_lost_after_the_switch_is_said_to_be(
+async def test_a_guest_lost_by_its_new_host_after_the_switch_is_recorded_as_lost(
     small: SmallRegion, monkeypatch: Any
 ) -> None:
     """It was tried again for a day: nothing brings it back, and nobody was told.
@@ -609,7 +609,7 @@ async def is_not_confirmed_unheard(small: SmallRegion, monkeypatch: Any, host: s
             await confirm_resize.begin(context, await recorded(small), "user-1", "p", check=lambda _: None)
 
 
-async def test_a_loss_that_an_older_release_recorded_leaves_nothing_to_decide(
+async def test_a_loss_recorded_by_an_older_release_leaves_nothing_to_decide(
     small: SmallRegion, monkeypatch: Any
 ) -> None:
     """It was adopted after its record was written, which says nothing of what the old host keeps: so the move ends, with its claim."""
@@ -636,7 +636,7 @@ async def test_a_loss_that_an_older_release_recorded_leaves_nothing_to_decide(
 
 @pytest.mark.parametrize("old", ["source", "pin"])
 @pytest.mark.parametrize("move", [live_migrating, resizing])
-async def test_guarantees_need_hosts_that_understand_them(
+async def test_guarantees_need_hosts_that_support_them(
     small: SmallRegion, move: Any, old: str, monkeypatch: Any
 ) -> None:
     """S1.11, S1.12: refused before anything is touched, by the level of the host and by the pin that is used."""
@@ -667,9 +667,7 @@ async def said(small: SmallRegion) -> list[str]:
     ]
 
 
-async def test_what_is_said_of_one_that_goes_well_and_of_one_that_does_not(
-    small: SmallRegion, monkeypatch: Any
-) -> None:
+async def test_notifications_of_a_successful_and_a_failed_live_migration(small: SmallRegion, monkeypatch: Any) -> None:
     """Nova's words, of both hosts, in both formats."""
     await tell_and_hear(small, await live_migrating(small))
     there = ["pre.start", "pre.end", "post.start", "post_dest.start", "post_dest.end", "post.end"]

@@ -76,9 +76,7 @@ async def delete(small: SmallRegion, seq: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("card", ["made", "users"])
 @pytest.mark.parametrize("calls", [0, 1])
-async def test_an_attach_that_cannot_be_taken_back_keeps_no_delete_waiting(
-    small: SmallRegion, card: Card, calls: int
-) -> None:
+async def test_an_attach_that_cannot_be_undone_delays_no_delete(small: SmallRegion, card: Card, calls: int) -> None:
     await booted(small)
     await ask_to_delete(small)
     with pytest.raises(Unwound):
@@ -92,7 +90,7 @@ async def test_an_attach_that_cannot_be_taken_back_keeps_no_delete_waiting(
 
 
 @pytest.mark.parametrize("card", ["made", "users"])
-async def test_a_detach_that_cannot_let_the_port_go_keeps_no_delete_waiting(small: SmallRegion, card: Card) -> None:
+async def test_a_detach_that_cannot_release_its_port_delays_no_delete(small: SmallRegion, card: Card) -> None:
     asked = await detaching(small, card)
     await attached(small, card)
     await ask_to_delete(small)
@@ -102,7 +100,7 @@ async def test_a_detach_that_cannot_let_the_port_go_keeps_no_delete_waiting(smal
     assert [port for port in small.network.ports.values() if port.device_id or port.ours] == []
 
 
-async def test_while_nobody_deletes_the_server_a_port_waits_for_credentials(small: SmallRegion) -> None:
+async def test_a_port_waits_for_credentials_unless_the_server_is_deleted(small: SmallRegion) -> None:
     """The server lives on, and its port with it: it is not forgotten."""
     await booted(small)
     with pytest.raises(Stuck):
@@ -112,7 +110,7 @@ async def test_while_nobody_deletes_the_server_a_port_waits_for_credentials(smal
     assert where.operation == PROVED_OPERATION
 
 
-async def test_nothing_is_begun_while_the_conductors_have_no_credentials(small: SmallRegion) -> None:
+async def test_attach_and_detach_are_refused_without_credentials(small: SmallRegion) -> None:
     await booted(small)
     await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     shut = Gates(early_ports=False, bind_in_conductor=False, credentials=False)

@@ -126,14 +126,14 @@ async def test_a_lost_record_is_not_counted_out_of_the_quota(small: SmallRegion)
     assert done.missing == ()
 
 
-async def test_a_guest_that_no_store_knows_is_left_alone(small: SmallRegion) -> None:
+async def test_a_guest_unknown_to_all_databases_is_left_alone(small: SmallRegion) -> None:
     where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None
     assert where.cell is not None
     assert await told_wrong(small, where.cell, SERVER, UNKNOWN) == []
 
 
-async def test_a_delete_that_was_carried_out_is_a_word(small: SmallRegion) -> None:
+async def test_an_executed_delete_decides_about_a_missing_record(small: SmallRegion) -> None:
     """The region's own mark suffices, whether or not the cell still has the record."""
     cell = await lose_the_record(small)
     await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
@@ -141,7 +141,7 @@ async def test_a_delete_that_was_carried_out_is_a_word(small: SmallRegion) -> No
     assert (await OrphanAllocations(small.context).run()).released == (SERVER,)
 
 
-async def test_who_asks_for_a_missing_server_is_told_so(small: SmallRegion) -> None:
+async def test_a_request_for_a_missing_server_says_that_its_record_is_missing(small: SmallRegion) -> None:
     cell = await lose_the_record(small)
     assert (await records.find(small.context, SERVER)).missing_in == cell
 
@@ -159,7 +159,7 @@ async def test_who_asks_for_a_missing_server_is_told_so(small: SmallRegion) -> N
         await find_server(context, SERVER)  # type: ignore[arg-type]
 
 
-async def test_status_counts_what_is_missing(small: SmallRegion) -> None:
+async def test_status_counts_missing_records(small: SmallRegion) -> None:
     cell = await lose_the_record(small)
     missing = await missing_in(small.region, cell, small.cells[cell])
     assert missing == [SERVER]

@@ -30,7 +30,7 @@ async def small() -> AsyncIterator[SmallRegion]:
 
 
 @pytest.mark.parametrize("name", ["evacuate", "unshelve"])
-async def test_who_may_leave_a_segment_is_told_by_who_knows_of_it(small: SmallRegion, name: str) -> None:
+async def test_moves_across_segments_need_a_version_that_supports_them(small: SmallRegion, name: str) -> None:
     """During an upgrade it stays on its segment; nothing is refused."""
     await (evacuable(small) if name == "evacuate" else shelved(small, offload=True))
     await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))

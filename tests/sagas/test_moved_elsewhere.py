@@ -71,7 +71,7 @@ async def test_a_server_that_may_leave_its_cell_is_evacuated_within_it_first(sma
     assert ((await move_in(small, LEFT)).status, (await move_in(small, LEFT)).dest_cell) == (MigrationStatus.DONE, None)
 
 
-async def test_a_live_migrated_server_leaves_nothing(small: SmallRegion) -> None:
+async def test_a_live_migrated_server_leaves_nothing_in_its_old_cell(small: SmallRegion) -> None:
     await told(small, "live_migrate/2", await live_migrating_elsewhere(small))
     server = await recorded(small)
     assert (server.cell, server.vm_state, server.moved) == (THERE, VmState.ACTIVE, None)
@@ -88,7 +88,7 @@ async def test_one_that_stays_in_its_cell_is_recorded_there(small: SmallRegion) 
     assert (await move_in(small, LEFT)).status is MigrationStatus.COMPLETED
 
 
-async def test_what_another_cell_has_lost_is_reverted_from_the_old_one(
+async def test_a_guest_lost_in_another_cell_is_reverted_from_the_old_one(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its new host has lost the guest, and the old host's disk is all there is: both records stay until somebody decides."""

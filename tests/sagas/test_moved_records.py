@@ -62,7 +62,7 @@ async def test_a_copy_that_cannot_be_removed_stays_hidden(small: SmallRegion, mo
     )
 
 
-async def test_a_cell_that_is_out_after_the_flip_keeps_nobody_up(
+async def test_a_cell_lost_after_show_there_does_not_block_the_operation(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await recorded_elsewhere(small)
@@ -105,7 +105,9 @@ async def begun(context: SagaContext, to: CellId = CELLS[1]) -> OperationId:
     return await move_record.begin(context, SERVER, to, "admin", "admins", request_id="req-move")
 
 
-async def test_it_is_begun_for_a_server_that_is_offloaded(small: SmallRegion, context: SagaContext) -> None:
+async def test_the_move_of_a_record_is_accepted_for_an_offloaded_server(
+    small: SmallRegion, context: SagaContext
+) -> None:
     with pytest.raises(Invalid, match="no cell elsewhere"):
         await begun(context, CellId("elsewhere"))
     with pytest.raises(Invalid, match="in cell cell1 already"):
@@ -118,7 +120,7 @@ async def test_it_is_begun_for_a_server_that_is_offloaded(small: SmallRegion, co
         await begun(context)
 
 
-async def test_a_server_on_a_host_is_not_moved_so(small: SmallRegion) -> None:
+async def test_the_move_of_a_record_is_refused_for_a_server_on_a_host(small: SmallRegion) -> None:
     await shelved(small, offload=False)
     await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     context = dataclasses.replace(small.context, dispatcher=Tellers())  # type: ignore[arg-type]
@@ -139,7 +141,7 @@ async def test_a_server_on_a_host_is_not_moved_so(small: SmallRegion) -> None:
         ("conductor", "0.1.0", False),
     ],
 )
-async def test_nothing_moves_while_an_earlier_release_answers_lists(
+async def test_records_do_not_move_while_an_earlier_releases_api_runs(
     small: SmallRegion, context: SagaContext, role: str, release: str, refused: bool
 ) -> None:
     await small.region.write(lambda tx: processes.report(tx, Process("p1", role, "box1", release), 600.0))

@@ -58,7 +58,7 @@ async def told(small: SmallRegion, name: str, asked: Any) -> None:
     )
 
 
-async def test_a_revert_whose_destroy_fails_half_way_goes_on(small: SmallRegion, monkeypatch: Any) -> None:
+async def test_a_revert_continues_after_a_failed_destroy(small: SmallRegion, monkeypatch: Any) -> None:
     """The new disk may be gone already: it is not shown as good, to be confirmed over the old one."""
     asked = await about_moved(small, "revert_resize/1")
     destroy, failed = small.hosts.destroy_guest, list[str]()
@@ -77,7 +77,7 @@ async def test_a_revert_whose_destroy_fails_half_way_goes_on(small: SmallRegion,
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
 
 
-async def test_a_revert_to_a_host_that_lost_the_old_guest_is_refused_before_anything_is_taken(
+async def test_a_revert_to_a_host_that_lost_the_old_guest_is_refused_before_any_change(
     small: SmallRegion,
 ) -> None:
     """Else an empty disk would be made in its place, after the new guest is gone."""
@@ -91,7 +91,7 @@ async def test_a_revert_to_a_host_that_lost_the_old_guest_is_refused_before_anyt
     assert small.hosts.guests == {(DESTINATION, SERVER): PowerState.RUNNING}
 
 
-async def test_a_revert_to_a_host_whose_network_agent_is_dead_is_refused_while_the_new_guest_runs(
+async def test_a_revert_to_a_host_with_a_dead_network_agent_is_refused_before_the_new_guest_stops(
     small: SmallRegion,
 ) -> None:
     """Else the server would be off on both hosts until the agent is back."""
@@ -148,7 +148,7 @@ class Wanted(MemoryJournal):
 
 
 @pytest.mark.parametrize("said", ["on request", "on request, then deleted", "deleted", "soft deleted"])
-async def test_who_cancels_a_move_has_the_old_guest_again_and_who_deletes_waits_for_no_silent_host(
+async def test_a_cancelled_move_starts_the_old_guest_and_a_delete_waits_for_no_silent_host(
     small: SmallRegion, monkeypatch: Any, said: str
 ) -> None:
     """Who is deleted softly may be restored, so the silent host is waited for (RULES §11)."""
@@ -194,7 +194,7 @@ async def of_server(small: SmallRegion) -> Sequence[Migration]:
     return await small.cells[CellId("cell1")].read(lambda tx: migrations.listed(tx, query))
 
 
-async def test_a_delete_goes_on_where_the_ports_are_back_on_the_old_host(small: SmallRegion) -> None:
+async def test_a_delete_continues_when_the_ports_are_bound_to_the_old_host_again(small: SmallRegion) -> None:
     """The revert was lost with the region's database, after it had switched them."""
     asked = await about_moved(small, "delete/4")
     ports = [each for each in small.network.ports.values() if each.device_id]
@@ -206,7 +206,7 @@ async def test_a_delete_goes_on_where_the_ports_are_back_on_the_old_host(small: 
 
 
 @pytest.mark.parametrize("says", ["no", "no, and then nothing", "nothing", "busy"])
-async def test_what_the_old_host_kept_stays_while_the_new_one_has_lost_its_guest(
+async def test_the_old_guest_is_kept_while_the_new_host_has_lost_its_guest(
     small: SmallRegion, monkeypatch: Any, says: str
 ) -> None:
     """A confirm is refused, for the old disk may be all there is, and a revert starts that one.
@@ -251,7 +251,7 @@ async def busy(*_: Any, **__: Any) -> Any:
     raise UnknownOutcome("it did not answer in time")
 
 
-async def test_a_confirm_that_let_go_of_the_old_guest_goes_on(small: SmallRegion, monkeypatch: Any) -> None:
+async def test_a_confirm_continues_after_it_destroyed_the_old_guest(small: SmallRegion, monkeypatch: Any) -> None:
     """Its executor died, and the new host lost its guest since: there is nothing to go back to any more."""
     asked, saga = await about_moved(small, "confirm_resize/1"), SAGAS["confirm_resize/1"]
     paper, destroy = MemoryJournal(first_lines(saga), small.transact), small.hosts.destroy_guest
@@ -276,7 +276,7 @@ def addresses(small: SmallRegion) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("across", [False, True])
-async def test_addresses_on_no_segment_stay_where_others_of_the_network_are_on_one(
+async def test_addresses_without_a_segment_are_kept_on_a_network_with_segments(
     small: SmallRegion, monkeypatch: Any, across: bool
 ) -> None:
     """A network that is half-way to being routed: its ports are offered any segment, for the wires, and leave none."""
@@ -296,9 +296,7 @@ async def test_addresses_on_no_segment_stay_where_others_of_the_network_are_on_o
 
 
 @pytest.mark.parametrize("then", ["confirm_resize/1", "revert_resize/1"])
-async def test_a_server_resized_where_it_is_has_an_address_of_the_segment_its_host_is_wired_to_now(
-    small: SmallRegion, then: str
-) -> None:
+async def test_a_resize_on_the_same_host_uses_the_hosts_current_segment(small: SmallRegion, then: str) -> None:
     """The old one is held beside it, as for a move, and the port is never without any."""
     asked = await resizing(small, same_host=True, routed=True, across=True)
     own, other = region_network.SEGMENTS
@@ -322,7 +320,7 @@ async def test_a_server_resized_where_it_is_has_an_address_of_the_segment_its_ho
 
 
 @pytest.mark.parametrize("saga", ["evacuate/2", "unshelve/2"])
-async def test_who_finds_room_on_its_own_segment_after_all_has_its_own_address(
+async def test_a_move_that_finds_room_on_its_own_segment_keeps_its_address(
     small: SmallRegion, monkeypatch: Any, saga: str
 ) -> None:
     """The host that failed was of another, and its address is nobody's any more."""
@@ -390,7 +388,7 @@ async def test_when_a_new_host_fails_the_next_one_is_tried(
     assert set(small.volumes.hosts.values()) == ({server.host} if volumes else set())
 
 
-async def test_what_the_old_host_cannot_do_is_not_tried_with_others(small: SmallRegion, monkeypatch: Any) -> None:
+async def test_a_failure_of_the_old_host_is_not_retried_with_other_hosts(small: SmallRegion, monkeypatch: Any) -> None:
     asked = await resizing(small)
     tell_host, sent = small.hosts.change_guest, list[str]()
 
@@ -422,7 +420,7 @@ class Unheard:
         return await self._power_on(to, command_context, server)
 
 
-async def test_a_move_that_is_taken_back_waits_for_the_old_host_that_is_to_start_the_guest(
+async def test_an_unwinding_move_waits_for_the_old_host_to_start_the_guest(
     small: SmallRegion, monkeypatch: Any
 ) -> None:
     asked, unheard = await resizing(small), Unheard(small, monkeypatch)
@@ -441,9 +439,7 @@ async def test_a_move_that_is_taken_back_waits_for_the_old_host_that_is_to_start
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
 
 
-async def test_a_shelve_that_is_taken_back_waits_for_the_host_that_is_to_start_the_guest(
-    small: SmallRegion, monkeypatch: Any
-) -> None:
+async def test_an_unwinding_shelve_waits_for_the_host_to_start_the_guest(small: SmallRegion, monkeypatch: Any) -> None:
     await imaged(small, operation=OperationId("shelved"))
     await small.hand_to(PROVED_OPERATION)
     asked = msgspec.structs.replace(shelving(offload=False), server=await recorded(small))
@@ -459,7 +455,7 @@ async def test_a_shelve_that_is_taken_back_waits_for_the_host_that_is_to_start_t
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
 
 
-async def test_what_is_sent_is_ended_before_what_came_of_it_is_dropped(small: SmallRegion, monkeypatch: Any) -> None:
+async def test_sending_ends_before_the_received_guest_is_removed(small: SmallRegion, monkeypatch: Any) -> None:
     asked = await resizing(small)
     tell_host, seen = small.hosts.change_guest, list[tuple[str, str]]()
 
@@ -487,9 +483,7 @@ async def test_what_is_sent_is_ended_before_what_came_of_it_is_dropped(small: Sm
     assert small.hosts.sent == set()
 
 
-async def test_a_guest_that_stays_is_given_the_exports_that_its_volumes_have_by_then(
-    small: SmallRegion, monkeypatch: Any
-) -> None:
+async def test_a_guest_that_stays_gets_its_volumes_current_attachments(small: SmallRegion, monkeypatch: Any) -> None:
     asked = await resizing(small, volumes=True)
     given, start = dict[str, str](), small.hosts.start_guest
 
@@ -511,7 +505,7 @@ async def test_a_guest_that_stays_is_given_the_exports_that_its_volumes_have_by_
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
 
 
-async def test_a_server_whose_host_nobody_hears_is_not_moved(small: SmallRegion) -> None:
+async def test_a_server_on_a_silent_host_is_not_moved(small: SmallRegion) -> None:
     with pytest.raises(Conflict, match="Service is unavailable at this time"):
         move_ports.refuse_silent(small.context, "no-such-host")
     move_ports.refuse_silent(small.context, SOURCE)

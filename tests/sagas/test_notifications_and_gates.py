@@ -59,7 +59,7 @@ async def told(old: OldRegion, gates: str, *, refused: bool) -> tuple[list[Any],
 
 @pytest.mark.parametrize("gates", [name for name in LEVELS if name != "all gates open"])
 @pytest.mark.parametrize("refused", [False, True])
-async def test_the_same_is_told(gates: str, refused: bool, old: OldRegion) -> None:
+async def test_notifications_are_the_same_with_open_and_shut_gates(gates: str, refused: bool, old: OldRegion) -> None:
     new_way, _ = await told(old, "all gates open", refused=refused)
     old_way, publishers = await told(old, gates, refused=refused)
     ends = [each["event_type"] for each in new_way if each["event_type"].startswith("instance")]
@@ -78,7 +78,7 @@ async def test_the_same_is_told(gates: str, refused: bool, old: OldRegion) -> No
 
 
 @pytest.mark.parametrize("gates", ["all gates open", "all gates shut"])
-async def test_who_made_the_ports_says_that_they_could_not_be_made(gates: str, old: OldRegion) -> None:
+async def test_the_maker_of_the_ports_reports_that_they_could_not_be_made(gates: str, old: OldRegion) -> None:
     """Early ports: a start and an error of the conductor; else of every host that tried."""
     levels, credentials = LEVELS[gates]
     await old.of(dict(zip(("host1", "host2", "host3"), levels, strict=True)), credentials=credentials)

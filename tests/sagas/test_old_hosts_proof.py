@@ -92,7 +92,7 @@ def to_the_other(old: OldRegion) -> Unshelve:
     return msgspec.structs.replace(unshelving(), gates=old.gates(), different_host=(left,))
 
 
-async def test_an_agent_of_level_2_binds_what_an_unshelve_brings(old: OldRegion) -> None:
+async def test_an_agent_of_level_2_binds_the_ports_of_an_unshelve(old: OldRegion) -> None:
     """With the provider that was claimed on its host (S1.5), and the record says what it bound."""
     await offloaded(old)
     saga = SAGAS["unshelve/1"]
@@ -109,7 +109,7 @@ async def test_an_agent_of_level_2_binds_what_an_unshelve_brings(old: OldRegion)
     assert any("allocation" in profile for profile in bound.values())
 
 
-async def test_an_agent_of_level_2_is_given_nobody_who_leaves_a_segment_and_binds_who_comes_back(
+async def test_an_agent_of_level_2_binds_no_kept_address_of_another_segment(
     old: OldRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knows of no address that is kept: so the one that an earlier host gave is taken off before it binds."""
@@ -140,7 +140,7 @@ async def test_an_unshelve_is_proved(part: Part, old: OldRegion) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(WORLDS))
-async def test_a_failed_builds_ports_are_taken_by_the_next_host(name: str, old: OldRegion) -> None:
+async def test_the_next_host_takes_the_ports_of_a_failed_build(name: str, old: OldRegion) -> None:
     await world(old, name)
     await old.fresh(a_server(), BOOTED)
     old.hosts.refuse_builds = dict.fromkeys(old.levels, 1)

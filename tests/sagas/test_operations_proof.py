@@ -20,6 +20,7 @@ from moorage.operations.guest.rebuild import Rebuild
 from moorage.operations.guest.rescue import Rescue, Unrescue
 from moorage.operations.registry import SAGAS
 from moorage.operations.shelve.shelve import Shelve, ShelveOffload
+from moorage.operations.steps.sleepers import WAITING_BOOTS
 from moorage.operations.unshelve_input import Unshelve
 from moorage.saga import MemoryJournal, execute, first_lines
 from moorage_testing.region_crossed import about_crossed, crossed
@@ -78,6 +79,7 @@ from moorage_testing.region_states import (
     with_volume,
     with_volumes_ready,
 )
+from moorage_testing.region_waiting import FullRegion, that_waits
 from moorage_testing.saga_proof import PROVED_OPERATION, Part, prove
 
 
@@ -112,6 +114,8 @@ def plots(small: SmallRegion) -> dict[str, tuple[msgspec.Struct | World, World]]
         "attach_interface/2": (attaching("made"), lambda: booted(small)),
         "detach_interface/1": (lambda: detaching(small, "made"), lambda: attached(small, "made")),
         "boot/2": (booting_from_volume(), lambda: with_volumes_ready(small)),
+        "boot/3": (that_waits(a_boot(PROVED_OPERATION)), lambda: small.fresh(a_server(), PROVED_OPERATION)),
+        "boot/4": (that_waits(booting_from_volume()), lambda: with_volumes_ready(small)),
         "delete/2": (Delete(server, seq=3, request_id="req-delete"), lambda: with_volume(small, goes=True)),
         "attach_volume/1": (attaching_volume(), lambda: booted(small)),
         "extend_volume/1": (extending_volume(), lambda: with_grown_volume(small)),
@@ -173,11 +177,22 @@ PLOTS = {
 """Of a saga that has most of its steps from another one, in which they are proved whole: the ways in which its own may go."""
 
 
-@every_saga(SAGAS, {"delete/2", "unshelve/1", *PLOTS})
+@every_saga(SAGAS, {"delete/2", "unshelve/1", "boot/4", *PLOTS})
 async def test_proved(name: str, part: Part, small: SmallRegion) -> None:
     asked, new_world = await plot(small, name)
     part = dataclasses.replace(part, plots=PLOTS.get(name, part.plots))
-    await prove(SAGAS[name], asked, PreparedRegion(small, new_world), part)
+    world = FullRegion(small, new_world) if name in WAITING_BOOTS else PreparedRegion(small, new_world)
+    await prove(SAGAS[name], asked, world, part)
+
+
+@matrix_part
+@pytest.mark.parametrize("name", WAITING_BOOTS)
+async def test_a_boot_sleeps_after_an_attempt_that_failed(name: str, part: Part, small: SmallRegion) -> None:
+    """Nothing of the attempt is held meanwhile."""
+    asked, new_world = await plot(small, name)
+    world = FullRegion(small, new_world, after_failure=True)
+    await prove(SAGAS[name], asked, world, dataclasses.replace(part, plots=r".* failing once"))
+    assert world.world.woken_times
 
 
 @matrix_part
@@ -222,9 +237,7 @@ async def test_a_shelved_server_is_deleted_with_its_image(part: Part, small: Sma
 
 @matrix_part
 @pytest.mark.parametrize("state", ["stopped", "paused"])
-async def test_a_server_that_stands_still_is_shelved_and_stays_on_its_host(
-    state: str, part: Part, small: SmallRegion
-) -> None:
+async def test_a_paused_server_is_shelved_and_stays_on_its_host(state: str, part: Part, small: SmallRegion) -> None:
     asked = shelving(offload=False)
     asked = msgspec.structs.replace(asked, server=msgspec.structs.replace(asked.server, vm_state=VmState(state)))
     await prove(SAGAS["shelve/1"], asked, PreparedRegion(small, lambda: imaged(small, VmState(state))), part)
@@ -321,7 +334,7 @@ async def test_what_a_booted_server_with_guaranteed_ports_holds(small: SmallRegi
 
 
 @pytest.mark.parametrize("verb", sorted(EFFECTS))
-async def test_every_power_verb_is_told(verb: Any, small: SmallRegion) -> None:
+async def test_every_power_verb_is_executed(verb: Any, small: SmallRegion) -> None:
     await booted(small)
     power = SAGAS["power/1"]
     asked = Power(a_server(), seq=2, verb=verb, request_id="req-1")
@@ -332,7 +345,7 @@ async def test_every_saga_is_proved(small: SmallRegion) -> None:
     assert set(plots(small)) == set(SAGAS)
 
 
-def test_every_saga_has_a_plan_that_was_agreed() -> None:
+def test_every_saga_has_its_agreed_steps() -> None:
     """The order of the steps is a wire format: in-flight journals name them (RULES §19)."""
     assert {name: [step.name for step in saga.steps] for name, saga in SAGAS.items()} == {
         "boot/1": ["make_ports", "claim_host", "bind_ports", "record_server", "start_guest", "await_vifs", "announce"],

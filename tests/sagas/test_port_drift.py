@@ -101,7 +101,7 @@ async def test_port_drift_already_fine(small: SmallRegion) -> None:
     assert await held(small) == {HOST1S_SEGMENT: 1}
 
 
-async def test_an_address_more_is_shown_and_claimed_and_one_less_is_given_back(small: SmallRegion) -> None:
+async def test_an_added_address_is_claimed_and_a_removed_one_released(small: SmallRegion) -> None:
     give_another_address(small)
     assert (await PortDrift(small.context).run()).mended == (SERVER,)
     assert await held(small) == {HOST1S_SEGMENT: 2}
@@ -114,7 +114,7 @@ async def test_an_address_more_is_shown_and_claimed_and_one_less_is_given_back(s
     assert await small.region.read(claim_statements.drift) == []
 
 
-async def test_a_claim_that_no_port_has_is_given_back_and_a_lost_one_taken_again(small: SmallRegion) -> None:
+async def test_a_claim_without_a_port_is_released_and_a_missing_one_made(small: SmallRegion) -> None:
     segment = HOST1S_SEGMENT
     wrongs: tuple[dict[ProviderId, int], ...] = ({ProviderId(segment): 3}, {})
     for wrong in wrongs:
@@ -124,7 +124,7 @@ async def test_a_claim_that_no_port_has_is_given_back_and_a_lost_one_taken_again
     assert await small.region.read(claim_statements.drift) == []
 
 
-async def test_an_address_of_a_segment_that_nobody_knew_of_is_claimed(small: SmallRegion) -> None:
+async def test_an_address_of_a_new_segment_is_claimed(small: SmallRegion) -> None:
     """The list of subnets was short when the server was placed: neither record nor claim tell of the segment."""
     server = await record(small)
     blind = (*server.nics[:-1], msgspec.structs.replace(server.nics[-1], segment=None))
@@ -140,7 +140,7 @@ async def test_an_address_of_a_segment_that_nobody_knew_of_is_claimed(small: Sma
     assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
 
 
-async def test_a_subnet_that_is_not_listed_says_nothing_of_its_segment(
+async def test_an_unlisted_subnet_does_not_change_the_segment(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def none(network: str | None = None) -> tuple[SubnetFacts, ...]:
@@ -151,7 +151,7 @@ async def test_a_subnet_that_is_not_listed_says_nothing_of_its_segment(
     assert await held(small) == {HOST1S_SEGMENT: 1}
 
 
-async def test_a_port_that_is_gone_takes_its_card_and_its_claim_along(small: SmallRegion) -> None:
+async def test_a_deleted_port_removes_its_nic_and_its_claim(small: SmallRegion) -> None:
     before = await small.held()
     del small.network.ports[routed_port(small)]
     assert (await PortDrift(small.context).run()).mended == (SERVER,)
@@ -162,7 +162,7 @@ async def test_a_port_that_is_gone_takes_its_card_and_its_claim_along(small: Sma
     assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
 
 
-async def test_ports_that_vanish_from_many_servers_at_once_are_not_believed(
+async def test_lost_ports_of_many_servers_at_once_are_ignored(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who may not see ports any more is shown an empty list, and no service's word is worth every card of the fleet."""
@@ -172,12 +172,10 @@ async def test_ports_that_vanish_from_many_servers_at_once_are_not_believed(
     assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1, amiss=(SERVER,))
     assert (await small.held())["cards"] == before[0]["cards"]
     assert await record(small) == before[1]
-    assert "may the service user still see all ports" in caplog.text
+    assert "check that the service user may see all ports" in caplog.text
 
 
-async def test_ports_that_are_not_shown_are_not_gone_by_that(
-    small: SmallRegion, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_hidden_ports_do_not_count_as_deleted(small: SmallRegion, caplog: pytest.LogCaptureFixture) -> None:
     """Our account lost its role: one server or thousands, by a round or by an event that names no port, nothing is unplugged."""
     before = await small.held(), await record(small)
     small.network.blind = True
@@ -191,7 +189,7 @@ async def test_ports_that_are_not_shown_are_not_gone_by_that(
     assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
 
 
-async def test_of_ports_that_are_not_shown_only_those_named_as_deleted_are_unplugged(small: SmallRegion) -> None:
+async def test_only_hidden_ports_named_in_a_delete_event_are_unplugged(small: SmallRegion) -> None:
     port = routed_port(small)
     small.network.blind = True
     told = ExternalEvent(SERVER, "network-vif-deleted", port, seen_at=1)
@@ -202,7 +200,7 @@ async def test_of_ports_that_are_not_shown_only_those_named_as_deleted_are_unplu
     assert port not in {str(nic.port) for nic in nics}
 
 
-async def test_a_server_that_is_held_waits(small: SmallRegion) -> None:
+async def test_a_server_held_by_an_operation_is_skipped(small: SmallRegion) -> None:
     give_another_address(small)
     await small.hand_to(PROVED_OPERATION)
     assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
@@ -227,7 +225,7 @@ async def test_events_are_acted_on_once_and_kept_while_the_server_is_held(small:
     assert [each.name for each in left] == ["network-vif-plugged"]  # for whoever waits for it
 
 
-async def test_a_word_that_is_said_again_while_it_is_acted_on_stays(small: SmallRegion) -> None:
+async def test_an_event_repeated_while_it_is_handled_is_kept(small: SmallRegion) -> None:
     first = ExternalEvent(SERVER, "network-changed", "", seen_at=1)
     again = msgspec.structs.replace(first, seen_at=2)
     await small.region.write(lambda tx: inbox.put_placed(tx, [first]))
@@ -236,7 +234,7 @@ async def test_a_word_that_is_said_again_while_it_is_acted_on_stays(small: Small
     assert await small.region.read(lambda tx: inbox.of_server(tx, SERVER)) == [again]
 
 
-async def test_a_guarantee_that_grew_is_given_back_whole_when_its_port_is_gone(tmp_path: Path) -> None:
+async def test_a_grown_guarantee_is_released_completely_with_its_port(tmp_path: Path) -> None:
     """The policy was changed while the port was bound, and the network service claimed the rest itself."""
     small = await SmallRegion.open(tmp_path)
     await attached(small, "made", guarantees=True)
@@ -287,7 +285,7 @@ async def test_port_drift_of_guarantees_already_fine(guaranteed: SmallRegion) ->
 
 @pytest.mark.parametrize("resource", [BANDWIDTH, PACKETS])
 @pytest.mark.parametrize("factor", [0, 2])
-async def test_a_claim_of_guarantees_is_made_to_say_what_the_ports_ask(
+async def test_a_claim_of_guarantees_is_set_to_the_ports_requests(
     guaranteed: SmallRegion, resource: str, factor: int
 ) -> None:
     small, before = guaranteed, await all_held(guaranteed)
@@ -328,7 +326,7 @@ async def test_a_policy_that_was_changed_is_recorded_and_claimed(guaranteed: Sma
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_what_cannot_be_mended_is_said_and_left(
+async def test_a_difference_that_cannot_be_corrected_is_logged_and_kept(
     guaranteed: SmallRegion, elsewhere: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The binding names nobody, or a provider of another host: nobody knows whose the claim should be."""
@@ -345,7 +343,7 @@ async def test_what_cannot_be_mended_is_said_and_left(
     assert await all_held(small) == before
 
 
-async def test_a_server_that_cannot_be_acted_on_keeps_no_others_waiting(
+async def test_events_of_one_failing_server_do_not_block_others(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = Events(small.context, cast("Any", None), SystemClock())
@@ -365,7 +363,7 @@ async def test_a_server_that_cannot_be_acted_on_keeps_no_others_waiting(
     assert sorted(looked) == sorted([bad, SERVER])
 
 
-async def test_a_port_on_which_somebody_wrote_the_server_is_not_the_servers(small: SmallRegion) -> None:
+async def test_a_foreign_port_with_the_servers_device_id_is_ignored(small: SmallRegion) -> None:
     """Anybody may set `device_id` of a port of their own; its groups are not shown to the server's owner."""
     theirs = Port(id="theirs", network=NETWORK, mac="fa:16:3e:aa:aa:aa", device_id=SERVER, security_groups=("evil",))
     small.network.ports["theirs"] = theirs
@@ -379,9 +377,7 @@ async def test_a_port_on_which_somebody_wrote_the_server_is_not_the_servers(smal
     assert (await record(small)).security_groups == before.security_groups
 
 
-async def test_events_that_cannot_be_acted_on_hide_none_that_came_later(
-    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unhandled_events_do_not_hide_later_ones(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them than one look reads at once; they are left alone for a while, and not for ever."""
     monkeypatch.setattr(events_of_ports, "AT_A_LOOK_MAX", 5)
     clock = StoppedClock()

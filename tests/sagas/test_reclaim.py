@@ -88,7 +88,7 @@ async def test_reclaim_deleted_already_fine(small: SmallRegion) -> None:
     assert await small.held() == before
 
 
-async def test_what_is_old_enough_goes_and_what_an_operation_holds_does_not(small: SmallRegion) -> None:
+async def test_old_servers_are_deleted_unless_an_operation_holds_them(small: SmallRegion) -> None:
     await softly_deleted(small)
     reclaim, book = round_of(small, 60.0, 3600.0)
     assert await reclaim.run() == ReclaimResult(), "an operation holds it"
@@ -119,7 +119,7 @@ async def test_a_server_that_is_active_again_stays(small: SmallRegion) -> None:
     assert book.begun_ == []
 
 
-async def test_what_was_shelved_between_the_request_and_the_delete_goes_at_once(small: SmallRegion) -> None:
+async def test_a_server_shelved_before_its_soft_delete_is_deleted_at_once(small: SmallRegion) -> None:
     """It was ACTIVE when its delete was accepted; by its turn it is on no host, and the delete is not lost."""
     await booted(small)
 
@@ -135,7 +135,7 @@ async def test_what_was_shelved_between_the_request_and_the_delete_goes_at_once(
     await gone_at_once(small)
 
 
-async def test_what_was_moved_between_the_request_and_the_delete_goes_at_once(small: SmallRegion) -> None:
+async def test_a_server_moved_before_its_soft_delete_is_deleted_at_once(small: SmallRegion) -> None:
     """And with it what the move left on the old host."""
     await booted(small)
 

@@ -91,7 +91,7 @@ async def test_orphan_ports_already_fine(small: SmallRegion) -> None:
     assert (await small.held(), small.network.ports) == before
 
 
-async def test_a_port_that_came_after_it_was_taken_back_is_deleted(small: SmallRegion) -> None:
+async def test_a_port_made_after_its_undo_is_deleted(small: SmallRegion) -> None:
     fine = dict(small.network.ports)
     plant(small, SERVER, 5)
     assert (await OrphanPorts(small.context).run()).mended == 1
@@ -99,13 +99,13 @@ async def test_a_port_that_came_after_it_was_taken_back_is_deleted(small: SmallR
     assert (await OrphanPorts(small.context).run()).mended == 0
 
 
-async def test_a_users_stray_port_is_let_go_and_not_deleted(small: SmallRegion) -> None:
+async def test_a_users_orphan_port_is_released_not_deleted(small: SmallRegion) -> None:
     port = plant(small, SERVER, 5, ours=False)
     assert (await OrphanPorts(small.context).run()).mended == 1
     assert small.network.ports[port].device_id == ""
 
 
-async def test_ports_of_others_and_of_servers_at_work_are_left_alone(small: SmallRegion) -> None:
+async def test_ports_of_others_and_of_busy_servers_are_left_alone(small: SmallRegion) -> None:
     stranger = plant(small, STRANGER, 0)
     at_work = plant(small, SERVER, 5)
     await small.hand_to(OperationId("somebody"))
@@ -113,7 +113,7 @@ async def test_ports_of_others_and_of_servers_at_work_are_left_alone(small: Smal
     assert {stranger, at_work} <= small.network.ports.keys()
 
 
-async def test_a_port_that_is_bound_where_its_server_is_stays_though_no_record_lists_it(
+async def test_an_unlisted_port_bound_to_its_servers_host_is_kept(
     small: SmallRegion, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A record that was restored knows less than the guest has: the network service is the second witness (RULES §22)."""
@@ -123,7 +123,7 @@ async def test_a_port_that_is_bound_where_its_server_is_stays_though_no_record_l
     small.network.ports[port] = msgspec.structs.replace(small.network.ports[port], host=found.host or "")
     assert await OrphanPorts(small.context).run() == OrphanPortsDone(looked_at=1, amiss=(port,))
     assert port in small.network.ports
-    assert f"port {port} is bound where server {SERVER} is" in caplog.text
+    assert f"port {port} is bound to the host of server {SERVER}" in caplog.text
     small.network.ports[port] = msgspec.structs.replace(small.network.ports[port], host="elsewhere")
     assert (await OrphanPorts(small.context).run()).mended == 1
     assert port not in small.network.ports
@@ -163,7 +163,7 @@ async def with_a_dead_cell(small: SmallRegion) -> tuple[str, str]:
     return dead, str(where.cell)
 
 
-async def test_a_cell_that_is_out_keeps_no_reconciler_from_the_others(small: SmallRegion) -> None:
+async def test_an_unreachable_cell_does_not_stop_reconcilers_of_other_cells(small: SmallRegion) -> None:
     dead, _ = await with_a_dead_cell(small)
     plant(small, OTHERS, 0)
     plant(small, SERVER, 5)
@@ -177,7 +177,7 @@ async def test_a_cell_that_is_out_keeps_no_reconciler_from_the_others(small: Sma
     assert tidied.waiting == (dead,)
 
 
-async def test_a_dead_cells_claims_wait_and_those_of_others_are_given_back(small: SmallRegion) -> None:
+async def test_claims_of_an_unreachable_cell_wait_and_others_are_released(small: SmallRegion) -> None:
     _, cell = await with_a_dead_cell(small)
     consumers = placement_metadata.tables["consumers"]
     values = {"uuid": OTHERS, "generation": 1, "project": PROJECT, "user_id": "u", "type": "INSTANCE", "operation": "o",
@@ -206,7 +206,7 @@ async def lose_the_server(small: SmallRegion) -> None:
         await database.write(lambda tx: tx.run(sa.delete(cell_servers.servers)))
 
 
-async def test_the_claim_of_a_server_that_is_nowhere_is_given_back(small: SmallRegion) -> None:
+async def test_the_claim_of_a_server_on_no_host_is_released(small: SmallRegion) -> None:
     await lose_the_server(small)
     assert (await OrphanAllocations(small.context).run()).released == (SERVER,)
     assert (await small.held())["claims"] == 0
@@ -214,14 +214,14 @@ async def test_the_claim_of_a_server_that_is_nowhere_is_given_back(small: SmallR
     assert await OrphanAllocations(small.context).run() == OrphanAllocationsDone()
 
 
-async def test_the_claim_of_a_server_at_work_is_left_alone(small: SmallRegion) -> None:
+async def test_the_claim_of_a_busy_server_is_left_alone(small: SmallRegion) -> None:
     await lose_the_server(small)
     await small.hand_to(OperationId("somebody"))
     assert (await OrphanAllocations(small.context).run()).released == ()
     assert (await small.held())["claims"] > 0
 
 
-async def test_counters_that_drifted_are_said(small: SmallRegion) -> None:
+async def test_drifted_counters_are_reported(small: SmallRegion) -> None:
     inventories = sa.table("inventories", sa.column("used"), sa.column("class"))
     wrong = sa.update(inventories).where(inventories.c["class"] == "VCPU").values(used=inventories.c.used + 1)
     await small.region.write(lambda tx: tx.run(wrong))
@@ -245,7 +245,7 @@ async def test_quota_usage_already_fine(small: SmallRegion) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"instances": 3, "cores": 7, "ram": 64}, NONE])
-async def test_counters_of_quota_are_counted_again(small: SmallRegion, wrong: dict[str, int]) -> None:
+async def test_quota_counters_are_corrected(small: SmallRegion, wrong: dict[str, int]) -> None:
     await small.region.write(lambda tx: quotas.recount(tx, PROJECT, wrong))
     assert (await QuotaUsage(small.context).run()).mended == (CorrectedUsage(PROJECT, wrong, ONE),)
     assert await kept(small) == ONE
@@ -267,7 +267,7 @@ async def test_a_server_that_never_got_a_host_is_charged(tmp_path: Path) -> None
     await region.close()
 
 
-async def test_counters_of_a_user_are_counted_again(small: SmallRegion) -> None:
+async def test_quota_counters_of_a_user_are_corrected(small: SmallRegion) -> None:
     for wrong in (NONE, {"instances": 3, "cores": 7, "ram": 64}):
         for user in ("user-1", "nobody"):
             await small.region.write(lambda tx, user=user, wrong=wrong: user_quotas.recount(tx, PROJECT, user, wrong))
@@ -279,14 +279,14 @@ async def test_counters_of_a_user_are_counted_again(small: SmallRegion) -> None:
     assert (await QuotaUsage(small.context).run()).mended == ()
 
 
-async def test_quota_of_a_project_at_work_is_left_alone(small: SmallRegion) -> None:
+async def test_quota_of_a_busy_project_is_left_alone(small: SmallRegion) -> None:
     await small.region.write(lambda tx: quotas.recount(tx, PROJECT, NONE))
     await small.hand_to(OperationId("somebody"))
     assert (await QuotaUsage(small.context).run()).mended == ()
     assert await kept(small) == NONE
 
 
-async def test_what_was_begun_while_servers_were_counted_is_not_counted_over(small: SmallRegion) -> None:
+async def test_a_count_is_dropped_when_an_operation_began_meanwhile(small: SmallRegion) -> None:
     """An operation comes and goes between the look at the region and the look at the cells."""
     await small.region.write(lambda tx: quotas.recount(tx, PROJECT, NONE))
     cell = next(iter(small.cells.values()))
@@ -361,7 +361,7 @@ async def test_segments_already_fine(small: SmallRegion) -> None:
     assert segments_of(small) == drawn
 
 
-async def test_a_request_is_judged_by_pools_as_they_are_now(small: SmallRegion) -> None:
+async def test_a_request_uses_the_current_pools(small: SmallRegion) -> None:
     """A network is asked of again where its pools are news, or nothing is free: a subnet that was added counts at once."""
     network, now_s = TwoSegments(), [0.0]
     segments = Segments(cast("Any", network), small.engine, lambda: now_s[0])
@@ -386,7 +386,7 @@ async def test_a_request_is_judged_by_pools_as_they_are_now(small: SmallRegion) 
     assert segments_of(small)["routed/segment-a"] == (3, 3), "what was kept from before is never drawn"
 
 
-async def test_a_request_does_not_wait_for_a_round_and_what_it_saw_is_not_drawn_over(small: SmallRegion) -> None:
+async def test_a_request_does_not_wait_for_a_round_and_its_newer_pools_are_kept(small: SmallRegion) -> None:
     """A round asks for the ports of every routed network, one after the other."""
     network, go_on, reads = TwoSegments(), asyncio.Event(), list[str]()
     held = tuple(FixedIp(f"subnet-segment-{each}", f"10.0.0.{10 + at}") for each in "ab" for at in range(4))
@@ -421,7 +421,7 @@ async def test_a_request_does_not_wait_for_a_round_and_what_it_saw_is_not_drawn_
     assert await segments.run() == SegmentsDone(looked_at=2)
 
 
-async def test_a_segment_that_is_gone_is_dropped(small: SmallRegion) -> None:
+async def test_a_deleted_segment_is_removed(small: SmallRegion) -> None:
     network = TwoSegments()
     segments = Segments(cast("Any", network), small.engine)
     await segments.run()
@@ -430,7 +430,7 @@ async def test_a_segment_that_is_gone_is_dropped(small: SmallRegion) -> None:
     assert segments_of(small).keys() == {"routed/segment-a"}
 
 
-async def test_segments_that_are_shown_no_more_stay_until_the_service_says_of_each_that_it_is_gone(
+async def test_hidden_segments_are_kept_until_the_service_says_they_are_deleted(
     small: SmallRegion, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who lost a role is shown empty lists, and no host may lose its addresses for that (RULES §22)."""
@@ -441,7 +441,7 @@ async def test_segments_that_are_shown_no_more_stay_until_the_service_says_of_ea
     network.blind = True
     assert await segments.run() == SegmentsDone(amiss=("segment-a", "segment-b"))
     assert segments_of(small) == drawn
-    assert "may the service user still see all segments" in caplog.text
+    assert "check that the service user may see all segments" in caplog.text
     network.blind = False
     assert await segments.run() == SegmentsDone(looked_at=2)
     network.segments = ("segment-a",)
@@ -500,7 +500,7 @@ async def test_devices_already_fine(small: SmallRegion) -> None:
     assert devices_of(small) == fine
 
 
-async def test_what_a_device_no_longer_has_or_a_device_that_is_no_more_goes(small: SmallRegion) -> None:
+async def test_removed_devices_and_their_inventories_are_deleted(small: SmallRegion) -> None:
     network = OneAgent(br1=5_000, br2=3_000)
     devices = DeviceSync(cast("Any", network), small.engine)
     await devices.run()
@@ -519,7 +519,7 @@ async def test_what_a_device_no_longer_has_or_a_device_that_is_no_more_goes(smal
     assert f"host1:{OVS}:br2" not in devices_of(small)
 
 
-async def test_what_the_network_service_reports_itself_is_left_alone(small: SmallRegion) -> None:
+async def test_devices_reported_by_the_network_service_itself_are_left_alone(small: SmallRegion) -> None:
     network = OneAgent(br1=5_000)
     network.synced = True
     assert await DeviceSync(cast("Any", network), small.engine).run() == DevicesDone()
@@ -547,7 +547,7 @@ async def test_purge_already_fine(small: SmallRegion) -> None:
     assert await small.held() == before
 
 
-async def test_servers_deleted_long_ago_are_forgotten(small: SmallRegion) -> None:
+async def test_servers_deleted_long_ago_are_purged(small: SmallRegion) -> None:
     long_ago = time.time_ns() // 1000 - DELETED_SERVERS_KEPT_US - 1
     old = sa.update(cell_servers.servers).values(deleted_at=long_ago)
     for database in small.cells.values():
@@ -556,7 +556,7 @@ async def test_servers_deleted_long_ago_are_forgotten(small: SmallRegion) -> Non
     assert await Tidy(small.context).run() == Tidied()
 
 
-async def test_moves_of_deleted_servers_end_that_nobody_ends(small: SmallRegion) -> None:
+async def test_abandoned_moves_of_deleted_servers_are_ended(small: SmallRegion) -> None:
     """Their operation was lost when a database was put back; what was evacuated waits for its host."""
     kinds = {
         "lost": (MigrationType.LIVE_MIGRATION, MigrationStatus.RUNNING),
@@ -584,7 +584,7 @@ async def test_moves_of_deleted_servers_end_that_nobody_ends(small: SmallRegion)
     assert await cell.read(statuses) == [MigrationStatus.ERROR, MigrationStatus.DONE]
 
 
-async def test_the_region_knows_what_was_deleted_and_forgets_it_too(small: SmallRegion) -> None:
+async def test_the_region_purges_deleted_servers_too(small: SmallRegion) -> None:
     def unheard(tx: Tx) -> list[ServerId]:
         return [each.id for each in server_lists.in_cells(tx, [*small.cells], None, 10)]
 
@@ -663,7 +663,7 @@ async def test_notifications_are_sent_in_order_and_once(small: SmallRegion) -> N
     assert len(set(broker.ids)) == len(TOLD)
 
 
-async def test_notifications_wait_for_a_broker_that_is_out(small: SmallRegion) -> None:
+async def test_notifications_wait_for_an_unreachable_broker(small: SmallRegion) -> None:
     """Each failure makes the rest longer; what was taken before one is not sent again."""
     await boot_told(small)
     broker, clock = Broker(), HeldClock()
@@ -681,7 +681,7 @@ async def test_notifications_wait_for_a_broker_that_is_out(small: SmallRegion) -
     assert broker.taken == TOLD
 
 
-async def test_a_notification_that_was_sent_and_not_crossed_out_comes_again_with_its_id(small: SmallRegion) -> None:
+async def test_a_notification_sent_but_not_removed_is_sent_again_with_its_id(small: SmallRegion) -> None:
     """A conductor that dies between the two leaves the row; the next one's message can be recognised."""
     await boot_told(small)
     kept = await small.notifications()
@@ -702,7 +702,7 @@ async def test_an_outbox_keeps_its_limits(small: SmallRegion) -> None:
     assert (done.dropped, await small.region.read(OUTBOX.count)) == (3, 0)
 
 
-async def test_a_notification_that_nobody_takes_is_given_up(small: SmallRegion) -> None:
+async def test_a_notification_that_the_broker_refuses_is_dropped(small: SmallRegion) -> None:
     await boot_told(small)
     broker, clock = Broker(), HeldClock()
     broker.out = True
@@ -718,7 +718,7 @@ def a_cell_that_is_out() -> CellDatabase:
     return CellDatabase(CellId("out"), AbsentDatabase("out", "sqlite", Meter(), "it does not answer"))
 
 
-async def test_a_cell_that_is_out_keeps_no_notification_of_the_others(small: SmallRegion) -> None:
+async def test_an_unreachable_cell_does_not_delay_notifications_of_others(small: SmallRegion) -> None:
     await boot_told(small)
     kept = await small.notifications()
     cell = next(iter(small.cells.values()))
@@ -733,7 +733,7 @@ async def test_a_cell_that_is_out_keeps_no_notification_of_the_others(small: Sma
     assert await cell.read(CELL_OUTBOX.count) == len(TOLD)
 
 
-async def test_what_was_sent_is_not_sent_again_while_its_database_takes_no_writes(
+async def test_sent_notifications_are_not_repeated_while_the_database_is_read_only(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its disk is full, say: rounds come twice a second."""
@@ -753,7 +753,7 @@ async def test_what_was_sent_is_not_sent_again_while_its_database_takes_no_write
     assert (broker.taken, await small.region.read(OUTBOX.count)) == (TOLD, 0)
 
 
-async def test_what_cannot_be_read_does_not_stop_the_others(small: SmallRegion) -> None:
+async def test_an_unreadable_notification_does_not_stop_the_others(small: SmallRegion) -> None:
     await boot_told(small)
     broken = OUTBOX.table.update().where(OUTBOX.table.c.number == 1).values(doc='{"from": "the future"}')
     await small.region.write(lambda tx: tx.run(broken))
@@ -806,7 +806,7 @@ async def test_usage_audit_already_fine(small: SmallRegion) -> None:
     assert await told_of(small) == [(SERVER, (hour, hour + HOUR_US))]
 
 
-async def test_a_usage_audit_tells_of_a_cell_that_was_out_when_it_answers(small: SmallRegion) -> None:
+async def test_a_usage_audit_of_an_unreachable_cell_is_sent_when_it_answers(small: SmallRegion) -> None:
     hour = await the_hour(small)
     later = audit(small, hour + HOUR_US)
     later._cells = {CellId("out"): a_cell_that_is_out(), **small.cells}
@@ -816,7 +816,7 @@ async def test_a_usage_audit_tells_of_a_cell_that_was_out_when_it_answers(small:
     assert await told_of(small) == [(SERVER, (hour, hour + HOUR_US))]
 
 
-async def test_a_usage_audit_goes_on_where_it_was_left(small: SmallRegion) -> None:
+async def test_a_usage_audit_continues_where_it_stopped(small: SmallRegion) -> None:
     """More servers than a page holds, in one cell; one that went before the period, and one that went within it."""
     hour = await the_hour(small)
     cell = next(iter(small.cells.values()))

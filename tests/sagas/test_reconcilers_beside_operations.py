@@ -157,7 +157,7 @@ async def run(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECONCILERS)
 @pytest.mark.parametrize("what", CASES)
-async def test_a_reconciler_beside_an_operation_changes_nothing_of_it(small: SmallRegion, what: str, name: str) -> None:
+async def test_a_reconciler_does_not_disturb_a_running_operation(small: SmallRegion, what: str, name: str) -> None:
     case, reconciler = CASES[what], RECONCILERS[name]
     calls, wanted = await run(small, case, reconciler, ((OPERATION, None), (RECONCILER, None)))
     assert (wanted["lost"], wanted["stray"], wanted["drift"]) == ([], False, [])
@@ -174,7 +174,7 @@ async def test_a_reconciler_beside_an_operation_changes_nothing_of_it(small: Sma
                 break
 
 
-async def test_a_users_stray_port_that_an_attach_takes_meanwhile_stays_attached(small: SmallRegion) -> None:
+async def test_a_users_orphan_port_taken_by_an_attach_stays_attached(small: SmallRegion) -> None:
     """Its owner wrote the server on it before: it is stray when it is seen, and a card of the server when it would be let go."""
     for stops in range(1, 6):
         operation = await world(small, CASES["attach of the user's"])

@@ -39,7 +39,7 @@ async def again(at: AtCell) -> list[str]:
     return await record_again(at.small.region, at.cell, at.small.cells[at.cell], 1 << 60)
 
 
-async def test_what_has_changed_is_copied_and_what_is_gone_is_forgotten(at: AtCell) -> None:
+async def test_changed_records_are_copied_and_deleted_ones_removed(at: AtCell) -> None:
     await known(at)
     small, home = at.small, at.small.cells[at.cell]
     round_ = RecordCopies(small.context)
@@ -66,7 +66,7 @@ async def test_record_copies_already_fine(at: AtCell) -> None:
     assert await round_.run() == RecordCopiesDone()
 
 
-async def test_a_cell_whose_database_is_lost_has_its_servers_and_hosts_again(at: AtCell) -> None:
+async def test_a_lost_cell_database_is_restored_from_copies(at: AtCell) -> None:
     """As they were copied, and nobody is at work with them; it is done once."""
     await known(at)
     home = at.small.cells[at.cell]
@@ -90,7 +90,7 @@ async def test_a_cell_whose_database_is_lost_has_its_servers_and_hosts_again(at:
     ]
 
 
-async def test_a_copy_that_may_be_too_old_is_left_alone(at: AtCell) -> None:
+async def test_a_possibly_stale_copy_is_not_used(at: AtCell) -> None:
     """Its server has moved since, or an operation was begun: it stays missing."""
     await RecordCopies(at.small.context).run()
     await lost(at)
@@ -108,7 +108,7 @@ async def test_a_copy_that_may_be_too_old_is_left_alone(at: AtCell) -> None:
     assert await missing_in(region, at.cell, at.small.cells[at.cell]) == [SERVER]
 
 
-async def test_one_that_waits_in_another_cell_that_is_lost_may_go_back(at: AtCell) -> None:
+async def test_a_server_waiting_in_a_lost_cell_can_be_reverted(at: AtCell) -> None:
     """The copy is of the cell that shows it by now, with its move; the record that it left is hidden, as before."""
     move = await Crossing(at).to("over")
     await shown_as_waiting(move)

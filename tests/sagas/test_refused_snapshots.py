@@ -20,7 +20,7 @@ IMAGE = ImageId("image-1")
 
 
 @pytest.mark.parametrize("refusals", [0, 3])
-async def test_a_snapshot_that_is_being_made_goes_before_the_refusal_is_told(
+async def test_a_snapshot_under_way_is_deleted_before_the_refusal(
     refusals: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = await SmallRegion.open()
@@ -43,7 +43,7 @@ async def test_a_snapshot_that_is_being_made_goes_before_the_refusal_is_told(
     await small.close()
 
 
-async def test_whose_guest_was_not_still_until_the_end_leaves_no_image_if_it_had_to_be() -> None:
+async def test_a_guest_thawed_too_early_leaves_no_image_if_quiescing_was_required() -> None:
     """Its host let it go meanwhile; without the need to be still, the image is made all the same."""
     for needed in (True, False):
         small = await SmallRegion.open()

@@ -135,15 +135,13 @@ async def test_the_disk_is_sent_once_however_many_hosts_are_tried(
     assert (small.images.whole.get(TEMPORARY), small.hosts.copies) == (None, {})
 
 
-async def test_within_its_cell_nobody_is_asked_for_an_image(
-    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_move_within_its_cell_makes_no_image(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "PLACES", PLACES[1:])
     assert await told(small, 1) == []
 
 
 @pytest.mark.parametrize("where", ["forward", "back"])
-async def test_nobody_waits_for_an_image_service_that_is_out_when_the_image_is_of_no_use(
+async def test_an_unreachable_image_service_does_not_delay_the_deletion_of_the_image(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """It is left to the round."""

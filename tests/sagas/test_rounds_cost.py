@@ -10,7 +10,7 @@ from moorage_testing.region_fixture import SmallRegion, a_server
 SERVERS = 400
 
 
-async def test_rounds_look_at_many_servers_with_few_statements(tmp_path: Path) -> None:
+async def test_rounds_check_many_servers_with_few_statements(tmp_path: Path) -> None:
     small = await SmallRegion.open(tmp_path)
     try:
         await small.fresh(a_server(), OperationId("x"))

@@ -74,7 +74,7 @@ async def test_a_write_waits_for_the_cell_that_shows_the_record(
     assert (found.cell, found.server.cell, found.server.tags) == (shown, shown, ("red",))
 
 
-async def test_a_seal_that_stays_is_told_as_a_conflict(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lasting_seal_is_reported_as_a_conflict(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nouns, "BUILT_SOON_S", 0.001)
     await sealed(small)
     cells = {str(cell): database for cell, database in small.cells.items()}

@@ -38,7 +38,7 @@ async def test_offload_shelved_already_fine() -> None:
     await small.close()
 
 
-async def test_a_server_that_is_shelved_no_more_is_left_alone() -> None:
+async def test_a_server_no_longer_shelved_is_left_alone() -> None:
     small = await SmallRegion.open()
     await booted(small)
     found = (await records.find(small.context, SERVER)).server

@@ -57,7 +57,9 @@ async def test_orphan_attachments_already_fine(small: SmallRegion) -> None:
     (OTHER_VOLUME, "attaching", "host1"),
     (OTHER_VOLUME, "attached", "host2"),
 ])  # fmt: skip
-async def test_what_no_guest_can_have_goes(small: SmallRegion, volume: str, status: str, host: str) -> None:
+async def test_attachments_that_no_guest_can_use_are_removed(
+    small: SmallRegion, volume: str, status: str, host: str
+) -> None:
     late = plant(small, volume, status, host)
     assert (await run(small)).dropped == (late,)
     assert (await run(small)) == OrphanAttachmentsDone(looked_at=1)
@@ -68,14 +70,16 @@ async def test_what_no_guest_can_have_goes(small: SmallRegion, volume: str, stat
     (VOLUME, "attached", "host1"),
     (OTHER_VOLUME, "attached", "host1"),
 ])  # fmt: skip
-async def test_what_a_guest_may_have_stays_and_is_said(small: SmallRegion, volume: str, status: str, host: str) -> None:
+async def test_attachments_that_a_guest_may_use_are_kept_and_reported(
+    small: SmallRegion, volume: str, status: str, host: str
+) -> None:
     late = plant(small, volume, status, host)
     done = await run(small)
     assert (done.dropped, done.amiss) == ((), (late,))
     assert late in small.volumes.attachments
 
 
-async def test_attachments_of_others_and_of_servers_at_work_are_left_alone(small: SmallRegion) -> None:
+async def test_attachments_of_others_and_of_busy_servers_are_left_alone(small: SmallRegion) -> None:
     stranger = plant(small, OTHER_VOLUME, "attached", "host9", STRANGER)
     await small.hand_to(OperationId("at-work"))
     at_work = plant(small, VOLUME, "reserved")
@@ -83,7 +87,7 @@ async def test_attachments_of_others_and_of_servers_at_work_are_left_alone(small
     assert {stranger, at_work} < small.volumes.attachments.keys()
 
 
-async def test_of_a_deleted_server_everything_goes_and_so_do_volumes_that_go_with_it(small: SmallRegion) -> None:
+async def test_attachments_and_owned_volumes_of_a_deleted_server_are_removed(small: SmallRegion) -> None:
     await with_volume(small, goes=True)
     kept = dict(small.volumes.attachments), dict(small.volumes.hosts), dict(small.volumes.volumes)
     delete = SAGAS["delete/4"]
@@ -103,7 +107,7 @@ async def test_volumes_of_a_boot_that_was_never_accepted_are_deleted(small: Smal
     assert await small.region.read(lambda tx: volume_intents.old(tx, 2**60)) == []
 
 
-async def test_traces_of_late_calls_are_mended(small: SmallRegion) -> None:
+async def test_effects_of_late_calls_are_repaired(small: SmallRegion) -> None:
     (ours,) = small.volumes.attachments.values()
     small.volumes.attachments[ours.id] = msgspec.structs.replace(ours, status="attaching")
     assert (await run(small)).mended == 1

@@ -63,7 +63,9 @@ async def test_orphan_images_already_fine(small: SmallRegion) -> None:
 
 
 @pytest.mark.parametrize("made_for", ["snapshot", "backup", "shelve", "resize"])
-async def test_half_an_image_goes_when_nobody_fills_it_for_long(small: SmallRegion, made_for: str) -> None:
+async def test_an_incomplete_image_without_an_operation_is_deleted_after_the_grace_time(
+    small: SmallRegion, made_for: str
+) -> None:
     plant(small, "half", made_for)
     early, between, late = await rounds(small, GRACE_S - 1, 2)
     assert (early.deleted, early.suspected, between.deleted) == ((), 1, ())
@@ -71,7 +73,7 @@ async def test_half_an_image_goes_when_nobody_fills_it_for_long(small: SmallRegi
     assert "half" not in small.images.whole
 
 
-async def test_an_image_that_an_operation_fills_stays(small: SmallRegion) -> None:
+async def test_an_image_that_an_operation_fills_is_kept(small: SmallRegion) -> None:
     plant(small, "half", "snapshot")
     await small.hand_to(LATER)
     first, second = await rounds(small, GRACE_S + 1)
@@ -79,7 +81,7 @@ async def test_an_image_that_an_operation_fills_stays(small: SmallRegion) -> Non
     assert "half" in small.images.whole
 
 
-async def test_a_shelved_disk_stays_as_long_as_the_record_names_it(small: SmallRegion) -> None:
+async def test_a_shelved_disk_is_kept_while_the_record_names_it(small: SmallRegion) -> None:
     plant(small, "disk", "shelve", whole=True)
     plant(small, "older", "shelve", whole=True)
     where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
@@ -96,7 +98,7 @@ async def test_a_shelved_disk_stays_as_long_as_the_record_names_it(small: SmallR
     assert "disk" in small.images.whole
 
 
-async def test_the_image_of_a_move_goes_when_nobody_is_at_work_on_its_server(small: SmallRegion) -> None:
+async def test_the_image_of_a_move_is_deleted_without_an_operation_on_its_server(small: SmallRegion) -> None:
     plant(small, "moved", "resize", whole=True)
     await small.hand_to(LATER)
     assert [each.deleted for each in await rounds(small, GRACE_S + 1)] == [(), ()]
@@ -105,7 +107,7 @@ async def test_the_image_of_a_move_goes_when_nobody_is_at_work_on_its_server(sma
     assert "moved" not in small.images.whole
 
 
-async def test_a_shelved_disk_stays_while_its_record_is_lost(small: SmallRegion) -> None:
+async def test_a_shelved_disk_is_kept_while_its_record_is_lost(small: SmallRegion) -> None:
     plant(small, "disk", "shelve", whole=True)
     for cell in small.cells.values():
         await cell.write(lambda tx: tx.run(cell_servers.servers.delete()))
@@ -113,7 +115,7 @@ async def test_a_shelved_disk_stays_while_its_record_is_lost(small: SmallRegion)
     assert [each.deleted for each in done] == [(), ()]
 
 
-async def test_snapshots_of_volumes_go_with_the_stray_image_they_were_made_for(small: SmallRegion) -> None:
+async def test_volume_snapshots_are_deleted_with_their_orphan_image(small: SmallRegion) -> None:
     for number, image in enumerate((plant(small, "half", "snapshot"), plant(small, "whole", "snapshot", whole=True))):
         taken = VolumeSnapshot(id=f"snapshot-{number}", volume="volume-1", status="available")
         small.volumes.snapshots[taken.id], small.volumes.made_for[taken.id] = taken, image

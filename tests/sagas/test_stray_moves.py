@@ -78,7 +78,7 @@ async def moved(small: SmallRegion, status: MigrationStatus | None) -> str:
         (None, False),
     ],
 )
-async def test_the_claim_of_a_move_goes_when_its_record_says_that_it_ended(
+async def test_the_claim_of_a_move_is_released_when_its_record_says_that_it_ended(
     small: SmallRegion, status: MigrationStatus | None, gone: bool
 ) -> None:
     """One that no cell has a record of stays: that is not a word (RULES §22)."""
@@ -93,7 +93,7 @@ async def test_the_claim_of_a_move_goes_when_its_record_says_that_it_ended(
 
 
 @pytest.mark.parametrize(("deleted", "ended", "gone"), [(True, 1, True), (False, 1, False), (True, None, False)])
-async def test_what_no_cell_has_a_record_of_goes_with_its_server(
+async def test_the_claim_of_an_unrecorded_move_is_released_when_its_server_is_deleted(
     small: SmallRegion, deleted: bool, ended: int | None, gone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cell that was put back to before the move knows nothing of it; that its server was deleted is a word that names it."""
@@ -117,7 +117,7 @@ async def test_what_no_cell_has_a_record_of_goes_with_its_server(
         (MigrationStatus.DONE, True, False),
     ],
 )
-async def test_what_is_said_to_be_under_way_goes_with_its_server(
+async def test_the_claim_of_an_open_move_is_released_when_its_server_is_deleted(
     small: SmallRegion, status: MigrationStatus, deleted: bool, gone: bool
 ) -> None:
     """By a cell that was put back to its midst; what a dead host may keep stays until that is back."""
@@ -133,7 +133,7 @@ async def test_what_is_said_to_be_under_way_goes_with_its_server(
     assert bool(await small.region.read(partial(claim_statements.held, consumer=uuid))) is not gone
 
 
-async def test_the_claim_of_a_move_at_work_is_left_alone(small: SmallRegion) -> None:
+async def test_the_claim_of_a_running_move_is_left_alone(small: SmallRegion) -> None:
     uuid = await moved(small, MigrationStatus.REVERTED)
     await small.hand_to(OperationId("somebody"))
     assert (await OrphanAllocations(small.context).run()).released == ()
@@ -162,7 +162,7 @@ async def put_back(small: SmallRegion, before: Server) -> None:
     await small.cells[now.cell].write(work)
 
 
-async def test_an_address_that_only_its_move_knows_to_be_kept_is_not_claimed_for_the_server_too(
+async def test_an_address_kept_for_a_revert_is_not_claimed_for_the_server_too(
     small: SmallRegion,
 ) -> None:
     """Each of the two that its port has is claimed once, whatever the record of a cell that was put back says."""

@@ -68,7 +68,7 @@ async def count(small: SmallRegion, table: sa.Table) -> int:
     return int(await small.region.read(lambda tx: tx.scalar(sa.select(sa.func.count()).select_from(table))))
 
 
-async def test_operations_of_fifty_a_second_do_not_pile_up(small: SmallRegion) -> None:
+async def test_purging_keeps_pace_with_fifty_operations_a_second(small: SmallRegion) -> None:
     clock = Moved()
     first_us = int(NOW_S * SECOND_US) - OPERATIONS_KEPT_US - int(TIDY_EVERY_S) * SECOND_US
     rows = [ended(number, first_us + number * SECOND_US // PER_S) for number in range(3 * A_ROUND)]
@@ -81,7 +81,7 @@ async def test_operations_of_fifty_a_second_do_not_pile_up(small: SmallRegion) -
         clock.time += TIDY_EVERY_S
 
 
-async def test_the_operation_of_a_move_whose_claim_is_held_stays(small: SmallRegion) -> None:
+async def test_the_operation_of_a_move_with_a_claim_is_kept(small: SmallRegion) -> None:
     """It says whose the claim is, where no cell has the move's record (`stray_claims`)."""
     long_ago = int(NOW_S * SECOND_US) - OPERATIONS_KEPT_US - 1
     rows = [ended(number, long_ago) for number in range(3)]
@@ -100,7 +100,7 @@ async def test_the_operation_of_a_move_whose_claim_is_held_stays(small: SmallReg
     assert (await tidy.run()).operations == 1
 
 
-async def test_deleted_servers_and_events_do_not_pile_up(small: SmallRegion) -> None:
+async def test_purging_keeps_pace_with_deleted_servers_and_events(small: SmallRegion) -> None:
     many = 3_500
     servers = [a_server(id=ServerId(f"server-{number}")) for number in range(many)]
     long_ago = int(NOW_S * SECOND_US) - DELETED_SERVERS_KEPT_US - 1
@@ -147,7 +147,7 @@ async def test_a_server_that_lives_long_keeps_its_last_thousand_actions(small: S
     assert left == actions.PAGE_MAX
 
 
-async def test_records_that_were_hidden_are_known_for_an_hour(small: SmallRegion) -> None:
+async def test_rows_of_hidden_records_are_kept_for_an_hour(small: SmallRegion) -> None:
     now, cell = int(NOW_S * SECOND_US), next(iter(small.cells))
     ends = {"open": None, "lately": now - HIDDEN_KEPT_US, "long ago": now - HIDDEN_KEPT_US - 1}
 

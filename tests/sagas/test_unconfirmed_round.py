@@ -33,7 +33,7 @@ async def test_unconfirmed_resizes_already_fine(monkeypatch: pytest.MonkeyPatch)
         small.context, settings=dataclasses.replace(small.context.settings, resize_confirm_window_s=3600)
     )
     assert await ConfirmResizes(context).run() == UnconfirmedDone()
-    with pytest.raises(Conflict, match="waits for no confirmation"):
+    with pytest.raises(Conflict, match="no longer waits for confirmation"):
         still_waiting(await recorded(small))
     await moved(small)
     still_waiting(await recorded(small))

@@ -49,14 +49,14 @@ async def held(small: SmallRegion) -> tuple[Any, ...]:
     return found["shown in"], found["records"], found["hidden in"], found["amiss"]
 
 
-async def test_its_own_cell_comes_first_and_keeps_the_record(small: SmallRegion) -> None:
+async def test_hosts_of_its_own_cell_are_tried_first_and_keep_the_record(small: SmallRegion) -> None:
     await shelved_elsewhere(small)
     server = await unshelved(small)
     assert (server.host, server.cell, server.shelved, server.vm_state) == ("host2", CELLS[1], None, "active")
     assert await held(small) == (CELLS[1], [CELLS[1]], [], [])
 
 
-async def test_after_a_failure_hosts_of_another_cell_have_it(
+async def test_after_a_failure_a_host_of_another_cell_is_used(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await shelved_elsewhere(small)
@@ -92,7 +92,7 @@ class Tellers:
         self.told.append(accepted)
 
 
-async def test_who_has_the_permission_leaves_the_cell_when_all_that_run_know_how(small: SmallRegion) -> None:
+async def test_a_server_leaves_its_cell_with_permission_and_when_all_processes_support_it(small: SmallRegion) -> None:
     """Else it stays, and where a host of another cell is named it is refused for now."""
     await shelved_elsewhere(small)
     await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))

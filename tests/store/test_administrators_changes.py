@@ -183,7 +183,7 @@ async def try_claim(
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-async def test_a_claim_that_was_decided_before_the_change_is_lost(
+async def test_a_claim_decided_before_the_change_is_refused(
     database: Database, engines: tuple[Engine, Engine], change: Callable[..., object]
 ) -> None:
     _, stale = engines
@@ -200,9 +200,7 @@ async def test_a_claim_that_was_decided_before_the_change_is_lost(
     assert await database.read(drift) == []
 
 
-async def test_what_does_not_concern_the_host_costs_nobody_a_claim(
-    database: Database, engines: tuple[Engine, Engine]
-) -> None:
+async def test_unrelated_changes_refuse_no_claim(database: Database, engines: tuple[Engine, Engine]) -> None:
     hears, stale = engines
     best = stale.rank(ASK).best
     await database.write(lambda tx: set_enabled(tx, STAYED, False))
@@ -210,7 +208,7 @@ async def test_what_does_not_concern_the_host_costs_nobody_a_claim(
     assert isinstance(await try_claim(database, stale, best[0], "consumer"), Claimed), "claims do not change a host"
 
 
-async def test_devices_are_asked_for_their_versions_too(database: Database, engines: tuple[Engine, Engine]) -> None:
+async def test_versions_of_devices_are_checked_too(database: Database, engines: tuple[Engine, Engine]) -> None:
     hears, stale = engines
     bridge = ProviderId(str(uuid.UUID(int=77)))
     device = DeviceReport(
@@ -232,9 +230,7 @@ async def test_devices_are_asked_for_their_versions_too(database: Database, engi
     assert (await stale.rank_fresh(ask)).best == ()
 
 
-async def test_a_claim_that_only_replaces_what_is_held_is_judged_as_well(
-    database: Database, engines: tuple[Engine, Engine]
-) -> None:
+async def test_a_replacing_claim_is_checked_too(database: Database, engines: tuple[Engine, Engine]) -> None:
     """Nothing of it moves a counter, so no counter's statement could judge it."""
     _, stale = engines
     (choice, *_) = stale.rank(ASK).best
@@ -252,7 +248,7 @@ async def test_a_claim_that_only_replaces_what_is_held_is_judged_as_well(
 
 
 @pytest.mark.postgres
-async def test_a_change_waits_for_claims_that_came_first_and_those_that_come_later_lose(
+async def test_a_change_waits_for_earlier_claims_and_refuses_later_ones(
     database: Database, engines: tuple[Engine, Engine]
 ) -> None:
     """On PostgreSQL claims and changes run at the same time: in whatever order they meet, no claim commits after the answer."""
@@ -285,7 +281,7 @@ async def test_a_change_waits_for_claims_that_came_first_and_those_that_come_lat
     assert await database.read(drift) == []
 
 
-async def test_a_claim_under_way_holds_the_change_back(database: Database, engines: tuple[Engine, Engine]) -> None:
+async def test_a_claim_under_way_delays_the_change(database: Database, engines: tuple[Engine, Engine]) -> None:
     """The change is answered only after the claim that locked the host first has committed."""
     if database.dialect != "postgresql":
         pytest.skip("one writer: there are no rivals")
@@ -313,7 +309,7 @@ async def test_a_claim_under_way_holds_the_change_back(database: Database, engin
     assert order == ["claimed", "answered"]
 
 
-async def test_a_host_that_changes_stays_in_the_zone_of_its_aggregates(
+async def test_a_changed_host_keeps_the_zone_of_its_aggregates(
     database: Database, engines: tuple[Engine, Engine]
 ) -> None:
     """What is read of one host again does not undo what its aggregates say."""
@@ -324,14 +320,14 @@ async def test_a_host_that_changes_stays_in_the_zone_of_its_aggregates(
     assert [each.host for each in (await hears.rank_fresh(ASK)).best] == [TOOK, STAYED]
 
 
-async def test_a_zone_is_known_from_the_first_picture_on(database: Database, engines: tuple[Engine, Engine]) -> None:
+async def test_a_zone_is_known_after_the_first_load(database: Database, engines: tuple[Engine, Engine]) -> None:
     fresh = Engine(database, partial(rank, profile=Profile()), aggregates=aggregates.for_placement, every_s=3600)
     await fresh.start()
     assert [each.host for each in fresh.rank(ASK).best] == [TOOK, STAYED]
     await fresh.close()
 
 
-async def test_forced_down_outlives_being_heard(database: Database, engines: tuple[Engine, Engine]) -> None:
+async def test_forced_down_is_kept_when_the_host_reports(database: Database, engines: tuple[Engine, Engine]) -> None:
     """A host that speaks is not for that up again, in any process, after a whole reading too."""
     hears, _ = engines
     await database.write(force_down)

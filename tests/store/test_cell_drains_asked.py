@@ -25,7 +25,7 @@ async def refusal(region: Database, id: str, cell: str) -> str:
     return "" if refused is None else refused.public
 
 
-async def test_of_those_who_ask_at_once_one_is_given_it(database: Database) -> None:
+async def test_of_concurrent_requests_for_a_cell_drain_one_succeeds(database: Database) -> None:
     await database.create(region_metadata)
     said = await asyncio.gather(*(refusal(database, f"id-{n}", "cell1") for n in range(6)))
     (won,) = (n for n, why in enumerate(said) if not why)
@@ -37,7 +37,7 @@ async def test_of_those_who_ask_at_once_one_is_given_it(database: Database) -> N
     assert await database.read(lambda tx: cell_drains.get(tx, "more")) is None
 
 
-async def test_who_writes_it_has_read_it(database: Database) -> None:
+async def test_a_write_needs_the_version_that_was_read(database: Database) -> None:
     await database.create(region_metadata)
     await database.write(lambda tx: cell_drains.ask(tx, a_drain("1", "cell1")))
     (first,) = await database.read(cell_drains.open_ones)

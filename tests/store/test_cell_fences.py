@@ -36,7 +36,7 @@ async def row_of(database: Database) -> Server | None:
     return await database.read(lambda tx: servers.get(tx, SERVER.id))
 
 
-async def test_a_record_that_lands_after_its_undo_is_refused(database: Database) -> None:
+async def test_a_record_write_that_arrives_after_its_undo_is_refused(database: Database) -> None:
     """Same operation, same epoch: the cell hung, the boot was cancelled, and the undo was first."""
     await database.write(lambda tx: servers.remove(tx, SERVER.id, by(UNDO)))
     with pytest.raises(Stale):
@@ -51,13 +51,13 @@ async def test_the_next_attempt_records_where_an_earlier_record_was_removed(data
     assert await row_of(database) is not None
 
 
-async def test_a_removal_that_lands_after_the_next_record_is_ignored(database: Database) -> None:
+async def test_a_removal_that_arrives_after_the_next_record_is_ignored(database: Database) -> None:
     await database.write(lambda tx: servers.record(tx, SERVER, by(NEXT_DO)))
     await database.write(lambda tx: servers.remove(tx, SERVER.id, by(UNDO)))
     assert await row_of(database) is not None
 
 
-async def test_a_record_that_lands_after_the_server_was_shown_active_is_refused(database: Database) -> None:
+async def test_a_record_write_that_arrives_after_active_was_shown_is_refused(database: Database) -> None:
     """Its first try hung, its second was done, and the boot went on."""
     written = await database.write(lambda tx: servers.record(tx, SERVER, by(DO)))
     again = await database.write(lambda tx: servers.record(tx, SERVER, by(DO)))
@@ -71,7 +71,7 @@ async def test_a_record_that_lands_after_the_server_was_shown_active_is_refused(
     assert found.vm_state is VmState.ACTIVE
 
 
-async def test_an_adopter_may_do_earlier_steps_again(database: Database) -> None:
+async def test_an_adopter_may_repeat_earlier_steps(database: Database) -> None:
     """It asks whether the server was announced, whose line is behind that of the record it writes then."""
     await database.write(lambda tx: servers.record(tx, SERVER, by(DO)))
     await database.write(lambda tx: servers.take_over(tx, SERVER.id, by(ANNOUNCE, epoch=2)))

@@ -39,7 +39,7 @@ async def say(database: Database, cell: CellId, *, disabled: bool) -> None:
     await nouns.set_disabled(database, cell, 5, disabled=disabled, reason="old", by="u", configured=True)
 
 
-async def test_hosts_of_the_cell_are_stamped_and_those_that_come_are_born_so(database: Database) -> None:
+async def test_disabling_a_cell_stamps_its_hosts_and_new_hosts_are_disabled(database: Database) -> None:
     await database.create(region_metadata)
     await database.create(placement_metadata)
     await database.write(lambda tx: [report_host(tx, report(name, cell)) for name, cell in (("a1", A), ("b1", B))])
@@ -65,7 +65,7 @@ async def test_hosts_of_the_cell_are_stamped_and_those_that_come_are_born_so(dat
     assert again[provider("b1")] == before[provider("b1")]
 
 
-async def test_only_an_empty_cell_is_forgotten_and_then_stays_so(database: Database) -> None:
+async def test_only_an_empty_cell_can_be_deleted_and_stays_deleted(database: Database) -> None:
     await database.create(region_metadata)
     await database.create(placement_metadata)
     with pytest.raises(NotFound):
@@ -99,7 +99,7 @@ async def test_only_an_empty_cell_is_forgotten_and_then_stays_so(database: Datab
     assert await database.read(identity.cells) == {}, "a process that still has it does not bring it back"
 
 
-async def test_who_still_has_the_cell_goes_on_raising_its_mark(database: Database) -> None:
+async def test_a_process_with_the_deleted_cell_still_raises_its_mark(database: Database) -> None:
     await database.create(region_metadata)
     await database.write(identity.make)
     await database.write(lambda tx: identity.remember(tx, {A: KnownCell("uuid", 7)}))
@@ -111,7 +111,7 @@ async def test_who_still_has_the_cell_goes_on_raising_its_mark(database: Databas
 
 
 @pytest.mark.postgres
-async def test_a_host_that_is_coming_is_waited_for(database: Database) -> None:
+async def test_a_change_of_the_cell_waits_for_a_host_being_inserted(database: Database) -> None:
     """Whoever comes first: when the answer is there, no host of the cell takes servers."""
     if database.dialect != "postgresql":
         pytest.skip("one writer: there are no rivals")
@@ -137,7 +137,7 @@ async def test_a_host_that_is_coming_is_waited_for(database: Database) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "9" * 5_000, "a\nb"])
-async def test_a_cell_that_nobody_knows(database: Database, name: str) -> None:
+async def test_an_unknown_cell_is_not_found(database: Database, name: str) -> None:
     """Also one whose name no column holds."""
     await database.create(region_metadata)
     await database.create(placement_metadata)

@@ -31,14 +31,14 @@ async def there(region: Database, numbers: range) -> list[int]:
     return [n for n in numbers if await region.read(lambda tx, n=n: console_tokens.get(tx, f"hash{n}")) is not None]  # type: ignore[misc]
 
 
-async def test_a_server_has_so_many_and_the_oldest_go(region: Database) -> None:
+async def test_a_server_has_a_limited_number_of_tokens(region: Database) -> None:
     await add(region, *(a_token(n) for n in range(6)), a_token(9, "other"))
     assert await there(region, range(10)) == [3, 4, 5, 9]
     kept = await region.read(lambda tx: console_tokens.get(tx, "hash5"))
     assert kept == a_token(5)
 
 
-async def test_of_many_who_use_one_at_once_one_does(region: Database) -> None:
+async def test_of_concurrent_uses_of_a_token_one_succeeds(region: Database) -> None:
     await add(region, a_token(1))
     took = await asyncio.gather(*(region.write(lambda tx: console_tokens.take(tx, "hash1", 999)) for _ in range(8)))
     assert sorted(took) == [False] * 7 + [True]
@@ -47,7 +47,7 @@ async def test_of_many_who_use_one_at_once_one_does(region: Database) -> None:
     assert kept.used
 
 
-async def test_what_is_over_is_not_taken_and_goes(region: Database) -> None:
+async def test_expired_tokens_are_refused_and_removed(region: Database) -> None:
     await add(region, a_token(1), a_token(2, expires_at=2_000), a_token(3, "other"))
     assert not await region.write(lambda tx: console_tokens.take(tx, "hash1", 1_000))
     assert await region.write(lambda tx: console_tokens.forget_expired(tx, 1_000, 1)) == 1

@@ -17,7 +17,7 @@ async def refusal(region: Database, id: str, host: str) -> str:
     return "" if refused is None else refused.public
 
 
-async def test_of_those_who_ask_at_once_one_is_given_it(database: Database) -> None:
+async def test_of_concurrent_requests_for_a_drain_one_succeeds(database: Database) -> None:
     await database.create(region_metadata)
     for turn in range(5):
         said = await asyncio.gather(*(refusal(database, f"{turn}-{n}", f"host{turn}") for n in range(6)))
@@ -27,7 +27,7 @@ async def test_of_those_who_ask_at_once_one_is_given_it(database: Database) -> N
         ] * 5
 
 
-async def test_one_more_than_are_looked_at_is_refused(database: Database) -> None:
+async def test_a_drain_beyond_the_limit_is_refused(database: Database) -> None:
     """It would wait for the end of another without anybody being told."""
     await database.create(region_metadata)
     for number in range(drains.OPEN_MAX):

@@ -54,7 +54,7 @@ def pragma(text: str) -> "object":
     return work
 
 
-async def test_a_full_disk_is_said_and_waits_for_a_person(file: Database) -> None:
+async def test_a_full_disk_is_reported_and_waits_for_an_operator(file: Database) -> None:
     """Alone and together with others: what one's failure took back of the others, they are told."""
     await file.write(pragma("max_page_count=8"))  # type: ignore[arg-type]
     big = "x" * 8000
@@ -72,7 +72,7 @@ async def test_a_full_disk_is_said_and_waits_for_a_person(file: Database) -> Non
     assert await kept(file) == before + 1
 
 
-async def test_a_file_that_may_not_be_written_is_said(file: Database) -> None:
+async def test_an_unwritable_file_is_reported(file: Database) -> None:
     assert isinstance(file, SqliteDatabase)
     writer = cast("sqlite3.Connection", file._writing.connection.driver_connection)  # pyright: ignore[reportPrivateUsage]
     writer.execute("PRAGMA query_only=ON")
@@ -83,13 +83,13 @@ async def test_a_file_that_may_not_be_written_is_said(file: Database) -> None:
     assert await kept(file) == 1
 
 
-async def test_what_is_no_database_is_said_when_it_is_opened(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_reported_when_opened(tmp_path: Path) -> None:
     (tmp_path / "words.db").write_bytes(b"no database at all, and longer than a header of a hundred bytes" * 4)
     with pytest.raises(Unavailable, match="the words database is no database file"):
         await open_database(f"sqlite:///{tmp_path}/words.db", name="words")
 
 
-async def test_a_disk_that_hangs_is_given_up_and_what_waited_is_not_run_later(file: Database) -> None:
+async def test_a_hanging_disk_is_given_up_and_waiting_work_is_not_run_later(file: Database) -> None:
     goes_on, ran = threading.Event(), []
     hung = asyncio.ensure_future(file.write(lambda tx: goes_on.wait(120)))
     reads = [asyncio.ensure_future(file.read(lambda tx: goes_on.wait(120))) for _ in range(6)]
@@ -108,7 +108,7 @@ async def test_a_disk_that_hangs_is_given_up_and_what_waited_is_not_run_later(fi
     assert ran == []
 
 
-def test_a_disk_that_fails_in_a_commit_leaves_its_outcome_open() -> None:
+def test_a_disk_failure_in_a_commit_has_an_unknown_outcome() -> None:
     failed = sqlite3.OperationalError("disk I/O error")
     failed.sqlite_errorcode = sqlite3.SQLITE_IOERR | (4 << 8)  # type: ignore[misc]  # SQLITE_IOERR_FSYNC
     assert type(of_sqlite("region", failed)) is Unavailable
@@ -142,7 +142,7 @@ THEIR_FAULT = sorted(
         *((state, "", Unavailable if state in TAKEN_BACK else UnknownOutcome) for state in THEIR_FAULT),
     ],
 )
-def test_what_postgresql_says_in_its_codes(sqlstate: str, says: str, committed: type[Unavailable]) -> None:
+def test_postgresql_error_codes_become_problems(sqlstate: str, says: str, committed: type[Unavailable]) -> None:
     class Refusal(Exception):
         pass
 
@@ -219,7 +219,7 @@ async def test_a_server_that_hangs_is_given_up_in_bounded_time(freezable: Server
 
 
 @pytest.mark.postgres
-async def test_who_scrapes_waits_a_moment_for_a_server_that_hangs(freezable: Server) -> None:
+async def test_a_metrics_scrape_waits_only_a_moment_for_a_hanging_server(freezable: Server) -> None:
     """What was seen before is shown, and that it does not answer; however many scrape, one look waits for it."""
     limits = Limits(pool_size=2, connect_s=5, statement_s=5, pool_wait_s=5)
     database = await open_database(freezable.create_database("scraped"), name="region", limits=limits)
@@ -253,7 +253,7 @@ async def test_who_scrapes_waits_a_moment_for_a_server_that_hangs(freezable: Ser
 
 
 @pytest.mark.postgres
-async def test_the_load_of_a_pool_is_told(postgres_url: str) -> None:
+async def test_the_load_of_a_connection_pool_is_measured(postgres_url: str) -> None:
     database = await open_database(postgres_url, name="region", limits=Limits(pool_size=1))
     assert isinstance(database, PostgresqlDatabase)
     assert database.load == Load(1, 0, 0)
@@ -268,7 +268,7 @@ async def test_the_load_of_a_pool_is_told(postgres_url: str) -> None:
     await database.close()
 
 
-async def test_the_load_of_a_file_is_told(tmp_path: Path) -> None:
+async def test_the_load_of_a_file_database_is_measured(tmp_path: Path) -> None:
     database = await open_database(f"sqlite:///{tmp_path}/words.db", name="words")
     assert isinstance(database, SqliteDatabase)
     begun, gate = threading.Event(), threading.Event()
@@ -292,7 +292,7 @@ async def test_the_load_of_a_file_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-async def test_connections_notice_a_machine_that_went_without_a_word(postgres_url: str) -> None:
+async def test_connections_notice_a_machine_that_vanished(postgres_url: str) -> None:
     database = await open_database(postgres_url, name="region")
     assert isinstance(database, PostgresqlDatabase)
     try:

@@ -22,7 +22,7 @@ async def said_of(database: Database, *rows: dict[str, object]) -> str:
     return "".join(traceback.format_exception(failed.value)) + repr(failed.value)
 
 
-async def test_a_traceback_has_no_values(database: Database) -> None:
+async def test_a_database_traceback_contains_no_values(database: Database) -> None:
     await database.create(TABLE.metadata)
     for rows in (
         ({"id": SECRET, "number": 1}, {"id": SECRET, "number": 2}),

@@ -29,7 +29,7 @@ async def take(region: Database, server: str, *wants: AddressRequest, host: str 
     return await region.write(lambda tx: flat_addresses.take(tx, server, host, wants))
 
 
-async def test_rivals_for_the_last_addresses(region: Database) -> None:
+async def test_concurrent_requests_for_the_last_addresses(region: Database) -> None:
     """Twelve servers want two of seven addresses each: three get them, and one address stays free."""
     wants = [AddressRequest(nic, f"fa:16:3e:00:00:{nic:02x}", pool(7)) for nic in range(2)]
     answers = await asyncio.gather(*(take(region, f"server-{n}", *wants) for n in range(12)))
@@ -42,7 +42,7 @@ async def test_rivals_for_the_last_addresses(region: Database) -> None:
     assert len(await region.read(flat_addresses.every)) == 6
 
 
-async def test_taken_again_it_is_the_same_and_in_another_cell_it_is_exchanged(region: Database) -> None:
+async def test_an_address_taken_again_is_the_same_and_changes_with_the_cell(region: Database) -> None:
     want = AddressRequest(0, "fa:16:3e:00:00:01", pool(4))
     first = await take(region, "s", want)
     assert await take(region, "s", want) == first
@@ -56,7 +56,7 @@ async def test_taken_again_it_is_the_same_and_in_another_cell_it_is_exchanged(re
     assert len(await region.read(lambda tx: flat_addresses.of_server(tx, "s"))) == 1
 
 
-async def test_a_refusal_leaves_what_was_held(region: Database) -> None:
+async def test_a_refused_request_keeps_earlier_addresses(region: Database) -> None:
     want = AddressRequest(0, "fa:16:3e:00:00:01", pool(4))
     first = await take(region, "s", want)
     await take(region, "other", AddressRequest(0, "fa:16:3e:00:00:02", pool(1, TWO)))
@@ -80,18 +80,18 @@ async def test_a_refusal_leaves_what_was_held(region: Database) -> None:
         ("ten", {}, "does not appear to be"),
     ],
 )
-def test_pools_that_cannot_be_meant(cidr: str, more: dict[str, str], says: str) -> None:
+def test_invalid_pools_are_refused(cidr: str, more: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         completed(msgspec.structs.replace(FlatPool("net", ONE, cidr, "", "", "", ()), **more))
 
 
-def test_a_pool_by_its_cidr_alone() -> None:
+def test_a_pool_needs_only_its_cidr() -> None:
     made = completed(FlatPool("net", ONE, "10.0.0.0/29", "", "", "", ()))
     assert (made.gateway, made.first, made.last, made.size) == ("10.0.0.1", "10.0.0.2", "10.0.0.6", 5)
     assert ipaddress.ip_address(made.address(4)) == ipaddress.ip_address("10.0.0.6")
 
 
-async def test_a_wished_address_is_given_to_who_wishes_it(region: Database) -> None:
+async def test_a_requested_address_is_given_to_its_requester(region: Database) -> None:
     """Not to another NIC of the same server that takes any; a second wish for it is refused, and so is another one by who has one."""
     wants = [AddressRequest(nic, f"fa:16:3e:00:00:{nic:02x}", pool(4), 2 if nic == 3 else None) for nic in range(4)]
     leases = await take(region, "s", *wants)

@@ -83,7 +83,7 @@ async def region(database: Database) -> Database:
     return database
 
 
-def test_every_table_of_a_cell_goes_along_or_is_the_cells_own() -> None:
+def test_every_table_of_a_cell_is_copied_or_belongs_to_the_cell() -> None:
     """Who adds a table to a cell says which, here and in what `copies` reads, copies and removes."""
     assert open_databases  # its module brings every file of the store
     assert COPIED.isdisjoint(OF_THE_CELL)
@@ -93,7 +93,7 @@ def test_every_table_of_a_cell_goes_along_or_is_the_cells_own() -> None:
 # ------------------------------------------------------------------------------------------------------- the region's
 
 
-async def test_a_row_is_open_until_it_is_ended_and_counts_its_changes(region: Database) -> None:
+async def test_a_hidden_record_row_counts_its_changes(region: Database) -> None:
     async def rows() -> list[HiddenRecord]:
         return list(await region.read(lambda tx: hidden_records.of_server(tx, ID)))
 
@@ -109,7 +109,7 @@ async def test_a_row_is_open_until_it_is_ended_and_counts_its_changes(region: Da
     assert await rows() == [HiddenRecord(ID, B, 3)]
 
 
-async def test_what_is_open_is_told_and_what_ended_lately(region: Database) -> None:
+async def test_open_and_recently_ended_rows_are_listed(region: Database) -> None:
     def plant(tx: Tx) -> None:
         for server, cell in ((ID, A), (ID, B), (OTHER, A), (OTHER, B)):
             hidden_records.open_row(tx, server, cell)
@@ -139,7 +139,7 @@ async def test_what_is_open_is_told_and_what_ended_lately(region: Database) -> N
     assert {(row.server, row.cell) for row in left} == {(ID, B), (OTHER, A), (OTHER, B)}
 
 
-async def test_only_who_holds_the_server_shows_it_in_another_cell(region: Database) -> None:
+async def test_only_the_holding_operation_shows_the_server_in_another_cell(region: Database) -> None:
     def born(tx: Tx) -> None:
         held = msgspec.structs.replace(SERVER, operation=OperationId("boot"))
         region_servers.insert(tx, [held])
@@ -171,7 +171,7 @@ async def test_only_who_holds_the_server_shows_it_in_another_cell(region: Databa
 # --------------------------------------------------------------------------------------------------------- the cell's
 
 
-async def test_a_sealed_row_takes_no_writes_of_requests(cell: Database) -> None:
+async def test_a_sealed_row_refuses_writes_of_requests(cell: Database) -> None:
     recorded = await cell.write(lambda tx: cell_servers.record(tx, SERVER, by(1)))
     assert not await cell.read(lambda tx: record_transfer.is_sealed(tx, ID))
     tagged = msgspec.structs.replace(recorded, tags=("red",))
@@ -195,7 +195,7 @@ async def test_a_sealed_row_takes_no_writes_of_requests(cell: Database) -> None:
     assert after.tags == ("red",)
 
 
-async def test_a_seal_that_lands_late_seals_nothing(cell: Database) -> None:
+async def test_a_late_seal_has_no_effect(cell: Database) -> None:
     with pytest.raises(NotFound):
         await cell.write(lambda tx: record_transfer.seal(tx, ID, by(SEAL)))
     await cell.write(lambda tx: cell_servers.record(tx, SERVER, by(1)))
@@ -209,7 +209,7 @@ async def test_a_seal_that_lands_late_seals_nothing(cell: Database) -> None:
     assert await cell.read(lambda tx: record_transfer.is_sealed(tx, ID))
 
 
-async def test_a_record_that_is_written_over_a_sealed_row_is_not_sealed(cell: Database) -> None:
+async def test_a_record_written_over_a_sealed_row_is_unsealed(cell: Database) -> None:
     """A server that goes back to the cell that it left."""
     await cell.write(lambda tx: cell_servers.record(tx, SERVER, by(1)))
     await cell.write(lambda tx: record_transfer.seal(tx, ID, by(SEAL)))
@@ -217,7 +217,7 @@ async def test_a_record_that_is_written_over_a_sealed_row_is_not_sealed(cell: Da
     assert not await cell.read(lambda tx: record_transfer.is_sealed(tx, ID))
 
 
-async def test_the_whole_is_copied_and_read_again_as_it_was(cell: Database) -> None:
+async def test_a_copied_record_equals_its_source(cell: Database) -> None:
     other = action(7, OTHER)
     await cell.write(lambda tx: migrations.put_all(tx, [move(9, OTHER)]))
     await cell.write(lambda tx: actions.write_all(tx, [other]))
@@ -239,7 +239,7 @@ async def test_the_whole_is_copied_and_read_again_as_it_was(cell: Database) -> N
     await cell.write(lambda tx: record_transfer.remove_record(tx, ID, by(UNDO_COPY)))
 
 
-async def test_a_copy_that_lands_after_it_was_removed_writes_nothing(cell: Database) -> None:
+async def test_a_copy_that_arrives_after_its_removal_writes_nothing(cell: Database) -> None:
     await cell.write(lambda tx: record_transfer.remove_record(tx, ID, by(UNDO_COPY)))
     with pytest.raises(Stale):
         await cell.write(lambda tx: record_transfer.copy(tx, RECORD, by(COPY)))
@@ -259,7 +259,7 @@ async def test_a_second_copy_keeps_what_was_written_since_the_first(cell: Databa
     assert found.tags == ("blue", "red")
 
 
-async def test_a_removal_that_lands_after_the_server_came_back_takes_nothing(cell: Database) -> None:
+async def test_a_removal_that_arrives_after_the_server_came_back_has_no_effect(cell: Database) -> None:
     await cell.write(lambda tx: record_transfer.copy(tx, RECORD, by(COPY, seq=3)))
     with pytest.raises(Stale):
         await cell.write(lambda tx: record_transfer.remove_record(tx, ID, by(LATER, seq=2)))
@@ -268,7 +268,7 @@ async def test_a_removal_that_lands_after_the_server_came_back_takes_nothing(cel
     assert (len(found.actions), len(found.migrations)) == (2, 2)
 
 
-async def test_a_list_is_without_those_that_are_hidden(cell: Database) -> None:
+async def test_lists_leave_hidden_records_out(cell: Database) -> None:
     another = msgspec.structs.replace(SERVER, id=OTHER)
     await cell.write(lambda tx: [cell_servers.record(tx, each, by(1)) for each in (SERVER, another)])
 

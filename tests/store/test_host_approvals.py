@@ -22,7 +22,7 @@ async def region(database: Database) -> Database:
     return database
 
 
-async def test_a_key_is_one_hosts(region: Database) -> None:
+async def test_a_key_belongs_to_one_host(region: Database) -> None:
     def approve(host: str, cell: CellId, now: int, key: str | None = KEY) -> object:
         return region.write(lambda tx: host_approvals.approve(tx, host, cell, key, now, "op"))
 
@@ -35,7 +35,7 @@ async def test_a_key_is_one_hosts(region: Database) -> None:
     assert [(each.host, each.cell, each.key) for each in await region.read(host_approvals.keys)] == [("h1", C2, KEY)]
 
 
-async def test_there_is_room_for_so_many(region: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_approvals_is_limited(region: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_approvals, "APPROVED_MAX", 2)
     said = [
         await region.write(lambda tx, host=host: host_approvals.approve(tx, host, C1, None, 1, "op"))  # type: ignore[misc]
@@ -44,7 +44,7 @@ async def test_there_is_room_for_so_many(region: Database, monkeypatch: pytest.M
     assert said == [None, None, "", None]
 
 
-async def test_every_change_can_be_seen_by_counting(region: Database) -> None:
+async def test_every_change_of_approvals_changes_the_counts(region: Database) -> None:
     """Also by a clock that goes back."""
     seen = [await region.read(host_approvals.counted)]
     for host, now in (("h1", 100), ("h2", 50), ("h1", 50)):
@@ -58,7 +58,7 @@ async def test_every_change_can_be_seen_by_counting(region: Database) -> None:
     assert not await region.write(lambda tx: host_approvals.revoke(tx, "h1"))
 
 
-async def test_who_asks_does_not_change_what_is_approved_and_is_bounded(region: Database) -> None:
+async def test_waiting_hosts_do_not_change_approvals_and_are_limited(region: Database) -> None:
     await region.write(lambda tx: host_approvals.approve(tx, "h1", C1, None, 1, "op"))
     await region.write(lambda tx: host_approvals.record_waiting(tx, {"h1": C2, "w": C2}, 2))
     for number in range(3):
@@ -72,7 +72,7 @@ async def test_who_asks_does_not_change_what_is_approved_and_is_bounded(region: 
     assert rows[-1].host == "h1", "those that wait come first"
 
 
-async def test_hosts_that_an_upgraded_region_has_are_approved(database: Database) -> None:
+async def test_existing_hosts_of_an_upgraded_region_are_approved(database: Database) -> None:
     await database.alter(lambda connection: upgrade(connection, REGION, "0015"))
     await database.create(placement_metadata)
     for host, node, cell in (("h1", "n1", C1), ("h2", "n2", C2)):

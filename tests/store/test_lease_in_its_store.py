@@ -81,7 +81,7 @@ async def leases(server: Server, name: str) -> int:
 
 
 @pytest.mark.parametrize("how", ["older", "another"])
-async def test_no_lease_is_taken_or_renewed_where_another_database_answers(
+async def test_no_lease_is_taken_or_renewed_in_another_database(
     postgres_server: Server, tmp_path: Path, name: str, how: str
 ) -> None:
     config = config_of(postgres_server, name, tmp_path)
@@ -107,7 +107,7 @@ async def test_no_lease_is_taken_or_renewed_where_another_database_answers(
         assert await leases(postgres_server, name) == 0
 
 
-async def test_no_lease_is_renewed_when_rows_became_older_below_its_connection(
+async def test_no_lease_is_renewed_after_the_database_was_restored_under_its_connection(
     postgres_server: Server, tmp_path: Path, name: str
 ) -> None:
     """No connection is cut: the look at the databases bars the lease's as well, and lets it go on when they are right again."""
@@ -127,7 +127,7 @@ async def test_no_lease_is_renewed_when_rows_became_older_below_its_connection(
         await mine.lease.renew()
 
 
-async def test_the_connection_that_a_lease_begins_with_is_asked_too(
+async def test_the_first_connection_of_a_lease_is_checked_too(
     postgres_server: Server, tmp_path: Path, name: str
 ) -> None:
     """Another database came between the region's connections and this one."""

@@ -20,7 +20,7 @@ async def cell(database: Database) -> Database:
     return database
 
 
-async def test_a_move_told_twice_is_one_row_with_one_number(cell: Database) -> None:
+async def test_a_move_written_twice_is_one_row_with_one_number(cell: Database) -> None:
     begun = a_migration(1, MigrationType.RESIZE, MigrationStatus.PRE_MIGRATING)
     for _ in range(2):
         await cell.write(partial(migrations.put, migration=begun))
@@ -35,7 +35,7 @@ async def test_a_move_told_twice_is_one_row_with_one_number(cell: Database) -> N
     assert await cell.read(lambda tx: migrations.open_of(tx, begun.server)) == []
 
 
-async def test_pages_meet_every_move_once(cell: Database) -> None:
+async def test_pages_list_every_move_once(cell: Database) -> None:
     at = a_migration().created_at
     for number in range(7):
         await cell.write(partial(migrations.put, migration=a_migration(number, created_at=at + number // 3)))
@@ -47,7 +47,7 @@ async def test_pages_meet_every_move_once(cell: Database) -> None:
     assert seen == whole
 
 
-async def test_what_is_forgotten(cell: Database) -> None:
+async def test_old_moves_are_removed(cell: Database) -> None:
     other = ServerId(new_uuid())
     for number in range(5):
         status = MigrationStatus.FINISHED if number == 0 else MigrationStatus.CONFIRMED

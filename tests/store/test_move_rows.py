@@ -16,7 +16,7 @@ from moorage.store.region.tables import region_metadata
 A, B, C = (f"00000000-0000-0000-0000-00000000000{each}" for each in range(3))
 
 
-async def test_a_move_that_is_written_again_keeps_its_row(database: Database) -> None:
+async def test_rewriting_a_move_keeps_its_row(database: Database) -> None:
     await database.create(cell_metadata)
     first = Migration(
         uuid=A,
@@ -46,7 +46,7 @@ async def test_a_move_that_is_written_again_keeps_its_row(database: Database) ->
     await database.write(work)
 
 
-async def test_allocations_go_from_one_consumer_to_another(database: Database) -> None:
+async def test_allocations_move_between_consumers(database: Database) -> None:
     await database.create(region_metadata)
     await database.create(placement_metadata)
     held = [{"consumer": A, "provider": B, "class": each, "used": 1} for each in ("VCPU", "DISK_GB", "MEMORY_MB")]

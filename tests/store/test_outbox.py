@@ -38,7 +38,7 @@ def ids(outbox: Outbox, tx: Tx, limit: int = 100) -> list[str]:
     return [msgspec.json.decode(each.doc, type=Notification).id for each in outbox.first(tx, limit)]
 
 
-async def test_rows_come_in_order_and_are_crossed_out(database: Database, outbox: Outbox) -> None:
+async def test_rows_are_read_in_order_and_removed(database: Database, outbox: Outbox) -> None:
     await database.write(lambda tx: outbox.write(tx, [told(1), told(2)]))
     await database.write(lambda tx: outbox.write(tx, [told(3)]))
     await database.write(lambda tx: outbox.write(tx, []))
@@ -50,7 +50,7 @@ async def test_rows_come_in_order_and_are_crossed_out(database: Database, outbox
     assert await database.read(lambda tx: ids(outbox, tx)) == ["op/3"]
 
 
-async def test_what_a_refused_transaction_said_is_not_said(database: Database, outbox: Outbox) -> None:
+async def test_a_refused_transaction_leaves_no_notification(database: Database, outbox: Outbox) -> None:
     def refused(tx: Tx) -> None:
         outbox.write(tx, [told(1)])
         tx.refuse(None)
@@ -59,7 +59,7 @@ async def test_what_a_refused_transaction_said_is_not_said(database: Database, o
     assert await database.read(outbox.count) == 0
 
 
-async def test_the_oldest_go(database: Database, outbox: Outbox) -> None:
+async def test_the_oldest_rows_are_dropped(database: Database, outbox: Outbox) -> None:
     await database.write(lambda tx: outbox.write(tx, [told(number) for number in range(10)]))
 
     def shorten(tx: Tx, before_us: int = 0, most: int = 100, limit: int = 100) -> int:
@@ -72,7 +72,7 @@ async def test_the_oldest_go(database: Database, outbox: Outbox) -> None:
     assert await database.read(lambda tx: ids(outbox, tx)) == [f"op/{number}" for number in range(5, 10)]
 
 
-async def test_many_write_while_one_crosses_out(database: Database, outbox: Outbox) -> None:
+async def test_many_writers_and_one_remover(database: Database, outbox: Outbox) -> None:
     """Numbers may be given in another order than commits; every row is seen all the same."""
     seen: list[str] = []
 
@@ -94,7 +94,7 @@ async def test_many_write_while_one_crosses_out(database: Database, outbox: Outb
         assert mine == sorted(mine, key=lambda each: int(each[3:])), "what follows one another is sent in that order"
 
 
-async def test_the_place_of_an_audit(database: Database) -> None:
+async def test_the_progress_of_a_usage_audit(database: Database) -> None:
     await database.create(cell_metadata)
     fence = cell_servers.Fence(OperationId("o"), 1, 1, 1)
 

@@ -117,7 +117,7 @@ async def test_a_claim_takes_host_and_address_together(engine: Engine, database:
     assert refused.fault() == "No valid host was found. 1 host: no free address on the network's segment"
 
 
-async def test_a_shortage_takes_back_everything_and_names_the_row(engine: Engine, database: Database) -> None:
+async def test_a_shortage_rolls_everything_back_and_names_the_row(engine: Engine, database: Database) -> None:
     host = await engine.report_host(report("h1"))
     await engine.report_segments([segment("s1", 1, "h1")])
     ask = Ask(resources=SMALL, nics=(NicRequirement("net", (SegmentId("s1"),)),))
@@ -133,7 +133,7 @@ async def test_a_shortage_takes_back_everything_and_names_the_row(engine: Engine
     assert await database.read(lambda tx: claim_statements.owner(tx, "c2")) is None
 
 
-async def test_replacing_moves_the_claim_in_one_transaction(engine: Engine, database: Database) -> None:
+async def test_replacing_a_claim_is_one_transaction(engine: Engine, database: Database) -> None:
     h1 = await engine.report_host(report("h1"))
     h2 = await engine.report_host(report("h2"))
     await engine.report_segments([segment("s1", 1, "h1", "h2")])
@@ -152,7 +152,7 @@ async def test_replacing_moves_the_claim_in_one_transaction(engine: Engine, data
     assert await database.read(lambda tx: tx.rows(sa.select(consumers.c.uuid))) == []
 
 
-async def test_portions_are_judged_and_a_vanished_inventory_is_named(engine: Engine, database: Database) -> None:
+async def test_portions_are_checked_and_a_missing_inventory_is_named(engine: Engine, database: Database) -> None:
     host = await engine.report_host(report("h1", vcpus=4))
     choice = Choice(host, "h1", CELL)
     too_many = await claim(engine, database, "c1", choice, Ask(resources={"VCPU": 5}))
@@ -208,7 +208,7 @@ async def test_a_move_shifts_the_source_and_its_undo_brings_it_back(engine: Engi
     assert await database.read(claim_statements.drift) == []
 
 
-async def test_who_is_alone_in_an_affinity_group_moves_with_its_home(engine: Engine, database: Database) -> None:
+async def test_a_single_member_of_an_affinity_group_moves_the_groups_home(engine: Engine, database: Database) -> None:
     hosts = {name: await engine.report_host(report(name)) for name in ("h1", "h2", "h3")}
     at = {name: Choice(host, name, CELL) for name, host in hosts.items()}
     ask = Ask(resources=SMALL, group=GroupAsk("together", "affinity"))
@@ -243,7 +243,7 @@ async def test_who_is_alone_in_an_affinity_group_moves_with_its_home(engine: Eng
     assert willing(moving(1)) == {"h2"}
 
 
-async def test_a_move_keeps_addresses_that_its_ask_is_beside(engine: Engine, database: Database) -> None:
+async def test_a_move_keeps_addresses_outside_its_request(engine: Engine, database: Database) -> None:
     """A server that has its address asks for none, so a full segment is no reason not to move it."""
     h1, h2 = await engine.report_host(report("h1")), await engine.report_host(report("h2"))
     await engine.report_segments([segment("s1", 2, "h1", "h2")])
@@ -283,7 +283,7 @@ async def test_a_report_never_writes_used_and_repeats_cost_nothing(engine: Engin
     assert engine.rank(Ask(resources={})).counts() == {"disabled": 1}
 
 
-async def test_rivals_never_get_more_than_there_is(engine: Engine, database: Database) -> None:
+async def test_concurrent_claims_never_exceed_the_capacity(engine: Engine, database: Database) -> None:
     names = [f"h{n}" for n in range(8)]
     hosts = [await engine.report_host(report(name)) for name in names]
     await engine.report_segments([segment("s1", 5, *names)])
@@ -308,7 +308,7 @@ async def test_rivals_never_get_more_than_there_is(engine: Engine, database: Dat
     assert await database.read(claim_statements.drift) == []
 
 
-async def test_another_process_sees_what_was_claimed(engine: Engine, database: Database) -> None:
+async def test_another_process_sees_claims(engine: Engine, database: Database) -> None:
     other = Engine(database, partial(rank, profile=Profile()))
     await other.start()
     host = HostId(await engine.report_host(report("h1")))
@@ -319,9 +319,7 @@ async def test_another_process_sees_what_was_claimed(engine: Engine, database: D
     await other.close()
 
 
-async def test_a_part_of_a_claim_becomes_more_or_less_and_never_more_than_there_is(
-    engine: Engine, database: Database
-) -> None:
+async def test_adjusting_a_part_of_a_claim_never_exceeds_the_capacity(engine: Engine, database: Database) -> None:
     """A port's guarantee changed: the rest of what the consumer holds of the same row is not touched."""
     host = ProviderId(await engine.report_host(report("host-a")))
     asks = {"one": Ask(resources=SMALL | {"VCPU": 4}), "two": Ask(resources=SMALL | {"VCPU": 2})}

@@ -114,7 +114,7 @@ def over(tx: Tx) -> int:
     return int(tx.scalar(sa.select(sa.func.count()).select_from(inventories).where(i.used > i.cap)))
 
 
-async def test_rivals_never_take_more_than_a_device_has(database: Database) -> None:
+async def test_concurrent_claims_never_exceed_a_devices_capacity(database: Database) -> None:
     async with two_engines(database) as engines:
         held: dict[str, int] = {}
         done = asyncio.Event()
@@ -151,7 +151,7 @@ async def test_rivals_never_take_more_than_a_device_has(database: Database) -> N
         assert frees[0] == frees[1]
 
 
-async def test_what_was_chosen_is_held_replaced_extended_shrunk_and_given_back(database: Database) -> None:
+async def test_a_device_claim_is_replaced_extended_shrunk_and_released(database: Database) -> None:
     async with two_engines(database) as engines:
         engine, ask = engines[0], Ask(resources={"VCPU": 1}, groups=(RequestGroup("g", {EGR: 600}, (WIRE,)),))
         ways = engine.rank(ask).best
@@ -186,7 +186,7 @@ async def test_what_was_chosen_is_held_replaced_extended_shrunk_and_given_back(d
 
 
 @pytest.mark.parametrize("amount", [KBPS, KBPS + 1])
-async def test_a_device_reported_again_keeps_what_is_used(database: Database, amount: int) -> None:
+async def test_a_device_reported_again_keeps_its_usage(database: Database, amount: int) -> None:
     async with two_engines(database) as engines:
         ask = Ask(resources={}, groups=(RequestGroup("g", {EGR: 600}, (WIRE,)),), host="h0")
         choice = engines[0].rank(ask).best[0]
@@ -225,7 +225,7 @@ def direct(port: str) -> Ask:
     return Ask(resources={}, groups=(function_group(port, (WIRE,)),))
 
 
-async def test_every_virtual_function_is_one_ports_at_a_time(database: Database) -> None:
+async def test_a_virtual_function_belongs_to_one_port_at_a_time(database: Database) -> None:
     async with two_engines(database) as engines:
         for host in ("h0", "h1"):
             await engines[0].report_devices([card(host, 4)])
@@ -263,7 +263,7 @@ def names(engine: Engine) -> dict[str, str]:
     return dict(zip(world.host_ids, world.names, strict=True))
 
 
-async def test_a_function_is_taken_extended_and_given_back_port_by_port(database: Database) -> None:
+async def test_virtual_functions_are_claimed_and_released_port_by_port(database: Database) -> None:
     async with two_engines(database) as (engine, _):
         await engine.report_devices([card("h0", 2)])
         ask = direct("first")

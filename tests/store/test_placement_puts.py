@@ -118,7 +118,7 @@ async def one_by_one(database: Database, requests: Sequence[Request]) -> list[Pr
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_a_batch_brings_what_one_by_one_brings(engine: Engine, database: Database, seed: int) -> None:
+async def test_a_batch_has_the_same_result_as_single_requests(engine: Engine, database: Database, seed: int) -> None:
     dice = random.Random(seed)
     rounds: list[list[Request]] = []
     for _ in range(4):
@@ -135,7 +135,7 @@ async def test_a_batch_brings_what_one_by_one_brings(engine: Engine, database: D
     assert await database.read(state) == expected
 
 
-async def test_statements_do_not_grow_with_the_requests(engine: Engine, database: Database) -> None:
+async def test_the_number_of_statements_is_independent_of_the_requests(engine: Engine, database: Database) -> None:
     writes = GroupCommit(engine, database)
     for number, count in enumerate((1, 5)):
         names = CONSUMERS[number * 6 : number * 6 + count]
@@ -154,7 +154,7 @@ async def test_statements_do_not_grow_with_the_requests(engine: Engine, database
     assert sum(database.meter.commits.values()) == 0
 
 
-async def test_each_hears_its_own_answer(engine: Engine, database: Database) -> None:
+async def test_each_request_gets_its_own_answer(engine: Engine, database: Database) -> None:
     writes = GroupCommit(engine, database)
     asked: list[Request] = [
         {CONSUMERS[0]: wanted({PROVIDERS[0]: {"VCPU": 4}})},
@@ -178,7 +178,7 @@ async def test_each_hears_its_own_answer(engine: Engine, database: Database) -> 
     assert stocks["VCPU"].used == 8
 
 
-async def test_what_fails_as_a_whole_is_run_again_one_by_one(
+async def test_a_failed_batch_is_repeated_request_by_request(
     engine: Engine, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, sizes = allocation_changes.put_all, list[int]()
@@ -199,7 +199,7 @@ async def test_what_fails_as_a_whole_is_run_again_one_by_one(
 
 
 @pytest.mark.postgres
-async def test_rivals_for_one_new_consumer_are_told_apart(postgres_url: str) -> None:
+async def test_concurrent_requests_for_a_new_consumer_are_distinguished(postgres_url: str) -> None:
     """A consumer that is not there cannot be locked: its row says who was first, and the other is judged again."""
     databases = [await open_database(postgres_url, name="region") for _ in range(3)]
     await databases[0].create(placement_metadata)
@@ -220,7 +220,7 @@ async def test_rivals_for_one_new_consumer_are_told_apart(postgres_url: str) -> 
         await each.close()
 
 
-async def test_what_we_moved_is_not_read_again_but_all_else_is(engine: Engine, database: Database) -> None:
+async def test_own_generation_changes_are_not_read_again(engine: Engine, database: Database) -> None:
     writes = GroupCommit(engine, database)
     here = engine.picture.providers[ProviderId(PROVIDERS[0])]
     generation = here.generation
@@ -237,7 +237,7 @@ async def test_what_we_moved_is_not_read_again_but_all_else_is(engine: Engine, d
     assert (here.generation, here.stocks["VCPU"].used) == (generation + 3, 3)
 
 
-async def test_a_root_that_went_under_another_is_no_root_any_more(engine: Engine, database: Database) -> None:
+async def test_a_root_moved_below_another_provider_is_no_root(engine: Engine, database: Database) -> None:
     assert len(engine.picture.anchors()) == len(PROVIDERS)
     under = partial(
         service_providers.update, uuid=PROVIDERS[1], name="p1", parent=PROVIDERS[0], reparent=True, has_parent=True

@@ -121,7 +121,7 @@ def random_fleet(tx: Tx, dice: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_read_all_at_once_or_one_by_one_it_is_the_same(
+async def test_a_bulk_load_equals_single_updates(
     database: Database, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """A few rows at a time, in the order in which they lie, make the picture that a provider at a time makes."""
@@ -152,7 +152,7 @@ async def _report(url: str, report: HostInventory) -> HostId:
 
 
 @pytest.mark.postgres
-async def test_what_comes_while_everything_is_read_is_found_afterwards(postgres_url: str) -> None:
+async def test_changes_during_a_bulk_load_are_read_afterwards(postgres_url: str) -> None:
     """Rows of a provider that was not there when the providers were looked at say nothing; catch-up reads all of it."""
     database, looked = await open_database(postgres_url, name="region"), change_feed.Everything.stocks
     await database.create(placement_metadata)
@@ -179,7 +179,7 @@ async def test_what_comes_while_everything_is_read_is_found_afterwards(postgres_
     await database.close()
 
 
-async def test_a_second_reading_loses_nothing(database: Database) -> None:
+async def test_a_second_load_loses_nothing(database: Database) -> None:
     await database.create(placement_metadata)
     now = [0.0]
     engine = Engine(database, _unranked, every_s=3600, clock=lambda: now[0])
@@ -204,7 +204,7 @@ async def test_a_second_reading_loses_nothing(database: Database) -> None:
     await engine.close()
 
 
-async def test_everything_is_read_anew_when_much_of_it_is_no_more(
+async def test_everything_is_loaded_again_when_much_is_wasted(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await database.create(placement_metadata)
@@ -224,7 +224,7 @@ async def test_everything_is_read_anew_when_much_of_it_is_no_more(
 
 
 @pytest.mark.postgres
-async def test_news_are_found_without_reading_the_tables(postgres_url: str) -> None:
+async def test_changes_are_found_without_table_scans(postgres_url: str) -> None:
     """Several times a second, however large the fleet: as PostgreSQL plans it when it does not know the horizon."""
     database = await open_database(postgres_url, name="region")
     await database.create(placement_metadata)
@@ -251,9 +251,7 @@ async def test_news_are_found_without_reading_the_tables(postgres_url: str) -> N
     await database.close()
 
 
-async def test_an_engine_is_closed_though_its_last_round_failed(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_engine_closes_after_a_failed_round(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who stops while the database is out has more to close."""
     await database.create(placement_metadata)
     engine = Engine(database, _unranked, every_s=3600)

@@ -36,7 +36,7 @@ async def _aggregates(database: Database, provider: str) -> frozenset[str]:
     return await database.read(lambda tx: provider_statements.aggregates_of(tx, provider))
 
 
-async def test_what_neutron_reports_is_not_counted_again(engine: Engine, database: Database) -> None:
+async def test_segments_reported_by_neutron_are_not_counted_again(engine: Engine, database: Database) -> None:
     host, theirs = await _host(engine), Inventory(14, reserved=2, max_unit=1)
 
     def reported(tx: Tx) -> None:
@@ -52,7 +52,7 @@ async def test_what_neutron_reports_is_not_counted_again(engine: Engine, databas
     assert await database.read(lambda tx: provider_statements.find(tx, SEGMENT)) is not None
 
 
-async def test_hosts_are_let_go_when_somebody_else_deleted_our_segment(engine: Engine, database: Database) -> None:
+async def test_hosts_are_unlinked_when_another_process_deleted_the_segment(engine: Engine, database: Database) -> None:
     host = await _host(engine)
     await engine.report_segments([REPORT])
     assert await _aggregates(database, host) == {segment_aggregate(SEGMENT)}

@@ -34,13 +34,13 @@ async def tries(monkeypatch: pytest.MonkeyPatch, sqlstate: str) -> tuple[int, Ex
 
 
 @pytest.mark.parametrize("sqlstate", sorted(LOST_RACES))
-async def test_who_is_always_second_may_come_back_later(monkeypatch: pytest.MonkeyPatch, sqlstate: str) -> None:
+async def test_a_transaction_that_always_loses_is_unavailable(monkeypatch: pytest.MonkeyPatch, sqlstate: str) -> None:
     made, said = await tries(monkeypatch, sqlstate)
     assert made == TRIES_AFTER_DEADLOCK + 1
     assert isinstance(said, Unavailable)
 
 
-async def test_what_is_wrong_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_errors_of_the_work_are_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     made, said = await tries(monkeypatch, "23505")
     assert made == 1
     assert isinstance(said, DBAPIError)

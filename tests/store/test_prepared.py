@@ -46,7 +46,7 @@ def prepared(statement: Any) -> Any:
 
 
 @pytest.mark.parametrize("make", [prepared, lambda statement: statement.execution_options()], ids=["again", "first"])
-async def test_a_prepared_statement_gives_the_same(database: Database, make: Any) -> None:
+async def test_a_prepared_statement_returns_the_same_rows(database: Database, make: Any) -> None:
     await database.create(metadata)
     insert, better, some, raw = (make(each) for each in (_INSERT, _BETTER, _SOME, _RAW))
 
@@ -92,7 +92,7 @@ async def test_a_broken_constraint_is_the_same_error(database: Database) -> None
     assert len(await database.read(lambda tx: tx.rows(prepared(sa.select(things))))) == 1
 
 
-async def test_each_is_counted_once(database: Database) -> None:
+async def test_each_execution_is_counted_once(database: Database) -> None:
     await database.create(metadata)
     insert, find = prepared(_INSERT), prepared(_RAW)
     database.meter.reset()
@@ -111,7 +111,7 @@ async def test_defaults_of_a_table_are_filled_in(database: Database) -> None:
     assert [row.n for row in await database.read(lambda tx: tx.rows(sa.select(table)))] == [7, 7, 7]
 
 
-async def test_a_statement_made_of_a_prepared_one_is_its_own(database: Database) -> None:
+async def test_a_statement_derived_from_a_prepared_one_is_separate(database: Database) -> None:
     await database.create(metadata)
     every = sa.select(things.c.id).order_by(things.c.id)
     await database.write(lambda tx: tx.run(_INSERT, [_row("a"), _row("b")]))
@@ -130,7 +130,7 @@ async def test_rows_of_several_sets_of_parameters_come_back(database: Database) 
 
 
 @pytest.mark.parametrize("most", [20, 3_000])
-async def test_lists_of_many_lengths_are_few_texts_and_say_the_same(database: Database, most: int) -> None:
+async def test_lists_of_many_lengths_need_few_statement_texts(database: Database, most: int) -> None:
     """The last element is said again until the length is one of a few."""
     await database.create(metadata)
     names = [f"{number:05}" for number in range(most)]

@@ -22,7 +22,7 @@ API = Process("p-1", "api", "rack1", "0.2.0")
 CONDUCTOR = Process("p-2", "conductor", "rack2", "0.1.9")
 
 
-async def test_they_are_listed_while_they_say_so(database: Database) -> None:
+async def test_processes_are_listed_while_they_report(database: Database) -> None:
     await database.create(region_metadata)
     await database.write(lambda tx: processes.report(tx, CONDUCTOR, 60.0))
     await database.write(lambda tx: processes.report(tx, API, -1.0))
@@ -33,7 +33,7 @@ async def test_they_are_listed_while_they_say_so(database: Database) -> None:
     assert await database.read(processes.living) == [CONDUCTOR]
 
 
-async def test_who_was_killed_is_forgotten_in_the_end(database: Database) -> None:
+async def test_killed_processes_are_removed_after_an_hour(database: Database) -> None:
     await database.create(region_metadata)
     await database.write(lambda tx: processes.report(tx, API, -processes.FORGET_AFTER_S - 60.0))
     await database.write(lambda tx: processes.report(tx, CONDUCTOR, -60.0))
@@ -63,7 +63,7 @@ class Broken:
             raise ProgrammingError("INSERT", {}, Exception("no such table: processes"))
 
 
-async def test_whatever_a_database_says_a_process_goes_on_telling_that_it_runs(
+async def test_a_process_keeps_reporting_after_database_errors(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock, database = Ticks(), Broken()

@@ -24,7 +24,7 @@ async def test_reserving_is_one_statement(region: Database) -> None:
     assert sum(region.meter.statements.values()) == 1
 
 
-async def test_a_refusal_names_every_limit_it_would_break(region: Database) -> None:
+async def test_a_refusal_names_every_exceeded_limit(region: Database) -> None:
     for _ in range(10):
         assert await region.write(lambda tx: quotas.reserve(tx, "p", {"instances": 1, "cores": 2, "ram": 1})) is None
     refused = await region.write(lambda tx: quotas.reserve(tx, "p", ONE))
@@ -34,12 +34,12 @@ async def test_a_refusal_names_every_limit_it_would_break(region: Database) -> N
     assert await region.read(lambda tx: quotas.usage(tx, "p")) == {"instances": 10, "cores": 20, "ram": 10}
 
 
-async def test_the_first_request_of_a_project_is_judged_too(region: Database) -> None:
+async def test_the_first_request_of_a_project_is_checked_too(region: Database) -> None:
     assert await region.write(lambda tx: quotas.reserve(tx, "p", {"cores": 21})) is not None
     assert await region.read(lambda tx: quotas.usage(tx, "p")) == {"instances": 0, "cores": 0, "ram": 0}
 
 
-async def test_limits_own_before_class_before_configuration(region: Database) -> None:
+async def test_own_limits_come_before_class_and_configuration(region: Database) -> None:
     await region.write(lambda tx: quotas.set_class_limits(tx, "default", {"instances": 3}))
     assert (await region.read(lambda tx: quotas.limits(tx, "p", {"cores": 7})))["instances"] == 3
     await region.write(lambda tx: quotas.set_limits(tx, "p", {"instances": -1}))
@@ -51,7 +51,7 @@ async def test_limits_own_before_class_before_configuration(region: Database) ->
     assert (await region.read(lambda tx: quotas.limits(tx, "p")))["instances"] == 3
 
 
-async def test_what_is_given_back_can_be_taken_again(region: Database) -> None:
+async def test_released_quota_can_be_taken_again(region: Database) -> None:
     await region.write(lambda tx: quotas.set_limits(tx, "p", {"instances": 1}))
     assert await region.write(lambda tx: quotas.reserve(tx, "p", ONE)) is None
     assert await region.write(lambda tx: quotas.reserve(tx, "p", ONE)) is not None
@@ -62,7 +62,7 @@ async def test_what_is_given_back_can_be_taken_again(region: Database) -> None:
     assert await region.read(lambda tx: quotas.usage(tx, "p")) == {"instances": 0, "cores": 0, "ram": 0}
 
 
-async def test_many_at_once_get_exactly_what_there_is(region: Database) -> None:
+async def test_concurrent_requests_get_exactly_the_limit(region: Database) -> None:
     await region.write(lambda tx: quotas.set_limits(tx, "p", {"instances": 7, "cores": -1, "ram": -1}))
     answers = await asyncio.gather(*(region.write(lambda tx: quotas.reserve(tx, "p", ONE)) for _ in range(30)))
     assert [answer for answer in answers if answer is None] == [None] * 7
@@ -82,7 +82,7 @@ async def count(region: Database, user: str, **limits: int) -> None:
     await region.write(work)
 
 
-async def test_a_user_with_limits_is_stopped_by_them_and_others_are_not(region: Database) -> None:
+async def test_user_limits_stop_only_that_user(region: Database) -> None:
     await count(region, "ann", instances=2)
     for _ in range(2):
         assert await region.write(lambda tx: quotas.reserve(tx, "p", ONE, user="ann")) is None
@@ -99,7 +99,7 @@ async def test_a_user_with_limits_is_stopped_by_them_and_others_are_not(region: 
     assert await region.write(lambda tx: quotas.reserve(tx, "p", ONE, user="ann")) is None
 
 
-async def test_only_a_counted_user_costs_more(region: Database) -> None:
+async def test_only_a_user_with_limits_costs_a_second_statement(region: Database) -> None:
     await count(region, "ann", instances=5)
     for user, statements in (("bob", 1), ("ann", 4)):  # ann's limits: own, the project's, the class's
         region.meter.reset()
@@ -110,7 +110,7 @@ async def test_only_a_counted_user_costs_more(region: Database) -> None:
         assert sum(region.meter.statements.values()) == 1 + (user == "ann")
 
 
-async def test_the_projects_limits_are_a_users_where_there_is_no_own(region: Database) -> None:
+async def test_a_user_without_limits_has_the_projects(region: Database) -> None:
     await region.write(lambda tx: quotas.set_limits(tx, "p", {"instances": 1, "metadata_items": 5}))
     await count(region, "ann", cores=50)
     limits = await region.read(lambda tx: quotas.user_limits(tx, "p", "ann"))
@@ -125,7 +125,7 @@ async def test_the_projects_limits_are_a_users_where_there_is_no_own(region: Dat
     assert await region.read(lambda tx: user_quotas.own_limits(tx, "p", "ann")) == {}
 
 
-async def test_rivals_of_one_user_get_exactly_what_the_user_may_have(region: Database) -> None:
+async def test_concurrent_requests_of_one_user_get_exactly_the_users_limit(region: Database) -> None:
     await region.write(lambda tx: quotas.set_limits(tx, "p", {"instances": -1, "cores": -1, "ram": -1}))
     await count(region, "ann", instances=3)
     asked = [region.write(lambda tx: quotas.reserve(tx, "p", ONE, user="ann")) for _ in range(12)]

@@ -17,7 +17,7 @@ HOST = Host(number=1, id=HostId("provider1"), service="service1", host="host1", 
 COPY = ServerCopy(SERVER, (move(1),))
 
 
-async def test_a_copy_is_that_of_the_last_cell(database: Database) -> None:
+async def test_a_copy_is_from_the_servers_last_cell(database: Database) -> None:
     await database.create(region_metadata)
     await database.write(lambda tx: record_copies.put(tx, A, [COPY], 5))
     assert await database.read(lambda tx: record_copies.generations(tx, A, [ID, OTHER])) == {ID: SERVER.generation}
@@ -29,7 +29,7 @@ async def test_a_copy_is_that_of_the_last_cell(database: Database) -> None:
     assert await database.read(lambda tx: record_copies.generations(tx, B, [ID])) == {ID: 9}
 
 
-async def test_a_copy_goes_when_the_region_has_its_server_no_more(database: Database) -> None:
+async def test_a_copy_is_removed_with_its_server(database: Database) -> None:
     await database.create(region_metadata)
     other = msgspec.structs.replace(SERVER, id=OTHER)
     await database.write(lambda tx: region_servers.insert(tx, [SERVER, other]))
@@ -40,7 +40,7 @@ async def test_a_copy_goes_when_the_region_has_its_server_no_more(database: Data
     assert set(await database.read(lambda tx: record_copies.generations(tx, A, [ID, OTHER]))) == {OTHER}
 
 
-async def test_hosts_are_kept_by_cell_and_put_again_as_they_were(database: Database) -> None:
+async def test_hosts_are_stored_by_cell_and_restored(database: Database) -> None:
     await database.create(region_metadata)
     await database.create(cell_metadata)
     other = msgspec.structs.replace(HOST, host="host2", id=HostId("provider2"), service="service2", disabled=True)

@@ -60,7 +60,7 @@ async def order(region: Database) -> dict[str, Any]:
     return dict(json.loads(str(doc)))
 
 
-async def test_clear_text_is_encrypted_and_only_that(region: Database) -> None:
+async def test_only_clear_secrets_are_encrypted(region: Database) -> None:
     seals = of(new_key())
     before = await order(region)
     counted = await walk({"region": region}, seals, change=False)
@@ -85,7 +85,7 @@ async def test_clear_text_is_encrypted_and_only_that(region: Database) -> None:
     assert found.journal.endswith(b"}\n")
 
 
-async def test_keys_are_exchanged_and_what_is_lost_is_said(region: Database) -> None:
+async def test_keys_are_exchanged_and_lost_secrets_are_counted(region: Database) -> None:
     old, new = new_key(), new_key()
     await reencrypt({"region": region}, of(old), say=lambda _: None)
     both = of(new, old)
@@ -100,7 +100,7 @@ async def test_keys_are_exchanged_and_what_is_lost_is_said(region: Database) -> 
     assert (await order(region))["user_data"] is None
 
 
-async def test_who_goes_back_has_all_in_clear(region: Database) -> None:
+async def test_a_downgrade_gets_user_data_in_clear(region: Database) -> None:
     key = new_key()
     before = await texts(region)
     await reencrypt({"region": region}, of(key), say=lambda _: None)
@@ -108,7 +108,7 @@ async def test_who_goes_back_has_all_in_clear(region: Database) -> None:
     assert await texts(region) == before
 
 
-async def test_what_was_written_meanwhile_stays(region: Database) -> None:
+async def test_texts_written_meanwhile_are_kept(region: Database) -> None:
     place = OF_REGION[0]
     rows = await region.read(lambda tx: encrypted_columns.page(tx, place, None, 10))
     await region.write(lambda tx: tx.run(servers.servers.update().values(doc=rows[0].text.replace('"a"', '"b"'))))
@@ -116,7 +116,7 @@ async def test_what_was_written_meanwhile_stays(region: Database) -> None:
     assert (await order(region))["name"] == "b"
 
 
-async def test_no_process_begins_with_a_key_that_the_others_do_not_have(region: Database) -> None:
+async def test_a_process_with_an_unknown_key_is_refused(region: Database) -> None:
     old, new = new_key(), new_key()
     await know_key(region, of(old), [old])
     await know_key(region, of(old), [old])

@@ -57,7 +57,7 @@ async def test_key_pairs(region: Database) -> None:
     assert not await region.write(lambda tx: keypairs.remove(tx, "u", "a"))
 
 
-async def test_many_at_once_stay_within_the_limit(region: Database) -> None:
+async def test_concurrent_requests_stay_within_the_limit(region: Database) -> None:
     def pair(number: int) -> KeyPair:
         return KeyPair(0, "u", f"k{number}", "ssh", "k", "f", 1)
 

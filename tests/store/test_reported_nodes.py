@@ -78,7 +78,7 @@ async def test_a_host_has_one_node(region: Database) -> None:
     await says(region, report("thief", "node1", vcpus=8))
 
 
-async def test_a_host_may_come_into_another_cell(region: Database) -> None:
+async def test_a_host_may_move_to_another_cell(region: Database) -> None:
     await says(region, report("host1", "node1"))
     found = await says(region, report("host1", "node1", C2))
     row = await region.read(lambda tx: provider_statements.host_row(tx, found))
@@ -86,7 +86,7 @@ async def test_a_host_may_come_into_another_cell(region: Database) -> None:
     assert row["cell"] == C2
 
 
-async def test_two_conductors_take_the_first_report_of_a_host_at_once(
+async def test_two_conductors_store_the_first_report_of_a_host_concurrently(
     region: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second one looked before the first had committed: the node that is there by then is the host's own."""

@@ -19,7 +19,7 @@ CONTRACTING = re.compile(r"op\.(drop|rename|execute|alter)")
 
 
 @trees
-async def test_revisions_lead_to_todays_tables(database: Database, tree: Tree) -> None:
+async def test_revisions_result_in_the_current_tables(database: Database, tree: Tree) -> None:
     await database.alter(lambda connection: upgrade(connection, tree))
     left = await database.alter(lambda connection: missing(connection, tree))
     assert left.strip() == "pass", f"write it with moorage_testing.draft_revision:\n{left}"
@@ -37,7 +37,7 @@ def _said(connection: sa.Connection) -> Mapping[str, frozenset[str]]:
 
 
 @trees
-async def test_revisions_and_tables_say_the_same_to_sqlite(tree: Tree) -> None:
+async def test_revisions_and_tables_are_equal_on_sqlite(tree: Tree) -> None:
     one, other = sa.create_engine("sqlite://"), sa.create_engine("sqlite://")
     with one.begin() as connection:
         upgrade(connection, tree)
@@ -58,7 +58,7 @@ async def test_an_empty_database_is_stamped_with_the_newest(database: Database, 
 
 
 @trees
-async def test_tables_of_the_release_before_revisions_are_brought_forward(database: Database, tree: Tree) -> None:
+async def test_tables_of_the_release_before_revisions_are_migrated(database: Database, tree: Tree) -> None:
     await database.alter(lambda connection: upgrade(connection, tree, "0001"))
     await database.alter(lambda connection: connection.execute(sa.text(f"DROP TABLE {tree.version_table}")))
     assert await migrate(database, tree) is None
@@ -83,7 +83,7 @@ def test_revisions_are_numbered_and_only_expand(tree: Tree) -> None:
         assert not CONTRACTING.search(text)
 
 
-async def test_a_database_of_a_newer_release_is_left_alone(
+async def test_a_database_of_a_newer_release_is_not_changed(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     tree = TREES["cell"]
@@ -95,13 +95,13 @@ async def test_a_database_of_a_newer_release_is_left_alone(
     assert "newer release" in caplog.text
 
 
-async def test_several_processes_may_begin_at_once(database: Database) -> None:
+async def test_several_processes_may_start_at_once(database: Database) -> None:
     tree = TREES["region"]
     numbers = await asyncio.gather(*(migrate(database, tree) for _ in range(8)))
     assert sorted(numbers, key=str) == [*[tree.head] * 7, None]
 
 
-def test_an_operator_sees_and_brings_forward_every_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_and_migrates_every_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = ["--data-dir", str(tmp_path / "data")]
     assert db.main(["show", *here]) == 0
     assert capsys.readouterr().out.count("not made yet") == 4

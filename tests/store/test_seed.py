@@ -10,7 +10,7 @@ from moorage.main.seed_data import FLAVORS, seed
 from moorage.store.region import flavors
 
 
-async def test_beside_real_neighbours_there_are_flavors_and_a_mark(tmp_path: Path) -> None:
+async def test_with_real_services_only_flavors_and_a_mark_are_seeded(tmp_path: Path) -> None:
     config = Config(data_dir=str(tmp_path / "made"), cells=(Cell("cell1"),))
     databases = await open_databases(config)
     fresh = msgspec.structs.replace(

@@ -54,7 +54,7 @@ async def names(database: Database, **query: object) -> list[str]:
     return [row.server.name for row in found]
 
 
-async def test_a_record_comes_back_whole(database: Database) -> None:
+async def test_a_record_is_read_as_written(database: Database) -> None:
     nic = Nic(0, NetworkId("n"), "net", addresses=(Address("s", "10.0.0.5"), Address("s6", "fd00::5", 6)))
     server = a_server(1, nics=(nic,), tags=("a",), metadata={"k": "v"}, vm_state=VmState.ACTIVE, task_state=None)
     await keep(database, server)
@@ -62,7 +62,7 @@ async def test_a_record_comes_back_whole(database: Database) -> None:
     assert await database.read(lambda tx: find_server(tx, SERVERS, "nobody")) is None
 
 
-async def test_the_row_wins_over_the_document_for_the_fence(database: Database) -> None:
+async def test_the_rows_fence_replaces_the_documents(database: Database) -> None:
     await keep(database, a_server(1))
     fence = SERVERS.update().values(operation="op", op_epoch=3, power_state=4)
     await database.write(lambda tx: tx.run(fence))
@@ -122,7 +122,7 @@ REFUSED = ("[", "a" * 300, r"^(a*)(a*)\1\2!$", "(?=a)b", "(?:(?:a{1,10}){1,10}){
 
 
 @pytest.mark.parametrize("pattern", REFUSED)
-async def test_a_pattern_that_has_no_bounded_search_is_refused(database: Database, pattern: str) -> None:
+async def test_an_unbounded_pattern_is_refused(database: Database, pattern: str) -> None:
     with pytest.raises(Invalid):
         await names(database, matches=(("name", pattern),))
 
@@ -149,14 +149,14 @@ FOUND = {
 
 
 @pytest.mark.parametrize("pattern", FOUND)
-async def test_both_databases_search_in_one_language(database: Database, pattern: str) -> None:
+async def test_both_databases_find_the_same(database: Database, pattern: str) -> None:
     texts = ("web1", "web-9", "web\\d", "Web(1)", "a" * 100 + "!", "straße")
     await keep(database, *(a_server(n, name=text) for n, text in enumerate(texts)))
     found = await names(database, matches=(("name", pattern),))
     assert found == FOUND[pattern]
 
 
-async def test_a_search_goes_on_behind_a_page_without_a_find(
+async def test_a_search_continues_after_a_page_without_matches(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_lists, "SEARCHED_AT_ONCE", 4)
@@ -217,7 +217,7 @@ async def test_pages_walk_through_all_in_the_same_order_as_python(
     assert len(walked) == 20
 
 
-async def test_what_living_servers_weigh_in_quota(database: Database) -> None:
+async def test_quota_used_by_living_servers(database: Database) -> None:
     big = FlavorCopy(FlavorId("2"), "big", 4, 2048, 1)
     await keep(
         database,
@@ -234,7 +234,7 @@ async def test_what_living_servers_weigh_in_quota(database: Database) -> None:
     assert list(await database.read(lambda tx: charged_to_projects(tx, SERVERS, only))) == ["p2"]
 
 
-async def test_what_a_host_observed_meanwhile_is_not_overwritten(database: Database) -> None:
+async def test_states_observed_by_a_host_are_not_overwritten(database: Database) -> None:
     """A guest went off between the reading of a record and the writing of its new name."""
     read = a_server(1, power_state=1)
     await keep(database, read)

@@ -72,7 +72,7 @@ def release_stray(context: Any) -> Awaitable[object]:
 
 
 @pytest.mark.parametrize("mend", [mend_claim, release_stray])
-async def test_no_operation_takes_the_server_before_it_is_mended(
+async def test_no_operation_takes_the_server_during_a_repair(
     region: Database, mend: Callable[[Any], Awaitable[object]]
 ) -> None:
     claims = SlowClaims()

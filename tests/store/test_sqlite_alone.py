@@ -37,7 +37,7 @@ def say(word: str, then: str = "") -> "object":
     return work
 
 
-async def test_alone_and_together_alike(database: Database) -> None:
+async def test_single_and_batched_reads_are_equal(database: Database) -> None:
     assert await database.write(say("a")) == "a"  # type: ignore[arg-type]
     assert await database.write(say("b", "refuse")) == "no"  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="c"):
@@ -51,7 +51,7 @@ async def test_alone_and_together_alike(database: Database) -> None:
     assert await kept(database) == sorted(["a", *(f"t{n}" for n in range(30) if n % 3)])
 
 
-async def test_a_read_that_breaks_is_its_askers_alone(database: Database) -> None:
+async def test_a_failed_read_fails_only_its_caller(database: Database) -> None:
     def broken(tx: Tx) -> None:
         raise LookupError(tx.dialect)
 

@@ -94,7 +94,7 @@ async def stands(region: Database, application: str, for_s: float = 4 * TIMEOUT_
         await asyncio.sleep(0.05)
 
 
-async def test_what_stands_in_the_middle_of_a_statement_is_ended(
+async def test_a_session_stalled_in_a_statement_is_ended(
     postgres_url: str, region: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgresql, "STALLED_S", 2 * TIMEOUT_MS / 1000)
@@ -109,9 +109,7 @@ async def test_what_stands_in_the_middle_of_a_statement_is_ended(
     await frozen.close()
 
 
-async def test_those_of_others_and_those_that_were_heard_a_moment_ago_are_left_alone(
-    postgres_url: str, region: Database
-) -> None:
+async def test_foreign_and_recently_active_sessions_are_left_alone(postgres_url: str, region: Database) -> None:
     other, ours = Frozen(postgres_url, "somebody"), Frozen(postgres_url, "moorage")
     await other.begin("UPDATE words SET word = 'b'")
     await ours.begin("SELECT 1")

@@ -101,7 +101,7 @@ async def test_a_cell_that_is_empty_is_refused(tmp_path: Path) -> None:
     assert "moorage db adopt" in said
 
 
-async def test_an_older_cell_is_refused(tmp_path: Path) -> None:
+async def test_a_restored_cell_is_refused(tmp_path: Path) -> None:
     config = cloud_of(tmp_path)
     await lived_through(config)
     restore = keep(config, "cell1")
@@ -112,7 +112,7 @@ async def test_an_older_cell_is_refused(tmp_path: Path) -> None:
     assert "moorage db adopt" in said
 
 
-async def test_an_older_region_is_refused(tmp_path: Path) -> None:
+async def test_a_restored_region_is_refused(tmp_path: Path) -> None:
     config = cloud_of(tmp_path)
     await lived_through(config)
     restore = keep(config, "region")
@@ -121,7 +121,7 @@ async def test_an_older_region_is_refused(tmp_path: Path) -> None:
     assert "the region database is older than cell1 remembers it" in await refused(config)
 
 
-async def test_cells_that_changed_places_and_strangers_are_refused(tmp_path: Path) -> None:
+async def test_swapped_and_foreign_cells_are_refused(tmp_path: Path) -> None:
     config, other = cloud_of(tmp_path / "a"), cloud_of(tmp_path / "b")
     await lived_through(config)
     await lived_through(other)
@@ -159,7 +159,7 @@ async def test_the_databases_of_the_release_before_get_an_identity(tmp_path: Pat
     assert "cell1 is empty" in await refused(config)
 
 
-async def test_a_file_that_was_replaced_below_a_process_is_barred_and_nothing_is_read_from_it(tmp_path: Path) -> None:
+async def test_a_file_replaced_under_a_process_is_barred(tmp_path: Path) -> None:
     config = cloud_of(tmp_path)
     await lived_through(config)
     opened = await open_databases(config)
@@ -168,7 +168,7 @@ async def test_a_file_that_was_replaced_below_a_process_is_barred_and_nothing_is
     file_of(config, "cell1").rename(config.data / "elsewhere" / "cell1.db")
     file_of(config, "cell1").write_bytes(b"")
     await watch.round()
-    with pytest.raises(Unavailable, match="left alone until an administrator has looked") as barred:
+    with pytest.raises(Unavailable, match="is not used until an administrator has checked") as barred:
         await opened.cells[ONE].read(lambda tx: tx.scalar(sa.text("SELECT 1")))
     assert "another file stands in the place of the cell1 database" in barred.value.named
     assert await opened.region.read(lambda tx: tx.scalar(sa.text("SELECT 1"))) == 1
@@ -180,7 +180,7 @@ async def test_a_file_that_was_replaced_below_a_process_is_barred_and_nothing_is
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-async def test_rows_that_became_older_below_a_process_bar_their_database(tmp_path: Path, keeps: bool) -> None:
+async def test_a_database_restored_under_a_process_is_barred(tmp_path: Path, keeps: bool) -> None:
     """As a dump loaded over a database that is in use: no connection is cut."""
     config = cloud_of(tmp_path)
     await lived_through(config)
@@ -189,7 +189,7 @@ async def test_rows_that_became_older_below_a_process_bar_their_database(tmp_pat
     before = await opened.cells[ONE].read(lambda tx: tx.scalar(sa.text("SELECT mark FROM store_identity")))
     await opened.cells[ONE].write(lambda tx: tx.run(sa.text("UPDATE store_identity SET mark = 0")))
     await watch.round()
-    with pytest.raises(Unavailable, match="left alone until an administrator has looked") as barred:
+    with pytest.raises(Unavailable, match="is not used until an administrator has checked") as barred:
         await opened.cells[ONE].write(lambda tx: None)
     assert "cell1 database is older than it was" in barred.value.named
     opened.cells[ONE].barred = ""
@@ -201,9 +201,7 @@ async def test_rows_that_became_older_below_a_process_bar_their_database(tmp_pat
 
 
 @pytest.mark.postgres
-async def test_whoever_answers_after_a_reconnect_is_asked_who_it_is(
-    postgres_server: PostgresServer, tmp_path: Path
-) -> None:
+async def test_the_identity_is_checked_after_a_reconnect(postgres_server: PostgresServer, tmp_path: Path) -> None:
     """A dump of an hour ago, loaded into a database of the same name: every new connection notices, before anything is read."""
     names = [f"identity_{tmp_path.name}_{each}".lower() for each in ("region", "cell1")]
     urls = [postgres_server.create_database(name) for name in names]
@@ -251,7 +249,7 @@ async def book(config: Config, *names: str, seq: int = 1, deleted_in_region: boo
     return made
 
 
-async def test_a_restored_cell_is_adopted_and_says_what_is_missing(tmp_path: Path) -> None:
+async def test_a_restored_cell_is_adopted_and_missing_servers_are_listed(tmp_path: Path) -> None:
     config = cloud_of(tmp_path)
     await lived_through(config)
     (old, gone) = await book(config, "old", "gone")
@@ -278,7 +276,7 @@ async def test_a_restored_cell_is_adopted_and_says_what_is_missing(tmp_path: Pat
     assert "the database of cell1 is from before the last restore" in await refused(config)
 
 
-async def test_a_restored_region_lists_what_its_cells_know(tmp_path: Path) -> None:
+async def test_a_restored_region_lists_its_cells_servers(tmp_path: Path) -> None:
     config = cloud_of(tmp_path)
     (old,) = await book(config, "old", seq=1)
     await lived_through(config)
@@ -305,7 +303,7 @@ async def test_a_restored_region_lists_what_its_cells_know(tmp_path: Path) -> No
     await opened.close()
 
 
-async def test_a_cell_that_is_lost_for_ever_is_adopted_only_by_name(tmp_path: Path) -> None:
+async def test_a_lost_cell_is_adopted_only_by_name(tmp_path: Path) -> None:
     config = cloud_of(tmp_path)
     await book(config, "old")
     await lived_through(config)
@@ -332,7 +330,7 @@ async def test_nothing_is_adopted_while_a_process_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-async def test_stamps_of_another_cluster_are_made_anew_at_start(postgres_url: str, tmp_path: Path) -> None:
+async def test_stamps_of_another_cluster_are_renewed_at_start(postgres_url: str, tmp_path: Path) -> None:
     """As a dump brings them: a catch-up reads nothing where nothing changed."""
     config = msgspec.structs.replace(cloud_of(tmp_path), region=RegionSettings(database=postgres_url))
     opened = await open_databases(config)

@@ -23,7 +23,7 @@ def cell(
     return CellSeen(True, CellIdentity(uuid, epoch, mark, name, region, of))
 
 
-def test_databases_that_belong_together_are_taken() -> None:
+def test_matching_databases_are_accepted() -> None:
     assert refusal(REGION, {ONE: cell()}) is None
     assert refusal(REGION, {ONE: cell(mark=11, of=49)}) is None
 
@@ -42,7 +42,7 @@ def test_databases_that_belong_together_are_taken() -> None:
         (CellSeen(False), "is empty"),
     ],
 )
-def test_each_reason_to_refuse(seen: CellSeen, says: str) -> None:
+def test_each_reason_to_refuse_databases(seen: CellSeen, says: str) -> None:
     assert says in (refusal(REGION, {ONE: seen}) or "")
 
 
@@ -55,7 +55,7 @@ def test_each_reason_to_refuse(seen: CellSeen, says: str) -> None:
         (REGION, CellSeen(False), "is empty"),
     ],
 )
-def test_what_no_restore_explains_is_not_adopted(region: RegionSeen, seen: CellSeen, says: str) -> None:
+def test_a_mismatch_without_a_restore_is_not_adopted(region: RegionSeen, seen: CellSeen, says: str) -> None:
     with pytest.raises(Invalid, match=says):
         check_adoptable(region, {ONE: seen}, frozenset())
 
@@ -73,9 +73,7 @@ def test_a_lost_cell_is_adopted_by_name() -> None:
         (("r", 3, 49), "is older than it was"),
     ],
 )
-def test_who_answers_below_a_process_is_held_against_who_was_there(
-    found: tuple[str, int, int] | None, says: str
-) -> None:
+def test_a_reconnected_database_is_compared_with_the_earlier_one(found: tuple[str, int, int] | None, says: str) -> None:
     class Named:
         name, barred = "region", ""
 

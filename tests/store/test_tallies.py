@@ -46,7 +46,7 @@ async def test_operations_are_counted_by_saga_and_state(database: Database) -> N
     }
 
 
-async def test_what_waits_is_counted_with_its_age(database: Database) -> None:
+async def test_waiting_rows_are_counted_with_their_age(database: Database) -> None:
     await database.create(region_metadata)
 
     def backlogs(tx: Tx) -> tuple[Backlog, Backlog]:
@@ -63,7 +63,7 @@ async def test_what_waits_is_counted_with_its_age(database: Database) -> None:
     assert await database.read(backlogs) == (Backlog(3, 5), Backlog(2, 8))
 
 
-async def test_a_long_backlog_is_not_counted_to_its_end(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_count_of_a_long_backlog_is_bounded(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     await database.create(region_metadata)
     rows = [{"created_at": at, "doc": "{}"} for at in range(20)]
     await database.write(lambda tx: tx.run(notifications.OUTBOX.table.insert(), rows))

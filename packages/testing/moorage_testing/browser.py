@@ -43,6 +43,34 @@ FLAGS = (
 )
 
 
+_PIXELS = """async (png, width, height) => {
+  const image = new Image();
+  image.src = "data:image/png;base64," + png;
+  await image.decode();
+  const canvas = new OffscreenCanvas(width || image.width, height || image.height), context = canvas.getContext("2d");
+  context.imageSmoothingQuality = "high";
+  context.drawImage(image, 0, 0, canvas.width, canvas.height);
+  return [canvas, context.getImageData(0, 0, canvas.width, canvas.height)];
+}"""
+DRAWN = f"""async (png, width, height) => {{
+  const [canvas] = await ({_PIXELS})(png, width, height), reader = new FileReader();
+  const blob = await canvas.convertToBlob({{ type: "image/png" }});
+  return new Promise((done) => {{ reader.onload = () => done(reader.result); reader.readAsDataURL(blob); }});
+}}"""
+COMPARED = f"""async (one, other) => {{
+  const [[, a], [, b]] = [await ({_PIXELS})(one), await ({_PIXELS})(other)];
+  if (a.width !== b.width || a.height !== b.height) throw new Error("the pictures have different sizes");
+  const parts = new Float64Array(64), counts = new Float64Array(64);
+  for (let y = 0; y < a.height; y++) for (let x = 0; x < a.width; x++) {{
+    const at = 4 * (y * a.width + x), part = 8 * Math.floor(8 * y / a.height) + Math.floor(8 * x / a.width);
+    for (let channel = 0; channel < 3; channel++) parts[part] += Math.abs(a.data[at + channel] - b.data[at + channel]) / 255;
+    counts[part] += 3;
+  }}
+  const sum = (list) => list.reduce((total, each) => total + each, 0);
+  return [sum(parts) / sum(counts), Math.max(...parts.map((each, part) => each / counts[part]))];
+}}"""
+
+
 def missing() -> str:
     """Why there is no browser here; empty: there is one."""
     return "" if _program() else f"none of {', '.join(NAMES)} is installed (apt-get install chromium)"
@@ -125,6 +153,25 @@ class Page:
         """A PNG; `whole`: down to the end of the page."""
         answer = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         await asyncio.to_thread(_write, path, base64.b64decode(answer["data"]))
+
+    async def other_tab(self) -> "Page":
+        """Another tab of the same browser, with an empty page and cookies of its own."""
+        return await self._browser.page()
+
+    async def thumbnail(self, onto: "Page", width: int, height: int) -> bytes:
+        """What is to be seen now as a PNG of this size. `onto` is a tab without a content security policy, which draws it."""
+        answer = await self.call("Page.captureScreenshot", format="png")
+        drawn = await onto.run(f"({DRAWN})({json.dumps(answer['data'])}, {width}, {height})")
+        return base64.b64decode(str(drawn).partition(",")[2])
+
+    async def difference(self, one: bytes, other: bytes) -> tuple[float, float]:
+        """How far two PNGs of one size are apart, from 0 to 1: over the whole picture, and in that of its 64 parts where they are furthest apart.
+
+        Raises BrowserError for pictures of different sizes.
+        """
+        pictures = [base64.b64encode(each).decode() for each in (one, other)]
+        whole, part = await self.run(f"({COMPARED})({json.dumps(pictures[0])}, {json.dumps(pictures[1])})")
+        return float(whole), float(part)
 
     def take(self, event: dict[str, Any]) -> None:
         """One event of this tab."""

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from moorage.model.ids import OperationId
-from moorage.saga import Fenced, Killed, MemoryJournal, RetryLimits, Saga, Stuck, Unwound, execute, first_lines
+from moorage.saga import Fenced, Killed, MemoryJournal, RetryLimits, Saga, Slept, Stuck, Unwound, execute, first_lines
 from moorage_testing.fault_points import CANCEL_WORD, Fault, HeldClock, Onlooker, StagedLog, Trapdoor, staged
 
 ContextT = TypeVar("ContextT")
@@ -63,8 +63,19 @@ class CaseRun(Generic[ContextT]):
         self.lease.row.cancel = CANCEL_WORD
 
     async def execute(self, door: Trapdoor | None = None, faults: bool = True) -> ProofOutcome:
-        door = door or Trapdoor()
+        """Until it has ended, or its executor has; where it sleeps, the world wakes it (`woken`), and the next executor goes on."""
+        door, lease = door or Trapdoor(), self.lease
         door.cancel = self.cancel
+        while (outcome := await self._execute_once(door, faults)) is None:
+            if self.lease is not lease:  # another executor has it, and has seen to its waking
+                return ProofOutcome(fenced=True)
+            await self.world.woken()  # type: ignore[attr-defined]  # only worlds where something sleeps have it
+            self.adopt()
+            lease = self.lease
+        return outcome
+
+    async def _execute_once(self, door: Trapdoor, faults: bool) -> ProofOutcome | None:
+        """None: it sleeps."""
         self.log = StagedLog(self.lease, door)
         saga = staged(self.saga, door, self.faults if faults else (), self.repeat)
         telling = execute(
@@ -76,7 +87,7 @@ class CaseRun(Generic[ContextT]):
             clock=HeldClock(),
             limits=SELDOM,
             cancel_hint=door.hint,
-            notification_writer=getattr(self.world, "heard", None),
+            notification_writer=getattr(self.world, "on_commit", None),
         )
         try:
             await telling
@@ -84,6 +95,8 @@ class CaseRun(Generic[ContextT]):
             return ProofOutcome(unwound=unwound)
         except Killed:
             return ProofOutcome(killed=True)
+        except Slept:
+            return None
         except Fenced:
             return ProofOutcome(fenced=True)
         except Stuck as stuck:

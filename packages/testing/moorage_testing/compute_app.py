@@ -1,4 +1,4 @@
-"""A API over fresh databases, and a token that says who it is."""
+"""An API over fresh databases, with tokens that contain the principal."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -33,6 +33,7 @@ def token(principal: Principal) -> str:
 
 
 async def authenticate(sent: str, service: str | None) -> Principal:
+    """The principal of a token. Raises Unauthenticated for an unknown one."""
     try:
         return msgspec.json.decode(sent, type=Principal)
     except msgspec.DecodeError as failure:

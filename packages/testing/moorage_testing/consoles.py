@@ -20,6 +20,7 @@ class FakeConsoles(Consoles):
 
     @override
     async def resolve(self, token: str) -> ConsoleToken:
+        """The console of a token. Raises NotFound for an unknown one."""
         if token not in list(ConsoleType):
             raise NotFound("there is no such token")
         socket = ConsoleSocket("192.0.2.1", 5900, 5901 if token == ConsoleType.SPICE_DIRECT else None)

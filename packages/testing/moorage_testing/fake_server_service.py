@@ -268,6 +268,7 @@ class RecordingServerService(RecordingGuestService):
 
     @override
     async def remove_fixed_ip(self, server: Server, address: str) -> None:
+        """Record the call. Raises NotFound when the server does not have the address."""
         if address not in {each.address for nic in server.nics for each in nic.addresses}:
             raise NotFound(f"Instance {server.id} does not have fixed IP '{address}'.")
         self.addressed.append((server.id, address))
@@ -304,6 +305,7 @@ class RecordingServerService(RecordingGuestService):
 
     @override
     async def console(self, server: Server, lines: int | None) -> str:
+        """The console's text. Raises HostFailed when the host is silent or fails."""
         if self.silent:
             raise HostFailed(f"host {server.host} is silent", code="host_silent")
         if self.host_says is not None:

@@ -23,7 +23,7 @@ CANCEL_WORD = "deleted"
 
 
 class HeldClock:
-    """Time that passes only when somebody sleeps."""
+    """A clock whose time passes only when a task sleeps."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -102,6 +102,7 @@ class Trapdoor:
     awake: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
     async def point(self, name: str, interruptible: bool = False) -> None:
+        """Pass a point. Raises Killed when the trap is to kill here."""
         self.seen.append((name, interruptible))
         if len(self.seen) - 1 != self.at:
             return

@@ -1,12 +1,12 @@
-"""A way to a service on which everything goes wrong that can: between a client of ours and an embedded or a real service.
+"""A proxy that produces every kind of failure between a client of ours and an embedded or a real service.
 
     async with FlakyProxy(neutron_url) as proxy:
         trouble = proxy.upset(Trouble("reset_after", method="POST", path="/v2.0/ports", times=2))
         …                                  # the client is pointed at `proxy.url`
         assert trouble.fired == 2
 
-Sockets on both sides, so a reset is a reset and half a body is half a body.  What reached the service is not taken back when
-the client goes away: as with a real one, the work may be done though nobody hears of it.
+Sockets on both sides, so a reset is a real reset and half a body is really sent. What reached the service is not undone
+when the client goes away: as with a real one, the work may be done although no answer arrives.
 """
 
 import asyncio

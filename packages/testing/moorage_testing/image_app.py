@@ -29,6 +29,7 @@ ASKERS = {
 
 
 async def validate(token: str) -> Principal:
+    """The principal of a token. Raises Unauthenticated for an unknown one."""
     if token not in ASKERS:
         raise Unauthenticated("no such token")
     return ASKERS[token]

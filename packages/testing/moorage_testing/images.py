@@ -1,4 +1,4 @@
-"""Small images of every format, whole and wicked, for whoever judges them."""
+"""Small images of every format, valid and malicious, for tests of image checks."""
 
 import random
 import struct

@@ -1,10 +1,10 @@
-"""Two lives in one region, call by call: what one does between two calls of the other.
+"""Interleaves two tasks in one region, call by call: what one does between two calls of the other.
 
     order = Order(("operation", 7), ("reconciler", 2), ("operation", None), ("reconciler", None))
     await together(order, operation=(lambda packages: …), reconciler=(lambda packages: …))
 
-Every transaction and every call to a service or a host is a place where a life waits for its turn.  An order says who goes on,
-and for how many calls; None: to its end.
+Every transaction and every call to a service or a host is a point where a task waits for its turn. An order says which
+task continues, and for how many calls; None: to its end.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _me: ContextVar[_Life | None] = ContextVar("life", default=None)
 
 
 class _Waits:
-    """Anything whose coroutines wait for the turn of who calls them."""
+    """A wrapper whose coroutines wait for the turn of their task."""
 
     def __init__(self, under: Any) -> None:
         self._under = under

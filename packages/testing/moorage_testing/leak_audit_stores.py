@@ -1,7 +1,8 @@
-"""What servers have at the volume service and the image service, counted there: part of the census.
+"""What servers have at the volume and image services, counted there: a part of the leak audit.
 
-Looked at only where these services are the embedded ones, or a test has real ones of its own (`Person.reaches_all`).  A cloud without volumes costs one request, and so do its images.  What is not
-found: a volume that was to go with a server that is gone, for a volume may also be kept by who deleted the server.
+Only for embedded services, or when a test has real ones (`Person.reaches_all`). A cloud without volumes costs one
+request, and so do its images. Not found is a volume that should have been deleted with its server, because a user may
+also keep such a volume.
 """
 
 from collections import Counter

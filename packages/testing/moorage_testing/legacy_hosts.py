@@ -1,6 +1,7 @@
-"""A small region whose hosts are old: some make and bind ports themselves, through the agents' own code (RULES §13).
+"""A small region with old hosts: some make and bind ports themselves, with the agents' own code (RULES §13).
 
-The network service counts how often each port was made: once in a saga, whoever did it and however often a build was tried.
+The network service counts how often each port was made: once in a saga, by whichever process, however often a build was
+tried.
 """
 
 from collections import Counter
@@ -84,6 +85,7 @@ class OldHosts(DictHosts):
     """Host → how many builds fail there, after their ports were seen to."""
 
     def plumbing(self, host: str) -> Plumbing:
+        """The network client of a host. Raises HostFailed for a host of level 3, which has none."""
         if self.levels[host] >= PORTS_ARRIVE_BOUND:
             raise HostFailed("the host has no way to the network service", code=NO_NETWORK_CLIENT)
         return Plumbing(host, self.levels[host], self.network)
@@ -91,6 +93,7 @@ class OldHosts(DictHosts):
     async def build_guest(
         self, to: HostAddress, command_context: CommandContext, guest: GuestSpec, order: PortOrder
     ) -> GuestNow:
+        """Build a guest. Raises HostFailed when the test planted a failure."""
         self._execute_once(to, command_context, guest.server, lambda: PowerState.RUNNING)  # the turn, or its refusal
         said = (to.host, guest.server, command_context.turn, command_context.step)
         if said not in self.told:

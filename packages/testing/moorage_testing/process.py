@@ -20,7 +20,9 @@ PROBE_PAUSE_S = 0.02
 
 @contextlib.contextmanager
 def moorage_process(*words: str) -> Iterator[str]:
-    """Start `moorage WORDS --port N`; the URL once it answers. It must end by itself when asked to."""
+    """Start `moorage WORDS --port N`; return the URL once it answers. It must end by itself when asked to. Raises
+    RuntimeError when it does not answer in time.
+    """
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     environment = os.environ | {"PYTHONPATH": ":".join(path for path in sys.path if path)}

@@ -1,7 +1,8 @@
-"""A small region for proofs: real databases and a real picture, a network service and hosts in dicts.
+"""A small region for proofs: real databases and a real provider cache, with a network service and hosts in dicts.
 
-One set of databases serves many worlds, one after the other: `fresh()` empties it.  What the dicts do is what RULES §7 and §10
-say of the real ones: a MAC is unique, a bind names a host, a turn that is past is refused, a repeated turn gets its old answer.
+One set of databases serves many worlds, one after the other: `fresh()` empties it. The dicts behave as RULES §7 and §10
+say of the real services: a MAC is unique, a bind names a host, a stale fencing token is refused, a repeated command
+gets its stored result.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

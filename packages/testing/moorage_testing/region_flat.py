@@ -33,7 +33,7 @@ def pools(*sizes: int) -> tuple[FlatPool, ...]:
 
 
 class FlatRegion(SmallRegion):
-    """The same hosts and cells; ports are nobody's."""
+    """The same hosts and cells, without a network service."""
 
     pools: Sequence[FlatPool] = pools(8, 8)
 

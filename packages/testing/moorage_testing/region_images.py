@@ -22,6 +22,7 @@ class DictImages:
     """Ids of images that are gone: nobody makes another one of that id."""
 
     async def show(self, image: str, token: str | None = None) -> Image:
+        """An image. Raises NotFound."""
         if image not in self.whole:
             raise NotFound(f"Image {image} could not be found.")
         return Image(id=image, status="active" if self.whole[image] else "queued")
@@ -35,6 +36,7 @@ class DictImages:
         return await self.show(image)
 
     async def fill_with_properties(self, image: str, wanted: Mapping[str, str]) -> None:
+        """Complete an image with properties. Raises NotFound."""
         if image not in self.whole:
             raise NotFound(f"Image {image} could not be found.")
         self.whole[image] = True

@@ -52,6 +52,7 @@ class MoveVerbs:
         return host in self.silent
 
     def refuse_silent(self, host: str) -> None:
+        """Raises HostFailed when the host is silent."""
         if host in self.silent:
             raise HostFailed("nobody hears it", code="host_silent")
 
@@ -64,6 +65,7 @@ class MoveVerbs:
         kind: type[AnswerT],
         patience_s: float = 20.0,
     ) -> AnswerT:
+        """Answer a command to a guest. Raises HostFailed when the host has no such guest, or it was not frozen."""
         answer: Any = MoveTarget("", to.host)
         if verb is Verb.LIVE_SOURCE:
             answer = LiveSource()

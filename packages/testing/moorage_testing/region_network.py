@@ -1,6 +1,6 @@
-"""The network service of a small region, in a dict: what RULES §10 says of the real one.
+"""The network service of a small region, in a dict, as RULES §10 describes the real one.
 
-A MAC is unique, a bind names a host, and what nobody may delete stays.
+A MAC is unique, a bind names a host, and protected ports are not deleted.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,6 +19,7 @@ from moorage.model.network import (
     SubnetFacts,
     minted_macs,
 )  # fmt: skip
+from moorage.model.port_description import HostDescriptions
 from moorage_testing.region_guarantees import ONE_GROUP, in_groups
 from moorage_testing.region_ports import DictBindings, addresses_of, taken_off
 
@@ -77,6 +78,7 @@ class DictNetwork(DictBindings):
     async def bind_ports(
         self, server: str, host: str, az: str, ports: Sequence[Port], options: BindOptions | None = None
     ) -> tuple[Port, ...]:
+        """Bind ports. Raises Stale when another host or server has one of them."""
         asked = options or BindOptions()
         mine = None if asked.tried is None else {*asked.tried, host, ""}
         for port in ports:
@@ -143,6 +145,7 @@ class DictNetwork(DictBindings):
         return tuple(port for port in self.ports.values() if port.device_id == server and not self.blind)
 
     async def port(self, port: str, token: str | None = None) -> Port:
+        """A port. Raises NotFound."""
         if port not in self.ports or self.blind:
             raise NotFound(f"Port {port} could not be found.")
         return self.ports[port]
@@ -164,6 +167,10 @@ class DictNetwork(DictBindings):
     async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
         """Nobody has floating addresses here."""
         return {}
+
+    async def port_descriptions(self, host: str, after: int) -> HostDescriptions | None:
+        """Nobody describes ports here."""
+        return None
 
     async def devices(self) -> dict[str, dict[str, Port]]:
         return self._by_device()

@@ -63,6 +63,7 @@ class DictBindings:
         return True
 
     async def bindings(self, port: str) -> tuple[Binding, ...]:
+        """The bindings of a port. Raises NotFound."""
         if port not in self.ports:
             raise NotFound(f"Port {port} could not be found.")
         beside = sorted(self.left_inactive() & {each for each in self.inactive if each[0] == port})
@@ -81,6 +82,7 @@ class DictBindings:
         *,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> tuple[Port, ...]:
+        """Make an inactive binding. Raises Conflict when the host has the active one."""
         made: list[Port] = []
         for port in ports:
             now = self._of(server, port.id)
@@ -94,6 +96,7 @@ class DictBindings:
         return tuple(made)
 
     async def activate_binding(self, server: str, host: str, ports: Sequence[Port]) -> tuple[Port, ...]:
+        """Activate a binding. Raises NotFound."""
         active: list[Port] = []
         for port in ports:
             now = self._of(server, port.id)
@@ -108,6 +111,7 @@ class DictBindings:
         return tuple(active)
 
     async def delete_binding(self, server: str, host: str, ports: Collection[str]) -> None:
+        """Delete a binding. Raises Conflict for the active one."""
         for port in ports:
             if port in self.ports and self.ports[port].host == host:
                 raise Conflict(f"the binding of port {port} on host {host} is the active one", code=BINDING_IS_ACTIVE)

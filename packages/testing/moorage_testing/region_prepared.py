@@ -1,9 +1,10 @@
-"""A small region's world that is prepared once and put back for each case of a proof.
+"""A small region's world that is prepared once and restored for each case of a proof.
 
-To boot, shelve or move a server before every case takes longer than most cases do.  So the first world is made as it is told, and what
-it left is kept: the rows of every table, and what the services in dicts hold.  Each world after it is the same, in half a millisecond.
+Booting, shelving or moving a server before every case takes longer than most cases. So the first world is made by
+executing the operations, and its result is kept: the rows of every table, and the contents of the services' dicts. Each
+later world is restored from it in half a millisecond.
 
-What providers are stays as it is: no case changes it, and the picture of the scheduler knows it by stamps that only grow.
+Providers stay unchanged: no case changes them, and the scheduler's cache tracks them by stamps that only grow.
 """
 
 import pickle

@@ -1,8 +1,9 @@
-"""A volume service in dicts, for proofs: what Cinder 29 does with volumes and attachments, as far as the sagas can see it.
+"""A volume service in dicts, for proofs: what Cinder 29 does with volumes and attachments, as far as the sagas can see
+it.
 
-Rules that matter: a volume is reserved by one server, and again by the same one only while it is in use or reserved; an export
-changes its status to `attaching`; another export is refused while one stands (for volumes of one writer); `os-complete` says that
-it is in use; who lets go of the last attachment leaves it available.
+The rules: a volume is reserved by one server, and again by the same one only while it is in use or reserved; an export
+changes its status to `attaching`; another export is refused while one exists (for volumes with one writer);
+`os-complete` makes it `in-use`; removing the last attachment makes it available.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -126,6 +127,7 @@ class DictVolumes:
         return made
 
     async def delete(self, volume: str) -> None:
+        """Delete a volume. Raises Invalid in another status."""
         if volume not in self.volumes:
             return
         if self.volumes[volume].status not in {"available", "creating", "error"}:
@@ -133,6 +135,7 @@ class DictVolumes:
         del self.volumes[volume]
 
     async def begin_detaching(self, volume: str) -> None:
+        """Mark a volume as detaching. Raises Invalid in another status."""
         if self._volume(volume).migration_status == MIGRATING:
             return
         if self._volume(volume).status != "in-use":
@@ -151,7 +154,11 @@ class DictVolumes:
         self.said[snapshot] = status
 
     async def complete_migration(self, old: str, new: str, *, failed: bool) -> str:
-        """As Cinder: a volume that migrates keeps its id, with the new one's data and attachments; the new one goes."""
+        """Complete a migration as Cinder does: the volume keeps its id and gets the new one's data and attachments; the
+        new one is deleted.
+
+        Raises Invalid when the volume is not migrating.
+        """
         if self._volume(old).migration_status != MIGRATING:
             raise Invalid(f"Volume {old} is not migrating.")
         now = "error" if failed else "success"
@@ -164,12 +171,14 @@ class DictVolumes:
         return old
 
     async def reimage(self, volume: str, image: str) -> None:
+        """Write an image over a volume. Raises Invalid in another status."""
         if self._volume(volume).status not in {"available", "error", "reserved"}:
             raise Invalid(f"Volume {volume} is {self.volumes[volume].status}")
 
     # ---- snapshots
 
     async def snapshot(self, snapshot: str, project: str = "", token: str | None = None) -> VolumeSnapshot:
+        """A snapshot. Raises NotFound."""
         if snapshot not in self.snapshots:
             raise NotFound(f"Snapshot {snapshot} could not be found.")
         return self.snapshots[snapshot]
@@ -189,6 +198,7 @@ class DictVolumes:
         return [each for each in self.attachments.values() if each.volume == volume]
 
     async def reserve(self, volume: str, server: str) -> Attachment:
+        """Reserve a volume. Raises Invalid in another status."""
         found = self._volume(volume)
         ours = any(each.server == server for each in self._of(volume))
         if found.status != "available" and not (ours and found.status in {"in-use", "reserved"}):
@@ -199,6 +209,7 @@ class DictVolumes:
         return made
 
     async def connect(self, attachment: str, volume: str, connector: Mapping[str, Any], host: str) -> Attachment:
+        """Export an attachment. Raises Conflict when another one is exported."""
         self._attachment(attachment)
         if len(self._of(volume)) > 1 and any(each.id in self.hosts for each in self._of(volume)):
             raise Conflict(f"duplicate connectors detected on volume {volume}")

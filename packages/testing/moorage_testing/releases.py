@@ -160,7 +160,9 @@ def _install(python: Path, source: Path) -> None:
 
 
 def version_of(found: Installed) -> str:
-    """What it says of itself."""
+    """The version that the earlier release reports. Raises RuntimeError when this repository's source was imported
+    instead.
+    """
     done = subprocess.run(
         [str(found.python), "-c", "import moorage; print(moorage.__version__, moorage.__file__)"],
         capture_output=True,

@@ -7,7 +7,7 @@ A proof has parts (`PARTS`), which need nothing of one another, so that a suite 
 `await prove(BOOT, asked, new_world, part)`.  Together they are the whole of it.
 
 `new_world` makes a fresh world each time, with what the saga may touch (`context`) and what it holds (`held()`).  A world
-may also have `transact` (the region's transactions; see `Paper`), `heard` (a `Herald`: what is said to others with each
+may also have `transact` (the region's transactions; see `Paper`), `on_commit` (what is said to others with each
 commit) and `async settle()` (what is under way arrives, then one round of the reconcilers).  What `held()` counts must be empty again when the saga is taken back, and whole when it
 is told: an ERROR row is not held, a port is.  Each fault must fire, or the proof fails.
 """

@@ -25,6 +25,8 @@ class Upped:
         self.directory = directory
         self.log = directory / "up.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.metadata_port = 0
+        """0: without a metadata service."""
         self.release: Installed | None = None
         """Which release the next start is of; None: ours."""
         ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
@@ -45,7 +47,7 @@ class Upped:
         if self.release is not None:
             python, environment = str(self.release.python), self.release.environment
             path = self.release.configuration(path)
-        without = ["--metadata-port", "0", "--console-port", "0", "--webconsole-port", "0"]
+        without = ["--metadata-port", str(self.metadata_port), "--console-port", "0", "--webconsole-port", "0"]
         ours = [] if self.release is not None else without  # which earlier ones do not know
         with self.log.open("ab") as out:
             at = out.tell()

@@ -33,6 +33,7 @@ ASKERS = {
 
 
 async def validate(token: str) -> Principal:
+    """The principal of a token. Raises Unauthenticated for an unknown one."""
     if token not in ASKERS:
         raise Unauthenticated("no such token")
     return ASKERS[token]
@@ -58,6 +59,7 @@ class Images:
         return [doc for doc in self.docs.values() if doc["name"] == name][:2]
 
     async def read(self, id: str) -> AsyncIterator[bytes]:
+        """An image's data. Raises FileNotFoundError when the test broke the store."""
         if self.broken:
             raise FileNotFoundError(id)
         for at in range(0, len(self.data[id]), 1000):

@@ -16,16 +16,19 @@ from moorage.agent.command_answers import CommandAnswers
 from moorage.agent.command_checks import CommandChecks
 from moorage.agent.command_runner import CommandRunner
 from moorage.agent.commands import VERBS
+from moorage.agent.failures import reason_of
 from moorage.agent.guest_reconciliation import Settler
 from moorage.agent.held_guests import Hold
 from moorage.agent.journal import AgentJournal
 from moorage.agent.legacy_ports import Plumbing
+from moorage.agent.port_descriptions import describe_ports
 from moorage.agent.report import LEVEL
 from moorage.agent.report_subjects import Outgoing
 from moorage.agent.reporter import AgentIdentity, Reporter
 from moorage.agent.server_queues import ServerQueues
 from moorage.bus import subjects
 from moorage.bus.command_messages import Command, ResultKey, ResultTaken
+from moorage.bus.description_messages import PortDescriptions
 from moorage.bus.host_messages import MAX_LISTED, AgentRefused, AgentReturned, ReportWanted, ServersOfHost
 from moorage.bus.messages import encode, read
 from moorage.bus.transport import Bus, Subscription
@@ -81,8 +84,7 @@ class Agent:
         options: AgentOptions = AgentOptions(),
     ) -> None:
         plumbing, silence_s = options.plumbing, options.silence_s
-        self.host = host
-        self.cell = cell
+        self.host, self.cell = host, cell
         self.boot = uuid.uuid4().hex
         self.home = asyncio.Event()
         self._bus = bus
@@ -134,7 +136,7 @@ class Agent:
             await self._journal.begin_life(self.boot)
         except Problem as failure:
             # A full disk, say: should this agent be killed, the next one waits until it counts as silent.
-            _log.error("%s cannot note that it has begun: %s", self.host, _why(failure))
+            _log.error("%s cannot note that it has begun: %s", self.host, reason_of(failure))
 
     async def stop(self) -> None:
         """Stop, and leave everything as it is: unfinished commands are sent again, with the same turn."""
@@ -178,7 +180,7 @@ class Agent:
                 if not self._refused:
                     await self._beat()
             except Exception as failure:  # noqa: BLE001 - a host that cannot see its guests shows it by silence, and no longer
-                _log.error("%s cannot say how it is: %s", self.host, _why(failure))
+                _log.error("%s cannot say how it is: %s", self.host, reason_of(failure))
             await self._clock.sleep(self._beat_s)
 
     def _leave_home(self, why: str) -> None:
@@ -200,7 +202,7 @@ class Agent:
                 await self._hold.end()
                 await self._come_home(answer)
             except Exception as failure:  # noqa: BLE001 - whatever a driver does, the host comes home when it can
-                _log.error("%s cannot come home yet: %s", self.host, _why(failure))
+                _log.error("%s cannot come home yet: %s", self.host, reason_of(failure))
                 await self._clock.sleep(ASK_LAST_S)
 
     async def _ask_for_servers(self) -> ServersOfHost:
@@ -266,10 +268,13 @@ class Agent:
             case ResultTaken() as taken:
                 self._journal.taken(taken.results)
                 self._journal.forget(taken.gone)
+                await self._journal.write_what_counts()
             case ReportWanted() as wanted:
                 self._outgoing.note_conductor(wanted.knows_senders)
                 if self._homecomings and not self._refused:
                     await self._reporter.report()
+            case PortDescriptions() as descriptions if not self._refused:
+                describe_ports(self._driver, descriptions)
             case _:
                 return
 
@@ -393,7 +398,3 @@ class Agent:
 
     def _may_start(self) -> bool:
         return self.home.is_set() and self._authority.held
-
-
-def _why(failure: Exception) -> str:
-    return (failure.private or failure.public) if isinstance(failure, Problem) else repr(failure)

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from moorage.agent.convergence import converge
+from moorage.agent.failures import reason_of
 from moorage.agent.journal import AgentJournal
 from moorage.agent.server_queues import ServerQueues
 from moorage.bus.host_messages import ServerTurn
 from moorage.drivers.driver import Driver
 from moorage.drivers.moves import arrivals_at
 from moorage.model.clock import Clock
-from moorage.model.errors import HostFailed, Problem
+from moorage.model.errors import HostFailed
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
@@ -131,7 +132,7 @@ class Settler:
             async with asyncio.timeout(DESTROY_S):
                 await self._driver.destroy_guest(server)
         except Exception as failure:  # noqa: BLE001 - a boundary: whatever a driver does, the others are settled
-            why = (failure.private or failure.public) if isinstance(failure, Problem) else repr(failure)
+            why = reason_of(failure)
             _log.error("%s: the guest of %s must go and does not: %s", self._host, server, why)
             return False
         return True

@@ -10,10 +10,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from moorage.agent.failures import reason_of
 from moorage.agent.journal import AgentJournal
 from moorage.drivers.driver import Driver
 from moorage.model.clock import Clock
-from moorage.model.errors import Problem
 from moorage.model.guest import OFF
 from moorage.model.ids import ServerId
 
@@ -93,7 +93,7 @@ class Hold:
             async with asyncio.timeout(POWER_OFF_S):
                 await self._driver.power_off(server, 0.0)
         except Exception as failure:  # noqa: BLE001 - a boundary: one guest that does not go off keeps the others from nothing
-            why = (failure.private or failure.public) if isinstance(failure, Problem) else repr(failure)
+            why = reason_of(failure)
             _log.error("%s: the guest of %s must be off and is not: %s", self._host, server, why)
 
 

@@ -298,13 +298,21 @@ class AgentJournal:
         await self._write(statements)
 
     def taken(self, keys: Iterable[ResultKey]) -> None:
-        """Somebody else has these results now.  Written with the next thing that must be: nothing is lost by keeping them longer."""
+        """Somebody else has these results now.  Written with the next thing that must be: nothing is lost by keeping them longer.
+
+        But a start that counts: an agent that is killed before, and whose cell is slow to answer the next one, has its guest switched off.
+        """
         for key in keys:
             memory = self._servers.get(key.server)
             if memory and memory.turn == key.turn and memory.results.pop(key.step, None) is not None:
                 self._later.append((_TAKEN, (self._host, key.server, key.step)))
                 if memory.start == key.step:
                     self._it_counts(key.server, memory)
+
+    async def write_what_counts(self) -> None:
+        """When something that waits for company says that a start counts."""
+        if any(statement is _COUNTS for statement, _ in self._later):
+            await self.flush()
 
     def counts(self, server: ServerId, up_to: int) -> None:
         """Record that all operations of the server up to this one have ended and left it here, so its start counts."""

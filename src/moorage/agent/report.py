@@ -58,6 +58,8 @@ def report(
         set_aside=description.set_aside,
         up_since=description.up_since,
         replaces=replaces,
+        takes_descriptions=description.takes_descriptions,
+        not_wired=description.not_wired,
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from moorage.agent.journal import AgentJournal
+from moorage.agent.port_descriptions import described_by
 from moorage.agent.report import changes, described, report
 from moorage.agent.report_subjects import Outgoing
 from moorage.bus.host_messages import MAX_LISTED, AgentReturned, Heartbeat
@@ -78,6 +79,7 @@ class Reporter:
             self._digest,
             differ if len(differ) <= MAX_LISTED else {},
             self._journal.untaken(MAX_UNTAKEN_SAID),
+            described=described_by(self._driver),
         )
         await self._outgoing.publish(message)
 

@@ -61,6 +61,7 @@ from moorage.api.ext import (
     moves,
     operations,
     service_health,
+    waiting,
 )
 from moorage.api.ext import hosts as troubled_hosts
 from moorage.api.routes import Route
@@ -105,6 +106,7 @@ TABLE: tuple[Route, ...] = (
     *os_hosts.ROUTES,
     *quotas.ROUTES,
     *operations.ROUTES,
+    *waiting.ROUTES,
     *security_groups.ROUTES,
     *server_actions.ROUTES,
     *server_groups.ROUTES,

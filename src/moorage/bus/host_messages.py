@@ -30,6 +30,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Some of the oldest results that are not acknowledged."""
     leaving: bool = False
     """The agent stops now: another one may speak for this host at once."""
+    described: str = ""
+    """Of the descriptions of ports that it has (`port_description.held_digest`); empty: it takes none, or its release does not."""
 
 
 class HostReport(msgspec.Struct, frozen=True, tag="host_report"):
@@ -60,6 +62,10 @@ class HostReport(msgspec.Struct, frozen=True, tag="host_report"):
     """Since when the machine runs, µs by its own clock; 0: the sender's release does not say."""
     replaces: tuple[str, ...] | None = None
     """The agents that ran here before, as in `AgentReturned`; None: it does not say."""
+    takes_descriptions: bool = False
+    """It wires ports by what it is told of them (`PortDescriptions`), and keeps those closed of which it was told nothing."""
+    not_wired: tuple[str, ...] = ()
+    """What of the descriptions it could not put into effect, some of it, for an operator; such a port lets less pass than it may."""
 
 
 class ReportWanted(msgspec.Struct, frozen=True, tag="report_wanted"):

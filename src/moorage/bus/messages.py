@@ -14,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from moorage.bus.command_messages import Command, Result, ResultTaken
+from moorage.bus.description_messages import PortDescriptions
 from moorage.bus.guest_payloads import (
     AttachInterface,
     CacheImage,
@@ -100,6 +101,7 @@ Message: TypeAlias = (
     | ServerHint
     | EventHint
     | PictureHint
+    | PortDescriptions
 )
 
 PAYLOADS: tuple[type[msgspec.Struct], ...] = (
@@ -159,6 +161,7 @@ MESSAGES: tuple[type[msgspec.Struct], ...] = (
     ServerHint,
     EventHint,
     PictureHint,
+    PortDescriptions,
 )
 
 _encoder = msgspec.json.Encoder()

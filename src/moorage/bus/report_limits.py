@@ -18,6 +18,7 @@ NODE_CHARACTERS_MAX, CELL_CHARACTERS_MAX = 190, 64
 ADDRESS_CHARACTERS_MAX, PCI_ID_CHARACTERS_MAX = 32, 8
 LEVEL_MAX = 100
 CLASSES_MAX, TRAITS_MAX, NETWORKS_MAX, FUNCTIONS_MAX = 200, 2_000, 1_000, 1_000
+NOT_WIRED_MAX = 20
 CPU_INFO_MAX_BYTES = 64 * 1024
 AMOUNT_MAX = 2**31 - 1
 RATIO_MAX = 3.40282e38
@@ -34,10 +35,10 @@ def refusal(message: HostReport | Heartbeat | AgentReturned | Result) -> str | N
             if why := _of_report(message):
                 return why
             texts += [message.boot, message.host_id, message.version, message.address, *message.physical_networks]
-            texts += [message.hypervisor_type, message.hypervisor_hostname]
+            texts += [message.hypervisor_type, message.hypervisor_hostname, *message.not_wired]
             counts += [message.hypervisor_version, message.up_since, message.guests_in_all or 0]
         case Heartbeat():
-            texts += [message.boot, message.digest]
+            texts += [message.boot, message.digest, message.described]
             counts += [message.beat, message.guests]
         case AgentReturned():
             texts += [message.boot, message.agent]
@@ -57,6 +58,7 @@ def _of_report(told: HostReport) -> str | None:
         ("traits", len(told.traits), TRAITS_MAX),
         ("physical networks", len(told.physical_networks), NETWORKS_MAX),
         ("physical functions", len(told.physical_functions), FUNCTIONS_MAX),
+        ("ports that it does not wire", len(told.not_wired), NOT_WIRED_MAX),
     )
     for what, many, most in lists:
         if many > most:

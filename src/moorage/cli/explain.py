@@ -29,8 +29,15 @@ def _query(host: str | None) -> str:
 
 def _describe(answer: JsonObject) -> list[str]:
     lines = [answer["summary"] or "no boot of this server is remembered"]
+    if waits := answer.get("waits"):
+        lines.append(
+            f"waits for {', '.join(waits['causes'])} since {waits['since']}, until {waits['until']} at the latest"
+        )
+        lines += [f"  {count} × {cause}" for cause, count in waits["refused"].items()]
+        if waits["woken_in_vain"]:
+            lines.append(f"  woken {waits['woken_in_vain']} times in a row without finding a host")
     for operation in answer["operations"]:
-        if operation["attempts"] or operation["fault"] or operation.get("ended"):
+        if operation["attempts"] or operation["fault"] or operation.get("ended") or operation["waiting"]:
             lines += ["", f"{operation['name']} {operation['id']}: {operation['status']}"]
             if operation["waiting"]:
                 lines.append(f"  waiting: {operation['waiting']}")
@@ -46,6 +53,7 @@ def _attempt(attempt: JsonObject) -> list[str]:
     lines = [f"  attempt {attempt['attempt']}{where}"]
     if "considered" in attempt:
         lines.append(f"    {attempt['willing']} of {attempt['considered']} hosts would do")
+        lines += _decision(attempt)
         lines += _refused(attempt)
         lines += [_weights(host, found) for host, found in attempt.get("weights", {}).items() if found]
     lines += [f"    {_provider(each)}" for each in attempt.get("providers", ())]
@@ -59,6 +67,11 @@ def _attempt(attempt: JsonObject) -> list[str]:
 
 def _weights(host: str, weights: dict[str, float]) -> str:
     return f"    {host} weighs " + ", ".join(f"{name} {points:g}" for name, points in weights.items())
+
+
+def _decision(ledger: JsonObject) -> list[str]:
+    """By what it is replayed."""
+    return [f"    decision {ledger['decision']}"] if ledger.get("decision") else []
 
 
 def _provider(given: JsonObject) -> str:
@@ -83,5 +96,5 @@ def _refused(ledger: JsonObject) -> list[str]:
 
 
 def _ending(ended: JsonObject) -> list[str]:
-    lines = [f"  ended ({ended['reason']}) at {ended['step']}: {ended['message']}", *_refused(ended)]
+    lines = [f"  ended ({ended['reason']}) at {ended['step']}: {ended['message']}", *_refused(ended), *_decision(ended)]
     return lines + ([f"    {ended['details'].splitlines()[0]}"] if ended.get("details") else [])

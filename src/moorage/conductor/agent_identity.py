@@ -1,10 +1,12 @@
-"""One agent speaks for a host.  A second one of its name (a cloned image, a machine that was replaced and returned) is refused.
+"""One agent may report for a host. A second agent with the host's name (a cloned image, a machine that was replaced and
+returned) is refused.
 
-An agent names each of its lives.  A name that we do not know is a restart, or a second agent: the one that we know is asked for its
-report, and if it answers, the other is refused, and both sides say so.  If it does not answer, a restart speaks from then on: an
-agent's journal names the lives before it on the same machine.  An agent of another machine has to wait until the first one counts as
-silent: it may only be cut off or stand still, and until its authority is over its guests run and it obeys (RULES §23).  The cell's
-database keeps who speaks, so that all conductors of a cell agree; it is written when it changes, and never by a beat.
+An agent takes a new name with each start. An unknown name is a restart, or a second agent: the known agent is asked for
+its report. If it answers, the other one is refused, and both sides report it. If it does not answer, a restarted agent
+takes over: an agent's journal names its earlier starts on the same machine. An agent of another machine has to wait
+until the first one counts as silent, because that one may be cut off or suspended, and until its authority is over its
+guests run and it executes commands (RULES §23). The cell's database keeps the name of the agent, so that all conductors
+of a cell agree; it is written when it changes, and never by a heartbeat.
 """
 
 import logging
@@ -21,16 +23,18 @@ from moorage.sql import Database
 from moorage.store.cell import hosts as cell_hosts
 
 ANSWERS_WITHIN_S = 1.5
-"""An agent that lives answers a question within this time."""
+"""A living agent answers a question within this time."""
 RIVAL_KEPT_S = 10.0
 GIVEN_UP_WITHIN_S = 5.0
-"""After a host was found silent: boots on it go on elsewhere, and a machine that comes in that moment must not be told of them."""
+"""How long a host must be silent before another machine takes over: boots on it move to other hosts first, so that the
+new machine does not get their commands.
+"""
 
 logger = logging.getLogger(__name__)
 
 
 async def note(database: Database, known: KnownHost) -> None:
-    """Keep what a person should look at where every process sees it; written when it changed."""
+    """Write what an operator should see to the cell's database, where every process reads it; only when it changed."""
     seen = known.troubles()
     if seen != known.noted:
         await database.write(lambda tx: cell_hosts.note_troubles(tx, known.host, seen))
@@ -38,7 +42,7 @@ async def note(database: Database, known: KnownHost) -> None:
 
 
 class AgentAdmission:
-    """The door of one cell: which agent's messages are taken."""
+    """Decides for one cell which agent's messages are accepted."""
 
     def __init__(
         self,
@@ -49,7 +53,9 @@ class AgentAdmission:
         *,
         reports_in_hand: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`reports_in_hand`: how many are being taken; an answer that arrived may still wait in line behind them."""
+        """`reports_in_hand`: how many reports are being processed; an answer that has arrived may still wait behind
+        them.
+        """
         self._cell = cell
         self._database = database
         self._bus = bus
@@ -64,10 +70,12 @@ class AgentAdmission:
         *,
         by: type[AgentReturned | Heartbeat | HostReport] = AgentReturned,
     ) -> bool:
-        """Whether this agent speaks for the host.  If it is another one, who does is asked, and the answer decides next time.
+        """Whether this agent may report for the host. If another one does, that one is asked, and its answer decides
+        next time.
 
-        `replaces`: the agents that ran on its machine before it; None: its release does not say, and it is taken for a restart.
-        `by`: the message.  A beat has no place for `replaces`, so who only beats is asked for its report, which has.
+        `replaces`: the agents that ran earlier on its machine; None: its release does not tell, so it is taken for a
+        restart. `by`: the message. A heartbeat has no field for `replaces`, so an agent that only sends heartbeats is
+        asked for its report.
         """
         if known.agent == agent and known.confirmed:
             return True
@@ -85,13 +93,13 @@ class AgentAdmission:
         return known.agent == agent
 
     async def left(self, known: KnownHost, agent: str) -> None:
-        """It stops, and says so: the next one need not wait."""
+        """The agent stops, and says so: the next one need not wait."""
         if known.agent == agent:
             known.agent, known.confirmed = "", False
             await self._database.write(lambda tx: cell_hosts.agent_left(tx, known.host, agent))
 
     async def _agree(self, known: KnownHost, agent: str, was: str) -> bool:
-        """Written where all conductors of the cell see it; who was first speaks."""
+        """Write it where all conductors of the cell see it; the first one wins."""
         now_speaks = await self._database.write(lambda tx: cell_hosts.take_agent(tx, known.host, agent, was))
         speaks = now_speaks or agent
         if known.agent != speaks:
@@ -100,16 +108,16 @@ class AgentAdmission:
         return speaks == agent
 
     async def _gives_way(self, known: KnownHost, agent: str, *, restart: bool, in_hand: bool) -> bool:
-        """Whether who speaks for the host does not any more, so that this agent may.
+        """Whether the host's agent has stopped, so that this agent may take over.
 
-        `restart`: of the same machine.  `in_hand`: one of the reports that are being taken is this agent's.
+        `restart`: both are of the same machine. `in_hand`: one of the reports that are being processed is this agent's.
         """
         now = self._clock.monotonic()
-        if known.silent:  # it has not been heard for long; should it return, it will be the second
+        if known.silent:  # it has been silent for long; if it returns, it will be the second one
             return restart or now - known.silent_since >= GIVEN_UP_WITHIN_S
         if known.rival != agent:
             if known.rival and now - known.rival_heard < RIVAL_KEPT_S:
-                return False  # one after the other
+                return False  # one takeover at a time
             known.rival, known.rival_heard, known.challenged = agent, now, now
             await self._want_report(known)
             return False
@@ -118,23 +126,23 @@ class AgentAdmission:
             return False
         unheard = known.heard <= known.challenged
         if unheard and self._reports_in_hand() > in_hand:
-            return False  # with a slow database: it may have answered long ago
+            return False  # the database is slow: it may have answered long ago
         speaks = await self._database.read(lambda tx: cell_hosts.agent_of(tx, known.host))
         if speaks not in ("", known.agent):
-            known.begin(speaks)  # another conductor knows better
+            known.begin(speaks)  # another conductor has newer information
             return False
         if unheard:
             if restart:
                 logger.warning(
-                    "host %s: its agent does not answer, and another one speaks for it from now on", known.host
+                    "host %s: its agent does not answer; another agent reports for it from now on", known.host
                 )
-            return restart  # of another machine: not before the first one is silent for so long that it may not act
+            return restart  # of another machine: not before the first one has been silent for so long that it may no longer act
         await self._refuse(known, agent)
         return False
 
     async def _refuse(self, known: KnownHost, agent: str) -> None:
         known.rival, known.challenged = "", NEVER
-        why = f"another agent speaks for host {known.host} already, and answers: two machines have one name"
+        why = f"another agent reports for host {known.host} and answers: two machines have the same name"
         if known.refused != agent:
             logger.error("cell %s: %s; the second one is refused", self._cell, why)
         known.refused, known.refused_at = agent, int(self._clock.now() * 1_000_000)

@@ -1,8 +1,9 @@
-"""Which hosts a cell's conductor listens to: those that an operator approved for this cell.
+"""The hosts whose messages a cell's conductor accepts: those that an operator approved for this cell.
 
-Others are left unheard: their reports make nothing schedulable, they are told nothing of any server, and `moorage host list` shows
-that they wait.  The broker binds a key to a name and a cell (`bus/permissions.py`), and so whoever speaks under a name that is
-approved has its key.  Where hosts are approved by themselves, what was heard is noted, and stays approved when that is changed.
+Messages of other hosts are ignored: their reports make nothing schedulable, they get no data of any server, and
+`moorage host list` shows that they wait. The broker binds a key to a name and a cell (`bus/permissions.py`), so a
+sender with an approved name has its key. When hosts are approved automatically, their names are stored, and stay
+approved when that setting changes.
 """
 
 import logging
@@ -18,7 +19,7 @@ from moorage.store.region import host_approvals
 from moorage.store.region.host_approvals import WAITING_MAX, Counted
 
 SAY_AGAIN_S = 300.0
-"""How often the log repeats that one host waits, or is refused."""
+"""How often the log repeats that a host waits, or is refused."""
 SAID_MAX = 1_000
 
 logger = logging.getLogger(__name__)
@@ -27,21 +28,21 @@ Revoked: TypeAlias = Callable[[str], None]
 
 
 class Approvals:
-    """Of one cell. `automatic`: nobody has to approve hosts."""
+    """The approvals of one cell. `automatic`: hosts need no approval."""
 
     def __init__(self, cell: CellId, region: Database, clock: Clock, *, automatic: bool = True) -> None:
         self._cell, self._region, self._clock, self._automatic = cell, region, clock, automatic
         self._counted = Counted()
         self._approved: dict[str, CellId] = {}
         self._names: dict[str, str] = {}
-        """Of those that are approved, by how a subject spells them."""
+        """Names of approved hosts, by their form in a subject."""
         self._unasked: dict[str, CellId] = {}
         self._waiting: dict[str, CellId] = {}
         self._refused: dict[str, str] = {}
         self._said: dict[tuple[str, str], float] = {}
 
     def admits(self, message: FromHost) -> bool:
-        """Whether this is heard; if not, it is noted who waits, or what was refused."""
+        """Whether the message is accepted; if not, note that the host waits, or what was refused."""
         cell = self._approved.get(message.host)
         if cell == self._cell:
             return True
@@ -58,17 +59,17 @@ class Approvals:
         return False
 
     def allows(self, host: str) -> bool:
-        """Whether it may be up."""
+        """Whether the host may be up."""
         return self._automatic or self._approved.get(host) == self._cell
 
     def refuse(self, host: str, why: str) -> None:
-        """Something that it said was not taken."""
+        """Note that a message of the host was refused."""
         if len(self._refused) < WAITING_MAX:
             self._refused[host] = why
         self._log_refusal(host, f"is refused: {why}")
 
     def refuse_forged(self, sender: tuple[str, str] | None, why: str) -> None:
-        """The same, of who is known by the subject only."""
+        """The same for a sender that is known only by the subject."""
         if sender is not None and (host := self._names.get(sender[1])) is not None:
             self.refuse(host, why)
 
@@ -83,7 +84,7 @@ class Approvals:
         logger.warning("cell %s: host %r %s", self._cell, host, what)
 
     async def refresh(self) -> list[str]:
-        """Read what operators said, and write what was seen; the hosts of this cell that may not be up any more."""
+        """Read the approvals, and write what was noted. Returns the hosts of this cell whose approval was removed."""
         with label("hosts"):
             await self._write()
             counted = await self._region.read(host_approvals.counted)

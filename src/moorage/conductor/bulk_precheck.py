@@ -1,6 +1,6 @@
-"""Many servers at a glance: a round looks closely only at those that a few reads for hundreds of them could not clear.
+"""Checks hundreds of servers with a few reads; a round reads one by one only those that this did not clear.
 
-A round that reads two rows of every server, one by one, costs a millisecond of CPU for each; a page costs some microseconds.
+Reading two rows of every server, one by one, costs a millisecond of CPU for each; a page costs some microseconds.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,20 +18,20 @@ from moorage.store.region import servers as region_servers
 PAGE = 500
 
 Cleared = Callable[[Tx, Sequence[ServerId]], Collection[ServerId]]
-"""Of servers of one cell: those that are as they should be."""
+"""Takes servers of one cell; returns those that are as they should be."""
 
 
 class Precheck(msgspec.Struct, frozen=True):
-    """What a glance at many servers left to be done."""
+    """The result of a check of many servers."""
 
     suspects: tuple[ServerId, ...] = ()
-    """Servers of ours that no operation holds and that were not cleared: look at each."""
+    """Our servers that no operation holds and that were not cleared: read each of them."""
     waiting: tuple[ServerId, ...] = ()
     """Servers whose cell did not answer."""
 
 
 async def precheck(context: SagaContext, ids: Iterable[str], cleared: Cleared) -> Precheck:
-    """Clear what can be cleared, a page at a time: one read of the region and one of each cell that is concerned."""
+    """Clear what can be cleared, page by page: one read of the region and one of each cell concerned."""
     suspects: list[ServerId] = []
     waiting: list[ServerId] = []
     every = list(ids)
@@ -43,7 +43,7 @@ async def precheck(context: SagaContext, ids: Iterable[str], cleared: Cleared) -
             servers = [server for _, server in group]
             try:
                 fine = await _of_cell(context, cell, servers, cleared)
-            except Problem:  # it is out: no reason to leave the others
+            except Problem:  # the cell does not answer: the others are checked all the same
                 waiting += servers
                 continue
             suspects += [server for server in servers if server not in fine]

@@ -1,17 +1,18 @@
-"""Who may be executed at once: a bulkhead per kind of work, and in each one per project and per cell.
+"""Limits how many operations are executed at once: a bulkhead for each kind, and within it for each project and cell.
 
-Operations wait for services, for minutes and, when they clean up, for an hour.  Without walls between them a thousand boots that
-wait for the network service would keep everybody's stops and deletes from being executed.  So each kind has places of its own, and
-one project, or one cell, gets only a part of them.
+Operations wait for services, for minutes and, when they unwind, for an hour. Without bulkheads a thousand boots that
+wait for the network service would keep all stops and deletes from being executed. So each kind has places of its own,
+and one project, or one cell, gets only a part of them.
 
-What finds no place waits in a queue: in turn among (kind, project, cell), oldest first within each.  The queue is bounded; what
-does not fit in stands in the table, where the conductor looks every second.
+An operation without a place waits in a queue: served in turn by (kind, project, cell), oldest first within each. The
+queue is bounded; what does not fit waits in the table, which the conductor polls every second.
 
-An operation that waits for others of its kind (a live migration that is queued) steps aside: the one that it waits for may need a place.
+An operation that waits for others of its kind (a queued live migration) steps aside: the one for which it waits may
+need a place.
 
-A conductor that lost its lease may have lost it because it executed more than its machine can carry: taking all of it up again
-would lose the next lease too, and so on for ever.  So it begins with half of what it had under way, and each renewal in time
-gives a quarter more (multiplicative decrease, slow increase), until it has all its places again.
+A conductor that lost its lease may have executed more than its machine can carry; if it took up everything again, it
+would lose the next lease too. So it begins with half of what it had under way, and each renewal in time adds a quarter
+(multiplicative decrease, slow increase), until it has all its places again.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -23,7 +24,7 @@ from moorage.model.ids import OperationId
 
 KINDS = ("boot", "delete", "live_migrate", "action")
 FEWER, MORE = 0.5, 1.25
-"""What becomes of the places of a kind when a lease is lost, and at each renewal after that."""
+"""Factors for the places of a kind: when a lease is lost, and at each renewal after that."""
 QUEUE_MAX = 5_000
 """Operations that wait in memory, in one conductor."""
 ASIDE_MAX = 2_000
@@ -37,13 +38,15 @@ class Places:
     boots: int = 500
     deletes: int = 250
     live_migrations: int = 250
-    """They wait for as long as the memory of a guest is sent, which may be hours."""
+    """They wait while the memory of a guest is sent, which may take hours."""
     actions: int = 250
     """All other kinds together: power, attach, detach."""
     project_part: float = 0.5
-    """Of the places of one kind, for one project."""
+    """The part of a kind's places that one project may have."""
     cell_part: float = 0.5
-    """Of the places of one kind, for the servers of one cell.  A boot counts for no cell: it has none when it begins."""
+    """The part of a kind's places that the servers of one cell may have. A boot counts for no cell: it has none when it
+    begins.
+    """
 
     def of(self, kind: str) -> int:
         """The places of this kind."""
@@ -53,23 +56,23 @@ class Places:
 
 @dataclass(frozen=True)
 class Berth:
-    """What an operation needs a place as."""
+    """The kind, project and cell with which an operation takes a place."""
 
     kind: str
     project: str
     cell: str = ""
-    """Empty: of no cell."""
+    """Empty: no cell."""
 
 
 def berth_of(saga: str, project: str, cell: str | None) -> Berth:
-    """By the saga's name without its version."""
+    """The kind follows from the saga's name without its version."""
     kind = saga.partition("/")[0]
     kind = kind if kind in KINDS else "action"
     return Berth(kind, project, "" if kind == "boot" or cell is None else cell)
 
 
 class Bulkheads:
-    """Places taken, and the queue of those that wait for one."""
+    """The places that are taken, and the queue for places."""
 
     def __init__(self, places: Places, queue_max: int = QUEUE_MAX) -> None:
         self.places = places
@@ -80,28 +83,28 @@ class Bulkheads:
         self._waiting: set[OperationId] = set()
         self._aside: set[OperationId] = set()
         self._fewer: dict[str, int] = {}
-        """Kind → the places it has for now, after a lost lease."""
+        """Kind → its places for now, after a lost lease."""
 
     def __contains__(self, operation: OperationId) -> bool:
         return operation in self._taken
 
     def knows(self, operation: OperationId) -> bool:
-        """It has a place, or stands in the queue."""
+        """Whether it has a place, or is in the queue."""
         return operation in self._taken or operation in self._waiting
 
     @property
     def waiting(self) -> int:
-        """How many wait in the queue."""
+        """How many operations are in the queue."""
         return len(self._waiting)
 
     def standing(self, kind: str) -> tuple[int, int, int]:
-        """Of one kind: places for now, how many of them are taken, and how many wait for one."""
+        """For one kind: places for now, taken ones, and operations in the queue."""
         places = self.places.of(kind)
         queued = sum(len(queue) for berth, queue in self._queues.items() if berth.kind == kind)
         return self._fewer.get(kind, places), self._counts[kind,], queued
 
     def has_place(self, berth: Berth) -> bool:
-        """Whether one more of this kind, project and cell may begin."""
+        """Whether one more operation of this kind, project and cell may begin."""
         places = self.places.of(berth.kind)
         now = self._fewer.get(berth.kind, places)
         project_most = max(1, int(places * self.places.project_part))
@@ -113,25 +116,27 @@ class Bulkheads:
         )
 
     def give_fewer(self) -> None:
-        """The lease is lost: half of what is under way may be under way next time.  A kind with nothing under way stays as it is."""
+        """The lease was lost: the limit becomes half of what is under way. A kind with nothing under way keeps its
+        limit.
+        """
         for kind in KINDS:
             if under_way := self._counts[kind,]:
                 self._fewer[kind] = max(1, int(under_way * FEWER))
 
     def give_more(self) -> bool:
-        """The lease was renewed in time; whether there are more places now."""
+        """The lease was renewed in time; returns whether there are more places now."""
         grown = {kind: max(places + 1, int(places * MORE)) for kind, places in self._fewer.items()}
         self._fewer = {kind: places for kind, places in grown.items() if places < self.places.of(kind)}
         return bool(grown)
 
     def enter(self, operation: OperationId, berth: Berth) -> None:
-        """Take a place; `has_place` was asked."""
+        """Take a place; the caller has checked `has_place`."""
         self._taken[operation] = berth
         for key in _keys(berth):
             self._counts[key] += 1
 
     def leave(self, operation: OperationId) -> bool:
-        """Give the place back; whether somebody waits in the queue."""
+        """Release the place; returns whether operations wait in the queue."""
         for key in _keys(self._taken.pop(operation)):
             self._counts[key] -= 1
             if not self._counts[key]:
@@ -139,7 +144,9 @@ class Bulkheads:
         return bool(self._waiting)
 
     def step_aside(self, operation: OperationId) -> bool:
-        """It waits for others and gives its place away meanwhile; False: it has none, or so many did that already that it keeps it."""
+        """Release the place while it waits for others. Returns False when it has no place, or too many have stepped
+        aside; then it keeps its place.
+        """
         if operation not in self._taken or len(self._aside) >= ASIDE_MAX:
             return False
         for key in _keys(self._taken[operation]):
@@ -148,14 +155,16 @@ class Bulkheads:
         return True
 
     def step_back(self, operation: OperationId) -> None:
-        """Its turn has come: it goes on also where no place is free, for others wait for it."""
+        """Its turn has come: it goes on even when no place is free, because others wait for it."""
         self._aside.discard(operation)
         for key in _keys(self._taken[operation]):
             self._counts[key] += 1
 
     @contextmanager
     def aside(self, operation: OperationId, freed: Callable[[], None]) -> Iterator[None]:
-        """It waits for its turn: whoever has work may have its place. `freed`: called when there is one."""
+        """A context manager: while it waits for its turn, others may have its place. `freed`: called when a place
+        becomes free.
+        """
         if not self.step_aside(operation):
             yield
             return
@@ -166,7 +175,7 @@ class Bulkheads:
             self.step_back(operation)
 
     def wait(self, operation: OperationId, berth: Berth) -> bool:
-        """Stand in the queue; False when it is full."""
+        """Join the queue. Returns False when it is full."""
         if operation in self._waiting or operation in self._taken:
             return True
         if len(self._waiting) >= self._queue_max:
@@ -176,7 +185,7 @@ class Bulkheads:
         return True
 
     def next_ones(self, most: int) -> list[OperationId]:
-        """Take from the queue those that would have a place now, in turn among the queues; at most so many."""
+        """Take from the queue operations that have a place now, at most `most`, in turn among the queues."""
         chosen: list[OperationId] = []
         served = True
         while served and len(chosen) < most:
@@ -187,7 +196,7 @@ class Bulkheads:
                 queue = self._queues[berth]
                 operation = queue.popleft()
                 self._waiting.discard(operation)
-                self._queues.move_to_end(berth)  # who was served stands behind the others
+                self._queues.move_to_end(berth)  # a queue that was served goes behind the others
                 if not queue:
                     del self._queues[berth]
                 self.enter(operation, berth)
@@ -196,7 +205,7 @@ class Bulkheads:
         return chosen
 
     def forget_waiting(self) -> None:
-        """Empty the queue: what is in it stands in the table."""
+        """Empty the queue: its operations are in the table."""
         self._queues.clear()
         self._waiting.clear()
 

@@ -1,14 +1,13 @@
-"""A cell's conductor: takes the reports of its hosts, answers those that come home, and writes what they observe.
+"""A cell's conductor: processes the reports of its hosts, answers hosts that return, and writes what they observe.
 
-It writes observed columns only; intent is the sagas' (RULES §3).  Heartbeats are kept in memory and reach the database for
-many hosts at once, every other second.
+It writes only observed columns; the intended state belongs to the sagas (RULES §3). Heartbeats are kept in memory and
+written for many hosts at once, every other second.
 
-What a host has and what the records say are compared (RULES §23):
+The guests of a host and the records are compared (RULES §23):
 
-    with each beat             in memory: its number follows the last one, and its digest changes only with what it says has changed
-    every 45 s                 digest and count of the last beat with those of the records, one statement for many hosts
-    with each whole report     guest by guest; it is asked for when one of the above differs, after every silence, pause or loss,
-                               and again until it was stored
+    with each heartbeat     in memory: its number follows the last one, and its digest changes only by what it reports
+    every 45 s              digest and count of the last heartbeat with the records, one statement for many hosts
+    with each full report   guest by guest; it is requested after a difference, a silence, a pause or a loss
 """
 
 import asyncio
@@ -46,30 +45,30 @@ FLUSH_S = 30.0
 SILENT_S = 30.0
 WATCH_S = 2.0
 FIRST_REPORT_S = 2.0
-"""The first report and the first beat of an agent travel side by side."""
+"""The first report and the first heartbeat of an agent are sent at the same time."""
 STORED_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True)
 class CellConductorOptions:
-    """What a cell's conductor takes for granted of its hosts."""
+    """How a cell's conductor treats its hosts."""
 
     zone: str = "nova"
     """The availability zone of hosts without one."""
     silent_s: float = SILENT_S
-    """A host that was not heard for so long is down."""
+    """Seconds without a message after which a host is down."""
     alone: bool = False
     """No agent from before this process can be alive, because they all lived in its predecessor."""
     cells: Mapping[CellId, Database] | None = None
     """The databases of all cells, for servers that left this one; without it, this cell alone."""
     earlier: bool = True
-    """Hosts of release 0.1.0 are heard too, which name themselves in their messages only."""
+    """Accept hosts of release 0.1.0 too, which name themselves only in their messages."""
     approves_itself: bool = True
-    """No operator has to approve a host before it is heard (`approvals.py`)."""
+    """Hosts need no operator's approval (`approvals.py`)."""
 
 
 class CellConductor:
-    """One per cell, in whichever process is configured for it; several may run, they write the same."""
+    """Serves one cell, in each process that is configured for it; several may run, and write the same."""
 
     def __init__(
         self,
@@ -105,14 +104,16 @@ class CellConductor:
         self._forced_down: set[str] = set()
         self._taking_reports = 0
         self._storing_since: float | None = None
-        """When the report that is being stored began to be."""
+        """When storing the current report began."""
         self._listening = Listening(bus, clock)
 
     async def start(self) -> None:
-        """Begin to listen.  A host counts as alive when it was heard lately, by whoever; the others are asked whether they are there.
+        """Begin to receive messages. A host counts as alive when any conductor received it recently; the others are
+        asked for a sign of life.
 
-        Where nobody listened for a while, so do those that were heard lately when somebody last did: a boot that comes now finds them, and
-        waits for the one that it is given as it waits for any host. One that is not heard in time is down from then on.
+        When no conductor was running for a while, hosts that were alive when the last one ran count as alive too: a
+        boot that comes now finds them, and waits for its host as for any host. A host that does not report in time is
+        down from then on.
         """
         self._listening = Listening(self._bus, self._clock)
         began = self._clock.monotonic()
@@ -161,26 +162,26 @@ class CellConductor:
 
     @property
     def forged(self) -> int:
-        """Messages that were left lying, for they were not their sender's."""
+        """How many messages were ignored because the sender did not own them."""
         return self._senders.forged
 
     def beats(self) -> Beats:
-        """How many hosts are heard, and for how long the one that was heard least recently has been silent."""
+        """How many hosts are alive, and the longest silence among them."""
         return self._known.beats(self._forced_down, self._clock.monotonic())
 
     def _now_us(self) -> int:
         return int(self._clock.now() * 1_000_000)
 
     async def ask(self, host: str) -> None:
-        """Its whole report, now."""
+        """Request its full report now."""
         self._known[host].want(self._clock.monotonic())
         await self._ask_if_due(self._known[host])
 
     def unheard(self) -> list[str]:
-        """Hosts that nobody has heard lately; those that an operator forced down are not among them."""
+        """Hosts that are silent; without those that an operator forced down."""
         return [known.host for known in self._known if known.silent and known.host not in self._forced_down]
 
-    # ------------------------------------------------------------------------------------------------- hearing
+    # ------------------------------------------------------------------------------------------------ messages
 
     async def _on_message(self, subject: str, payload: bytes) -> None:
         message = self._senders.read(subject, payload)
@@ -204,12 +205,12 @@ class CellConductor:
         except Conflict as conflict:
             self._approvals.refuse(message.host, conflict.public)
         except Problem as problem:
-            logger.warning("cell %s could not take a message from its host: %s %s", self.cell, problem, problem.private)
+            logger.warning("cell %s could not process a message of a host: %s %s", self.cell, problem, problem.private)
 
     async def take_report(self, told: HostReport) -> None:
-        """Inventory to placement, the host's own record to the cell, power states to its servers; and its guests are compared.
+        """Store a report: inventory, the host's record and its servers' power states; and compare its guests.
 
-        What could not be stored is not taken for heard: it is asked for again.
+        A report that could not be stored does not count: it is requested again.
         """
         known = self._known[told.host]
         if not await self._who.admits(known, told.boot, told.replaces or (), by=HostReport):
@@ -223,7 +224,7 @@ class CellConductor:
             raise
         finally:
             self._storing_since = None
-        known.stored(told.boot, doubts)
+        known.stored(told, doubts)
         await self._comparison.compare(known, told)
 
     async def _store(self, known: KnownHost, told: HostReport) -> None:
@@ -244,7 +245,7 @@ class CellConductor:
             known.confirmed = True
 
     async def take_beat(self, beat: Heartbeat) -> None:
-        """A sign of life, and the power states that changed since the last one."""
+        """Process a heartbeat: the host is alive, and the power states that changed since the last one."""
         known = self._known[beat.host]
         if beat.leaving:
             await self._who.left(known, beat.boot)
@@ -260,11 +261,13 @@ class CellConductor:
             try:
                 await self._database.write(lambda tx: cell_servers.observe(tx, beat.host, states))
             except BaseException:
-                known.want(now)  # the next beat does not follow this one either, for this one was not taken
+                known.want(
+                    now
+                )  # the next heartbeat does not follow this one either, because this one was not processed
                 raise
         followed = beat.beat == known.beat + 1 and not was_silent
         same = bool(beat.changed) or (beat.guests, beat.digest) == (known.guests, known.digest)
-        known.beat, known.guests, known.digest = beat.beat, beat.guests, beat.digest
+        known.beat, known.guests, known.digest, known.described = beat.beat, beat.guests, beat.digest, beat.described
         if known.reported != beat.boot:
             known.want(now, FIRST_REPORT_S if beat.beat == 0 else 0.0)
         elif not followed or not same:
@@ -273,18 +276,18 @@ class CellConductor:
             await self._ask_if_due(known)
 
     def _note_alive(self, known: KnownHost) -> bool:
-        """Whether it was silent until now."""
+        """Returns whether it was silent until now."""
         known.heard = self._clock.monotonic()
         self._to_flush.add(known.host)
         was_silent, known.silent, known.awaited = known.silent, False, False
         if was_silent:
-            logger.info("host %s is heard again", known.host)
+            logger.info("host %s reports again", known.host)
             known.want(known.heard)
         self._engine.set_alive(known.host, known.host not in self._forced_down)
         return was_silent
 
     async def on_agent_returned(self, returned: AgentReturned) -> None:
-        """Tell a host that came home which servers are its own; it destroys the others (RULES §10)."""
+        """Tell a returning host which servers are its own; it destroys the others (RULES §10)."""
         known = self._known[returned.host]
         replaces = () if returned.home else returned.replaces
         if not await self._who.admits(known, returned.agent or returned.boot, replaces):
@@ -297,26 +300,26 @@ class CellConductor:
         judged = await self._belonging.judge(returned.host, returned.guests)
         answer = ServersOfHost(returned.boot, judged.told, knows_senders=True)
         await self._bus.publish(subjects.to_host(self.cell, returned.host), encode(answer))
-        if known.reported:  # it was away: what it has now is compared in full
+        if known.reported:  # it was away: its guests are compared in full
             known.want(self._clock.monotonic())
 
     async def servers_of(
         self, host: str, asked: Collection[ServerId], *, turns_only: bool = False
     ) -> tuple[ServerTurn, ...]:
-        """What is said to a host of its own servers and of those that it asked about (belonging.py)."""
+        """The answer about a host's own servers and those about which it asked (belonging.py)."""
         return (await self._belonging.judge(host, asked, turns_only=turns_only)).told
 
     async def _ask_if_due(self, known: KnownHost) -> None:
         now = self._clock.monotonic()
         if self._storing_since is not None and now - self._storing_since > STORED_WITHIN_S:
-            return  # a database hangs: more reports would only wait in line, and be stored one after the other when it is back
+            return  # the database hangs: more reports would only queue up, and all be stored when it is back
         if known.due(now):
             known.report_requested(now)
             await self._bus.publish(
                 subjects.to_host(self.cell, known.host), encode(ReportWanted(known.host, knows_senders=True))
             )
 
-    # ------------------------------------------------------------------------------------------------- watching
+    # --------------------------------------------------------------------------------------------- silent hosts
 
     async def _watching(self) -> None:
         flushed = self._clock.monotonic()
@@ -334,33 +337,33 @@ class CellConductor:
                 if now - flushed >= FLUSH_S or self._to_flush:
                     flushed = now
                     await self.flush()
-            except Exception as failure:  # noqa: BLE001  whatever it is: who stopped watching would take the dead for living
+            except Exception as failure:  # noqa: BLE001  the task must go on: without it silent hosts would stay up
                 logger.warning("cell %s: %r", self.cell, failure)
-            self._listening.check(gap_max_s=math.inf)  # a slow database is no standstill of ours
+            self._listening.check(gap_max_s=math.inf)  # a slow database does not mean that this process stood still
 
     async def _apply_approvals(self) -> None:
-        """A region that is out keeps nobody from seeing which hosts are silent: what was approved before holds."""
+        """Apply the approvals. While the region does not answer, earlier ones hold, and silent hosts are still noticed."""
         try:
             self._forget_revoked(await self._approvals.refresh())
         except Problem as problem:
             logger.warning("cell %s cannot read which hosts are approved: %s %s", self.cell, problem, problem.private)
 
     def _forget_revoked(self, hosts: Collection[str]) -> None:
-        """An operator took their approval back: they are down, whatever they say from now on."""
+        """An operator removed their approval: they are down, whatever they report from now on."""
         for host in hosts:
-            logger.warning("cell %s: host %s is not approved any more, and is not heard", self.cell, host)
+            logger.warning("cell %s: host %s is no longer approved; its messages are ignored", self.cell, host)
             known = self._known[host]
             known.silent, known.awaited, known.silent_since = True, False, self._clock.monotonic()
             self._engine.set_alive(host, False)
 
     def check_bus_silence(self) -> None:
-        """While we stood still or the bus was out nobody could be heard: what happened meanwhile is found by comparing."""
+        """After this process stood still or the bus was down: changes meanwhile are found by comparing."""
         if self._listening.check():
             for known in self._known:
                 known.compared = NEVER
 
     def mark_silent_hosts(self) -> None:
-        """Hosts not heard of for too long, though they could have been, are down until they are heard again."""
+        """Mark hosts as down that have been silent for too long although they could be received."""
         for known in self._known:
             if not known.silent and (unheard_s := self._listening.unheard_for_s(known.heard)) > self._silent_s:
                 known.silent, known.silent_since = True, self._clock.monotonic()
@@ -369,14 +372,14 @@ class CellConductor:
             elif known.awaited and self._listening.unheard_for_s(NEVER) > self._silent_s:
                 known.awaited = False
                 self._engine.set_alive(known.host, False)
-                logger.warning("host %s was not heard since this conductor listens, and is down", known.host)
+                logger.warning("host %s has not reported since this conductor started, and is down", known.host)
 
     async def compare_some(self) -> None:
-        """Digest and count of the hosts' last beats with those of the records; each host in its turn, many with one statement."""
+        """Compare digest and count of the hosts' last heartbeats with the records, many hosts with one statement."""
         await compare_some(self._known, self._database, self._clock.monotonic())
 
     async def flush(self) -> None:
-        """Write when hosts were last heard, all at once; read what operators said of them."""
+        """Write the last heartbeats of all hosts at once; read what operators set for hosts."""
         names, self._to_flush = self._to_flush, set()
         now = self._now_us()
 

@@ -1,10 +1,11 @@
-"""Cells that are emptied, by one round of the conductor that leads (N7).
+"""Drains of cells, by a round of the leading conductor (N7).
 
-A drain of a cell is a row.  Each round opens drains of its hosts, as many as may be emptied at once, whose servers may go to any cell; they are
-carried out as others are (`drains.py`).  The records of offloaded servers go by operations of their own.  How far all of it is follows from those
-drains, from the region's word on each server and from who holds it, so a process that dies loses nothing, and the next leader goes on.
+A drain of a cell is a row. Each round begins drains of its hosts, as many as may run at once, whose servers may go to
+any cell; they are executed like other drains (`drains.py`). The records of offloaded servers are moved by operations of
+their own. The progress follows from those drains, from the region's row of each server and from the operations that
+hold them. So a process that dies loses nothing, and the next leader continues.
 
-The cell is disabled first: nobody comes into it, and who may leave it is given no host of it.
+The cell is disabled first: no server comes into it, and servers that leave get no host of it.
 """
 
 import logging
@@ -30,7 +31,7 @@ from moorage.store.region.placement import cells
 NAME = "cell_drains"
 ATTEMPTS_MAX = 3
 AGAIN_AFTER_US = 5_000_000
-"""After a move that failed; twice as long after the second."""
+"""The pause after a failed move; doubled after each further failure."""
 BUSY = "another action on it is under way"
 US = 1_000_000
 GOING = (DrainProgress.WAITING, DrainProgress.MOVING, DrainProgress.CONFIRMING)
@@ -49,7 +50,7 @@ class CellDrains:
         self._context, self._clock = context, clock
 
     async def run(self) -> CellDrainsDone:
-        """One round: every cell that is being emptied; one whose database is out waits."""
+        """One round: every cell that is being drained; a drain waits while its cell's database does not answer."""
         found = await self._context.region.read(cell_drains.open_ones)
         ended = 0
         for each in found:
@@ -80,13 +81,13 @@ class CellDrains:
         going = changed(drain_now, hosts=hosts, records=records, records_gone=drain.records_gone + gone, why="")
         now = await self._ended(going)
         if now != drain and not await self._context.region.write(lambda tx: cell_drains.write(tx, now)):
-            logger.info("the drain %s was written by another process; the next round looks again", drain.id)
+            logger.info("the drain %s was written by another process; the next round reads it again", drain.id)
         if now.ended_at is not None:
             logger.info("the drain %s of cell %s: %s %s", now.id, now.cell, now.status.value, now.why)
         return now
 
     async def _disable(self, drain: CellDrain) -> None:
-        """With its own reason, if it has one already."""
+        """Keep the cell's own reason, if it has one already."""
         region, now = self._context.region, self._now_us
         said = (await region.read(cells.every)).get(drain.cell)
         if said is None or not said.disabled:
@@ -111,7 +112,7 @@ class CellDrains:
         return tuple(found)
 
     async def _with_progress(self, drain: CellDrain, part: HostPart, *, there: bool) -> HostPart:
-        """How far the drain of the host is."""
+        """The progress of the host's drain."""
         if part.progress not in GOING:
             return part
         if not there:
@@ -128,7 +129,9 @@ class CellDrains:
         return changed(now, progress=DrainProgress.DONE if its.status is DrainStatus.DONE else DrainProgress.LEFT)
 
     async def _opened(self, drain: CellDrain, part: HostPart) -> HostPart:
-        """Its servers are found by the drain itself. One that somebody else asked for is waited for, as are places for more drains."""
+        """The drain itself finds the host's servers. If another drain of the host exists, or too many drains run, this
+        waits.
+        """
         asked = drain.asked
         new = Drain(
             id=_id_of(drain, part.host),
@@ -154,7 +157,7 @@ class CellDrains:
     # ----------------------------------------------------------------------------------------------------- records
 
     async def _records(self, drain: CellDrain) -> tuple[tuple[RecordRow, ...], int]:
-        """Offloaded servers that are here yet, and how many of those that were have gone since."""
+        """Offloaded servers that are still here, and how many of the known ones have left."""
         stay = sum(each.progress is DrainProgress.LEFT for each in drain.records)
         found = await cell_drain_moves.offloaded(self._context, drain.cell, stay + RECORDS_AT_ONCE)
         here = {each.id: each for each in found}
@@ -172,7 +175,7 @@ class CellDrains:
         return tuple(rows if drain.cancel else await self._begin(drain, rows, here)), gone
 
     async def _refreshed(self, drain: CellDrain, row: RecordRow, here: Mapping[ServerId, Server]) -> RecordRow | None:
-        """None: it is for nobody to move any more, being deleted or on a host."""
+        """None: it needs no move any more, because it is being deleted or on a host."""
         if row.progress is DrainProgress.LEFT and row.server in here:
             return row
         where = await self._context.region.read(lambda tx: region_servers.find(tx, row.server))
@@ -190,7 +193,7 @@ class CellDrains:
         return changed(row, progress=DrainProgress.WAITING, why="" if row.why == BUSY else row.why)
 
     async def _ours(self, drain: CellDrain, server: ServerId) -> bool:
-        """Whether who holds it was begun by this drain."""
+        """Whether this drain began the operation that holds it."""
 
         def work(tx: Tx) -> bool:
             where = region_servers.find(tx, server)
@@ -244,7 +247,7 @@ class CellDrains:
     # ----------------------------------------------------------------------------------------------------- the end
 
     async def _ended(self, drain: CellDrain) -> CellDrain:
-        """With its end, when nothing more is to be done."""
+        """The drain with its end, when nothing is left to do."""
         far = {each.progress for each in drain.hosts} | {each.progress for each in drain.records}
         if DrainProgress.MOVING in far or (DrainProgress.WAITING in far and not drain.cancel):
             return drain
@@ -256,12 +259,12 @@ class CellDrains:
 
 
 def _id_of(drain: CellDrain, host: str) -> str:
-    """Of the drain of one of its hosts: always the same, so that it is asked for once whoever leads."""
+    """The id of one host's drain: always the same, so that it is requested once, whichever conductor leads."""
     return str(uuid.uuid5(uuid.UUID(drain.id), host))
 
 
 def _request(drain: CellDrain) -> str:
-    """The moves of records that it begins are known by this."""
+    """The request id that marks the record moves of this drain."""
     return f"req-{drain.id}"
 
 

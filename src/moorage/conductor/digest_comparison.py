@@ -1,4 +1,4 @@
-"""Digests of hosts' last beats are compared with those of the records, so that what a beat did not say is found."""
+"""Compares digests of hosts' last heartbeats with the records, to find what no heartbeat reported."""
 
 from collections.abc import Collection
 
@@ -10,14 +10,15 @@ from moorage.store.cell import migrations, server_queries
 
 COMPARE_EVERY_S = 45.0
 COMPARE_AGAIN_S = 6.0
-"""After a difference: an operation may have been in between, so it counts only when it is still there."""
+"""The pause after a difference: an operation may have been under way, so it counts only when it is still there."""
 HOSTS_PER_COMPARISON = 200
 
 
 async def compare_some(hosts: KnownHosts, database: Database, now: float) -> None:
-    """Digest and count of the hosts' last beats with those of the records; each host in its turn, many with one statement.
+    """Compare digest and count of the hosts' last heartbeats with the records; hosts in turn, many with one statement.
 
-    `now`: monotonic. What differs twice is asked for in full: once it may be an operation that is just being carried out.
+    `now`: monotonic, seconds. A host that differs twice is asked for a full report: a single difference may come from a
+    running operation.
     """
     due = [known for known in hosts if known.beat >= 0 and known.wanted is None and _is_due(known, now)]
     due.sort(key=lambda known: known.compared)
@@ -44,13 +45,13 @@ def _is_due(known: KnownHost, now: float) -> bool:
 
 
 def _digests(tx: Tx, hosts: Collection[str]) -> dict[str, tuple[int, str]]:
-    """Host → how many guests the records show there, and the digest of their power states."""
+    """Host → the number of its guests by the records, and the digest of their power states."""
     return {host: (len(states), digest(states)) for host, states in server_queries.power_states(tx, hosts).items()}
 
 
 def _with_places(tx: Tx, hosts: Collection[str]) -> dict[str, tuple[int, str]]:
-    """The same with the places that wait there for guests which are sent while they run: that takes hours, and is no reason to ask for
-    whole reports all the while.
+    """The same, including the places that wait there for guests of live migrations: sending takes hours, and is no
+    reason to request full reports all that time.
     """
     recorded, waiting = server_queries.power_states(tx, hosts), migrations.arriving_at(tx, hosts)
     return {

@@ -1,4 +1,6 @@
-"""Who executes what was accepted: the API names an owner before the commit, and hands over or hints after it."""
+"""Chooses the conductor of an accepted operation: the API names an owner before the commit, and hands over or sends a
+hint after it.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ NAMED_MAX = 3
 
 
 class BusDispatcher:
-    """`operations.context.Tellers`: chooses an owner, and hands over or hints."""
+    """The `operations.context.OperationDispatcher`: chooses an owner, and hands over or sends hints."""
 
     def __init__(self, region: Database, bus: Bus, local: "Conductor | None" = None) -> None:
         self._region = region
@@ -32,10 +34,11 @@ class BusDispatcher:
         self._turn = 0
 
     async def choose(self, saga: str) -> ConductorId:
-        """The conductor of this process if there is one, else the living ones in turn.
+        """The conductor of this process if there is one, otherwise the living ones in turn.
 
-        Raises Unavailable when none lives, and when one of the living does not know this saga (RULES §19): if the owner dies,
-        any other must be able to go on.  That is so in the middle of an upgrade in another order than the documented one.
+        Raises Unavailable when none lives, and when one of the living ones does not know this saga (RULES §19): if the
+        owner dies, any other must be able to continue. This happens during an upgrade in another order than the
+        documented one.
         """
         local = self.local
         if local is not None and local.alive:
@@ -46,13 +49,13 @@ class BusDispatcher:
             self._living = await self._region.read(conductors.living)
             self._read_at = now
         if not self._living:
-            raise Unavailable("no conductor is running that could carry this out; try again later")
+            raise Unavailable("no conductor is running that could execute this; try again later")
         _refuse_unknown(saga, [host for _, knows, host in self._living if saga not in knows])
         self._turn += 1
         return self._living[self._turn % len(self._living)][0]
 
     async def begun(self, accepted: Accepted) -> None:
-        """See `operations.context.Tellers`."""
+        """See `operations.context.OperationDispatcher`."""
         if self.local is not None and accepted.owner == self.local.id:
             self.local.hand_over(accepted)
         else:
@@ -60,7 +63,7 @@ class BusDispatcher:
             await self._bus.publish(subjects.to_conductor(accepted.owner), encode(hint))
 
     async def cancelled(self, operation: OperationId, owner: ConductorId) -> None:
-        """See `operations.context.Tellers`."""
+        """See `operations.context.OperationDispatcher`."""
         if self.local is not None and owner == self.local.id:
             self.local.check_cancel(operation)
         else:
@@ -71,7 +74,7 @@ class BusDispatcher:
 def _refuse_unknown(saga: str, hosts: Sequence[str]) -> None:
     if hosts:
         raise Unavailable(
-            "this cannot be begun before all conductors are of this release; try again later",
+            "this cannot begin before all conductors run this release; try again later",
             private=f"{saga} is not known to {len(hosts)} living conductors, on {', '.join(sorted(set(hosts))[:NAMED_MAX])}: "
             "upgrade conductors first, then APIs",
         )

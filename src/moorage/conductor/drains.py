@@ -1,9 +1,9 @@
-"""Hosts that are emptied, by one round of the conductor that leads (N13).
+"""Drains of hosts, by a round of the leading conductor (N13).
 
-A drain is a row with a plan.  Each round looks at the servers of its host, says how far they are, and begins the moves of those that
-wait, as many as may be on their way at once.  How far a server is follows from its record and from who holds it, so a process that dies
-loses nothing, and the next leader goes on; of two that believe they lead, one writes the row, and a server is moved once because it is
-held by its move.
+A drain is a row with a plan. Each round reads the servers of its host, records their progress, and begins the moves of
+waiting ones, as many as may be under way at once. A server's progress follows from its record and from the operation
+that holds it, so a process that dies loses nothing, and the next leader continues. If two conductors believe they lead,
+one of them writes the row, and a server is moved once because its move holds it.
 """
 
 import logging
@@ -32,10 +32,10 @@ from moorage.store.region.placement import provider_statements
 NAME = "drains"
 ATTEMPTS_MAX = 3
 AGAIN_AFTER_US = 5_000_000
-"""After a move that failed; twice as long after the second."""
+"""The pause after a failed move; doubled after each further failure."""
 BUSY = "another action on it is under way"
 CLAIMS_MAX, NAMED_MAX = 1_000, 10
-"""Claims at the host that are looked at, and how many of others are named."""
+"""How many claims at the host are read, and how many of other consumers are named."""
 US = 1_000_000
 
 logger = logging.getLogger(__name__)
@@ -53,9 +53,10 @@ class Drains:
         self._context, self._clock = context, clock
 
     async def run(self) -> DrainsDone:
-        """One round: every host that is being emptied; one whose cell is out waits.
+        """One round: every host that is being drained; a drain waits while its cell does not answer.
 
-        All that begin are disabled before anybody is moved, so that two hosts are not emptied into one another.
+        All hosts whose drains begin are disabled before the first server moves, so that no drained host receives
+        servers of another.
         """
         begun = ended = 0
         found = await self._context.region.read(drains.open_ones)
@@ -70,7 +71,7 @@ class Drains:
         return DrainsDone(len(found), begun, ended)
 
     async def _closed(self, drain: Drain) -> bool:
-        """Whether the host takes nobody; False: that cannot be said to its cell now."""
+        """Whether the host is closed to new servers. Returns False when that cannot be written to its cell now."""
         if drain.status is DrainStatus.WAITING and not drain.cancel:
             try:
                 await self._disable(drain)
@@ -107,13 +108,15 @@ class Drains:
             elif foreign:
                 now = changed(now, why=f"what others claimed there stays: {', '.join(foreign[:NAMED_MAX])}")
         if now != drain and not await self._context.region.write(lambda tx: drains.write(tx, now)):
-            logger.info("drain %s was written by another process; the next round looks again", drain.id)
+            logger.info("drain %s was written by another process; the next round reads it again", drain.id)
         if now.ended_at is not None:
             logger.info("drain %s of host %s: %s %s", now.id, now.host, now.status.value, now.why)
         return now, begun
 
     async def _disable(self, drain: Drain) -> None:
-        """First of all nobody comes any more. Said of a host that its cell has as disabled too: the region may not have heard of it."""
+        """Disable the host before anything else. It is written also when the cell has it as disabled: the region may
+        not know that yet.
+        """
         cell = self._context.cells[drain.cell]
         host = await cell.read(lambda tx: cell_hosts.named(tx, drain.host))
         if host is not None:
@@ -122,8 +125,9 @@ class Drains:
             await host_writes.set_disabled(region, cell, host, self._now_us, disabled=True, reason=reason)
 
     async def _claims(self, drain: Drain) -> tuple[bool, list[str]]:
-        """Whether a server has a claim there, as of a boot that claimed before the host was disabled and comes to it yet; and consumers that
-        are no servers: they hold what they hold by a word of their owners, so nobody is waited for.
+        """Whether a server has a claim there, for example of a boot that claimed before the host was disabled and still
+        arrives; and consumers that are not servers: only their owners can release their claims, so they are not waited
+        for.
         """
         host = await self._context.cells[drain.cell].read(lambda tx: cell_hosts.named(tx, drain.host))
         if host is None:
@@ -141,12 +145,13 @@ class Drains:
         found = await self._context.cells[drain.cell].read(lambda tx: cell_servers.on_host(tx, drain.host))
         return {each.id: each for each in found}
 
-    # --------------------------------------------------------------------------------------------- how far each is
+    # ---------------------------------------------------------------------------------------------------- progress
 
     async def _refreshed(self, drain: Drain, row: DrainServer, here: Mapping[ServerId, Server]) -> DrainServer:
-        """Who only waits is known by the record that was just read; of the others, who holds it is asked before its record is.
+        """Servers that only wait are known by the record that was just read; for the others, the region is read before
+        the record.
 
-        Of a drain that was cancelled nobody only waits: the round that was overtaken may have begun the move.
+        In a cancelled drain no server counts as only waiting: the round that was overtaken may have begun its move.
         """
         known = here.get(row.server)
         if row.progress is DrainProgress.DONE and known is None:
@@ -175,7 +180,7 @@ class Drains:
         return where is not None and where.operation is not None
 
     async def _ours(self, drain: Drain, server: ServerId) -> bool:
-        """Whether who holds it was begun by this drain."""
+        """Whether this drain began the operation that holds it."""
 
         def work(tx: Tx) -> bool:
             where = region_servers.find(tx, server)
@@ -185,7 +190,7 @@ class Drains:
         return await self._context.region.read(work)
 
     def _here(self, drain: Drain, row: DrainServer, server: Server, *, held: bool) -> DrainServer:
-        """On the host still: on its way, or what was tried failed."""
+        """It is still on the host: its move is under way, or has failed."""
         if held:
             return changed(row, progress=DrainProgress.MOVING, why="")
         if row.progress in (DrainProgress.MOVING, DrainProgress.CONFIRMING) and row.attempts:
@@ -218,12 +223,12 @@ class Drains:
             return changed(at, why=problem.public)
         return at
 
-    # ----------------------------------------------------------------------------------------------------- moving
+    # ------------------------------------------------------------------------------------------------------ moves
 
     async def _begin(
         self, drain: Drain, rows: list[DrainServer], here: Mapping[ServerId, Server]
     ) -> tuple[list[DrainServer], int]:
-        """In the order of the plan."""
+        """Begin moves in the order of the plan."""
         under_way = sum(_on_its_way(each) for each in rows)
         now, begun, found = self._now_us, 0, list[DrainServer]()
         for row in rows:
@@ -233,7 +238,9 @@ class Drains:
                 found.append(row)
                 continue
             if await self._held(row.server):
-                if not await self._ours(drain, row.server):  # it may take long, and takes nobody's turn meanwhile
+                if not await self._ours(
+                    drain, row.server
+                ):  # it may take long, and does not count against the limit meanwhile
                     found.append(changed(row, why=BUSY))
                     continue
                 found.append(changed(row, progress=DrainProgress.MOVING, why=""))  # begun before this process led
@@ -259,7 +266,7 @@ class Drains:
         except (Conflict, Unavailable) as later:
             if isinstance(later, Conflict) and not await self._held(row.server):
                 return self._again(tried, later.public)
-            # nothing was tried: somebody else is at it, or a database was out for a moment
+            # # nothing was tried: another operation works on it, or a database did not answer for a moment
             return changed(row, again_at=self._now_us + AGAIN_AFTER_US, why=later.public)
         except Problem as problem:
             return self._again(tried, problem.public)
@@ -267,12 +274,12 @@ class Drains:
 
 
 def _request(drain: Drain) -> str:
-    """The moves that it begins are known by this."""
+    """The request id that marks the moves of this drain."""
     return f"req-{drain.id}"
 
 
 def _waits(drain: Drain, row: DrainServer, server: Server) -> DrainServer:
-    """Its turn comes; or it cannot be moved as it is, until its owner has changed that."""
+    """It waits for its turn; or it cannot be moved in its state, until its owner changes that."""
     way = drain_moves.way_of(server, live=drain.asked.live)
     if way is MoveMethod.NONE:
         return changed(row, way=way, progress=DrainProgress.LEFT, why=drain_moves.why_none(server))
@@ -282,12 +289,12 @@ def _waits(drain: Drain, row: DrainServer, server: Server) -> DrainServer:
 
 
 def _on_its_way(row: DrainServer) -> bool:
-    """One that only waits for its owner's word takes nobody's turn."""
+    """Whether it counts against the limit; a server that only waits for its owner does not."""
     return row.progress is DrainProgress.MOVING or (row.progress is DrainProgress.CONFIRMING and not row.why)
 
 
 def _ended(drain: Drain, now: int) -> Drain:
-    """With its end, when nothing more is to be done."""
+    """The drain with its end, when nothing is left to do."""
     if any(_on_its_way(each) for each in drain.servers):
         return drain
     left = sum(each.progress is DrainProgress.LEFT for each in drain.servers)

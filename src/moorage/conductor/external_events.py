@@ -1,7 +1,8 @@
-"""Acts on what the network service says of ports: addresses that changed, ports that were deleted under their servers.
+"""Handles events of the network service about ports: changed addresses, and ports that were deleted under their
+servers.
 
-The words lie in the inbox (RULES §20) and go when they were acted on, so none is lost with a process.  A hint on the bus, or a
-look now and then, says that there are some; a server that an operation holds is waited for.
+The events are stored in the inbox (RULES §20) and removed once handled, so none is lost with a process. A hint on the
+bus, or a periodic poll, tells that there are some; events of a server that an operation holds wait.
 """
 
 import asyncio
@@ -30,26 +31,28 @@ DELETED = "network-vif-deleted"
 HEEDED = ("network-changed", DELETED, extend_volume.EXTENDED)
 LOOK_EVERY_S = 2.0
 GATHERED_S = 0.02
-"""Hints that come together are answered by one look."""
+"""Hints that arrive within this time are handled by one poll."""
 AT_A_LOOK_MAX = 500
 LOOK = "look_for_events"
 AT_ONCE = 8
 PAGES_MAX = 20
-"""Of one look, each of `AT_A_LOOK_MAX` words."""
+"""Pages of one poll, each with `AT_A_LOOK_MAX` events."""
 REST_MOST_S = 60.0
 RESTS_MAX = 10_000
 
 
 @dataclass
 class _Rest:
-    """A server whose events could not be acted on is left alone for a while."""
+    """The pause of a server whose events could not be handled."""
 
     until: float
     pause_s: float
 
 
 class Events:
-    """One in every process that tells sagas; several may hear the same word, and one of them finds nothing left to do."""
+    """Runs in every process that executes sagas. Several may handle the same event; the later ones find nothing left to
+    do.
+    """
 
     def __init__(self, context: SagaContext, bus: Bus, clock: Clock, *, look_every_s: float = LOOK_EVERY_S) -> None:
         self._context = context
@@ -88,16 +91,18 @@ class Events:
                 async with asyncio.timeout(self._look_every_s):
                     await self._hinted.wait()
             except TimeoutError:
-                pass  # nothing was hinted at; a hint may have been lost
+                pass  # there was no hint; one may have been lost
             await self._clock.sleep(GATHERED_S)
             self._hinted.clear()
             try:
                 await self.process_pending()
-            except Exception as failure:  # noqa: BLE001  whatever it is, the words are kept, and the next look is soon
-                logger.warning("external events could not be looked at: %r", failure)
+            except Exception as failure:  # noqa: BLE001  the events are kept, and the next poll is soon
+                logger.warning("external events could not be read: %r", failure)
 
     async def process_pending(self) -> int:
-        """Act on what is ready; how many words were acted on.  What cannot be acted on now hides nothing that came after it."""
+        """Handle the events that are ready; return how many. An event that cannot be handled now does not block later
+        ones.
+        """
         done, after = 0, None
         for _ in range(PAGES_MAX):
             page = await self._page(after)
@@ -149,9 +154,9 @@ class Events:
             if all(each.name == extend_volume.EXTENDED for each in told):
                 return True
             return await port_sync.reconcile(self._context, server, deleted=deleted) is not SyncOutcome.BUSY
-        except Problem as problem:  # the network service is out, or the cell: the word is kept
-            logger.info("what happened to ports or volumes of server %s waits: %s", server, problem)
+        except Problem as problem:  # the network service or the cell does not answer: the event is kept
+            logger.info("events about ports or volumes of server %s wait: %s", server, problem)
             return False
-        except Exception:  # one server's trouble must not keep the words of all the others
-            logger.exception("what happened to ports of server %s could not be acted on", server)
+        except Exception:  # one server's problem must not block the events of all others
+            logger.exception("events about ports of server %s could not be handled", server)
             return False

@@ -1,18 +1,21 @@
-"""Which guests belong on a host: what its cell and the region know of each, compared with what is there (RULES §10, §22).
+"""Decides which guests belong on a host: compares what its cell and the region know of each with what is there (RULES
+§10, §22).
 
-A guest is called wrong by a word that names its server: it was deleted, or it is elsewhere.  While an operation holds a server, its
-turns decide; only what is older than the operation, or than its attempt, is over.  What nobody knows is left alone, and said.
+A guest is judged as wrong only by a fact that names its server: it was deleted, or it is elsewhere. While an operation
+holds a server, its fencing tokens decide; only what is older than the operation, or than its attempt, is over. An
+unknown guest is left alone, and reported.
 
-A server that is moved has a guest on each of two hosts, of which one is off, until the move is confirmed or reverted: while its
-migration is open, the one on the host that it leaves belongs there.  Whether it is to be on, that host knows: it was told to switch it off.
+A server that is being moved has a guest on each of two hosts, one of them off, until the move is confirmed or reverted:
+while its migration is open, the guest on the source host belongs there. The source host knows whether it is to run: it
+was told to switch it off.
 
-A server that moves into another cell has a record in each of two for a while.  A row says that a guest belongs here only where the region
-names this cell, or where the operation that holds the server has its claim on the host: else an open migration alone keeps a guest.  So a
-cell that comes back after its servers were evacuated into another one has their guests destroyed.  What a sealed row tells of is not
-started: its guest runs elsewhere, or is about to.
+A server that moves into another cell has a record in both for a while. A row shows that a guest belongs here only when
+the region names this cell, or when the operation that holds the server has its claim on the host; otherwise only an
+open migration keeps a guest. So when a cell returns after its servers were evacuated into another one, their guests are
+destroyed. A server with a sealed row is not started: its guest runs elsewhere, or is about to.
 
-A server that is evacuated leaves its guest on a host that is taken for dead.  Until it is about to be started elsewhere the guest is kept
-there and not started; from then on it goes, whenever that host comes back (RULES §11).
+An evacuated server leaves its guest on a host that is taken for dead. Until it is about to be started elsewhere, the
+guest is kept there and not started; from then on it is destroyed, whenever that host returns (RULES §11).
 """
 
 from collections.abc import Collection
@@ -32,20 +35,24 @@ from moorage.store.cell.server_queries import Placed
 from moorage.store.region.server_standing import Standing, standings
 
 RUNNING_STATES = frozenset({VmState.ACTIVE, VmState.BUILDING, VmState.RESCUED})
-"""Of servers that are started again after their host was off; what was paused would run, though its owner wants it to stand still."""
+"""Servers in these states are started again after their host was off. A paused one is not: it would run against its
+owner's will.
+"""
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """What is said of a host's servers."""
+    """The judgement about a host's servers."""
 
     told: tuple[ServerTurn, ...] = ()
-    """Of its own servers, and of those asked of which something can be said."""
+    """Tokens for the host's own servers, and for those asked about which something is known."""
     undecided: frozenset[ServerId] = frozenset()
-    """Asked, and an operation is about to decide: to be asked again."""
+    """Asked about, and an operation is about to decide: ask again."""
     left_alone: frozenset[ServerId] = frozenset()
-    """Asked, and no record says anything: the cell has lost it, or neither the cell nor the region knows it."""
+    """Asked about, and no record knows them: the cell has lost the record, or neither the cell nor the region knows the
+    server.
+    """
     absent: frozenset[ServerId] = frozenset()
-    """Recorded here with a guest, held by no operation, and not among those asked."""
+    """Recorded here with a guest, held by no operation, and not among those asked about."""
 
     @property
     def wrong(self) -> tuple[ServerTurn, ...]:
@@ -53,7 +60,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Belonging:
-    """Of one cell."""
+    """For the hosts of one cell."""
 
     def __init__(self, cell: CellId, database: Database, region: Database, engine: Engine) -> None:
         self._cell = cell
@@ -62,10 +69,12 @@ class Belonging:
         self._engine = engine
 
     async def judge(self, host: str, asked: Collection[ServerId], *, turns_only: bool = False) -> Judged:
-        """`turns_only`: the host has no guests of those asked, only turns that it would forget.
+        """Judge the servers of a host, and those asked about. `turns_only`: the host has only tokens of those asked
+        about, which it would forget, and no guests.
 
-        The region is read before the cell is read again: an operation that begins in between has a later place among the
-        server's operations than what is said here, so its guest is not touched by it.  Of one that goes back in between nothing is said.
+        The region is read before the cell is read again: an operation that begins in between has a later place among
+        the server's operations than this judgement, so its guest is not changed by it. About an operation that unwinds
+        in between nothing is said.
         """
         before, leaving = await self._database.read(lambda tx: _in_cell(tx, host, asked))
         ids = {*before, *asked}
@@ -112,10 +121,10 @@ class Belonging:
         return Judged(tuple(told), frozenset(undecided), frozenset(left_alone), frozenset(absent))
 
     async def _changed(self, servers: set[ServerId], known: dict[ServerId, Standing]) -> set[ServerId]:
-        """Of servers that are recorded here and called wrong, those whose standing is another one by now.
+        """Of servers that are recorded here and judged as wrong, those whose facts in the region have changed since.
 
-        The region was read before the cell: an operation that took back its claim elsewhere, and then ended its move, in between
-        looks like one that has the claim and no move, and the guest here would be the only one.
+        The region was read before the cell: an operation that released its claim elsewhere, and then ended its move, in
+        between looks like one that has the claim and no move; and the guest here would be the only one.
         """
         if not servers:
             return set()
@@ -123,7 +132,7 @@ class Belonging:
         return {each for each in servers if now.get(each) != known.get(each)}
 
     def _may_be_wrong(self, host: str, row: Placed | None, where: Standing | None) -> bool:
-        """What was read of the cell first may be older than what the region says."""
+        """The first read of the cell may be older than the read of the region."""
         if where is None or where.deleted:
             return False
         if where.claimed_on is not None:
@@ -131,7 +140,7 @@ class Belonging:
         return not self._counts(row, where, host)
 
     def _counts(self, row: Placed | None, where: Standing | None, host: str) -> bool:
-        """Whether a row of this cell is a word that the server is on the host: it may be the one that is not shown."""
+        """Whether a row of this cell shows that the server is on the host: the row may be a hidden one."""
         if not _is_on(row, host):
             return False
         if where is None or where.cell in (self._cell, None):
@@ -141,7 +150,7 @@ class Belonging:
     def _turn_for(
         self, server: ServerId, host: str, row: Placed | None, where: Standing | None, *, turns_only: bool
     ) -> ServerTurn | None:
-        """None: no word names it."""
+        """None: no fact names it."""
         if _is_gone(row, where):
             return ServerTurn(server, here=False, gone=True)
         counts = self._counts(row, where, host)
@@ -156,7 +165,9 @@ class Belonging:
         if row is None and where.recorded_in in (self._cell, None) and not where.has_order:
             return None
         if row is not None and row.seq > where.op_seq:
-            return None  # an operation came and went while we read: the next comparison sees where it put the server
+            return (
+                None  # an operation began and ended between the reads: the next comparison sees where it put the server
+            )
         return ServerTurn(server, FencingToken(where.op_seq, LAST_ATTEMPT, UNDO), here=False)
 
     def _under_way(self, server: ServerId, host: str, row: Placed | None, where: Standing) -> ServerTurn | None:
@@ -164,7 +175,7 @@ class Belonging:
             name = self._name_of(where.claimed_on)
             if name is None or where.operation_seq is None:
                 return None
-            if name != host:  # its earlier attempts are over, whatever is left of them in somebody's buffers
+            if name != host:  # earlier attempts are over, even if messages of theirs are still under way
                 return ServerTurn(server, FencingToken(where.operation_seq, where.attempt - 1, UNDO), here=False)
         if self._counts(row, where, host):
             return _here(row, where)
@@ -179,12 +190,14 @@ class Belonging:
 
 
 def _is_being_moved(row: Placed | None, where: Standing | None, host: str) -> bool:
-    """Its record says that it is on this host still, and an operation is about to say otherwise."""
+    """Its record says that it is still on this host, and an operation is about to change that."""
     return _is_on(row, host) and not _is_gone(row, where) and where is not None and where.operation_seq is not None
 
 
 def _elsewhere(where: Standing | None) -> ServerTurn | None:
-    """What is older than the operation is over; a guest that the operation itself has switched off stays so until it is done."""
+    """What is older than the operation is over; a guest that the operation itself has switched off stays off until it
+    is done.
+    """
     if where is None or where.operation_seq is None:
         return None
     return ServerTurn(where.id, FencingToken(where.operation_seq - 1, LAST_ATTEMPT, UNDO), here=False)
@@ -208,12 +221,12 @@ def _here(row: Placed | None, where: Standing | None) -> ServerTurn:
 
 
 def _runs(row: Placed) -> bool:
-    """A sealed row's state is what it was: its server may run elsewhere by now."""
+    """A sealed row has the state of an earlier time: its server may run elsewhere by now."""
     return not row.hidden and row.vm_state in RUNNING_STATES
 
 
 def _over(where: Standing | None) -> int | None:
-    """The last of the server's operations that holds it no more."""
+    """The last of the server's operations that no longer holds it."""
     if where is None or where.operation is None:
         return None if where is None else where.op_seq
     return None if where.operation_seq is None else where.operation_seq - 1

@@ -1,7 +1,8 @@
-"""Hosts that an administrator disabled or forced down: the cell's record is the truth, the region's is what claims are judged by.
+"""Hosts that an administrator disabled or forced down: the cell's record is authoritative, and claims are checked
+against the region's.
 
-A request writes both before it is answered.  They differ after an upgrade, after a change by an earlier release, or when a request
-failed, or its process died, between the two; then the region follows the cell.
+A request writes both before it is answered. They differ after an upgrade, after a change by an earlier release, or when
+a request failed, or its process died, between the writes; then the region follows the cell.
 """
 
 import logging
@@ -21,14 +22,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Override:
-    """One thing that is said of hosts: where it stands in this process's picture, in the cell and in the region."""
+    """One kind of override: where it is in this process's world, in the cell and in the region."""
 
     name: str
     drawn: Callable[[Engine, CellId], set[str]]
     said: Callable[[cell_hosts.HostOverrides], frozenset[str]]
     noted: Callable[[Tx, Collection[str]], dict[str, tuple[HostId, int, bool]]]
     note: Callable[[Tx, HostId, bool, int], bool]
-    """False: not at this version any more."""
+    """False: the host no longer has this version."""
 
 
 _WORDS = (
@@ -52,7 +53,7 @@ _WORDS = (
 async def mirror(
     cell: CellId, said: cell_hosts.HostOverrides, database: Database, region: Database, engine: Engine
 ) -> None:
-    """Bring the region to what the cell says, where this process's picture says that they differ."""
+    """Copy the cell's state to the region, where this process's world shows that they differ."""
     wrote = [await _mirror(cell, each, said, database, region, engine) for each in _WORDS]
     if any(wrote):
         await engine.catch_up()
@@ -61,7 +62,9 @@ async def mirror(
 async def _mirror(
     cell: CellId, word: _Override, said: cell_hosts.HostOverrides, database: Database, region: Database, engine: Engine
 ) -> bool:
-    """The region is read first, then the cell, and written only at the version that was read: what a request wrote meanwhile stays."""
+    """The region is read first, then the cell, and the region is written only at the version that was read: a later
+    request's write stays.
+    """
     suspects = word.drawn(engine, cell) ^ {host for host in word.said(said) if engine.host_named(host) is not None}
     if not suspects:
         return False
@@ -76,5 +79,7 @@ async def _mirror(
         ]
 
     for host in await region.write(follow):
-        logger.warning("host %s of cell %s is %s or not, as its cell says: the region differed", host, cell, word.name)
+        logger.warning(
+            "host %s of cell %s: %s was copied from the cell to the region, which differed", host, cell, word.name
+        )
     return True

@@ -1,4 +1,4 @@
-"""What a host reports, as placement and the cell's tables have it."""
+"""Turns a host's report into rows of placement and of the cell."""
 
 from moorage.bus.host_messages import HostReport
 from moorage.model.guest import PhysicalFunction
@@ -11,7 +11,7 @@ from moorage.placement.inventory import DeviceReport, HostInventory
 
 
 def inventory_of(told: HostReport, cell: CellId, zone: str) -> HostInventory:
-    """What it has, for placement. `zone`: its availability zone while no aggregate gives it another."""
+    """Its inventory, for placement. `zone`: its availability zone when no aggregate gives it another."""
     return HostInventory(
         host=told.host,
         node=told.hypervisor_hostname or told.host,
@@ -35,7 +35,7 @@ def inventory_of(told: HostReport, cell: CellId, zone: str) -> HostInventory:
 
 
 def host_of(told: HostReport, provider: HostId, cell: CellId, zone: str) -> Host:
-    """Its record in the cell. `provider`: its resource provider, which is the host's id too."""
+    """Its record in the cell. `provider`: its resource provider, whose id is also the host's id."""
     return Host(
         number=0,
         id=provider,
@@ -60,7 +60,9 @@ def host_of(told: HostReport, provider: HostId, cell: CellId, zone: str) -> Host
 
 
 def device_of(told: HostReport, physical: PhysicalFunction) -> DeviceReport:
-    """An SR-IOV interface as a provider: how many virtual functions it has, and which; without any it is given whole."""
+    """An SR-IOV interface as a provider: its number of virtual functions, and their addresses; without any, the whole
+    interface is one.
+    """
     node = told.hypervisor_hostname or told.host
     functions = tuple(
         VirtualFunction(

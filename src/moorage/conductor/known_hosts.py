@@ -1,18 +1,21 @@
-"""What a cell's conductor remembers of each of its hosts: when it was heard, whether its whole report is stored, who speaks for it.
+"""What a cell's conductor remembers of each of its hosts: when it last reported, whether its full report is stored, its
+agent.
 
-All of it is in memory and cheap to keep with each beat.  What must be asked again is asked until it is stored, with pauses that grow.
+All of it is in memory and cheap to update with each heartbeat. A missing report is requested until it is stored, with
+growing pauses.
 """
 
 import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from moorage.bus.host_messages import HostReport
 from moorage.model.host import NAMED_MAX, NO_TROUBLES, HostTroubles
 from moorage.model.ids import ServerId
 
 ASK_FIRST_S, ASK_MOST_S = 1.0, 30.0
 SPREAD_S = 10.0
-"""After an outage every host is to report: a large cell asks them one after the other within this time."""
+"""After an outage every host must report: a large cell asks them one after the other within this time."""
 HOSTS_AT_ONCE, HOSTS_PER_SECOND = 100, 100.0
 NEVER = float("-inf")
 REFUSAL_NOTED_EVERY_US = 30_000_000
@@ -20,66 +23,73 @@ REFUSAL_NOTED_EVERY_US = 30_000_000
 
 @dataclass
 class KnownHost:
-    """One host.  Moments are of the conductor's monotonic clock."""
+    """One host. Times are of the conductor's monotonic clock."""
 
     host: str
     agent: str = ""
-    """The one agent that speaks for it; empty: nobody has said."""
+    """The agent that may report for it; empty: unknown."""
     confirmed: bool = False
-    """The cell's database says so too."""
+    """Whether the cell's database says the same."""
     heard: float = NEVER
     silent: bool = False
     awaited: bool = False
-    """Silent, and up when somebody last listened to the cell: it counts as up until it could have been heard for as long as any other."""
+    """It is silent, and was up when a conductor last received the cell: it counts as up until it had as much time to
+    report as any other host.
+    """
     silent_since: float = NEVER
-    """When it was found to be; what is under way on it goes on elsewhere then."""
+    """When it was found to be silent; operations on it go to other hosts then."""
     beat: int = -1
     guests: int = 0
     digest: str = ""
     """Of the last beat that was taken: how many guests, and what of their power states."""
+    described: str = ""
+    """Of the last beat: which descriptions of ports it has."""
+    takes_descriptions: bool = False
+    not_wired: tuple[str, ...] = ()
+    """By its last report (`HostReport`)."""
     reported: str = ""
-    """The agent whose report is stored, with all that it says."""
+    """The agent whose report is stored completely."""
     wanted: float | None = None
-    """When to ask for the whole report; None: it is stored."""
+    """When to request the full report; None: it is stored."""
     doubts: int = 0
-    """Counts what made us want it: a report that was sent before the last of them does not do."""
+    """Counts the reasons to request one: a report that was sent before the last reason is not enough."""
     tries: int = 0
     compared: float = NEVER
-    """When its guests were last held against the records."""
+    """When its guests were last compared with the records."""
     differs: int = 0
     """Comparisons in a row that found a difference."""
     absent: frozenset[ServerId] = frozenset()
     """Guests that the records show and the last report did not."""
     left_alone: frozenset[ServerId] = frozenset()
-    """Its guests of which no record says anything."""
+    """Its guests that no record knows."""
     there: frozenset[ServerId] | None = None
     """Its guests by the last report that named all of them."""
     reports: int = 0
-    """How many were taken."""
+    """How many reports were processed."""
     rival: str = ""
-    """Another agent that wants to speak for it."""
+    """Another agent that wants to report for it."""
     rival_heard: float = NEVER
     challenged: float = NEVER
-    """When the one that does was asked whether it lives."""
+    """When the current agent was asked whether it lives."""
     refused: str = ""
-    """The last one that was refused."""
+    """The last agent that was refused."""
     refused_at: int = 0
     """When, µs of the wall clock."""
     noted: HostTroubles = NO_TROUBLES
-    """What the cell's database says of the above."""
+    """The part of this that the cell's database has."""
 
     @property
     def counts_as_up(self) -> bool:
-        """For who looks for a host."""
+        """Whether the scheduler may use it."""
         return self.awaited or not self.silent
 
     @property
     def share(self) -> float:
-        """Between 0 and 1, the same for one name: hosts that are asked for one reason are not asked in one moment."""
+        """A number between 0 and 1, the same for one name: it spreads requests to many hosts over time."""
         return zlib.crc32(self.host.encode()) % 1000 / 1000
 
     def want(self, now: float, after_s: float = 0.0) -> None:
-        """The whole report, from now on or a little later."""
+        """Request the full report, now or after `after_s` seconds."""
         self.doubts += 1
         at = now + after_s
         if self.wanted is None:
@@ -89,19 +99,20 @@ class KnownHost:
         return self.wanted is not None and now >= self.wanted
 
     def report_requested(self, now: float) -> None:
-        """Asked for; and again later, unless it is stored by then."""
+        """The report was requested; it is requested again later, unless it is stored by then."""
         self.tries += 1
         pause_s = min(ASK_FIRST_S * 2.0 ** min(self.tries - 1, 10), ASK_MOST_S)
         self.wanted = now + pause_s * (0.75 + 0.5 * self.share)
 
-    def stored(self, agent: str, doubts: int) -> None:
+    def stored(self, told: HostReport, doubts: int) -> None:
         """A report was stored, sent when there were so many doubts."""
-        self.reported = agent
+        self.reported = told.boot
+        self.takes_descriptions, self.not_wired = told.takes_descriptions, told.not_wired
         if self.doubts == doubts:
             self.wanted, self.tries = None, 0
 
     def troubles(self) -> HostTroubles:
-        """What a person should look at, as it is kept; a refusal that repeats itself is a new one twice a minute."""
+        """What an operator should see, as it is stored; a repeated refusal counts as new twice a minute."""
         kept, count = tuple(sorted(self.left_alone)[:NAMED_MAX]), len(self.left_alone)
         agent, at, before = self.refused, self.refused_at, self.noted
         if not agent or (agent == before.refused_agent and at - before.refused_at < REFUSAL_NOTED_EVERY_US):
@@ -109,27 +120,28 @@ class KnownHost:
         return HostTroubles(kept, count, agent, at)
 
     def begin(self, agent: str) -> None:
-        """Another agent speaks for it from now on, and nothing that the last one said counts."""
+        """Another agent reports for it from now on; everything from the earlier one is dropped."""
         self.agent, self.confirmed = agent, False
         self.beat, self.guests, self.digest, self.reported = -1, 0, "", ""
+        self.described, self.takes_descriptions = "", False
         self.rival, self.refused = "", ""
 
 
 @dataclass
 class Beats:
-    """The hosts of a cell, for who counts them."""
+    """Counts of a cell's hosts, for monitoring."""
 
     up: int = 0
     silent: int = 0
     down: int = 0
     """Forced down by an operator."""
     oldest_s: float = 0.0
-    """Since the last sign of life of a host that is up, the longest."""
+    """The longest time since the last sign of life of a host that is up."""
 
 
 @dataclass
 class KnownHosts:
-    """By name."""
+    """By host name."""
 
     hosts: dict[str, KnownHost] = field(default_factory=dict)
 
@@ -146,11 +158,11 @@ class KnownHosts:
         return len(self.hosts)
 
     def spread_s(self, known: KnownHost) -> float:
-        """How long to wait before this one is asked, when all of them are."""
+        """Seconds to wait before this host is asked, when all hosts are."""
         return known.share * min(SPREAD_S, max(0, len(self.hosts) - HOSTS_AT_ONCE) / HOSTS_PER_SECOND)
 
     def beats(self, forced_down: Collection[str], now: float) -> Beats:
-        """How many hosts are heard, and for how long the one that was heard least recently has been silent. `now`: monotonic."""
+        """How many hosts are alive, and the longest silence among them. `now`: monotonic, seconds."""
         beats = Beats()
         for known in self:
             if known.host in forced_down:

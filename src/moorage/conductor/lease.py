@@ -1,17 +1,17 @@
 """A conductor's lease (RULES §3, §23): taken, renewed, lost, and taken again under another id.
 
-**Renewing and taking are different acts.**  A renewal prolongs a lease that holds, in the database and in our own belief; the
-statement that renews a lease which is over changes nothing.  Whoever lost its lease stops all its operations and then takes a new
-lease under a new id.  So an operation's owner, once dead, is dead for ever, and nobody has to guess whether its work may be
-adopted.  A renewal or a take that commits although we gave it up keeps a row alive for one lease at the most, because nobody
-renews it.
+**Renewing and taking are different acts.** A renewal prolongs a lease that is valid, in the database and by our own
+clock; the statement that renews a lease which has ended changes nothing. A conductor that lost its lease stops all its
+operations and then takes a new lease under a new id. So an operation's owner, once dead, is dead for ever, and it is
+always certain whether its operations may be adopted. A renewal or a take that commits although we gave it up keeps a
+row valid for one lease at most, because it is never renewed.
 
-**Whose clock.**  The database's clock decides for everybody (`alive_until`).  We count our own lease on our own clock, from before
-the request was sent, so we believe ourselves dead before others do.  A clock of the database that steps back would keep the dead
-alive: so each conductor also watches the rows of the others, and ends the lease of one that was not renewed for a whole lease by
-its own clock (`Peers`).
+**Which clock.** The database's clock decides for all processes (`alive_until`). We count our own lease on our own
+clock, from before the request was sent, so we consider ourselves dead before others do. A database clock that steps
+back would keep dead conductors alive: so each conductor also watches the rows of the others, and ends the lease of one
+that was not renewed for a whole lease by its own clock (`Peers`).
 
-**Who may have been frozen asks first.**  `tick` measures our own silence with a clock that counts suspended time.  After a gap
+**After a suspension, ask first.** `tick` measures our own silence with a clock that counts suspended time. After a gap
 longer than half a lease nothing is begun or written until a renewal that began after the gap was answered.
 """
 
@@ -31,11 +31,11 @@ TICK_MOST_S = 1.0
 
 
 class LeaseLost(Exception):
-    """The lease is over: it cannot be renewed, a new one must be taken."""
+    """The lease has ended: it cannot be renewed, a new one must be taken."""
 
 
 class ConductorLease:
-    """The lease of one process, under one id after the other."""
+    """The leases of one process, one after the other under different ids."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class ConductorLease:
         lease_s: float,
     ) -> None:
         self.id = process
-        """The first lease is under the process's own id, the next ones under it and a number."""
+        """The first lease has the process's own id, later ones have the id and a number."""
         self.lease_s = lease_s
         self.gap_s = lease_s / 2
-        """Longer than this without a tick: we may have been frozen, and ask first."""
+        """After a longer time without a tick the process may have been suspended, and asks first."""
         self.tick_s = min(TICK_MOST_S, lease_s / 8)
         self._process = process
         self._region = region
@@ -66,37 +66,37 @@ class ConductorLease:
 
     @property
     def alive(self) -> bool:
-        """It holds for more than the margin, and we were not frozen since we last asked."""
+        """Whether it is valid for more than the margin, and the process was not suspended since the last renewal."""
         return not self.over and not self.doubted
 
     @property
     def lost(self) -> int:
-        """How often one was lost and another had to be taken."""
+        """How often a lease was lost and another one had to be taken."""
         return max(0, self._taken - 1)
 
     @property
     def over(self) -> bool:
-        """It was lost, or is about to be: what is done under it must be stopped."""
+        """Whether it was lost, or is about to be: work under it must be stopped."""
         return self._lost or self._clock.monotonic() >= self._ends - LEASE_MARGIN_S
 
     @property
     def doubted(self) -> bool:
-        """We may have been frozen, and have not asked since."""
+        """Whether the process may have been suspended, and has not renewed since."""
         silent_s = 0.0 if self._ticked_at is None else self._clock.monotonic() - self._ticked_at
         return self._doubted_at is not None or silent_s > self.gap_s
 
     def left_s(self) -> float:
-        """Seconds that it holds, counted from before it was asked for; 0 while we must ask first."""
+        """Seconds for which it is valid, counted from before it was requested; 0 while we must ask first."""
         return 0.0 if self._lost or self.doubted else self._ends - self._clock.monotonic()
 
     async def held(self) -> None:
-        """Wait until it is certain that the lease holds.  Who waits in an operation is cancelled if it does not."""
+        """Wait until it is certain that the lease is valid. If it is not, the waiting operation is cancelled."""
         while not self.alive:
             self._sure.clear()
             await self._sure.wait()
 
     def tick(self) -> bool:
-        """Say that this process runs; whether a gap was found, after which we must ask first."""
+        """Note that this process runs. Returns whether a gap was found, after which we must ask first."""
         now = self._clock.monotonic()
         gap = self._ticked_at is not None and now - self._ticked_at > self.gap_s
         if gap:
@@ -105,11 +105,11 @@ class ConductorLease:
         return gap
 
     def lose(self) -> None:
-        """It is over: only `take` helps."""
+        """It has ended: only `take` helps."""
         self._lost = True
 
     async def renew(self) -> None:
-        """Prolong it. Raises LeaseLost when it is over, for us or in the database."""
+        """Prolong it. Raises LeaseLost when it has ended, for us or in the database."""
         if self.over:
             raise LeaseLost
         began, me = self._clock.monotonic(), self.id
@@ -121,9 +121,10 @@ class ConductorLease:
         self._granted(began)
 
     async def take(self) -> None:
-        """Begin a new lease under a new id, and end what may be left of the former ones.  Nothing may be done under those any more.
+        """Begin a new lease under a new id, and end the earlier ones if they still exist. Nothing may be done under the
+        earlier ids any more.
 
-        It may come too late to be of use: then `alive` is still false, and it is taken again.
+        The answer may come too late to be useful: then `alive` is still false, and a lease is taken again.
         """
         self._taken += 1
         me = self._process if self._taken == 1 else ConductorId(f"{self._process}-{self._taken}")
@@ -139,7 +140,7 @@ class ConductorLease:
         self._granted(began)
 
     async def give_back(self) -> None:
-        """End it now: another may adopt at once."""
+        """End it now: another conductor may adopt at once."""
         me = self.id
         self._lost = True
         await self._region.write(lambda tx: conductors.retire(tx, me))
@@ -152,7 +153,7 @@ class ConductorLease:
 
 
 class Peers:
-    """The conductors of the region, as this process sees them with each beat."""
+    """The conductors of the region, as this process sees them with each renewal."""
 
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
@@ -160,7 +161,9 @@ class Peers:
         self.living: Sequence[Peer] = ()
 
     def note(self, peers: Sequence[Peer], me: ConductorId, now: float) -> Mapping[ConductorId, float]:
-        """Take in what was read at `now` (our clock); whose lease is to be ended although the database's clock lets it hold."""
+        """Note what was read at `now` (our clock). Returns the conductors whose leases must be ended although the
+        database's clock still allows them.
+        """
         was, self._seen = self._seen, {}
         silent: dict[ConductorId, float] = {}
         for peer in peers:
@@ -172,9 +175,9 @@ class Peers:
         return silent
 
     def leader(self) -> ConductorId | None:
-        """The one that has been living longest: it does what one is enough for."""
+        """The conductor that has lived longest: it does the work of which one conductor is enough."""
         return self.living[0].id if self.living else None
 
     def unknown_to(self, saga: str) -> Sequence[Peer]:
-        """The living that cannot tell this saga."""
+        """The living conductors that cannot execute this saga."""
         return [peer for peer in self.living if saga not in peer.sagas]

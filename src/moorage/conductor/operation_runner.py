@@ -1,4 +1,4 @@
-"""Executes operations: each from where its journal ends, until it has ended, is stuck, or another conductor has it."""
+"""Executes operations: each from the end of its journal, until it has ended, is stuck, or belongs to another conductor."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from moorage.model.task_context import global_request_id, lease_left, operation_
 from moorage.model.tracing import SpanType, span
 from moorage.operations.context import SagaContext
 from moorage.operations.registry import SAGAS
-from moorage.saga import CommitUnknown, Fenced, Saga, Stuck, Unwound, execute
+from moorage.saga import CommitUnknown, Fenced, Saga, Slept, Stuck, Unwound, execute
 from moorage.saga.journal import Intent, Line
 from moorage.saga.step import ATTEMPTS_MAX
 from moorage.store.region import operations
@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 
 AGAIN_FIRST_S = 0.5
 AGAIN_MOST_S = 15.0
-"""Pauses after a write of unknown outcome, or when the store does not answer."""
+"""The longest pause after a write of unknown outcome, or when the database does not answer."""
 
 
 class OperationRunner:
-    """Of one conductor; each operation is executed in a task of its own."""
+    """Executes the operations of one conductor, each in a task of its own."""
 
     def __init__(
         self,
@@ -43,7 +43,9 @@ class OperationRunner:
         poll: Callable[[], None],
         stuck: Callable[[OperationId], None],
     ) -> None:
-        """`context`: with what each execution goes on. `poll`: there may be other work now. `stuck`: this operation is to be taken up again later."""
+        """`context`: the context of each execution. `poll`: called when there may be more work. `stuck`: called with an
+        operation that is to be executed again later.
+        """
         self._context = context
         self._lease = lease
         self._clock = clock
@@ -53,18 +55,18 @@ class OperationRunner:
         self._cancels: dict[OperationId, asyncio.Event] = {}
 
     def cancel(self, operation: OperationId) -> bool:
-        """Its `cancel` may have been written; whether it is being executed here."""
+        """The operation's `cancel` may have been written. Returns whether it is being executed here."""
         event = self._cancels.get(operation)
         if event is not None:
             event.set()
         return event is not None
 
     def forget(self, operation: OperationId) -> None:
-        """It is not executed any more."""
+        """It is no longer executed here."""
         self._cancels.pop(operation, None)
 
     async def execute(self, operation: Operation) -> None:
-        """Until it has ended, is stuck, or belongs to another conductor."""
+        """Execute it until it has ended, is stuck, or belongs to another conductor."""
         adopted = False
         backoff = Backoff(AGAIN_FIRST_S, AGAIN_MOST_S)
         while True:
@@ -73,7 +75,7 @@ class OperationRunner:
                 await self._execute_once(operation, adopted)
                 return
             except CommitUnknown as torn:
-                self._log.warning("torn", "operation %s: %s; it waits, and is read again", operation.id, torn)
+                self._log.warning("torn", "operation %s: %s; it is read again after a pause", operation.id, torn)
                 again = await self._read_again(operation.id, backoff)
                 if again is None or again.owner != self._lease.id or again.ended_at is not None:
                     return
@@ -82,6 +84,10 @@ class OperationRunner:
                 operation, adopted = again, True
             except Fenced as fenced:
                 logger.warning("operation %s is executed by another: %s", operation.id, fenced)
+                return
+            except Slept as slept:
+                logger.info("operation %s of server %s sleeps: %s", operation.id, operation.server, slept)
+                self._context().slept()
                 return
             except Stuck as stuck:
                 logger.error("operation %s of server %s is %s", operation.id, operation.server, stuck)
@@ -131,7 +137,7 @@ class OperationRunner:
                     if context.notification_writer is None
                     else context.notification_writer.on_commit,
                 )
-            except (Unwound, Stuck, Fenced, CommitUnknown, asyncio.CancelledError) as ending:
+            except (Unwound, Stuck, Fenced, Slept, CommitUnknown, asyncio.CancelledError) as ending:
                 doing.came_to(ending_of(ending))
                 raise
             doing.came_to("done")
@@ -139,7 +145,7 @@ class OperationRunner:
             self._poll()
 
     async def _read_again(self, operation: OperationId, backoff: Backoff) -> Operation | None:
-        """After a pause: what just failed would fail again."""
+        """After a pause: an immediate repeat would fail again."""
         while True:
             await self._clock.sleep(backoff.next_s())
             try:
@@ -149,7 +155,7 @@ class OperationRunner:
 
 
 def operation_of(accepted: Accepted) -> Operation:
-    """As it stands in the table: what this process has accepted need not be read."""
+    """The operation as it is in the table: what this process has accepted need not be read."""
     return Operation(
         id=accepted.id,
         saga=accepted.saga,
@@ -170,22 +176,28 @@ def operation_of(accepted: Accepted) -> Operation:
 
 
 def began_by(lines: Sequence[Line]) -> str:
-    """The `traceparent` of the request that began the saga, whoever tells it now; empty: nobody traced that."""
+    """The `traceparent` of the request that began the saga, whichever conductor executes it now; empty: it was not
+    traced.
+    """
     return lines[0].trace if lines and isinstance(lines[0], Intent) else ""
 
 
 def ending_of(ending: BaseException) -> str:
-    """In a word, for who counts them: `failed` and `cancelled` are taken back, `stuck` is tried again, `left` goes on elsewhere."""
+    """In a word, for who counts them: `failed` and `cancelled` are taken back, `stuck` is tried again, `asleep` goes on when it is
+    woken, `left` goes on elsewhere.
+    """
     match ending:
         case Unwound():
             return "cancelled" if ending.reason == "cancel" else "failed"
         case Stuck():
             return "stuck"
+        case Slept():
+            return "asleep"
         case _:
             return "left"
 
 
 def hosts_tried(saga: Saga[Any, Any], setting: int) -> int:
-    """As many as a boot, unless the saga says itself that it tries more."""
+    """As many as for a boot, unless the saga itself allows more."""
     own = 0 if saga.group is None else saga.group.max_attempts
     return max(own, setting) if own > ATTEMPTS_MAX else setting

@@ -1,8 +1,9 @@
-"""Periodic rounds: every reconciler on its own timer, each run kept so that people can see it.
+"""Runs every reconciler periodically, each on its own timer; each run is recorded so that operators can see it.
 
-Most rounds compare what the region shares, and one conductor is enough for them: the one that leads (`Conductor.leads`), which
-follows from the leases.  When it dies, the next one begins with its rounds as soon as it leads.  While two disagree about who
-leads, a round runs twice, which no round minds.  Rounds that serve this process's own memory run in every process (`everywhere`).
+Most reconcilers compare what the whole region shares, so one conductor is enough: the leader (`Conductor.leads`), which
+follows from the leases. When it dies, the next leader begins its rounds at once. While two conductors disagree about
+the leader, a round runs twice, which does no harm. Rounds for this process's own memory run in every process
+(`everywhere`).
 """
 
 import asyncio
@@ -35,10 +36,10 @@ class RoundDone(msgspec.Struct, frozen=True):
 
 
 class ReconcileLoop:
-    """Runs reconcilers: `(name, seconds between, run)`; `nudge` brings the next run forward."""
+    """Runs reconcilers: `(name, seconds between runs, run)`; `nudge` makes the next run earlier."""
 
     def __init__(self, clock: Clock, leads: Callable[[], bool] = lambda: True) -> None:
-        """`leads`: whether this process runs the rounds that one in the region is enough for."""
+        """`leads`: whether this process runs the rounds of which one in the region is enough."""
         self._clock = clock
         self._leads = leads
         self._tasks: list[asyncio.Task[None]] = []
@@ -55,7 +56,9 @@ class ReconcileLoop:
         everywhere: bool = False,
         sooner: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """`everywhere`: also where this process does not lead. `sooner`: waits for a reason to run before the time has come."""
+        """`everywhere`: also when this process does not lead. `sooner`: waits for a reason to run before the interval
+        is over.
+        """
         self._nudges[name] = asyncio.Event()
         self.runs[name] = deque(maxlen=RUNS_KEPT)
         keeping = self._keep(name, every_s, run, everywhere, sooner)
@@ -97,7 +100,7 @@ class ReconcileLoop:
                     each.cancel()
 
     async def _to_lead(self) -> None:
-        """Until this process leads: one asks for all rounds that wait for it."""
+        """Wait until this process leads; one task asks for all rounds that wait for it."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._await_leadership(), name="reconcilers-lead")
         await asyncio.shield(self._asking)
@@ -107,7 +110,7 @@ class ReconcileLoop:
             await self._clock.sleep(LEADING_ASKED_EVERY_S)
 
     async def once(self, name: str, run: Callable[[], Awaitable[object]]) -> RoundDone:
-        """One run; a problem is kept and said, and the next run tries again."""
+        """Run once; a problem is recorded and logged, and the next run tries again."""
         began, at = self._clock.monotonic(), self._clock.now()
         did: object = None
         problem: str | None = None

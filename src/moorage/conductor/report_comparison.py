@@ -1,4 +1,4 @@
-"""Whole reports of hosts are compared with the records, guest by guest (RULES §23)."""
+"""Compares full reports of hosts with the records, guest by guest (RULES §23)."""
 
 import logging
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ UNDECIDED_AGAIN_S = 5.0
 
 
 class ReportComparison:
-    """Of one cell."""
+    """For the hosts of one cell."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ReportComparison:
         engine: Engine,
         cells: Mapping[CellId, Database],
     ) -> None:
-        """`cells`: all of them, this one too, for servers that left it."""
+        """`cells`: all cells, including this one, for servers that left it."""
         self.cells = cells
         self._belonging = belonging
         self._cell = cell
@@ -47,10 +47,10 @@ class ReportComparison:
         self._engine = engine
 
     async def compare(self, known: KnownHost, told: HostReport) -> None:
-        """Guest by guest: those that are wrong there are named to the host, those that are gone show as such.
+        """Compare guest by guest: the host is told which of its guests are wrong, and records show which are gone.
 
-        A guest that is recorded and not in the list is believed to be gone when two lists in a row did not have it: the first may
-        have been on its way when the guest was made.
+        A recorded guest that is not in the list counts as gone when it was missing in two lists in a row: the first may
+        have been under way when the guest was made.
         """
         judged = await self._belonging.judge(told.host, told.guests)
         await self.send_wrong_turns(told.host, judged)
@@ -60,7 +60,7 @@ class ReportComparison:
         absent = judged.absent if whole else frozenset()
         known.there, known.reports = frozenset(told.guests) if whole else None, known.reports + 1
         if gone := absent & known.absent:
-            logger.warning("host %s has no guest any more of %s", told.host, ", ".join(sorted(gone)))
+            logger.warning("host %s no longer has guests of %s", told.host, ", ".join(sorted(gone)))
             states = dict.fromkeys(gone, PowerState.NOSTATE)
             await self._database.write(lambda tx: cell_servers.observe(tx, told.host, states))
         known.absent = absent - gone
@@ -84,7 +84,7 @@ class ReportComparison:
         await note(self._database, known)
 
     async def send_wrong_turns(self, host: str, judged: Judged) -> None:
-        """What it has and must not have, or has to have otherwise; nothing where all is right."""
+        """Tell the host which guests it must not have, or must have in another state; sends nothing when all is right."""
         if judged.wrong:
             await self._bus.publish(
                 subjects.to_host(self._cell, host), encode(ServersOfHost("", judged.wrong, knows_senders=True))

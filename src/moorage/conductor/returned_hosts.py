@@ -1,10 +1,12 @@
-"""A host that was taken for dead is back: what was evacuated from it, and is not there any more, is over (RULES §11, S1.19).
+"""Ends evacuations when a host that was taken for dead returns, and no longer has the evacuated guests (RULES §11,
+S1.19).
 
-Its whole report is the word: a guest that it does not name is gone.  What the move held there is given back, and the move's record says
-`completed`.  Nothing is done at the network service: the ports are where the server is.
+Its full report decides: a guest that it does not name is gone. What the move held there is released, and the move's
+record says `completed`. Nothing is done at the network service: the ports are with the server.
 
-A server that was evacuated into another cell has a sealed row here still, and its migration is in both: that of the cell that shows the
-server is ended first, so that this is done again while that cell is out.  Its record here is removed afterwards, by the round of those.
+A server that was evacuated into another cell still has a sealed row here, and its migration is in both cells: that of
+the cell which shows the server is ended first, so that this is repeated while that cell does not answer. The reconciler
+`hidden_records` removes the record here afterwards.
 """
 
 import logging
@@ -30,9 +32,10 @@ async def settle(
     engine: Engine,
     cells: Mapping[CellId, Database],
 ) -> bool:
-    """Whether guests that were evacuated are there still, or what was evacuated waits for another cell.  `guests`: all that the host has.
+    """Return whether evacuated guests are still there, or evacuations wait for another cell. `guests`: all guests of
+    the host.
 
-    The claim goes first: while the record does not say that it is over, this is done again.
+    The claim is released first: while the record does not say that the move is over, this is repeated.
     """
     left, elsewhere = await left_at(host, database, region, cells)
     back = await database.read(lambda tx: _back(tx, host, left)) - elsewhere if left else frozenset[ServerId]()
@@ -43,13 +46,15 @@ async def settle(
         over = await completed_where_shown(over, now_us, database, region, cells)
         await database.write(lambda tx: complete(tx, over, now_us))
         logger.info(
-            "host %s is back without what was evacuated from it: %s", host, ", ".join(each.server for each in over)
+            "host %s has returned without the guests that were evacuated from it: %s",
+            host,
+            ", ".join(each.server for each in over),
         )
     return len(over) < len(left)
 
 
 def _back(tx: Tx, host: str, left: Sequence[Migration]) -> frozenset[ServerId]:
-    """Those of them that have come back to it since."""
+    """Those of these servers that have come back to the host since."""
     rows = server_queries.where_placed(tx, host, [each.server for each in left])
     return frozenset(id for id, row in rows.items() if row.host == host and not row.deleted and not row.hidden)
 

@@ -1,9 +1,8 @@
-"""A conductor: owns operations, executes them, and hears when one is to stop.
+"""A conductor: owns operations, executes them, and receives their cancels.
 
-It holds one lease for all its work (`lease.py`, RULES §3).  When the lease is lost, every operation is stopped and left where it
-is: somebody else adopts them, or this process does, under its next lease.  What is accepted in this process may be handed over in
-memory; a hint on the bus does the same from elsewhere, and a look into the table every second finds what was lost.  How many
-are executed at once, and whose, is decided by `bulkheads.py`.
+It holds one lease for all its work (`lease.py`, RULES §3). When the lease is lost, every operation is stopped and left
+as it is; another conductor adopts them, or this process under its next lease. Operations of this process are handed
+over in memory, others by a hint on the bus; a poll every second finds lost ones. `bulkheads.py` limits their number.
 """
 
 import asyncio
@@ -78,17 +77,17 @@ class Conductor:
 
     @property
     def id(self) -> ConductorId:
-        """Under which operations are owned now; another one after a lost lease."""
+        """The id under which operations are owned now; it changes after a lost lease."""
         return self.lease.id
 
     @property
     def alive(self) -> bool:
-        """The lease holds, and operations may be begun."""
+        """Whether the lease is valid, and operations may be begun."""
         return not self._stopping and self.lease.alive
 
     @property
     def leads(self) -> bool:
-        """Whether this conductor does what one in the region is enough for."""
+        """Whether this conductor does the work of which one in the region is enough."""
         return self.alive and self.peers.leader() == self.id
 
     @property
@@ -96,7 +95,7 @@ class Conductor:
         return len(self._told)
 
     async def start(self) -> None:
-        """Take the lease, adopt what the dead left, begin to listen.  `alone`: this process holds the data directory."""
+        """Take the lease, adopt operations, receive hints. `alone`: only this process uses the data directory."""
         await self.lease.take()
         self.lease.tick()
         await self._be_known()
@@ -110,7 +109,7 @@ class Conductor:
         ]
 
     async def stop(self) -> None:
-        """Leave every operation where it is, and the lease to whoever comes next."""
+        """Leave every operation as it is, and the lease to the next conductor."""
         self._stopping = True
         for task in self._life:
             task.cancel()
@@ -121,27 +120,29 @@ class Conductor:
         try:
             await self.lease.give_back()
         except Problem as problem:
-            logger.warning("the lease could not be given back, it runs out by itself: %s", problem)
+            logger.warning("the lease could not be ended, it expires by itself: %s", problem)
 
     # ------------------------------------------------------------------------------------------------- the lease
 
     async def _ticking(self) -> None:
-        """Notice the end of the lease though the database hangs, and that we were frozen."""
+        """Notice the end of the lease even if the database hangs, and a suspension of this process."""
         while True:
             await self._clock.sleep(self.lease.tick_s)
             if self.lease.tick():
-                logger.warning("conductor %s was not running for a while, and asks whether its lease holds", self.id)
+                logger.warning("conductor %s was suspended for a while, and checks whether its lease is valid", self.id)
                 self._beat_now.set()
             if self.lease.over and self._told:
                 self.lease.lose()
                 logger.error(
-                    "conductor %s lost its lease; its %d operations wait for another", self.id, len(self._told)
+                    "conductor %s lost its lease; its %d operations wait for another conductor",
+                    self.id,
+                    len(self._told),
                 )
                 await self._drop_all()
                 self._beat_now.set()
 
     async def _beating(self) -> None:
-        """Renew, or take again what was lost: longer pauses after each failure, never longer than half a beat."""
+        """Renew the lease, or take a new one: longer pauses after each failure, never longer than half a beat."""
         backoff = Backoff(RENEW_FIRST_S, self._beat_s / 2)
         pause_s = jittered(self._beat_s)
         while True:
@@ -164,19 +165,21 @@ class Conductor:
                     await self._be_known()
                     await self.adopt()
             except Exception as failure:  # noqa: BLE001  the next beat tries again
-                self._log.warning("adopt", "conductor %s could not look for the dead: %r", self.id, failure)
+                self._log.warning(
+                    "adopt", "conductor %s could not adopt operations of dead conductors: %r", self.id, failure
+                )
 
     async def beat(self) -> None:
-        """Renew the lease; when it is lost, stop everything and take another. Raises what kept it from that.
+        """Renew the lease; when it is lost, stop everything and take another. Raises LeaseLost or what prevented it.
 
-        A try that takes longer than half a lease is given up: it may commit all the same, and nobody will renew that row.
+        A try that takes longer than half a lease is given up; if it commits all the same, its row is never renewed.
         """
         async with asyncio.timeout(self.lease.gap_s):
             if not self.lease.over:
                 try:
                     await self.lease.renew()
                 except LeaseLost:
-                    logger.error("the lease of conductor %s was over before it was renewed", self.id)
+                    logger.error("the lease of conductor %s had ended before it was renewed", self.id)
                 else:
                     if self.bulkheads.give_more():
                         self._work.set()
@@ -190,11 +193,11 @@ class Conductor:
             if not self.lease.alive:
                 self.lease.lose()
                 raise LeaseLost
-        logger.warning("conductor %s lost its lease, and goes on as %s", was, self.id)
+        logger.warning("conductor %s lost its lease, and continues as %s", was, self.id)
         self._poll_now.set()
 
     async def _be_known(self) -> None:
-        """Under another id: hear the hints for it, no longer those for the one before, and tell who must know."""
+        """Under another id: receive its hints, no longer those of the earlier id, and notify `renamed`."""
         me, former = self.id, self._hints
         if self._known_as == me:
             return
@@ -207,7 +210,7 @@ class Conductor:
         self._known_as = me
 
     async def adopt(self, *, everything: bool = False) -> int:
-        """Take over the operations of those that are no more; how many."""
+        """Take over the operations of conductors that are dead; return how many."""
         adopted = 0
         with label("adopt"):
             peers = await self.context.region.read(conductors.peers)
@@ -216,7 +219,7 @@ class Conductor:
                 silent = {each.id: each.alive_until for each in peers if each.lives and each.id != self.id}
             if silent:
                 if not everything:
-                    logger.error("conductors %s renew nothing: their leases are ended", ", ".join(sorted(silent)))
+                    logger.error("conductors %s do not renew their leases, which are ended", ", ".join(sorted(silent)))
                 await self.context.region.write(lambda tx: conductors.end_silent(tx, silent))
                 self.peers.note(await self.context.region.read(conductors.peers), self.id, self._clock.monotonic())
             while self.alive:
@@ -243,13 +246,13 @@ class Conductor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # ------------------------------------------------------------------------------------------------- hearing
+    # ------------------------------------------------------------------------------------------------ messages
 
     def hand_over(self, accepted: Accepted) -> None:
-        """From the API of this process: no need to read what is known."""
+        """Take an operation that the API of this process accepted: it need not be read."""
         berth = berth_of(accepted.saga, accepted.project, accepted.cell)
         if not self.alive or self.bulkheads.knows(accepted.id):
-            return  # a look may have found it in the table before we were told of it, and be reading it now
+            return  # a poll may have found it in the table first, and be reading it now
         if not self.bulkheads.has_place(berth):
             self.bulkheads.wait(accepted.id, berth)
             return
@@ -271,7 +274,7 @@ class Conductor:
             try:
                 with label("fetch"):
                     found = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, [hint.operation]))
-            except Problem as problem:  # the look of every second finds it
+            except Problem as problem:  # the poll of every second finds it
                 self._log.warning("fetch", "operation %s cannot be read yet: %s", hint.operation, problem)
                 return
             self._queue(found)
@@ -285,21 +288,22 @@ class Conductor:
                 async with asyncio.timeout(pause_s):
                     await self._poll_now.wait()
             except TimeoutError:
-                pass  # a quiet second
+                pass  # no hint within a second
             self._poll_now.clear()
             try:
                 await self.poll()
-            except Exception as failure:  # noqa: BLE001  it is looked again
+            except Exception as failure:  # noqa: BLE001  the next poll tries again
                 pause_s = backoff.next_s()
-                self._log.warning("look", "conductor %s could not look for work: %r", self.id, failure)
+                self._log.warning("look", "conductor %s could not poll for operations: %r", self.id, failure)
             else:
                 backoff.reset()
                 pause_s = self._look_every_s
 
     async def poll(self) -> None:
-        """Begin what is mine and not being executed: lost hints, heirs, and the stuck whose time has come.
+        """Begin operations of mine that are not being executed: lost hints, waiting ones whose turn has come, and stuck
+        ones that are due.
 
-        What could not be executed waits for its time too: it is taken up again as adopted, for nobody knows how far it came.
+        An operation that could not be executed waits too: it is executed as adopted, because its progress is unknown.
         """
         if not self.alive:
             return
@@ -313,7 +317,7 @@ class Conductor:
             await self._again(due[:FETCHED_AT_ONCE_MAX])
 
     async def _again(self, due: Sequence[OperationId]) -> None:
-        """Take up what was stuck, as far as there are places."""
+        """Execute stuck operations again, as far as there are places."""
         with label("look"):
             found = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, due))
         gone = set(due) - {each.id for each in found}
@@ -344,17 +348,17 @@ class Conductor:
                 self.bulkheads.wait(each.id, berth_of(each.saga, each.project, each.cell))
 
     async def _beginning(self) -> None:
-        """Give places that became free to those who wait."""
+        """Give places that became free to waiting operations."""
         while True:
             await self._work.wait()
             self._work.clear()
             try:
                 await self.begin_waiting()
-            except Exception as failure:  # noqa: BLE001  the next look finds what is left
-                self._log.warning("fetch", "conductor %s could not read what waits: %r", self.id, failure)
+            except Exception as failure:  # noqa: BLE001  the next poll finds what is left
+                self._log.warning("fetch", "conductor %s could not read queued operations: %r", self.id, failure)
 
     async def begin_waiting(self) -> None:
-        """Begin what waits in the queue and has a place."""
+        """Begin queued operations that have a place."""
         while self.alive and (ids := self.bulkheads.next_ones(FETCHED_AT_ONCE_MAX)):
             begun: set[OperationId] = set()
             try:
@@ -375,10 +379,10 @@ class Conductor:
     def _aside(self, operation: OperationId) -> AbstractContextManager[None]:
         return self.bulkheads.aside(operation, self._work.set)
 
-    # ------------------------------------------------------------------------------------------------- executing
+    # ------------------------------------------------------------------------------------------------- execution
 
     def _begin(self, operation: Operation) -> None:
-        """It has its place."""
+        """Begin it; it has its place."""
         task = asyncio.create_task(self._runner.execute(operation), name=f"operation-{operation.id}")
         self._told[operation.id] = task
 

@@ -44,7 +44,7 @@ async def _clean(config: Config, host: str, told: list[int], *, yes: bool) -> No
     driver = make_driver(config, plan, SystemClock(), None)
     if not driver.room.is_dir():
         raise Invalid(f"there is no host {host} here: {driver.room} does not exist")
-    await driver.start()
+    await driver.start(serving=yes)
     try:
         guests = sorted({*await driver.guests(), *await driver.arrivals()})
         if not yes:

@@ -19,13 +19,16 @@ from moorage.conductor.cell_conductor import CellConductor, CellConductorOptions
 from moorage.conductor.dispatcher import BusDispatcher
 from moorage.conductor.external_events import Events
 from moorage.conductor.options import ConductorOptions
+from moorage.conductor.port_descriptions import PortDescriber
 from moorage.conductor.reconcilers.segments import Segments
+from moorage.conductor.waking import Waker
 from moorage.conductor.worker import Conductor
 from moorage.drivers.redfish_fence import RedfishFence
 from moorage.drivers.simulated_fence import SimulatedFence
 from moorage.main.cell_intake import CellIntake
 from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases, open_for_lease
+from moorage.main.decision_files import open_recorder
 from moorage.main.flat_networks import open_flat
 from moorage.main.notifications import NotificationParts, open_notifications
 from moorage.main.region_key import open_seals
@@ -78,7 +81,10 @@ class RegionProcess:
     lease_on: Database | None = None
     """Where the conductor's lease is renewed; its own connection to the region's database, or that database."""
     conductor: Conductor | None = None
+    waker: Waker | None = None
+    """Of a process that conducts."""
     cells: list[CellConductor] = field(default_factory=list)
+    describers: list[PortDescriber] = field(default_factory=list)
     events: Events | None = None
     presence: Presence | None = None
 
@@ -97,9 +103,13 @@ class RegionProcess:
             await self.presence.stop()
         if self.events is not None:
             await self.events.stop()
+        if self.waker is not None:
+            await self.waker.stop()
         if self.conductor is not None:
             await self.conductor.stop()
         await self.intake.stop()
+        for describer in self.describers:
+            await describer.stop()
         for cell in self.cells:
             await cell.stop()
         if self.notifications is not None:
@@ -171,6 +181,7 @@ async def open_region(
         partial(rank, profile=Profile().weighing(config.scheduler.multipliers)),
         aggregates=aggregates.for_placement,
         every_s=picture_every_s,
+        recorder=open_recorder(config),
     )
     await engine.start()
     me = ConductorId(f"conductor-{uuid.uuid4().hex[:12]}")
@@ -214,6 +225,7 @@ async def open_region(
             cell_links=frozenset(frozenset(map(CellId, pair)) for pair in config.compute.cell_links),
             volume_wait_s=config.volume.wait_s,
             weights=config.scheduler.multipliers,
+            waiting=config.waiting.limits,
             level_pin=None if config.upgrade_levels.compute == "auto" else config.upgrade_levels.compute,
             max_concurrent_live_migrations=config.compute.max_concurrent_live_migrations,
             live_migration_timeout_s=config.compute.live_migration_timeout_s,
@@ -289,9 +301,10 @@ async def start_conducting(
     await (hosts or partial(wait_for_hosts, region))()
     region.lease_on = await open_for_lease(config, region.databases.region, region.meter)
     await region.stores.also(region.lease_on)
+    slept = asyncio.Event()
     region.conductor = Conductor(
         region.context.hosts.me,
-        region.context,
+        replace(region.context, slept=slept.set),
         region.bus,
         region.clock,
         ConductorOptions(
@@ -313,6 +326,8 @@ async def start_conducting(
     await region.conductor.start()
     await region.gates.become(me)
     region.dispatcher.local = region.conductor
+    region.waker = Waker(region.conductor, region.context, region.bus, region.clock, slept)
+    await region.waker.start()
     region.events = Events(region.context, region.bus, region.clock)
     await region.events.start()
 
@@ -341,6 +356,9 @@ async def conduct(region: RegionProcess, cell: CellId, *, alone: bool) -> None:
         await conductor.stop()
         raise
     region.cells.append(conductor)
+    describer = PortDescriber(cell, conductor.known, region.clients.network, region.bus, region.clock)
+    describer.start()
+    region.describers.append(describer)
 
 
 def cells_out(region: RegionProcess) -> list[str]:

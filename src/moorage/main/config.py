@@ -19,7 +19,7 @@ from moorage.main.config_bus import Bus, ImageUser
 from moorage.main.config_guests import Console, Metadata
 from moorage.main.config_hosts import Agent, Hosts, Upgrade, UpgradeLevels
 from moorage.main.config_notifications import Notifications
-from moorage.main.config_scheduler import Fence, Scheduler
+from moorage.main.config_scheduler import Fence, Scheduler, Waiting
 from moorage.main.config_services import Image, Network, Pool, ServiceSettings, ServiceUser, Volume
 from moorage.main.config_watching import Metrics, Tracing, check_watching
 from moorage.main.http_limits import check_limits
@@ -211,6 +211,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compute: Compute = Compute()
     fence: Fence = Fence()
     scheduler: Scheduler = Scheduler()
+    waiting: Waiting = Waiting()
     placement: Placement = Placement()
     metadata: Metadata = Metadata()
     console: Console = Console()

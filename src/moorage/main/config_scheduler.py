@@ -1,10 +1,13 @@
-"""`[scheduler]` and `[fence]` of the configuration."""
+"""`[scheduler]`, `[waiting]` and `[fence]` of the configuration."""
 
 from typing import Annotated
 
 import msgspec
 
 from moorage.drivers.redfish_fence import RedfishMachine
+from moorage.model.waiting import SECONDS_PER_YEAR, WaitingLimits
+
+SUFFIX = "_weight_multiplier"
 
 
 class Fence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,8 +40,31 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     build_failure_weight_multiplier: float = 1_000.0
     cross_cell_move_weight_multiplier: float = 10_000.0
     """Of moves that may leave their cell: prefer to stay."""
+    decisions_bytes_max: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 128 << 20
+    """Room of the files that keep a process's decisions, in `decisions` of its data directory, for `moorage schedule --replay`; 0: none are kept."""
+    decisions_age_max_s: Annotated[float, msgspec.Meta(gt=0, le=31_536_000)] = 604_800.0
+    """How old such a file may be when the next is begun."""
 
     @property
     def multipliers(self) -> dict[str, float]:
         """By the weighers' names."""
-        return {name.removesuffix("_weight_multiplier"): getattr(self, name) for name in self.__struct_fields__}
+        names = [name for name in self.__struct_fields__ if name.endswith(SUFFIX)]
+        return {name.removesuffix(SUFFIX): getattr(self, name) for name in names}
+
+
+class Waiting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Boots that wait for a host instead of ending in ERROR (`moorage:wait`). Who may ask for it says the policy `moorage:servers:wait`."""
+
+    time_s: Annotated[float, msgspec.Meta(ge=1, le=SECONDS_PER_YEAR)] = 3_600.0
+    """How long a server waits that does not say for how long; then it ends in ERROR."""
+    time_max_s: Annotated[float, msgspec.Meta(ge=1, le=SECONDS_PER_YEAR)] = 86_400.0
+    """The longest time that may be asked for."""
+    servers_max: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 10_000
+    """So many servers of the region may wait at once; 0: none may."""
+    project_servers_max: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1_000
+    """The same of one project."""
+
+    @property
+    def limits(self) -> WaitingLimits:
+        """As operations have them."""
+        return WaitingLimits(self.time_s, self.time_max_s, self.servers_max, self.project_servers_max)

@@ -172,7 +172,13 @@ def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:
             interfaces_by_network(each),
         )
         if not each.real
-        else HostNetworks(each.host, each.physical_networks, plugs_into_bridges=True)
+        else HostNetworks(
+            each.host,
+            each.physical_networks,
+            config.libvirt.bandwidth_kbps,
+            plugs_into_bridges=True,
+            filters_ports=config.libvirt.port_filter,
+        )
         for each in plans
     ]
 

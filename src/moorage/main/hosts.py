@@ -12,6 +12,7 @@ from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.main.config import Config
+from moorage.main.metadata_secret import shared_secret
 from moorage.model.clock import Clock
 from moorage.model.errors import Invalid
 from moorage.model.guest import PhysicalFunction
@@ -123,6 +124,7 @@ def make_driver(config: Config, plan: HostPlan, clock: Clock, images: ImageStore
         hostname=plan.host,
         images=images,
         physical_networks=plan.physical_networks,
+        metadata_secret=shared_secret(config) if config.libvirt.metadata_url else "",
     )
 
 

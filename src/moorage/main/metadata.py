@@ -12,9 +12,9 @@ from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases
 from moorage.main.flat_networks import flat_network, pools_of
 from moorage.main.http_servers import HttpServer
+from moorage.main.metadata_secret import shared_secret
 from moorage.main.observability import Sources, observe
 from moorage.main.region_key import open_seals
-from moorage.main.secret_settings import secret
 from moorage.main.service_clients import make_clients
 from moorage.main.store_watch import StoreWatch
 from moorage.main.vendor_data import static_vendor_data
@@ -23,11 +23,6 @@ from moorage.operations.encryption import Encryption
 from moorage.operations.process_heartbeat import Presence
 
 ROLE = "metadata"
-
-
-def shared_secret(config: Config) -> str:
-    """What Neutron's proxy signs with: the configured one, or one made once and kept in the data directory."""
-    return config.metadata.shared_secret or secret(config.data, "metadata-secret")
 
 
 def make_metadata(

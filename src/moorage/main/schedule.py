@@ -1,4 +1,4 @@
-"""`moorage schedule`: replay a scheduler decision from two files, or write them from a region's database.
+"""`moorage schedule`: replay decisions that were recorded, or one from two files, or write those from a region's database.
 
 Nothing is changed: the database is read in one snapshot, and the decision is the pure function that conductors use.  The database does
 not record what each process only knows in memory: in an exported world every host is alive, and none has failed lately.
@@ -14,12 +14,13 @@ from typing import TypeVar
 import msgspec
 
 from moorage.main.config import Config, read_config
+from moorage.main.schedule_recorded import add_options, describe, replay_recorded, written_pretty
 from moorage.model.errors import Invalid, NotFound, Problem
-from moorage.model.ids import ProviderId, ServerId
+from moorage.model.ids import ServerId
 from moorage.model.verdict import Verdict
-from moorage.model.world import Ask, Choice
+from moorage.model.world import Ask
 from moorage.model.world_snapshot import FORMAT, WorldSnapshot, photo_of, world_of
-from moorage.operations.boot.boot import BOOT, Boot, Made, ask_of
+from moorage.operations.boot.boot import Boot, Made, ask_of
 from moorage.placement.cache.cache import ProviderCache
 from moorage.saga import decode_lines
 from moorage.saga.journal import StepResult
@@ -43,7 +44,7 @@ def take_photo(tx: Tx) -> WorldSnapshot:
 
 def ask_of_server(tx: Tx, server: ServerId) -> Ask:
     """What the scheduler was asked when the server was booted. Raises NotFound when no boot of it is remembered."""
-    boots = [each for each in operations.of_server(tx, server) if each.saga == BOOT.name]
+    boots = [each for each in operations.of_server(tx, server) if each.name == "boot"]
     if not boots:
         raise NotFound(f"no boot of server {server} is remembered")
     boot = msgspec.json.decode(boots[-1].asked, type=Boot)
@@ -70,10 +71,10 @@ def export(config: Config, world: Path, server: str | None, ask: Path) -> list[s
     if not config.region.database and not (config.data / "region.db").exists():
         raise Invalid(f"there is no region in {config.data}: say where with --data-dir or --config")
     photo, asked = asyncio.run(read_region(config, server))
-    world.write_bytes(_pretty(photo))
+    world.write_bytes(written_pretty(photo))
     said = [f"{world}: {len(photo.hosts)} hosts, {len(photo.segments)} segments"]
     if asked is not None:
-        ask.write_bytes(_pretty(asked))
+        ask.write_bytes(written_pretty(asked))
         said.append(f"{ask}: what was asked for {server}")
     return said
 
@@ -82,34 +83,6 @@ def replay(photo: WorldSnapshot, ask: Ask, config: Config | None = None) -> Verd
     """Make the decision again; with a configuration, with its multipliers of weights."""
     multipliers = {} if config is None else config.scheduler.multipliers
     return rank(ask, world_of(photo), Profile().weighing(multipliers))
-
-
-def describe(verdict: Verdict, photo: WorldSnapshot) -> list[str]:
-    """The verdict for people: who is best, in order, and why the others were refused."""
-    names = {each.id: each.name for each in photo.segments}
-    devices = {each.id: each.name for host in photo.hosts for each in host.devices}
-    lines = [f"{verdict.ledger.willing} of {verdict.ledger.considered} hosts would do"]
-    for place, choice in enumerate(verdict.best, start=1):
-        segments = ", ".join(names[each] for each in choice.segments if each is not None)
-        lines.append(
-            f"  {place:3}. {choice.name} ({choice.cell})"
-            + (f", addresses from {segments}" if segments else "")
-            + (f", {_given(choice, devices)}" if choice.providers else "")
-        )
-    for host, weights in verdict.ledger.weights.items():
-        lines.append(f"  {host}: " + ", ".join(f"{name} {points:g}" for name, points in weights.items()))
-    if verdict.ledger.counts:
-        lines.append("refused: " + verdict.explain())
-    return lines
-
-
-def _given(choice: Choice, devices: dict[ProviderId, str]) -> str:
-    """Each group with the provider that serves it; the host itself has no name among the devices."""
-    return ", ".join(f"{group} of {devices.get(each, choice.name)}" for group, each in choice.providers.items())
-
-
-def _pretty(struct: msgspec.Struct) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(struct), indent=2) + b"\n"
 
 
 def _read(path: Path, kind: type[StructT]) -> StructT:
@@ -123,8 +96,9 @@ def _read(path: Path, kind: type[StructT]) -> StructT:
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
-        prog="moorage schedule", description="Replay a scheduler decision from files, or write the files from a region's database."
-    )  # fmt: skip
+        prog="moorage schedule",
+        description="Replay decisions that conductors recorded, by their own weights or by others; or one from files.",
+    )
     options.add_argument("--world", type=Path, help="the picture of all hosts to decide on")
     options.add_argument("--ask", type=Path, default=Path("ask.json"), help="what is asked for (default: ask.json)")
     options.add_argument("--export", type=Path, metavar="WORLD", help="write the picture of a region to this file")
@@ -136,7 +110,8 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help="the region's TOML file: with --export its database, else its multipliers of weights",
     )
-    options.add_argument("--data-dir", help="with --export: the data directory of `moorage up` (default: moorage-data)")
+    options.add_argument("--data-dir", help="the data directory of `moorage up` (default: moorage-data)")
+    add_options(options)
     return options
 
 
@@ -148,13 +123,18 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser().parse_args(argv)
     try:
         config = read_config(arguments.config)
+        if arguments.data_dir:
+            config = msgspec.structs.replace(config, data_dir=arguments.data_dir)
+        if arguments.replay or arguments.weights:
+            return replay_recorded(arguments, config)
         if arguments.export is not None:
-            if arguments.data_dir:
-                config = msgspec.structs.replace(config, data_dir=arguments.data_dir)
             print("\n".join(export(config, arguments.export, arguments.ask_of, arguments.ask)))
             return 0
         if arguments.world is None:
-            raise Invalid("say --world FILE --ask FILE to replay a decision, or --export FILE to write a picture")
+            raise Invalid(
+                "say --world FILE --ask FILE to replay a decision from files, --replay ID (or all) for those that were "
+                "recorded, or --export FILE to write a picture"
+            )
         photo = _read(arguments.world, WorldSnapshot)
         if photo.format != FORMAT:
             raise Invalid(f"{arguments.world} is a {photo.format!r}; this release reads {FORMAT!r}")

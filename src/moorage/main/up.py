@@ -98,7 +98,7 @@ def configured(arguments: argparse.Namespace) -> Config:
     if arguments.driver:
         config = replace(config, agent=replace(config.agent, driver=arguments.driver))
     if config.agent.driver == "libvirt":
-        config = with_real_guests(config)
+        config = with_real_guests(replace(config, api=api))
     region = config.region
     if arguments.durability:
         region = replace(region, durability=arguments.durability)
@@ -120,13 +120,25 @@ def configured(arguments: argparse.Namespace) -> Config:
 
 
 def with_real_guests(config: Config) -> Config:
-    """On the embedded network service this host answers DHCP; there is no way to the metadata service yet, so guests have config drives."""
+    """On the embedded network service this host answers DHCP, and guests' requests for metadata; elsewhere, and without a metadata service, guests
+    have config drives."""
     replace = msgspec.structs.replace
     embedded = not config.network.url and config.network.backend == "ports"
+    listen, told = config.api.metadata, config.libvirt
+    url, ca_file = told.metadata_url, told.metadata_ca_file
+    if embedded and listen.port and not url:
+        url, ca_file = listen.url, ca_file or str(config.ca_of() or "")
+    forced = config.metadata.force_config_drive or not (embedded and url)
     return replace(
         config,
-        libvirt=replace(config.libvirt, dhcp=config.libvirt.dhcp or embedded),
-        metadata=replace(config.metadata, force_config_drive=True),
+        libvirt=replace(
+            told,
+            dhcp=told.dhcp or embedded,
+            routers=told.routers or embedded,
+            metadata_url=url,
+            metadata_ca_file=ca_file,
+        ),
+        metadata=replace(config.metadata, force_config_drive=forced),
     )
 
 

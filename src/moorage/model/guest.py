@@ -13,6 +13,7 @@ import msgspec
 
 from moorage.model.ids import ImageId, NetworkId, PortId, ProjectId, ServerId, SubnetId, UserId
 from moorage.model.instance_metadata import InstanceMetadata
+from moorage.model.network import DhcpOption
 
 
 class PowerState(IntEnum):
@@ -56,6 +57,14 @@ class VifAddress(msgspec.Struct, frozen=True):
     cidr: str = ""
     gateway: str = ""
     dns: tuple[str, ...] = ()
+    routes: tuple[tuple[str, str], ...] = ()
+    """Of the subnet: destination and next hop."""
+    dhcp: bool = True
+    """Whether the guest is to be told of this address by DHCP, or by router advertisements."""
+    address_mode: str = ""
+    """IPv6: `slaac`, `dhcpv6-stateless` or `dhcpv6-stateful`; empty: nobody said."""
+    ra_mode: str = ""
+    """IPv6: what the network's own router advertises, in the same words; empty: it advertises nothing."""
 
 
 class VifData(msgspec.Struct, frozen=True):
@@ -77,6 +86,11 @@ class VifData(msgspec.Struct, frozen=True):
     tag: str | None = None
     preserve_on_delete: bool = False
     """True if the port is the user's: hosts of level 1 and 2, which delete ports themselves, leave it (RULES §7)."""
+    dns_name: str = ""
+    """Under which the network's own name server knows it."""
+    dns_domain: str = ""
+    """Of the network."""
+    dhcp_options: tuple[DhcpOption, ...] = ()
 
 
 class VolumeDisk(msgspec.Struct, frozen=True):
@@ -187,3 +201,6 @@ class HostDescription(msgspec.Struct, frozen=True):
     """Records of guests that could not be read and were moved aside, for an operator to examine."""
     up_since: int = 0
     """Since when the machine runs, µs by its own clock; 0: the driver cannot tell."""
+    takes_descriptions: bool = False
+    not_wired: tuple[str, ...] = ()
+    """As in `HostReport`."""

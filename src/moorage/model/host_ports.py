@@ -94,6 +94,9 @@ def vif_of(port: Port, facts: NetworkFacts | None) -> VifData:
         addresses=tuple(_vif_address(ip.subnet, ip.address, subnets) for ip in port.fixed_ips),
         tag=port.tag,
         preserve_on_delete=not port.ours,
+        dns_name=port.dns_name,
+        dns_domain="" if facts is None else facts.dns_domain,
+        dhcp_options=port.dhcp_options,
     )
 
 
@@ -101,4 +104,14 @@ def _vif_address(subnet: str, address: str, subnets: Mapping[str, SubnetFacts]) 
     facts = subnets.get(subnet)
     if facts is None:
         return VifAddress(address, subnet)  # type: ignore[arg-type]
-    return VifAddress(address, subnet, facts.cidr, facts.gateway or "", facts.dns)  # type: ignore[arg-type]
+    return VifAddress(
+        address,
+        subnet,  # type: ignore[arg-type]
+        cidr=facts.cidr,
+        gateway=facts.gateway or "",
+        dns=facts.dns,
+        routes=facts.routes,
+        dhcp=facts.dhcp,
+        address_mode=facts.ipv6_address_mode or "",
+        ra_mode=facts.ipv6_ra_mode or "",
+    )

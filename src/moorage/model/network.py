@@ -40,6 +40,8 @@ class SubnetFacts(msgspec.Struct, frozen=True):
     """IPv6: every port on the segment gets the address that follows from its MAC, without a request."""
     ipv6_address_mode: str | None = None
     """How guests get their IPv6 address: `slaac`, `dhcpv6-stateful` or `dhcpv6-stateless`; None: the network service does not say."""
+    ipv6_ra_mode: str | None = None
+    """What the network's router advertises, in the same words; None: nothing, or somebody else's router does."""
 
 
 class OtherSubnets(msgspec.Struct, frozen=True):
@@ -142,6 +144,15 @@ class CheckedNics(msgspec.Struct, frozen=True):
     """Ports the project's quota still allows; None: no limit, or no new port is needed."""
 
 
+class DhcpOption(msgspec.Struct, frozen=True):
+    """One more option that DHCP gives to a port (`extra_dhcp_opts`)."""
+
+    name: str
+    """Of dnsmasq's names, or the option's number."""
+    value: str
+    version: int = 4
+
+
 class Port(msgspec.Struct, frozen=True):
     """One port as the network service last showed it, and whether we or the user made it."""
 
@@ -173,6 +184,7 @@ class Port(msgspec.Struct, frozen=True):
     dns_name: str = ""
     address_chosen: bool = False
     """The user chose the address, or their port brought it: no rebind may change it."""
+    dhcp_options: tuple[DhcpOption, ...] = ()
 
     @property
     def key(self) -> str:

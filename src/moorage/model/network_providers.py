@@ -13,15 +13,17 @@ from moorage.model.ids import ProviderId
 OVS = "Open vSwitch agent"
 NIC_SWITCH = "NIC Switch agent"
 LINUX_BRIDGE = "Linux bridge agent"
-"""Of hosts that plug ports into bridges themselves; it guarantees nothing."""
+"""Of hosts that plug ports into bridges themselves."""
 _NAMESPACES = {
     OVS: UUID("87ee7d5c-73bb-11e8-9008-c4d987b2a692"),
     NIC_SWITCH: UUID("87f1895c-73bb-11e8-9008-c4d987b2a692"),
+    LINUX_BRIDGE: UUID("0b6f2a1e-6f5d-5c9b-8f0c-3d4e7a9b1c25"),
 }
 _SRIOV = UUID("5f0f2a54-6a0a-5e0b-8d2d-0c6d0a3d1b67")
 _VNIC_TYPES = {
     OVS: ("normal", "virtio-forwarder", "vdpa", "remote-managed", "smart-nic"),
     NIC_SWITCH: ("direct", "macvtap", "direct-physical"),
+    LINUX_BRIDGE: ("normal",),
 }
 """What the embedded service's two mechanisms bind."""
 

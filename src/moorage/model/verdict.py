@@ -50,6 +50,8 @@ class DecisionRecord(msgspec.Struct, frozen=True):
     """The digest of all hosts' names: with other hosts, the codes cannot be read."""
     weights: dict[str, dict[str, float]] = {}
     """Of the first of the best hosts, best first: what each weigher gave it."""
+    decision: str = ""
+    """By which `moorage schedule --replay` finds it; empty: it is not kept."""
 
 
 WILLING = 0

@@ -1,1 +1,1 @@
-"""Sagas: what happens to a server from the request to the end, each step beside its undo; and one-noun writes."""
+"""Sagas: the operations on servers, each step beside its undo; and writes of single records that need no saga."""

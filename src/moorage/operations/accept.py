@@ -1,4 +1,4 @@
-"""Accepting an operation: the row with its first intent, and afterwards a word to whoever tells it."""
+"""Accepts an operation: writes its row with the first intent, and notifies the conductor that executes it."""
 
 import time
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Origin(TypedDict):
-    """Where an operation comes from, and when it begins."""
+    """Who executes an operation, and its place among the operations of its server."""
 
     owner: ConductorId
-    """Who begins it."""
+    """The conductor that executes it first."""
     user: str
     seq: int
     """Its number among the operations of its server."""
@@ -40,7 +40,7 @@ def accepted(
     input: msgspec.Struct,
     **origin: Unpack[Origin],
 ) -> Accepted:
-    """The row as it is written: the input as JSON, and the intent of step one (RULES §2)."""
+    """Return the row to be written: the input as JSON, and the intent of the first step (RULES §2)."""
     lines = first_lines(saga)
     return Accepted(
         id=operation,
@@ -61,7 +61,9 @@ def accepted(
 
 
 async def newest_known(context: SagaContext, *sagas: SagaT) -> tuple[SagaT, ConductorId]:
-    """The first of these that every living conductor knows, and who begins. Raises Unavailable when they do not know the last."""
+    """Return the first of these sagas that every living conductor knows, and the conductor that is to execute it.
+    Raises Unavailable when some conductor does not know the last of them.
+    """
     for saga in sagas[:-1]:
         with suppress(Unavailable):
             return saga, await context.dispatcher.choose(saga.name)
@@ -69,7 +71,7 @@ async def newest_known(context: SagaContext, *sagas: SagaT) -> tuple[SagaT, Cond
 
 
 def persist(context: SagaContext, tx: Tx, new: Sequence[Accepted]) -> None:
-    """Write the operations of one request, and what others are told of them, in the transaction that accepts them."""
+    """Write the operations of one request, with their notifications, in the transaction that accepts them."""
     region_operations.accept(tx, new)
     if context.notification_writer is not None:
         context.notification_writer.accepted(tx, new)
@@ -81,7 +83,9 @@ async def dispatch(
     holder: OperationId | None = None,
     holder_owner: ConductorId | None = None,
 ) -> None:
-    """After the commit: the new operation is begun, or, when it waits in line, its holder is told to stop."""
+    """After the commit: hand the new operation to its conductor; or, when it waits in line, ask the holder of the
+    server lock to stop.
+    """
     if new is None:
         return
     if holder is None:

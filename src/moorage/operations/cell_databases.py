@@ -1,10 +1,10 @@
-"""The cells' databases: one that is out is left alone for a moment, is a reason to place nothing there, and holds up no other cell.
+"""The cells' databases. When one does not answer, nothing is placed in its cell, and the other cells go on.
 
-After `FAILURES_MAX` failures in a row a cell's circuit opens: calls are refused at once, and one at a time is let through to see, after
-growing rests.  The cell's conductor writes heartbeats every other second, so somebody always looks.
+After `FAILURES_MAX` failures in a row a cell's circuit opens: calls are refused at once, and single calls are tried
+after growing pauses. The cell's conductor writes heartbeats every other second, so there is always a call that tries.
 
-A cell that does not answer when a process starts is *absent* there: it is out, until it is found to belong to the region and is taken
-in (`main/cell_intake.py`).
+A cell that does not answer when a process starts is *absent* in that process. It stays out until the process finds that
+the database belongs to the region and takes it in (`main/cell_intake.py`).
 """
 
 import re
@@ -22,56 +22,68 @@ T = TypeVar("T")
 FAILURES_MAX = 3
 CALLS = "all calls"
 A_DATABASE = "the database of the server's cell"
-LEFT_ALONE = f"{A_DATABASE} is left alone until an administrator has looked at it"
-"""What is told of an absent or barred one to who is not told of cells: their reasons name them."""
+LEFT_ALONE = f"{A_DATABASE} is not used until an administrator has checked it"
+"""The reason given to callers who may not learn cells' names; the reasons for operators name the cell."""
 CELL_OUT = "cell_out"
-"""The code of a host's failure that is its cell's: nothing was written there."""
+"""The code of a host's failure that its cell's database caused: nothing was written there."""
 
 
 class AbsentDatabase:
-    """`sql.Database` of a cell that has not answered since this process started: whatever is asked of it is Unavailable."""
+    """Stands for the `sql.Database` of a cell that has not answered since this process started.
+
+    Its methods raise Unavailable.
+    """
 
     def __init__(self, name: str, dialect: str, meter: Meter, why: str) -> None:
         self.name, self.dialect, self.meter = name, dialect, meter
         self.barred = why
         self.tries = 1
-        """How often it was tried in vain to take it in."""
+        """How many attempts to take it in have failed."""
         self.again_s = 0.0
-        """How long it is left alone after the last try."""
+        """Seconds until the next attempt to take it in."""
 
     async def write(self, work: Callable[[Tx], T]) -> T:
+        """Raises Unavailable."""
         raise Unavailable(self.barred)
 
     async def read(self, work: Callable[[Tx], T]) -> T:
+        """Raises Unavailable."""
         raise Unavailable(self.barred)
 
     async def read_inline(self, work: Callable[[Tx], T]) -> T:
+        """Raises Unavailable."""
         raise Unavailable(self.barred)
 
     async def create(self, metadata: Any) -> None:
+        """Raises Unavailable."""
         raise Unavailable(self.barred)
 
     async def alter(self, work: Callable[[Any], T]) -> T:
+        """Raises Unavailable."""
         raise Unavailable(self.barred)
 
     async def close(self) -> None:
-        """There is nothing open."""
+        """Does nothing: no connection is open."""
 
 
 class CellDatabase:
-    """`sql.Database` of one cell, behind a circuit breaker."""
+    """The `sql.Database` of one cell, behind a circuit breaker.
+
+    Reads and writes raise Unavailable when the database does not answer, and CircuitOpen (an Unavailable) while its
+    circuit is open.
+    """
 
     def __init__(self, cell: CellId, database: Database, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.name = database.name
         self.dialect = database.dialect
         self.meter = database.meter
         self.inner = database
-        """Without the breaker: for who looks after the database itself."""
+        """The database without the breaker, for code that maintains the database itself."""
         self._breaker = Breaker(f"database of {cell}", failures_max=FAILURES_MAX, monotonic=monotonic)
 
     @property
     def barred(self) -> str:
-        """Why nothing may be asked of it for now; empty: it may."""
+        """Why the database may not be used for now; empty when it may be used."""
         return self.inner.barred
 
     @barred.setter
@@ -80,7 +92,7 @@ class CellDatabase:
 
     @property
     def circuits(self) -> tuple[CircuitSeen, ...]:
-        """Open ones; empty: it answers."""
+        """The open circuits; empty when the database answers."""
         absent = self.absent
         if absent is not None:
             return (CircuitSeen(self._breaker.name, CALLS, absent.barred, absent.tries, round(absent.again_s, 3)),)
@@ -88,11 +100,13 @@ class CellDatabase:
 
     @property
     def absent(self) -> AbsentDatabase | None:
-        """Its place in this process while it is not taken in; None: it is."""
+        """The stand-in for a database that this process has not taken in yet; None once it is taken in."""
         return self.inner if isinstance(self.inner, AbsentDatabase) else None
 
     def take_in(self, database: Database) -> None:
-        """It answers, and was found to be the right one; its meter is that of this process."""
+        """Use this database from now on. The caller has checked that it answers and is the right one; its meter is this
+        process's.
+        """
         self.name, self.dialect, self.meter = database.name, database.dialect, database.meter
         self.inner = database
 
@@ -121,7 +135,7 @@ class CellDatabase:
             raise self._unnamed(out) from out.__cause__
 
     def _unnamed(self, out: Unavailable) -> Unavailable:
-        """What owners of servers are told does not name the cell; `named` does."""
+        """The error without the cell's name, for owners of servers; its `named` attribute still has the name."""
         if self.barred:
             return out.unnamed(LEFT_ALONE)
         words = re.sub(
@@ -141,7 +155,7 @@ class CellDatabase:
             passage.failed(str(out), reached=False)
             raise
         except Exception:
-            passage.answered()  # the work's own refusal: the database is there
+            passage.answered()  # the database answered: the refusal is the work's own
             raise
         else:
             passage.answered()
@@ -151,7 +165,10 @@ class CellDatabase:
 
 
 class Cells:
-    """The cells' databases, by id."""
+    """The cells' databases, by the cell's id.
+
+    Looking up a cell that is not configured raises Internal.
+    """
 
     def __init__(self, databases: Mapping[CellId, Database]) -> None:
         self._databases = dict(databases)
@@ -174,5 +191,5 @@ class Cells:
 
 
 def circuits_of(databases: Mapping[CellId, Database]) -> tuple[CircuitSeen, ...]:
-    """Of all cells, for people."""
+    """The open circuits of all cells, for operators."""
     return tuple(seen for each in databases.values() if isinstance(each, CellDatabase) for seen in each.circuits)

@@ -1,4 +1,4 @@
-"""Rooms: the few things a saga may touch."""
+"""The context of a saga: the services, databases and settings that its steps may use."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -15,6 +15,7 @@ from moorage.model.ids import CellId, ConductorId, NetworkId, OperationId
 from moorage.model.network import NetworkFacts
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
+from moorage.model.waiting import WaitingLimits
 from moorage.operations.cell_databases import Cells
 from moorage.operations.encryption import Encryption
 from moorage.operations.event_waiters import EventWaiters
@@ -26,18 +27,20 @@ from moorage.sql import Database, Tx
 
 @dataclass(frozen=True)
 class SagaSettings:
-    """What an operator may turn (`main/config.py` says what each is for)."""
+    """What an operator may configure (`main/config.py` explains each setting)."""
 
     max_attempts: int = 3
     auto_refusal: int = 409
-    """Decision D1: what a refused `auto` is answered with; 400 is Nova's."""
+    """The status of a refused `auto` network (decision D1); Nova's is 400."""
     host_deadline_s: float = 60.0
     host_silence_s: float = 30.0
-    """After so long without a sign of life a host is silent; so late may one arrive that was sent before an operator said that it is down."""
+    """A host is silent after this time without a sign of life. A report that was sent before an operator marked the
+    host down may arrive this late.
+    """
     reclaim_instance_interval_s: float = 0.0
-    """How long a deleted server can be restored; 0: not at all."""
+    """How long a deleted server can be restored; 0: it cannot."""
     rescue_image: str = ""
-    """Of servers that are rescued without naming one; empty: their own."""
+    """Image for rescues that name none; empty: the server's own image."""
     default_availability_zone: str = "nova"
     quota: Mapping[str, int] | None = None
     vif_plugging_timeout_s: float = 0.0
@@ -55,56 +58,63 @@ class SagaSettings:
     allow_resize_to_same_host: bool = False
     """Whether a server may be resized where it is."""
     allow_move_across_segments: bool = False
-    """Whether a move may give ports addresses of another segment of their routed network, where their own has no host."""
+    """Whether a move may give ports addresses of another segment of their routed network when their own segment has no
+    host.
+    """
     resize_confirm_window_s: float = 0.0
-    """How long a resize or migration waits for its owner before it is confirmed; 0: for ever."""
+    """How long a resize or migration waits for its owner before it is confirmed; 0: without limit."""
     level_pin: int | None = None
-    """`[upgrade_levels] compute`: hosts are spoken to as if they were of no higher level."""
+    """`[upgrade_levels] compute`: hosts are treated as if they had no higher level."""
     max_concurrent_live_migrations: int = 1
-    """How many guests one host sends at a time; 0: as many as are asked for."""
+    """How many guests one host sends at a time; 0: no limit."""
     live_migration_timeout_s: float = 24 * 3600.0
-    """How long a guest is sent before its live migration is aborted."""
+    """How long a live migration may take before it is aborted."""
     live_migration_permit_post_copy: bool = False
-    """Whether a live migration that is forced may switch before all memory is there; else the guest stands still until it is."""
+    """Whether a forced live migration may switch to the destination before all memory is there; otherwise the guest is
+    paused until it is.
+    """
     volume_zones: Mapping[CellId, tuple[str, ...]] = field(default_factory=dict)
     """Zones of the volume service that a cell's hosts reach; a cell that is not named reaches all."""
     cell_links: frozenset[frozenset[CellId]] = frozenset()
-    """Cells whose hosts reach one another."""
+    """Pairs of cells whose hosts reach one another."""
     volume_wait_s: float = 180.0
-    """How long a boot waits for volumes that are made for it."""
+    """How long a boot waits for the volumes that are created for it."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """Multipliers of the scheduler's weighers, by their names."""
+    waiting: WaitingLimits = field(default_factory=WaitingLimits)
 
 
 class OperationDispatcher(Protocol):
-    """Who tells what was accepted."""
+    """Hands accepted operations to conductors."""
 
     async def choose(self, saga: str) -> ConductorId:
-        """A living conductor that can tell this saga. Raises Unavailable when there is none."""
+        """Return a living conductor that can execute this saga. Raises Unavailable when there is none."""
         ...
 
     async def begun(self, accepted: Accepted) -> None:
-        """Called after the commit: hand it over, or leave a hint.  Losing it costs a second, never the operation."""
+        """Called after the commit: hand the operation over, or send a hint. A lost hint delays the operation by a
+        second; the operation is not lost.
+        """
         ...
 
     async def cancelled(self, operation: OperationId, owner: ConductorId) -> None:
-        """Called after `cancel` was written: tell the executor at once."""
+        """Called after `cancel` was written: notify the executor at once."""
         ...
 
 
 class NotificationWriter(Protocol):
-    """Says to others what is done to servers: written with the commit that makes it true, and sent later (S0.19)."""
+    """Writes notifications about operations: in the commit that makes them true; they are sent later (S0.19)."""
 
     def accepted(self, tx: Tx, begun: Sequence[Accepted]) -> None:
-        """Operations of one request, in the commit that accepts them."""
+        """Write notifications of the operations of one request, in the commit that accepts them."""
         ...
 
     def seen(self, operation: OperationId, server: Server) -> None:
-        """The record, as a step found it: what an earlier executor knew of it may have gone with that executor."""
+        """Remember the record as a step found it: an earlier executor's copy may be lost with that executor."""
         ...
 
     def on_commit(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
-        """A commit of its saga."""
+        """Write the notifications that belong to a commit of this saga."""
         ...
 
 
@@ -119,24 +129,26 @@ class SagaContext:
     dispatcher: OperationDispatcher
     settings: SagaSettings = SagaSettings()
     notification_writer: NotificationWriter | None = None
-    """None: nobody wants to be told."""
+    """None: notifications are off."""
     draw_segments: Callable[[Mapping[str, NetworkFacts]], Awaitable[dict[str, NetworkFacts]]] | None = None
-    """The networks of a request as it may be judged by; the pools of those that are routed are drawn into placement where they are news."""
+    """Read the networks of a request, and copy the address pools of new routed networks into placement."""
     redraw_segments: Callable[[NetworkId], Awaitable[None]] | None = None
-    """The pools of a routed network are drawn into placement as the network service has them now, whatever was known of them."""
+    """Copy the address pools of a routed network into placement again, as the network service has them now."""
     volumes: VolumeClient | None = None
     """None: there is no volume service."""
     arrivals: EventWaiters = field(default_factory=EventWaiters)
-    """Wakes who waits for an external event."""
+    """Wakes operations that wait for an external event."""
     vendor_data: VendorData | None = None
-    """What others have to say to guests; None: nobody is configured."""
+    """Vendor data for guests; None: none is configured."""
     seals: Encryption | None = None
-    """For secrets that wait in a journal; None: they are not kept."""
+    """Encrypts secrets in journals; None: journals keep no secrets."""
     fence: FencePlugin | None = None
-    """What knows whether machines have power; None: nobody is asked."""
+    """Knows whether machines have power; None: no fence is configured."""
     gates: Callable[[], Gates] = lambda: OPEN
-    """Which behaviour is on for what begins now (RULES §13)."""
+    """Which behaviour an operation gets that begins now (RULES §13)."""
     aside: Callable[[OperationId], AbstractContextManager[None]] = lambda _: nullcontext()
     """While an operation waits for its turn among others of its kind, whoever has work may have its place."""
+    slept: Callable[[], None] = lambda: None
+    """An operation of this process has fallen asleep."""
     preview: bool = False
-    """Nothing is written: what would be accepted is raised as `Previewed`."""
+    """True: nothing is written, and `Previewed` is raised with the operations that would be accepted."""

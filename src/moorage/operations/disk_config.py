@@ -1,4 +1,6 @@
-"""`OS-DCF:diskConfig`: whether the guest's partition grows to its disk (AUTO) or is left as the image has it (MANUAL)."""
+"""`OS-DCF:diskConfig`: whether the guest's partition grows to the size of its disk (AUTO) or stays as the image has it
+(MANUAL).
+"""
 
 from moorage.model.errors import Invalid
 from moorage.model.image import Image
@@ -8,7 +10,7 @@ TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
 
 
 def disk_config_of(input: str | None, image: Image | None) -> str:
-    """As asked, else as the image says, else MANUAL. Raises Invalid: the image forbids AUTO."""
+    """Return the requested value, or the image's, or MANUAL. Raises Invalid when the image forbids AUTO."""
     said = "" if image is None else image.properties.get(PROPERTY, "").strip().lower()
     if input == "AUTO" and said == "disabled":
         raise Invalid(f"Requested image {image.id if image else ''} has automatic disk resize disabled.")

@@ -1,4 +1,4 @@
-"""The part of the server service that plans the drain of a host or a cell, and the balance of cells."""
+"""The part of the server service that plans drains of hosts and cells, and the balance of cells."""
 
 from moorage.model.cell_drain import CellPlan
 from moorage.model.drain import SERVERS_MAX, DrainServer
@@ -16,14 +16,16 @@ from moorage.store.region import drains
 
 
 class DrainService:
-    """Plans only; the conductors carry a drain out."""
+    """Makes plans only; the conductors carry out a drain."""
 
     context: SagaContext
 
     async def cell_drain_plan(self, principal: Principal, cell: CellId, *, live: bool) -> CellPlan:
-        """Where each server of the cell would go, and which stay. Raises Conflict when the cell has too many servers or the token has no project."""
+        """Where each server of the cell would go, and which stay. Raises Conflict when the cell has too many servers or
+        the token has no project.
+        """
         if principal.project is None:
-            raise Conflict("A drain is asked for with a token of a project.")
+            raise Conflict("A drain needs a token of a project.")
         return await cell_drain_moves.planned(self.context, cell, principal.user, principal.project, wants_live=live)
 
     async def balance_plan(self, principal: Principal, moves_max: int) -> BalancePlan:
@@ -34,12 +36,12 @@ class DrainService:
         """Where each server of the host would go, and which stay. Raises Conflict when the host is silent or has too many servers."""
         move_ports.refuse_silent(self.context, host.host)
         servers = await self.context.cells[host.cell].read(lambda tx: cell_servers.on_host(tx, host.host))
-        if len(servers) > SERVERS_MAX:  # before the work, not after it
+        if len(servers) > SERVERS_MAX:  # checked before the plan is made, which is costly
             raise Conflict(
                 f"Host {host.host} has {len(servers)} servers; at most {SERVERS_MAX} are moved by one drain."
             )
         if principal.project is None:
-            raise Conflict("A drain is asked for with a token of a project.")
+            raise Conflict("A drain needs a token of a project.")
         others = await self.context.region.read(drains.open_ones)
         left = await drain_moves.left_before(self.context, host.cell, host.host, {each.id for each in servers})
         rows = await drain_moves.planned(

@@ -1,4 +1,4 @@
-"""The part of the server service that says what an operation would do."""
+"""The part of the server service that predicts what an operation would do."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ from moorage.operations.preview import previewing
 
 
 class DryRunService:
-    """Reads only."""
+    """Only reads; writes nothing."""
 
     context: SagaContext
 
     async def predict(self, accepted: Sequence[Accepted]) -> tuple[ServerPlan, ...]:
-        """What each accepted operation would do: hosts in order, refusals and calls. Nothing is written."""
+        """Predict each accepted operation: hosts in order, refusals and calls. Nothing is written."""
         return await dry_run.plan(previewing(self.context), accepted)

@@ -1,9 +1,10 @@
-"""What tenants tell their guests, and passwords, on their way into journals and rows: encrypted with the region's key.
+"""Encrypts user data, injected files and passwords for journals and records, with the region's key.
 
-`user_data`, injected files and administrators' passwords are encrypted by whoever accepts a request, and stay so in every record,
-journal and copy; they are decrypted where a guest is made, and where they are shown.  A value names its key, so keys can be
-exchanged while everything runs (`moorage secrets rotate`): the first of the keys encrypts, all of them decrypt.  What an earlier
-release wrote is in clear, and read as it is: no base64 begins like an encrypted value.
+`user_data`, injected files and administrators' passwords are encrypted when a request is accepted, and stay encrypted
+in every record, journal and copy. They are decrypted when a guest is made and when they are shown. A value names its
+key, so keys can be exchanged while everything runs (`moorage secrets rotate`): the first key encrypts, every key
+decrypts. Values of earlier releases are in clear and are read as they are: no base64 text begins like an encrypted
+value.
 """
 
 import base64
@@ -24,16 +25,16 @@ BEGINS = "encrypted:1:"
 ENCRYPTED = re.compile(r"encrypted:1:([0-9a-f]{16}):([A-Za-z0-9_-]+=*)")
 KEY_ID_CHARACTERS = 16
 DECRYPTED_SINCE = "rebuild/1"
-"""Conductors that list this saga know encrypted values: it came with the same release."""
+"""Conductors that know this saga can decrypt values: both came with the same release."""
 
 Keys = Callable[[], Sequence[str]]
-"""The region's keys as they are now, each 32 bytes in URL-safe base64; the first encrypts."""
+"""Returns the region's current keys, each 32 bytes in URL-safe base64; the first encrypts."""
 
 _log = logging.getLogger(__name__)
 
 
 def key_id(key: str) -> str:
-    """What a key is called, where nobody may learn it."""
+    """A name for the key that does not reveal it."""
     return hashlib.sha256(b"moorage key/" + key.encode()).hexdigest()[:KEY_ID_CHARACTERS]
 
 
@@ -41,9 +42,9 @@ class Encryption:
     """Encrypts and decrypts with the keys of a region."""
 
     def __init__(self, keys: Keys, *, former: str = "", clear_user_data: bool = False) -> None:
-        """`former`: what passwords in journals were encrypted with before regions had a key, the service user's password.
+        """`former`: the service user's password; it encrypted passwords in journals before regions had a key.
 
-        `clear_user_data`: what users tell their guests is not encrypted, for whoever goes back to a release that cannot read it.
+        `clear_user_data`: user data are not encrypted, so that an earlier release can read them after a downgrade.
         """
         self._keys = keys
         self._former = former
@@ -55,12 +56,12 @@ class Encryption:
         return key_id(self._keys()[0])
 
     def seal(self, secret: str) -> str:
-        """Encrypted, with the first key."""
+        """Encrypt the secret with the first key."""
         key = self._keys()[0]
         return f"{BEGINS}{key_id(key)}:{_box(key).encrypt(secret.encode()).decode()}"
 
     def open(self, sealed: str) -> str | None:
-        """The secret; None when none of the keys is the one it was encrypted with."""
+        """Return the secret, or None when none of the keys can decrypt it."""
         found = ENCRYPTED.fullmatch(sealed)
         try:
             if found is None:
@@ -74,18 +75,20 @@ class Encryption:
             _log.error("a secret cannot be decrypted: it is damaged, or the service user's password was changed since")
             return None
 
-    # ------------------------------------------------------------------------------------ what users tell guests
+    # ------------------------------------------------------------------------------------------------- user data
 
     def user_data(self, clear: str) -> str:
-        """As it is to be kept."""
+        """Return the user data as a record keeps it: encrypted, unless the settings say otherwise."""
         return clear if self.clear_user_data else self.seal(clear)
 
     def shown(self, kept: str | None) -> str | None:
-        """As its owner said it; None where it cannot be decrypted, which the log says."""
+        """Return the user data in clear for its owner, or None when it cannot be decrypted; the log says why."""
         return self.open(kept) if kept is not None and kept.startswith(BEGINS) else kept
 
     def decrypted(self, kept: str) -> str:
-        """The same for a guest, which is not made without it. Raises Unavailable."""
+        """Return the user data in clear for a guest. Raises Unavailable when it cannot be decrypted: the guest is not
+        made without it.
+        """
         clear = self.shown(kept)
         if clear is None:
             raise Unavailable(
@@ -96,17 +99,21 @@ class Encryption:
         return clear
 
     def server(self, server: Server) -> Server:
-        """The record with its user data in clear, for a guest alone. Raises Unavailable."""
+        """Return the record with its user data in clear, to make a guest. Raises Unavailable when they cannot be
+        decrypted.
+        """
         if server.user_data is None:
             return server
         return msgspec.structs.replace(server, user_data=self.decrypted(server.user_data))
 
     def files(self, clear: Sequence[InjectedFile]) -> tuple[InjectedFile, ...]:
-        """As they are to be kept."""
+        """Return the injected files as a journal keeps them: with encrypted content."""
         return tuple(InjectedFile(each.path, self.user_data(each.contents)) for each in clear)
 
     def guest(self, spec: GuestSpec) -> GuestSpec:
-        """What a host is sent, in clear. Raises Unavailable."""
+        """Return the specification in clear, as a host is sent it. Raises Unavailable when a secret cannot be
+        decrypted.
+        """
         return msgspec.structs.replace(
             spec,
             user_data=None if spec.user_data is None else self.decrypted(spec.user_data),

@@ -1,4 +1,6 @@
-"""Wakes who waits for an external event of a server, in this process; the event itself lies in the inbox (RULES §20)."""
+"""Wakes tasks of this process that wait for an external event of a server; the event itself is in the inbox (RULES
+§20).
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,14 +10,14 @@ from moorage.model.ids import ServerId
 
 
 class EventWaiters:
-    """`with arrivals.of(server) as arrived: look; await arrived.wait()`: nothing that comes after the look is missed."""
+    """`with arrivals.of(server) as arrived: poll; await arrived.wait()`: no event that comes after the poll is missed."""
 
     def __init__(self) -> None:
         self._waiting: dict[ServerId, list[asyncio.Event]] = {}
 
     @contextmanager
     def of(self, server: ServerId) -> Iterator[asyncio.Event]:
-        """Set whenever something has arrived for the server; whoever waits clears it before looking."""
+        """An event that is set whenever something has arrived for the server; a waiter clears it before it polls."""
         arrived = asyncio.Event()
         self._waiting.setdefault(server, []).append(arrived)
         try:
@@ -27,6 +29,6 @@ class EventWaiters:
                 del self._waiting[server]
 
     def wake(self, server: ServerId) -> None:
-        """A hint said that something was stored; a lost one costs its waiter the pause until its next look."""
+        """A hint said that an external event was stored; a lost hint delays its waiter until the next poll."""
         for each in self._waiting.get(server, ()):
             each.set()

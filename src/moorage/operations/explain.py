@@ -1,7 +1,7 @@
-"""Why a server is where it is, or nowhere: the ledger of its operations, read from their journals (N2).
+"""Explains why a server is where it is, or nowhere: the decision records of its operations, from their journals (N2).
 
-An administrator sees hosts and numbers.  The owner sees causes and counts: no names of hosts, cells or providers, and nothing
-of other projects.
+An administrator sees hosts and numbers. The owner sees causes and counts: no names of hosts, cells or providers, and
+nothing about other projects.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ from moorage.saga.journal import Cause, Failed, StepResult, Unwinding
 
 CARDS_STEP, CLAIM_STEP = "read_ports", "claim_host"
 BOUND_STEPS = ("activate_bindings", "bind_ports")
-"""Of moves that may give other addresses: whose results are the ports as they are then."""
+"""Steps of moves that may assign other addresses; their results are the ports after the step."""
 REVERT, CONFIRM = "revert_resize", "confirm_resize"
 WORDS = {"resize": "move"}
-"""Of operations whose name says less than they do."""
+"""A clearer name for operations."""
 CAUSE_PRIVATE_CHARACTERS_MAX = 2000
 
 _claims = msgspec.json.Decoder(Claim)
@@ -35,7 +35,7 @@ _ledgers = msgspec.json.Decoder(DecisionRecord)
 
 
 class About(NamedTuple):
-    """A host that is asked about, and the roll of all hosts as it is now (`World.roll`)."""
+    """A host in question, and the list of all hosts as it is now (`World.roll`)."""
 
     host: str
     roll: Sequence[str]
@@ -43,16 +43,16 @@ class About(NamedTuple):
 
 
 class View(NamedTuple):
-    """What is to be told."""
+    """What the explanation may show."""
 
     whole: bool
     about: About | None
 
 
 def explained(operations: Sequence[Operation], *, whole: bool, about: About | None = None) -> dict[str, Any]:
-    """The account of one server's operations, oldest first; `whole` is for administrators.
+    """Explain one server's operations, oldest first; `whole` is for administrators.
 
-    `about`: each decision says of this host why it was refused, as far as that is remembered.
+    `about`: each decision also says why this host was refused, as far as that is stored.
     """
     view = View(whole, about)
     told = [_operation(each, view) for each in sorted(operations, key=lambda o: (o.created_at, o.seq))]
@@ -133,7 +133,7 @@ def _attempt(number: int, claim: Claim, view: View) -> dict[str, Any]:
 
 
 def _readdressed(change: Readdressed, view: View) -> dict[str, Any]:
-    """A port that left its segment: what it had, and what it has."""
+    """A port that left its segment: its old and new addresses."""
     told: dict[str, Any] = {
         "port": change.port,
         "old": [each.address for each in change.old],
@@ -159,6 +159,8 @@ def _ledger(ledger: DecisionRecord, view: View) -> dict[str, Any]:
         told["left_out"] = ledger.left_out
         told["coded"] = ledger.coded
         told["weights"] = ledger.weights
+        if ledger.decision:
+            told["decision"] = ledger.decision
         if view.about is not None:
             told["asked_about"] = {
                 "host": view.about.host,
@@ -168,7 +170,7 @@ def _ledger(ledger: DecisionRecord, view: View) -> dict[str, Any]:
 
 
 def describe_decision(ledger: DecisionRecord, *, whole: bool) -> dict[str, Any]:
-    """One decision: `whole` is for administrators."""
+    """Explain one decision: `whole` is for administrators."""
     return _ledger(ledger, View(whole, None))
 
 
@@ -192,11 +194,11 @@ def _ledger_in(piece: str) -> DecisionRecord | None:
     try:
         return _ledgers.decode(piece[at:])
     except msgspec.MsgspecError:
-        return None  # cut short in the journal: the counts are in the message
+        return None  # the journal has it truncated: the counts are in the message
 
 
 def _summary(told: Sequence[Mapping[str, Any]]) -> str | None:
-    """One sentence on the latest placement: the boot's, or that of what moved it since, unless it went back."""
+    """One sentence about the latest placement: the boot's, or that of a later move, unless the move was undone."""
     placed: list[Mapping[str, Any]] = []
     back = False
     for each in told:
@@ -225,4 +227,6 @@ def _placement(operation: Mapping[str, Any], *, back: bool) -> str:
         return f"placed{where}{by}{tries}: {last['willing']} of {last['considered']} hosts would have done{since}"
     if operation["fault"]:
         return str(operation["fault"])
+    if operation["status"] == "open" and operation["waiting"]:
+        return str(operation["waiting"])
     return f"the {name} is {operation['status']}"

@@ -1,7 +1,7 @@
-"""Flavors as boots read them: kept in memory for a moment, forgotten with every write of this process.
+"""Caches flavors for boots in memory, for a short time; every write of this process empties the cache.
 
-Every boot reads one, and they change rarely.  What another process changed shows here after `KEPT_S` at the latest; a refusal
-is never told from what was kept.
+Every boot reads one flavor, and flavors change rarely. A change by another process is visible here after `KEPT_S` at
+the latest. A boot is never refused because of a cached flavor: the flavor is read again first.
 """
 
 import time
@@ -18,7 +18,7 @@ KEPT_MAX = 1000
 
 @dataclass
 class _Shelf:
-    """What is kept of one region; `writes` tells a reader that what it read may be old already."""
+    """The cached flavors of one region. `writes` counts changes, so that a reader notices that its read is stale."""
 
     rows: dict[str, tuple[float, Flavor]] = field(default_factory=dict[str, tuple[float, Flavor]])
     writes: int = 0
@@ -28,7 +28,7 @@ _shelves: WeakKeyDictionary[Database, _Shelf] = WeakKeyDictionary()
 
 
 def forget(region: Database) -> None:
-    """To be called after every commit that changed a flavor."""
+    """Empty the cache. To be called after every commit that changed a flavor."""
     shelf = _shelves.get(region)
     if shelf is not None:
         shelf.rows.clear()
@@ -36,14 +36,14 @@ def forget(region: Database) -> None:
 
 
 def cached(region: Database, flavor: str) -> Flavor | None:
-    """The flavor, if it was read a moment ago."""
+    """Return the flavor if it was read a moment ago, else None."""
     shelf = _shelves.get(region)
     row = None if shelf is None else shelf.rows.get(flavor)
     return row[1] if row is not None and time.monotonic() < row[0] else None
 
 
 async def read(region: Database, flavor: str) -> Flavor | None:
-    """The flavor as it is now; kept for whoever asks next."""
+    """Read the flavor from the database and cache it."""
     shelf = _shelves.setdefault(region, _Shelf())
     writes = shelf.writes
     until = time.monotonic() + KEPT_S

@@ -1,10 +1,10 @@
-"""The gates as they are now, in one process: levels from the picture, credentials from what every conductor says of its own.
+"""The current gates in one process: hosts' levels from the world, credentials from the rows that conductors write.
 
-A conductor tries its credentials every half minute and writes what came of it when that differs; every process reads what
-the living ones wrote.  So whoever begins an operation decides on what those who will tell it can do, and a boot itself costs
-no statement and no call for that.
+Each conductor tries its credentials for the network service every half minute and writes the result when it changes;
+every process reads the rows of the living conductors. So a process that begins an operation decides by what the
+conductors can do, and a boot needs no statement or call for that.
 
-The same rows say whom each conductor leaves alone because it keeps failing (N19), for people to see.
+The same rows list the services whose circuits are open in each conductor (N19), for operators.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class GateWatch:
-    """One per process that begins or executes operations."""
+    """Keeps the gates of one process that begins or executes operations."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class GateWatch:
         self._life: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Know enough to decide, then keep looking."""
+        """Read once what a decision needs, then poll in the background."""
         await self.poll()
         self._life = asyncio.create_task(self._poll_forever(), name="gates")
 
@@ -73,9 +73,9 @@ class GateWatch:
             await asyncio.gather(self._life, return_exceptions=True)
 
     async def become(self, conductor: ConductorId) -> None:
-        """This process executes operations too, and has its lease: its credentials count, and are tried again and again.
+        """This process executes operations and has its lease: its credentials count, and are tried periodically.
 
-        With a new lease comes a new id, under which all is told once more.
+        With a new lease comes a new id, and everything is written once more under that id.
         """
         self._me = conductor
         mine = self._mine
@@ -88,18 +88,18 @@ class GateWatch:
                 )
         await self.poll()
 
-    # ------------------------------------------------------------------------------------------------ asking
+    # --------------------------------------------------------------------------------------------- the gates
 
     def gates(self) -> Gates:
-        """What begins now is done this way."""
+        """The behaviour of operations that begin now."""
         return decide_by(lowest_level(self._context.placement.world()), self._pin, self._conductors)
 
     def facts(self) -> GateFacts:
-        """Everything that decides, for people."""
+        """The facts that decide the gates, for operators."""
         return GateFacts(hosts_of(self._context.placement.world()), self._conductors, self._pin)
 
     def service_circuits(self) -> tuple[LeftAlone, ...]:
-        """Whom this process leaves alone, as it is now, and whom the other conductors do, as they last said."""
+        """Services whose circuits are open: of this process as it is now, of other conductors as they last wrote."""
         mine = self._name_of_mine()
         own = tuple(LeftAlone(mine, each) for each in self._circuits())
         return own + tuple(each for each in self._left_alone if each.process != mine)
@@ -107,7 +107,7 @@ class GateWatch:
     def _name_of_mine(self) -> str:
         return "this front desk" if self._me is None else str(self._me)
 
-    # ------------------------------------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------------------------------------ polling
 
     async def _poll_forever(self) -> None:
         while True:
@@ -116,8 +116,8 @@ class GateWatch:
                 if self._me is not None:
                     await self._publish_own(self._me)
                 await self.poll()
-            except Exception as failure:  # noqa: BLE001  whatever it is, the next look is soon
-                logger.warning("the gates could not be looked at: %r %s", failure, getattr(failure, "private", ""))
+            except Exception as failure:  # noqa: BLE001  the next poll is soon
+                logger.warning("the gates could not be read: %r %s", failure, getattr(failure, "private", ""))
 
     async def _publish_own(self, me: ConductorId) -> None:
         if self._wants_trying():
@@ -135,7 +135,7 @@ class GateWatch:
         return unknown or self._clock.monotonic() - self._tried_at >= TRY_EVERY_S
 
     async def poll(self) -> None:
-        """Read what the living conductors say."""
+        """Read the rows of the living conductors."""
         with label("look:gates"):
             rows = await self._context.region.read(conductor_health.of_the_living)
         before, self._conductors = self._conductors, tuple(credentials_of(*row[:4]) for row in rows)
@@ -146,11 +146,11 @@ class GateWatch:
             logger.info("credentials for the network service: %s", ", ".join(map(_describe, self._conductors)))
 
     async def try_mine(self, me: ConductorId) -> ConductorCredentials:
-        """What takes the roles that we need, tried for nothing; written down when the answer differs from the last one's."""
+        """Try a call that needs our roles and has no effect; write the result when it differs from the last one."""
         self._tried_at = self._clock.monotonic()
         state, why = await try_credentials(self._context.network)
         if state is Credentials.UNKNOWN and self._mine is not None and self._mine.state is not state:
-            logger.info("the network service could not be asked about our credentials, they count as before: %s", why)
+            logger.info("the network service did not answer about our credentials, which count as before: %s", why)
             return self._mine
         mine = ConductorCredentials(str(me), state, why)
         if mine != self._mine:
@@ -167,12 +167,12 @@ class GateWatch:
 
 
 async def try_credentials(network: NetworkBackend) -> tuple[Credentials, str]:
-    """Whether the network service takes our credentials, and if not, why."""
+    """Return whether the network service accepts our credentials, and the reason if it does not."""
     try:
         await network.try_credentials()
     except (Unauthenticated, Forbidden) as refused:
         return Credentials.REFUSED, refused.private or refused.public
-    except Refusal:  # it knows us, and has no such thing
+    except Refusal:  # the service accepts the credentials: it looked for the port and did not find it
         return Credentials.WORKING, ""
     except Problem as problem:
         state = Credentials.REFUSED if problem.code == CREDENTIALS else Credentials.UNKNOWN
@@ -181,7 +181,7 @@ async def try_credentials(network: NetworkBackend) -> tuple[Credentials, str]:
 
 
 def credentials_of(me: ConductorId, host: str, state: str | None, why: str | None) -> ConductorCredentials:
-    """As a conductor's row says."""
+    """The credentials as a conductor's row has them."""
     known = {each.value: each for each in Credentials}
     told = known.get(state or "", Credentials.UNKNOWN)
     return ConductorCredentials(f"{me} on {host}", told, NOT_READ_YET if state is None else why or "")

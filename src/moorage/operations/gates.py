@@ -1,21 +1,24 @@
-"""Gates: which behaviour the fleet's levels, the pin and our own credentials allow (S0.9 to S0.12; RULES §13).
+"""Gates: which behaviour the hosts' levels, the pin and our own credentials allow (S0.9 to S0.12; RULES §13).
 
-Two things changed between releases, and each is done only when everybody it concerns can follow:
+Two things changed between releases. Each is on only when every process concerned supports it:
 
     early ports          ports are made before a host is chosen: every agent is at level 2 or more, and the conductors'
                          credentials for the network service work
     bind in conductor    ports arrive bound at the host: every agent is at level 3 besides
 
-`decide` is a pure function of `GateFacts`.  An operation asks once, when it begins, and keeps the `Gates` it was given in what
-it was asked: whoever tells it again decides nothing anew.  A gate that opens or closes affects only what begins afterwards.
+`decide` is a pure function of `GateFacts`. An operation calls it once, when it begins, and keeps the `Gates` in its
+input: a later executor does not decide again. A gate that opens or closes affects only operations that begin
+afterwards.
 
-The levels are those of every host the region knows, heard of or not: a silent old host may be back the next second.
+The levels are those of every host that the region knows, silent ones too: a silent old host may return at any moment.
 
-**Guarantees.**  What a network's policy guarantees can be claimed only for ports that are known before a host is chosen (N5).  While
-`early_ports` is shut, such a boot has its ports early all the same, and goes to hosts of level 2 or more only: they understand them.
+**Guarantees.** Guaranteed bandwidth can be claimed only for ports that are known before a host is chosen (N5). While
+`early_ports` is shut, a boot with such ports makes them early all the same, and goes only to hosts of level 2 or more,
+which support that.
 
-**Mixed.**  A host of level 3 has no network client, so while a gate is shut the conductor sees to the ports of a build that
-lands there, and to no others; where the conductor has no credentials either, such a host is refused, with that reason.
+**Mixed.** A host of level 3 has no network client. So while a gate is shut, the conductor makes and binds the ports of
+builds on such hosts, and of no others. If the conductor has no credentials either, the host is refused, with that
+reason.
 """
 
 from collections import Counter
@@ -35,16 +38,16 @@ BLOCKERS_SHOWN_MAX = 50
 
 
 class Credentials(StrEnum):
-    """What is known of our way to the network service."""
+    """What is known about our credentials for the network service."""
 
     WORKING = "working"
     REFUSED = "refused"
     UNKNOWN = "unknown"
-    """Nobody answered that could say: an outage is no reason to change how boots are done."""
+    """No service answered that could decide it: an outage does not change how boots are done."""
 
 
 class HostLevel(msgspec.Struct, frozen=True):
-    """One host, and the level of its agent."""
+    """A host and the level of its agent."""
 
     host: str
     cell: CellId
@@ -52,7 +55,7 @@ class HostLevel(msgspec.Struct, frozen=True):
 
 
 class ConductorCredentials(msgspec.Struct, frozen=True):
-    """One conductor, and whether the network service takes its credentials."""
+    """A conductor, and whether the network service accepts its credentials."""
 
     conductor: str
     state: Credentials
@@ -60,51 +63,51 @@ class ConductorCredentials(msgspec.Struct, frozen=True):
 
 
 class GateFacts(msgspec.Struct, frozen=True):
-    """Everything that decides."""
+    """Everything that decides the gates."""
 
     hosts: tuple[HostLevel, ...] = ()
     conductors: tuple[ConductorCredentials, ...] = ()
     pin: int | None = None
-    """`[upgrade_levels] compute`: behave as if no agent were above this level."""
+    """`[upgrade_levels] compute`: behave as if every agent had at most this level."""
 
 
 class Gates(msgspec.Struct, frozen=True):
-    """How an operation goes about ports, from its beginning to its end."""
+    """How an operation makes and binds ports, from its beginning to its end."""
 
     early_ports: bool = True
     bind_in_conductor: bool = True
     credentials: bool = True
-    """Conductors can speak to the network service at all."""
+    """Whether conductors can call the network service."""
     early_where_needed: bool = False
-    """While `early_ports` is shut: a boot that cannot be done otherwise may have its ports early, on hosts that understand them."""
+    """While `early_ports` is shut: a boot that needs it may make its ports early, on hosts that support that."""
 
     def made_early(self) -> "Gates":
-        """For a boot whose ports must be known before a host is chosen, if that may be."""
+        """The gates for a boot whose ports must be known before a host is chosen; unchanged where that is not allowed."""
         return msgspec.structs.replace(self, early_ports=self.early_ports or self.early_where_needed)
 
     @property
     def min_level(self) -> int:
-        """Older hosts than this are refused while the operation lasts."""
+        """Hosts of a lower level are refused during the operation."""
         return PORTS_ARRIVE_BOUND if self.bind_in_conductor else BINDS_PORTS if self.early_ports else 0
 
     @property
     def max_level(self) -> int:
-        """Newer hosts than this are refused: nobody could see to their ports."""
+        """Hosts of a higher level are refused: neither they nor the conductor could bind the ports."""
         return ANY_LEVEL if self.credentials else BINDS_PORTS
 
 
 OPEN = Gates()
-"""A fleet of today's hosts."""
+"""The gates when all hosts are of the current level."""
 
 
 def decide(facts: GateFacts) -> Gates:
-    """The behaviour of whatever begins now."""
+    """Return the behaviour of operations that begin now."""
     lowest = min((host.level for host in facts.hosts), default=PORTS_ARRIVE_BOUND)
     return decide_by(lowest, facts.pin, facts.conductors)
 
 
 def decide_by(lowest: int, pin: int | None, conductors: Sequence[ConductorCredentials]) -> Gates:
-    """The same, by the lowest level of any host."""
+    """The same, from the lowest level of all hosts."""
     level = lowest if pin is None else min(lowest, pin)
     credentials = all(each.state is not Credentials.REFUSED for each in conductors)
     early = credentials and level >= BINDS_PORTS
@@ -113,7 +116,7 @@ def decide_by(lowest: int, pin: int | None, conductors: Sequence[ConductorCreden
 
 
 def hosts_of(world: World) -> tuple[HostLevel, ...]:
-    """Every host of the picture, with its level."""
+    """Every host of the world, with its level."""
     return tuple(
         HostLevel(world.names[slot], world.cell_names[world.cell[slot]], int(world.level[slot]))
         for slot in range(world.size)
@@ -122,29 +125,29 @@ def hosts_of(world: World) -> tuple[HostLevel, ...]:
 
 
 def lowest_level(world: World) -> int:
-    """The level of the oldest agent; today's when there is no host."""
+    """The level of the oldest agent; the current level when there is no host."""
     levels = world.level[world.present]
     return int(levels.min()) if levels.size else PORTS_ARRIVE_BOUND
 
 
-# ------------------------------------------------------------------------------------------------ what people are told
+# ---------------------------------------------------------------------------------------------------------- the report
 
 
 class GateReport(msgspec.Struct, frozen=True):
-    """One gate: whether it is open, and if not, what keeps it shut."""
+    """One gate: whether it is open, and what keeps it shut."""
 
     name: Literal["early_ports", "bind_in_conductor"]
     open: bool
     behaviour: str
     needs_level: int
     blocked_by: tuple[HostLevel, ...] = ()
-    """The first of the hosts that are too old."""
+    """The first hosts whose agents are too old."""
     hosts_blocking: int = 0
     reasons: tuple[str, ...] = ()
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Which behaviour is on, and what blocks the next (N14)."""
+    """Which behaviour is on, and what keeps the other off (N14)."""
 
     gates: tuple[GateReport, ...]
     levels: dict[int, int]
@@ -167,7 +170,7 @@ BEHAVIOUR = {
 
 
 def report(facts: GateFacts) -> Report:
-    """For `moorage status` and `/ext/gates`."""
+    """The report for `moorage status` and `/ext/gates`."""
     gates = decide(facts)
     states = [each.state for each in facts.conductors]
     worst = next((state for state in (Credentials.REFUSED, Credentials.UNKNOWN) if state in states), None)
@@ -186,7 +189,7 @@ def report(facts: GateFacts) -> Report:
 
 
 def warnings(facts: GateFacts) -> tuple[str, ...]:
-    """What the deployer should mend (S0.10)."""
+    """What the deployer should correct (S0.10), as sentences."""
     said = [
         f"{each.conductor}: the network service does not accept its credentials ({each.why or 'refused'}): ports are made by "
         "the hosts, as before, and the next release refuses to start like this; see [service_user]"

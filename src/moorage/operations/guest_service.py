@@ -1,4 +1,6 @@
-"""The part of the server service for guests after their boot: password, crash dump, diagnostics, rebuild, rescue; and image caching on hosts."""
+"""The part of the server service for existing guests: password, crash dump, diagnostics, rebuild, rescue; and image
+caching on hosts.
+"""
 
 import asyncio
 import logging
@@ -27,24 +29,25 @@ PASSWORD_S = 60.0
 DIAGNOSTICS_S = 20.0
 IMAGE_S = 3600.0
 HOSTS_AT_ONCE = 4
-"""Hosts that fetch images of one request at the same time."""
+"""How many hosts fetch the images of one request at the same time."""
 CACHINGS_MAX = 100
-"""Requests for images under way in this process; more are refused."""
+"""How many requests for images may be under way in this process; more are refused."""
 PASSWORD_EVENT = "compute_set_admin_password"
 
 _log = logging.getLogger(__name__)
 
 
 class GuestService:
-    """What is done to a guest after its boot."""
+    """Operations on a guest after its boot."""
 
     context: SagaContext
     _caching: set[asyncio.Task[None]]
 
     async def change_password(self, principal: Principal, server: Server, password: str, request_id: str) -> None:
-        """Set the password before the call returns: an operation for later would have to store it.
+        """Set the password before the call returns: a later operation would have to store it.
 
-        Setting it twice is the same as once, so a call that broke off may be made again.  Raises HostFailed, Unavailable.
+        Setting it twice has the same effect as once, so a call that failed may be repeated. Raises HostFailed when the
+        host refuses, Unavailable when it does not answer.
         """
         to, cell, begun = _where(server), self.context.cells[_where(server).cell], now_us()
         shown = Action(server.id, "changePassword", request_id, principal.user, server.project, begun, begun)
@@ -61,7 +64,7 @@ class GuestService:
             await cell.write(lambda tx: actions.finish(tx, server.id, request_id, whole, ended, message or None))
 
     async def diagnostics(self, server: Server) -> GuestDiagnostics:
-        """As its host says now. Raises HostFailed (`guest_not_running`, `not_supported` …)."""
+        """Return the guest's diagnostics from its host. Raises HostFailed (`guest_not_running`, `not_supported` …)."""
         return await self.context.hosts.ask(
             _where(server), server.id, Verb.DIAGNOSTICS, None, GuestDiagnostics, DIAGNOSTICS_S
         )
@@ -109,8 +112,9 @@ class GuestService:
         await soft_delete.begin_restoring(self.context, principal, server, check=check, request_id=request_id)
 
     def cache_images(self, hosts: Sequence[HostAddress], images: Sequence[str]) -> None:
-        """Hosts fetch images in the background, a few hosts at a time; a host that cannot is logged.  Nobody waits for it,
-        and it is lost when the process ends, as in Nova.  Raises Conflict when too many requests are under way."""
+        """Let hosts fetch images in the background, a few hosts at a time; a failure is logged. The work is lost when
+        the process ends, as in Nova. Raises Conflict when too many requests are under way.
+        """
         if len(self._caching) >= CACHINGS_MAX:
             raise Conflict("Too many requests for image caching are under way; try again later.")
         task = asyncio.create_task(self._cache(tuple(hosts), tuple(images)), name="cache-images")
@@ -140,5 +144,5 @@ def _where(server: Server) -> HostAddress:
 
 
 def cannot(failure: HostFailed) -> bool:
-    """Whether the host's driver, or its agent's release, does not have this command."""
+    """Whether the host's driver, or its agent's release, does not know the command."""
     return failure.code == NOT_SUPPORTED

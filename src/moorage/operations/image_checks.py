@@ -1,4 +1,4 @@
-"""Whether a server of a flavor can have an image: asked when it is booted, and when it is rebuilt from another one."""
+"""Checks whether a server of a flavor may use an image: at boot, and at a rebuild from another image."""
 
 from typing import Protocol
 
@@ -14,7 +14,7 @@ DRIVE_WISHES = ("optional", "mandatory")
 
 
 class Size(Protocol):
-    """What of a flavor matters."""
+    """The part of a flavor that the checks need."""
 
     @property
     def ram_mib(self) -> int: ...
@@ -23,7 +23,9 @@ class Size(Protocol):
 
 
 def check_properties(image: Image) -> None:
-    """Raises Invalid for an image from which no guest is made: its data are encrypted, or it says what nobody understands."""
+    """Raises Invalid for an image from which no guest can be made: its data are encrypted, or a property has an unknown
+    value.
+    """
     if image.properties.get("cinder_encryption_key_id"):
         raise Invalid(
             f"Image {image.id} is unacceptable: it was made of an encrypted volume, and cannot be booted from."
@@ -34,7 +36,9 @@ def check_properties(image: Image) -> None:
 
 
 def check_image(image: Image, flavor: Size, *, may_zero_disk: bool) -> None:
-    """Raises Invalid (not active, or the flavor too small) and Forbidden, in Nova's words."""
+    """Raises Invalid when the image is not active or the flavor too small, and Forbidden for a flavor without disk;
+    with Nova's messages.
+    """
     if image.status != "active":
         raise Invalid(f"Image {image.id} is not active.")
     if image.min_ram_mib > flavor.ram_mib:
@@ -61,7 +65,7 @@ def _check_disk(image: Image, flavor: Size, may_zero_disk: bool) -> None:
 
 
 def base_of(image: Image, principal: Principal) -> BaseImage:
-    """What a server keeps of the image it is booted from, for the images that are made of it (and who booted it, as in Nova)."""
+    """What a server's record keeps of its image: for images that are made of the server, and who booted it, as in Nova."""
     return BaseImage(
         image.min_disk_gib,
         image.min_ram_mib,
@@ -74,7 +78,7 @@ def base_of(image: Image, principal: Principal) -> BaseImage:
 
 
 def rebased(before: BaseImage | None, image: Image) -> BaseImage:
-    """The same of a server that is rebuilt from another image: who booted it stays."""
+    """The same after a rebuild from another image: who booted the server stays."""
     return msgspec.structs.replace(
         before or BaseImage(),
         min_disk_gib=image.min_disk_gib,

@@ -1,7 +1,8 @@
-"""Block devices that an image names: those of a server that booted from a volume, when an image was made of it.
+"""Block devices in an image's properties: the volumes of a server that booted from a volume, when an image was made of
+it.
 
-Nova writes them as JSON into the property `block_device_mapping`, in the form of `block_device_mapping_v2` where `bdm_v2` is true.
-What a request names wins over the image's device of the same name.
+Nova writes them as JSON into the property `block_device_mapping`, in the form of `block_device_mapping_v2` when
+`bdm_v2` is true. A device of the request replaces the image's device of the same name.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,7 +21,9 @@ SOURCES = {"snapshot": "snapshot_id", "volume": "volume_id", "image": "image_id"
 
 
 def merged(image: Image, input: Sequence[BlockDevice], without: Collection[str] = ()) -> tuple[BlockDevice, ...]:
-    """The request's devices and the image's but those `without`, by name. Raises Invalid for a property that cannot be read."""
+    """Return the request's devices and the image's, without the device names in `without`. Raises Invalid for a
+    property that cannot be read.
+    """
     left_out = {_bare(each) for each in without}
     defined = [each for each in devices_of(image) if not each.device or _bare(each.device) not in left_out]
     if not defined:
@@ -34,7 +37,10 @@ def merged(image: Image, input: Sequence[BlockDevice], without: Collection[str] 
 
 
 def devices_of(image: Image) -> tuple[BlockDevice, ...]:
-    """Those that the image names; none of the form before `bdm_v2`."""
+    """Return the devices that the image's property lists; none when it has the form before `bdm_v2`.
+
+    Raises Invalid when the property cannot be read or lists too many devices.
+    """
     said = image.properties.get(PROPERTY, "")
     if not said or image.properties.get(SECOND_FORM, "").lower() not in TRUE:
         return ()
@@ -69,7 +75,7 @@ def _device(row: dict[str, Any]) -> BlockDevice:
     }
     device = msgspec.convert(found, BlockDevice, strict=False)
     if device.destination not in {"local", "volume"} or (source != "blank" and not device.uuid):
-        raise msgspec.ValidationError(f"a device from {source} to {device.destination} without what it is made from")
+        raise msgspec.ValidationError(f"a device from {source} to {device.destination} without its source")
     return device
 
 

@@ -1,4 +1,6 @@
-"""Servers that the region has in a cell whose database does not know them (RULES §22): looked for, and said; nothing is done to them."""
+"""Finds servers that the region lists in a cell whose database does not have them (RULES §22). They are reported, not
+changed.
+"""
 
 from moorage.model.ids import CellId, ServerId
 from moorage.sql import Database
@@ -11,7 +13,9 @@ PAGE_ROWS = 500
 async def missing_in(
     region: Database, cell: CellId, database: Database, *, project: str | None = None
 ) -> list[ServerId]:
-    """In the order of their ids; of one project, or of all. Raises Unavailable when either database is out."""
+    """Return them in the order of their ids; of one project, or of all. Raises Unavailable when either database does
+    not answer.
+    """
     missing: list[ServerId] = []
     after = ""
     while page := await region.read(

@@ -1,4 +1,6 @@
-"""The claim of a move: what a server holds goes to the move, and what it is to hold elsewhere is taken, in one transaction (RULES §11)."""
+"""The claim of a move: the server's holdings go to the move, and the destination's are claimed, in one transaction
+(RULES §11).
+"""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -6,6 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from moorage.model.decision_log import Subject
 from moorage.model.errors import NoCapacity
 from moorage.model.guest import PowerState
 from moorage.model.network import Port
@@ -29,9 +32,10 @@ ROUNDS_MAX = 50
 
 
 async def claimed(run: MovingRun, input: Ask | Tries, cards: Cards) -> Claim:
-    """The best willing host; a loser takes the next (N1). What the server held is held by the move from then on.
+    """Claim the best host that has room; if another claim was faster, try the next (N1). The move then holds what the
+    server held.
 
-    The work of a region step. Raises NoCapacity.
+    To be called in a region step. Raises NoCapacity when no host fits.
     """
     tries = input if isinstance(input, Tries) else Tries((input,), input)
     return await claimed_in_turn(run, tries, partial(_claimed, run, cards))
@@ -41,7 +45,9 @@ Claiming: TypeAlias = Callable[[Ask, frozenset[int], list[str]], Awaitable[Claim
 
 
 async def claimed_in_turn(run: MoveRun, tries: Tries, claiming: Claiming) -> Claim:
-    """Of what is asked, the first that is granted. Raises NoCapacity, with why each host is refused all of it."""
+    """Return the first claim that succeeds, of several requests in order. Raises NoCapacity with the reasons of every
+    host.
+    """
     lost: list[str] = []
     refused: list[Verdict] = []
     for ask in tries.asks:
@@ -58,9 +64,10 @@ async def claimed_in_turn(run: MoveRun, tries: Tries, claiming: Claiming) -> Cla
 async def _claimed(
     run: MovingRun, cards: Cards, ask: Ask, may_leave: frozenset[int], lost: list[str]
 ) -> Claim | Verdict:
-    """The claim, or why there is none; `lost` grows by the choices that were lost."""
+    """The claim, or why there is none; `lost` counts the choices that another claim took first."""
     engine = run.context.placement
-    verdict, fresh = engine.rank(ask), False
+    subject = Subject(run.input.server.id, run.operation, run.attempt, "move", run.input.migration)
+    verdict, fresh = engine.decide(ask, subject), False
     for _ in range(ROUNDS_MAX):
         for choice in verdict.best:
             subnets = segment_change.subnets_for(cards, choice, may_leave)
@@ -74,7 +81,7 @@ async def _claimed(
                 break
         if fresh and not verdict.best:
             break
-        verdict, fresh = await engine.rank_fresh(ask), True
+        verdict, fresh = await engine.decide_fresh(ask, subject), True
     return verdict
 
 
@@ -102,7 +109,9 @@ async def _take(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, claim: C
 
 
 async def given_back(run: MovingRun, cards: Cards | None = None) -> None:
-    """The undo: what the move held is the server's again; `cards`: as they were, where it may have been given other addresses."""
+    """The undo: the server holds again what the move held. `cards`: the NICs as they were, where the move may have
+    given them other addresses.
+    """
     engine, before = run.context.placement, None if cards is None else addresses_of(cards)
     engine.settle(
         await run.commit(lambda tx: engine.move_back(tx, run.input.server.id, run.input.migration, before=before))
@@ -110,7 +119,9 @@ async def given_back(run: MovingRun, cards: Cards | None = None) -> None:
 
 
 def destination(claim: Claim, address: str = "") -> dict[str, Any]:
-    """What the move's record says of the host that was claimed; `address`: where it takes guests, its name if it does not say."""
+    """The fields of the move's record for the claimed host. `address`: where the host receives guests; its name if it
+    did not report one.
+    """
     return {
         "dest_host": claim.name,
         "dest_node": claim.node,
@@ -127,7 +138,7 @@ def on_claimed(
     attachments: dict[str, str] | None,
     state: PowerState | None,
 ) -> Server:
-    """The record of a server on the host that was claimed. What is None, because it was forgotten, stays as it is."""
+    """The server's record on the claimed host. A field that is None, because it was forgotten, stays as it is."""
     return msgspec.structs.replace(
         with_attachments(server, attachments),
         host=claim.name,

@@ -66,5 +66,5 @@ class MoveService:
         await cancel_move.cancel(self.context, principal, server, move, request_id)
 
     async def moves_of(self, server: Server, *, limit: int) -> tuple[MoveSeen, ...]:
-        """Moves of the server, newest first, each with what it holds on source and destination; at most `limit`."""
+        """Moves of the server, newest first, with their holdings on source and destination; at most `limit`."""
         return await move_ends.seen(self.context, server, limit=limit)

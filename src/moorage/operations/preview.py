@@ -1,4 +1,4 @@
-"""A request that is looked at and not carried out: it goes the way of the real one up to its first write (N12)."""
+"""The preview of a request: it is processed like the real one up to its first write, and is not carried out (N12)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from moorage.operations.context import SagaContext
 
 
 class Previewed(Exception):
-    """Here the operations would be written: nothing was, and who asked for the preview is told what they are."""
+    """Raised in place of the write that would accept the operations; nothing was written."""
 
     def __init__(self, accepted: Sequence[Accepted]) -> None:
         super().__init__("nothing was written")
@@ -16,5 +16,5 @@ class Previewed(Exception):
 
 
 def previewing(context: SagaContext) -> SagaContext:
-    """The same packages for a request that ends with `Previewed`; pools of routed networks are not drawn into placement for it."""
+    """The same context for a preview: pools of routed networks are not copied into placement."""
     return replace(context, preview=True, draw_segments=None, redraw_segments=None, notification_writer=None)

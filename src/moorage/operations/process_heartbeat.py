@@ -1,4 +1,4 @@
-"""This process says that it runs, and of which release it is: for `moorage status`, while releases are exchanged (N14)."""
+"""Writes that this process runs, and its release: for `moorage status`, during upgrades (N14)."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Presence:
-    """One per process that serves the API or executes operations."""
+    """The heartbeat of one process that serves the API or executes operations."""
 
     def __init__(self, region: Database, clock: Clock, process: str, role: str) -> None:
         self._region = region
@@ -28,12 +28,12 @@ class Presence:
         self._life: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Tell it once, then again and again."""
+        """Write it once, then periodically."""
         await self._beat()
         self._life = asyncio.create_task(self._beat_forever(), name="presence")
 
     async def stop(self) -> None:
-        """Say that it ends; when the database does not listen, the row runs out by itself."""
+        """Write that the process ends. If the database does not answer, the row expires by itself."""
         if self._life is None:
             return
         self._life.cancel()
@@ -43,19 +43,19 @@ class Presence:
                 with label("presence"):
                     await self._region.write(lambda tx: processes.leave(tx, self.process.id))
         except (Problem, TimeoutError) as failure:
-            logger.info("that this process ends could not be written down: %r", failure)
+            logger.info("the end of this process could not be recorded: %r", failure)
         except Exception as failure:  # noqa: BLE001  whatever it is, the process ends
-            logger.error("that this process ends could not be written down: %r", failure)
+            logger.error("the end of this process could not be recorded: %r", failure)
 
     async def _beat_forever(self) -> None:
         while True:
             await self._clock.sleep(BEAT_EVERY_S)
             try:
                 await self._beat()
-            except Problem as problem:  # whoever looks meanwhile is not told of this process
-                logger.info("that this process runs could not be written down: %s %s", problem, problem.private)
-            except Exception as failure:  # noqa: BLE001  whatever it is: who ended here would be taken for gone, and runs
-                logger.error("that this process runs could not be written down: %r", failure)
+            except Problem as problem:  # `moorage status` does not list this process meanwhile
+                logger.info("the heartbeat of this process could not be recorded: %s %s", problem, problem.private)
+            except Exception as failure:  # noqa: BLE001  the task must go on: without it a running process counts as ended
+                logger.error("the heartbeat of this process could not be recorded: %r", failure)
 
     async def _beat(self) -> None:
         with label("presence"):

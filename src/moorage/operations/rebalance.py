@@ -1,7 +1,9 @@
-"""Which servers would be moved between cells so that their memory and addresses are used evenly; nothing is begun, and nothing written (N7).
+"""Plans which servers would be moved between cells so that the cells' memory and addresses are used evenly. Nothing is
+begun, and nothing written (N7).
 
-The plan grows move by move (`scheduler/balance.py`).  For the server whose move would help most, the request of a migration goes the way
-of a real one up to its first write, so what refuses the real one refuses it here, and the scheduler is asked what its claim would ask.
+The plan grows move by move (`scheduler/balance.py`). For the server whose move would help most, a migration request is
+processed like a real one up to its first write, so it is refused for the same reasons, and the scheduler gets the same
+request as for a real claim.
 """
 
 import asyncio
@@ -33,9 +35,9 @@ from moorage.store.cell import servers as cell_servers
 
 MOVES, MOVES_MAX = 20, 100
 ASKED_MAX = 300
-"""Servers for which a place is looked for, with questions to the network service."""
+"""For how many servers a place is looked for, with calls to the network service."""
 SERVERS_MAX = 10_000
-"""Of one cell that are looked at; of a cell with more, those with the lowest ids."""
+"""How many servers of one cell are considered; of a larger cell, those with the lowest ids."""
 PAGE = 1_000
 CAUSES_MAX = 50
 GIB = 1 << 30
@@ -44,7 +46,7 @@ NO_GAIN = "its addresses would make the cells less even"
 
 
 class PlannedMove(msgspec.Struct, frozen=True):
-    """One move of the plan, and what it costs."""
+    """One move of the plan, and its cost."""
 
     server: ServerId
     name: str
@@ -54,11 +56,11 @@ class PlannedMove(msgspec.Struct, frozen=True):
     cell: CellId
     host: str
     guest_off: bool
-    """It runs, and would be off meanwhile."""
+    """Whether the guest runs and would be off during the move."""
     send_bytes: int
-    """Of its disk, at most: to the image service, and from there to its new host."""
+    """Bytes of its disk, at most: sent to the image service, and from there to its new host."""
     unevenness: float
-    """After this move."""
+    """How uneven the cells are after this move."""
 
 
 class BalancePlan(msgspec.Struct, frozen=True):
@@ -68,10 +70,10 @@ class BalancePlan(msgspec.Struct, frozen=True):
     moves: tuple[PlannedMove, ...]
     """Best first; each fits, in whatever order they are made."""
     stay: dict[str, int]
-    """Why servers that were looked at stay → how many."""
+    """Reason → number of considered servers that stay for it."""
     cells_out: tuple[CellId, ...] = ()
     whole: bool = True
-    """False: there were more servers than are looked at."""
+    """False when there were more servers than are considered."""
 
 
 class _Residents(NamedTuple):
@@ -81,9 +83,11 @@ class _Residents(NamedTuple):
 
 
 async def planned(context: SagaContext, principal: Principal, moves_max: int = MOVES) -> BalancePlan:
-    """Raises Unavailable: the region, or the network service, is out; Conflict: the token is of no project."""
+    """Return the plan. Raises Unavailable when the region's database or the network service does not answer, Conflict
+    when the token has no project.
+    """
     if principal.project is None:
-        raise Conflict("A plan of moves is asked for with a token of a project.")
+        raise Conflict("A plan of moves needs a token of a project.")
     looked = await _read_servers(context)
     await context.placement.catch_up()
     trial = Trial(context.placement.world(), context.placement.rank_on)
@@ -142,7 +146,7 @@ async def _of_cell(context: SagaContext, cell: CellId, state: VmState) -> tuple[
 
 
 def _in_service(world: World, server: Server) -> bool:
-    """Others leave with their host, by a drain or an evacuation."""
+    """Servers on other hosts leave with their host, by a drain or an evacuation."""
     slot = world.slots_by_name.get(str(server.host))
     return slot is not None and bool(world.enabled[slot] and world.alive[slot])
 
@@ -159,7 +163,7 @@ def _bytes(server: Server) -> int:
 
 
 async def _wish(context: SagaContext, principal: Principal, server: Server) -> MoveRequest:
-    """What a migration of it would ask. Raises what its acceptance raises."""
+    """The request of its migration. Raises what its acceptance raises."""
 
     def check(now: Server) -> None:
         if now.host != server.host or now.vm_state is not server.vm_state or now.task_state is not None:
@@ -178,13 +182,13 @@ async def _wish(context: SagaContext, principal: Principal, server: Server) -> M
 
 
 def _held(cards: Cards) -> Sequence[tuple[Any, int] | None]:
-    """Card by card, what it has of the segment that it may leave."""
+    """For each NIC, what it has of the segment that it may leave."""
     found = (held_by(nic_of(port, cards.networks.get(port.network))) for port in cards.ports)
     return [next(((key[0], n) for key, n in each.items() if key[1] == IPV4_ADDRESS), None) for each in found]
 
 
 def _cause(verdict: Verdict) -> str:
-    """The one that refuses the most hosts of the cell."""
+    """The reason that refuses the most hosts of the cell."""
     counts = {cause: n for cause, n in verdict.ledger.counts.items() if cause != "in another cell"}
     return max(counts, key=lambda cause: (counts[cause], cause), default="no host of the other cell is there")
 

@@ -1,8 +1,8 @@
-"""Every secret of users that is kept, encrypted with the region's first key: after the key was changed, and once after an upgrade
-from a release that kept them in clear.
+"""Encrypts every stored secret with the region's first key: after the key was changed, and once after an upgrade from a
+release that stored secrets in clear.
 
-It reads all records and journals in bounded batches, and exchanges those texts alone in which something is to be encrypted anew,
-beside everything that goes on.  What was ended in the middle is begun again; what is done stays done.
+It reads all records and journals in bounded batches while the region works, and replaces only the texts in which a
+secret must be encrypted again. It may be interrupted and started again; what is done stays done.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from moorage.store.region.servers import servers as region_servers
 
 BATCH_ROWS = 200
 PASSES_MAX = 5
-"""Who writes meanwhile may be found in the next one."""
+"""A process that writes an old value meanwhile is caught by a later pass."""
 
 OF_REGION = (
     Place(region_servers.c.doc, (region_servers.c.id,)),
@@ -34,16 +34,16 @@ OF_A_CELL = (Place(cell_servers.c.doc, (cell_servers.c.id,)),)
 
 @dataclass
 class RewriteCounts:
-    """What a walk came by."""
+    """The counts of one pass."""
 
     by_key: dict[str, int] = field(default_factory=dict)
-    """Secrets, by the name of the key they are encrypted with."""
+    """Secrets, by the name of the key that encrypts them."""
     clear: int = 0
     """Texts with secrets in clear."""
     changed: int = 0
-    """Rows that were exchanged."""
+    """Rows that were replaced."""
     overtaken: int = 0
-    """Rows that somebody else wrote in that moment."""
+    """Rows that another process wrote at the same moment."""
     lost: int = 0
     """Secrets that none of the keys decrypts."""
 
@@ -51,9 +51,9 @@ class RewriteCounts:
 async def walk(
     databases: Mapping[str, Database], seals: Encryption, *, change: bool, drop_lost: bool = False
 ) -> RewriteCounts:
-    """One pass over all databases (`region`, and the cells by their names). Without `change` it counts only.
+    """Make one pass over all databases (`region`, and the cells by their names). Without `change` it only counts.
 
-    `drop_lost`: what cannot be decrypted any more is removed.
+    `drop_lost`: remove secrets that cannot be decrypted any more.
     """
     found = RewriteCounts()
     for name, database in databases.items():
@@ -69,7 +69,7 @@ async def reencrypt(
     drop_lost: bool = False,
     say: Callable[[RewriteCounts], None],
 ) -> RewriteCounts:
-    """Pass after pass, until one finds nothing to change; the last one's findings."""
+    """Repeat passes until one finds nothing to change; return the last one's counts."""
     found = RewriteCounts()
     for _ in range(PASSES_MAX):
         found = await walk(databases, seals, change=True, drop_lost=drop_lost)
@@ -106,7 +106,7 @@ class _Pen:
     drop_lost: bool
 
     def rewritten(self, text: str) -> str:
-        """The same JSON (several lines of it, in a journal), with its secrets as they are to be kept from now on."""
+        """The same JSON (several lines in a journal), with its secrets encrypted by the first key."""
         if BEGINS not in text and '"user_data":"' not in text and '"contents":"' not in text:
             return text
         return "\n".join(self._line(line) if line else line for line in text.split("\n"))
@@ -122,7 +122,9 @@ class _Pen:
         return [self._anew(each) for each in value] if isinstance(value, list) else value
 
     def _field(self, of: dict[str, Any], key: str, value: Any) -> Any:
-        """Told by what they stand in: users' own metadata, which are texts by any name, hold no such thing."""
+        """A field is recognized by the object that has it: users' own metadata may have a field of any name, and hold
+        no secrets.
+        """
         match key, value:
             case "user_data", str() if isinstance(of.get("flavor"), dict):
                 return self._users(value)

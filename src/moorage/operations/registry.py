@@ -1,9 +1,9 @@
-"""SAGAS: name/version → saga; what a conductor of this release can tell, and what the proof breaks."""
+"""SAGAS: name/version → saga; what a conductor of this release can execute, and what the proof tests."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from moorage.operations.boot.boot import BOOT, BOOT_WITH_VOLUMES
+from moorage.operations.boot.boot import BOOT, BOOT_THAT_WAITS, BOOT_WITH_VOLUMES, BOOT_WITH_VOLUMES_THAT_WAITS
 from moorage.operations.delete.delete import (
     DELETE,
     DELETE_BEFORE_SHOWN,
@@ -45,6 +45,8 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
     for saga in (
         BOOT,
         BOOT_WITH_VOLUMES,
+        BOOT_THAT_WAITS,
+        BOOT_WITH_VOLUMES_THAT_WAITS,
         DELETE,
         DELETE_WITH_VOLUMES,
         POWER,

@@ -1,4 +1,4 @@
-"""What of a request is encrypted before it is accepted, when everybody who may carry it out can decrypt it."""
+"""Encrypts the secrets of a request before it is accepted, once every conductor that may execute it can decrypt them."""
 
 from typing import TypeVar
 
@@ -8,13 +8,13 @@ from moorage.operations.context import SagaContext
 from moorage.operations.encryption import DECRYPTED_SINCE
 
 TextT = TypeVar("TextT")
-"""A text, or what says that there is none."""
+"""A text, or a marker that there is none."""
 
 
 async def encrypted(
     context: SagaContext, user_data: TextT | str, files: tuple[InjectedFile, ...]
 ) -> tuple[TextT | str, tuple[InjectedFile, ...]]:
-    """Both as journals and records may have them. While a conductor of an earlier release runs, that is as they came."""
+    """Return both as journals and records keep them. While a conductor of an earlier release runs, they stay in clear."""
     seals = context.seals
     if seals is None or not (user_data or files) or not await _all_decrypt(context):
         return user_data, files

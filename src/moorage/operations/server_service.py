@@ -36,10 +36,10 @@ from moorage.operations.volume_service import VolumeService
 class ServerService(
     CapacityService, DrainService, DryRunService, GuestService, MoveService, ShelveService, VolumeService
 ):
-    """What may be begun on the servers of a region.
+    """Begins operations on the servers of a region.
 
-    An operation is accepted durably when its method returns, or the method raises a Problem.  `check` raises Conflict for a state that
-    forbids the operation; it is called again with the record that the transaction reads.
+    When a method returns, the operation is accepted durably; otherwise the method raised a Problem. `check` raises
+    Conflict for a state that forbids the operation; it is called again with the record that the transaction reads.
     """
 
     def __init__(self, context: SagaContext, bus: Bus | None = None) -> None:
@@ -48,7 +48,7 @@ class ServerService(
         self._caching = set()
 
     def preview(self) -> "ServerService":
-        """The same service, but nothing is written: a method raises `Previewed` with what it would begin."""
+        """The same service without writes: a method raises `Previewed` with the operations that it would begin."""
         return ServerService(previewing(self.context))
 
     async def boot(
@@ -76,7 +76,7 @@ class ServerService(
         external_allowed: bool,
         request_id: str,
     ) -> str:
-        """Attach a port, and return its id when it is done. Raises Conflict, Invalid and Forbidden."""
+        """Attach a port, and return its id when it is attached. Raises Conflict, Invalid and Forbidden."""
         return await attach_interface.begin(
             self.context,
             principal,

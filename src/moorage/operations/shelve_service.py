@@ -9,7 +9,7 @@ from moorage.operations.steps.servers import StateCheck
 
 
 class ShelveService:
-    """`check` raises Conflict for a state that forbids it."""
+    """In each method `check` raises Conflict for a state that forbids the operation."""
 
     context: SagaContext
 

@@ -1,9 +1,9 @@
-"""Rows of all cells, each server's of the record that is shown (docs/decisions/0021): one, never two or none, also while a server
-moves from a cell into another one.
+"""Reads the shown records of servers from all cells (docs/decisions/0021): each server once, never zero or two times,
+also while a server moves into another cell.
 
-No read spans two databases.  So the region is read before and after the cells: where what it says of a server's hidden records is the same,
-the record that was shown was shown throughout, and the hidden one was left out.  A server of which it says something else by then is asked
-for again, by itself, and so on until two reads agree.  With one cell nothing of this is read.
+No read spans two databases. So the region is read before and after the cells. Where both reads agree about a server's
+hidden records, the shown record was shown all the time, and the hidden one was left out. A server about which they
+differ is read again, until two reads agree. With one cell the region is not read.
 """
 
 import asyncio
@@ -21,25 +21,25 @@ from moorage.store.region.hidden_records import HiddenRecord
 R = TypeVar("R")
 
 RECENT_US = 600 * 1_000_000
-"""Records that were hidden and are no more are read for so long: a list takes less."""
+"""How long the region is asked about records that were hidden and are shown again; a list takes less."""
 NEVER_US = 1 << 62
 READS_MAX = 5
-"""So often servers that move, or the whole, are asked for again; then the region's last word counts."""
+"""How often servers that move, or all, are read again; then the last read of the region decides."""
 WITHOUT_MAX = 5_000
-"""A query to a cell names at most so many servers to leave out; for each of the others it asks for one row more."""
+"""How many servers a query to a cell may exclude by name; for each further one it asks for one row more."""
 
 
 class Hidden(msgspec.Struct, frozen=True):
-    """What the region says of records that are not shown, at one moment."""
+    """What the region says about hidden records, at one moment."""
 
     rows: Mapping[tuple[ServerId, CellId], HiddenRecord]
 
     def of_cell(self, cell: str) -> frozenset[str]:
-        """Servers whose record there is not shown."""
+        """Servers whose record in this cell is hidden."""
         return frozenset(server for (server, where), row in self.rows.items() if where == cell and row.is_open)
 
     def moved_since(self, before: "Hidden") -> frozenset[str]:
-        """Servers of which it said something else before."""
+        """Servers about which the earlier read differs."""
         now = {server for (server, cell), row in self.rows.items() if before.rows.get((server, cell)) != row}
         lost = {key[0] for key, row in before.rows.items() if row.is_open and key not in self.rows}
         return frozenset(now | lost)
@@ -49,27 +49,29 @@ NOTHING_HIDDEN = Hidden({})
 
 
 class CellQuery(msgspec.Struct, frozen=True):
-    """What a cell is asked for, beside the question itself."""
+    """What a cell's query adds to the question itself."""
 
     without: tuple[str, ...] = ()
-    """Servers that are left out."""
+    """Servers to leave out."""
     only: tuple[str, ...] | None = None
     """Only these servers."""
     more: int = 0
-    """Of a page: so many rows more than it has, for some are taken out of the answer."""
+    """The number of rows to read beyond the page, because rows of the answer may be removed."""
 
 
 Ask: TypeAlias = Callable[[str, Database, CellQuery], Awaitable[Sequence[R] | None]]
-"""(cell, its database, look) → rows; None: it does not answer."""
+"""(cell, its database, query) → rows; None: the cell does not answer."""
 
 
 AlsoRead: TypeAlias = Callable[[Tx, Sequence[str]], None]
-"""Read of the region with the last look at what is hidden; given the cells that did not answer."""
+"""An additional read of the region, in the transaction of the last read of hidden records; it gets the cells that did
+not answer.
+"""
 
 
 @dataclass(slots=True)
 class Shown(Generic[R]):
-    """Rows of all cells that answer, in no order."""
+    """Rows of all cells that answer, unordered."""
 
     rows: list[R]
     out: tuple[str, ...]
@@ -85,12 +87,12 @@ class _Read(Generic[R]):
     """Cells that did not answer, now or before."""
     seen: Hidden
     moved: frozenset[str]
-    """Servers of whose rows here nothing follows."""
+    """Servers that moved during the read: their rows do not count."""
 
 
 @dataclass(slots=True)
 class EveryCell(Generic[R]):
-    """One question to all cells."""
+    """One query to all cells."""
 
     region: Database
     cells: Mapping[str, Database]
@@ -98,17 +100,17 @@ class EveryCell(Generic[R]):
     ask: Ask[R]
     server_of: Callable[[R], str]
     limit: int | None = None
-    """Rows of a page: a cell that gave so many may have more."""
+    """Rows of a page: a cell that returned as many may have more."""
     also: AlsoRead | None = None
 
     def hidden(self, tx: Tx) -> Hidden:
-        """Read of the region before anything is asked of the cells."""
+        """Read the hidden records before the cells are queried."""
         if len(self.cells) < 2:
             return NOTHING_HIDDEN
         return _hidden_since(tx, self.now_us - RECENT_US)
 
     async def rows(self, seen: Hidden | None = None) -> Shown[R]:
-        """`seen`: what `hidden` read, where it was read with something else."""
+        """Return the rows. `seen`: what `hidden` returned, when the caller has read it already."""
         if len(self.cells) < 2:
             answers = await self._query(NOTHING_HIDDEN)
             out = _silent(answers)
@@ -159,12 +161,12 @@ class EveryCell(Generic[R]):
         return await self.region.read(work)
 
     def _lost_of_a_full_page(self, answer: Sequence[R] | None, moved: Collection[str]) -> bool:
-        """What follows on the page would be missing."""
+        """A removed row of a full page would leave rows missing that follow it."""
         full = answer is not None and self.limit is not None and len(answer) >= self.limit
         return full and any(self.server_of(row) in moved for row in answer or ())
 
     def _latest(self, last: "_Read[R]") -> list[R]:
-        """Of servers that moved between every two reads: what was found where they are now."""
+        """The rows of servers that moved between every two reads, from where they are now."""
         found: list[R] = []
         for cell, answer in last.answers.items():
             hidden = last.seen.of_cell(cell)
@@ -174,7 +176,7 @@ class EveryCell(Generic[R]):
 
 
 async def unmoved(region: Database, cells: Mapping[str, Database], count: Callable[[Hidden], Awaitable[R]]) -> R:
-    """What is counted over all cells and cannot be asked again server by server: as a whole, until no server moved meanwhile."""
+    """Repeat a count over all cells until no server moved meanwhile: a count cannot be corrected server by server."""
     if len(cells) < 2:
         return await count(NOTHING_HIDDEN)
 
@@ -192,7 +194,7 @@ async def unmoved(region: Database, cells: Mapping[str, Database], count: Callab
 
 
 def hidden_now(tx: Tx) -> Hidden:
-    """What is hidden at this moment, without what was a moment ago."""
+    """What is hidden now, without what was hidden a moment ago."""
     return _hidden_since(tx, NEVER_US)
 
 

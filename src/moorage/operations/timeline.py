@@ -1,6 +1,6 @@
-"""The steps of one operation in their order, and what became of each: what a journal says without anything that it holds.
+"""The steps of one operation in order, and their results, without the data that the journal holds.
 
-Owners may read it: it has names of steps, numbers of attempts and public sentences, and nothing else.
+Owners may read it: it has only names of steps, numbers of attempts and public sentences.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,11 +11,13 @@ from moorage.saga.journal import Failed, Intent, Stalled, StepResult, Undone, Un
 
 BEGUN, DONE, FAILED, UNDONE, WAITING, STUCK = "begun", "done", "failed", "undone", "waiting", "stuck"
 STEPS_MAX = 500
-"""Of one operation: the newest are given."""
+"""Of one operation; the newest are returned."""
 
 
 def timeline(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """One row for each step of each attempt and for each undo: `step`, `attempt`, `state`, `undo` and a sentence where there is one."""
+    """One row for each step of each attempt, and for each undo: `step`, `attempt`, `state`, `undo`, and a sentence
+    where there is one.
+    """
     rows: list[dict[str, Any]] = []
     open_rows: dict[tuple[str, int, bool], dict[str, Any]] = {}
 
@@ -63,7 +65,9 @@ def _drop_unbegun(rows: list[dict[str, Any]], open_rows: dict[tuple[str, int, bo
 def _latest(
     rows: list[dict[str, Any]], step: str, row: Callable[[str, int], dict[str, Any]], attempt: int
 ) -> dict[str, Any]:
-    """The row of that step which is not over: its undo, if that is under way. An intent may have another attempt's number than the result."""
+    """The unfinished row of that step: its undo if it is being undone. An intent may have another attempt's number than
+    the result.
+    """
     going_on = (each for each in reversed(rows) if each["step"] == step and each["state"] in {BEGUN, WAITING, STUCK})
     found = next(going_on, None)
     return row(step, attempt) if found is None else found

@@ -1,4 +1,4 @@
-"""What an unshelve is asked, and what the scheduler is asked for it; kept in journals.
+"""The input of an unshelve, and the request that it makes to the scheduler; kept in journals.
 
 Fields are only ever added, with defaults (RULES §19).
 """
@@ -27,11 +27,11 @@ class Unshelve(msgspec.Struct, frozen=True):
     server: Server
     seq: int
     image: ImageId | None = None
-    """Of its disk."""
+    """The image of its disk."""
     zone: str | None = None
-    """Where it may be, and is pinned to afterwards."""
+    """The zone where it may be, and to which it is pinned afterwards."""
     host: str | None = None
-    """Only there."""
+    """The only host where it may be."""
     needs: Needs = Needs({})
     group: GroupAsk | None = None
     same_host: tuple[HostId, ...] | None = None
@@ -43,18 +43,20 @@ class Unshelve(msgspec.Struct, frozen=True):
     gates: Gates = OPEN
     """Who binds the ports on an older host."""
     across: bool = False
-    """It may be given addresses of other segments."""
+    """Whether it may get addresses of other segments."""
     cross_cell: bool = False
-    """It may go to other cells."""
+    """Whether it may go to other cells."""
 
 
 def host_may_bind(gates: Gates) -> bool:
-    """A host of level 2 binds ports that are there already (S1.5); of level 3 alone: all hosts are, or a pin forbids it."""
+    """Whether hosts of level 2 bind the ports, which exist already (S1.5): while `early_ports` is open and
+    `bind_in_conductor` is shut.
+    """
     return gates.early_ports and not gates.bind_in_conductor
 
 
 def needs_of_server(server: Server) -> Needs:
-    """What its flavor and its image ask of a host."""
+    """What its flavor and its image require of a host."""
     return needs_of_flavor(server.flavor, server.image_properties, local_root=not server.volume_backed)
 
 
@@ -67,13 +69,15 @@ def tries_of(
     *,
     exhausted: Collection[str] = frozenset(),
 ) -> Tries:
-    """On the segments of its addresses, and where that is allowed on others. Raises NoCapacity: no segment has an address for a card without."""
+    """The requests in order: first the segments of its addresses, then other segments where that is allowed. Raises
+    NoCapacity when no segment has an address for a NIC without one.
+    """
     ask = without_exhausted(ask_of(input, server, cards, cell, not_on), cards.ports, frozenset(exhausted))
     return tries(ask, server, cards, allowed=input.across, exhausted=exhausted)
 
 
 def ask_of(input: Unshelve, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str]) -> Ask:
-    """As a boot asks, of its own cell: another cell would need its record moved."""
+    """The request as a boot makes it, limited to its own cell: another cell would need its record moved."""
     wanted = groups.wanted(cards.ports, cards.networks, input.needs)
     return Ask(
         resources=input.needs.resources,
@@ -100,11 +104,13 @@ def ask_of(input: Unshelve, server: Server, cards: Cards, cell: CellId, not_on: 
 
 
 def segments_of(port: Port, networks: Mapping[str, NetworkFacts]) -> SegmentAsk:
-    """An address that it has is claimed by it: there need not be another one, but the host must reach its segment."""
+    """An address that the port has is claimed with the server: no free one is needed, but the host must reach its
+    segment.
+    """
     input = segments_for(port, networks.get(port.network))
     return msgspec.structs.replace(input, addresses=0) if input.segments and port.fixed_ips else input
 
 
 def addresses_of(cards: Cards) -> dict[Key, int]:
-    """Segment → the IPv4 addresses that its ports have of it."""
+    """Segment → the number of IPv4 addresses that its ports have there."""
     return {key: n for key, n in held_by_all(nics_of(cards.ports, cards.networks)).items() if key[1] == IPV4_ADDRESS}

@@ -1,4 +1,4 @@
-"""The part of the server service for volumes of servers."""
+"""The part of the server service for the volumes of servers."""
 
 from moorage.model.principal import Principal
 from moorage.model.server import BlockDevice, Server
@@ -10,14 +10,14 @@ from moorage.operations.volumes.attach_volume import VolumeWish
 
 
 class VolumeService:
-    """Each is accepted durably when the call returns, or a Problem is raised."""
+    """When a method returns, the operation is accepted durably; otherwise it raised a Problem."""
 
     context: SagaContext
 
     async def attach_volume(
         self, principal: Principal, token: str, server: Server, wish: VolumeWish, *, check: StateCheck, request_id: str
     ) -> BlockDevice:
-        """Reserve the volume for the server; returns the device as the record lists it. Raises Conflict and Invalid."""
+        """Reserve the volume for the server; return the device as the record lists it. Raises Conflict and Invalid."""
         return await attach_volume.begin(
             self.context, principal, token, server, wish, check=check, request_id=request_id
         )

@@ -1,1 +1,1 @@
-"""Who holds what, on which host: the picture in memory, and claims that SQL decides."""
+"""Placement: the provider cache in memory, and claims that SQL decides."""

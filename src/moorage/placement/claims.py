@@ -1,4 +1,6 @@
-"""Claims: host, addresses and group place in one go, inside the caller's transaction; the database is the judge (RULES §5, §11)."""
+"""Claims: host, addresses and the place in a group together, inside the caller's transaction; the database decides
+(RULES §5, §11).
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from math import gcd
@@ -16,7 +18,9 @@ from moorage.store.region.placement.tables import Stamp, stamp
 
 
 def portions(choice: Choice, ask: Ask) -> list[tuple[ProviderId, str, int]]:
-    """What the ask takes there: the host's own amounts, each NIC's addresses, and each group's of its provider."""
+    """What the request takes there: the host's own amounts, each NIC's addresses, and each group's amounts of its
+    provider.
+    """
     host = ProviderId(choice.host)
     own = [(host, resource, amount) for resource, amount in ask.resources.items() if amount > 0]
     nics = [
@@ -42,7 +46,7 @@ def amounts_of(parts: Iterable[tuple[ProviderId, str, int]]) -> dict[Key, int]:
 
 
 def wants(parts: Iterable[tuple[ProviderId, str, int]], old: dict[Key, int]) -> list[InventoryDelta]:
-    """The net change of every row; portions are judged one by one, capacity on the sum."""
+    """The net change of every row; portions are checked one by one, capacity against the sum."""
     found: dict[Key, InventoryDelta] = {key: InventoryDelta(*key, -amount) for key, amount in old.items()}
     for provider, resource, amount in parts:
         was = found.get((provider, resource), InventoryDelta(provider, resource, 0))
@@ -58,9 +62,9 @@ def wants(parts: Iterable[tuple[ProviderId, str, int]], old: dict[Key, int]) -> 
 def claim(
     tx: Tx, owner: Owner, choice: Choice, ask: Ask, *, replace: bool, stays: Mapping[Key, int] | None = None
 ) -> Claimed | Shortage:
-    """Everything or nothing. On a Shortage the caller must take the transaction back (`tx.refuse`).
+    """Claim everything or nothing. On a Shortage the caller must roll back (`tx.refuse`).
 
-    `stays`: what is replaced is all but this, which the ask is beside.
+    `stays`: allocations that are kept; the request replaces all others of the consumer.
     """
     at = stamp(tx)
     old: dict[Key, int] = {}
@@ -88,12 +92,12 @@ def claim(
 
 
 def asks_functions(ask: Ask) -> bool:
-    """Whether a port of it is a virtual function."""
+    """Whether one of its ports is a virtual function."""
     return any(SRIOV_NET_VF in each.resources for each in ask.groups)
 
 
 def pick_functions(tx: Tx, consumer: str, choice: Choice, ask: Ask) -> dict[str, VirtualFunction] | Shortage:
-    """Port → the virtual function it gets: exactly which one is chosen here, and held by nobody else (S1.15)."""
+    """Port → its virtual function: the exact one is chosen here, and no other port has it (S1.15)."""
     found: dict[str, VirtualFunction] = {}
     for group in ask.groups:
         if SRIOV_NET_VF in group.resources and group.port:
@@ -115,7 +119,7 @@ def in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:
 
 
 def take_rows(tx: Tx, asked: list[InventoryDelta], at: Stamp, choice: Choice) -> list[Row] | Shortage:
-    """Change all rows, or say which one is short; the caller takes the transaction back then."""
+    """Change all rows, or return which one is short; then the caller rolls back."""
     rows = claim_statements.take(tx, asked, at, choice.versions)
     changes = sum(1 for want in asked if want.change)
     if changes and len(rows) == changes:
@@ -129,7 +133,7 @@ def take_rows(tx: Tx, asked: list[InventoryDelta], at: Stamp, choice: Choice) ->
 
 
 def leave_group(tx: Tx, owner: Owner | None, at: Stamp) -> HostId | None:
-    """Give back its place in the server group; the host where that was."""
+    """Release its place in the server group; return the host where it was."""
     if owner is None or owner.server_group is None or owner.host is None:
         return None
     groups.leave(tx, owner.server_group, owner.group_policy or "", owner.host, at)
@@ -137,13 +141,13 @@ def leave_group(tx: Tx, owner: Owner | None, at: Stamp) -> HostId | None:
 
 
 RETRACTED = -1
-"""The attempt of a consumer whose last extension was taken back."""
+"""The attempt of a consumer whose last extension was undone."""
 
 
 def extend(tx: Tx, consumer: str, choice: Choice, ask: Ask, operation: str) -> Claimed | Shortage:
-    """Claim more for a consumer that already holds something: an interface that is attached later.
+    """Claim more for a consumer that has allocations already: for an interface that is attached later.
 
-    The consumer bears the name of the operation from then on, so that `retract` knows what there is to take back.
+    The consumer's operation is this one from then on, so that `retract` knows what to release.
     """
     at = stamp(tx)
     owner = claim_statements.owner(tx, consumer)
@@ -161,7 +165,7 @@ def extend(tx: Tx, consumer: str, choice: Choice, ask: Ask, operation: str) -> C
 def retract(
     tx: Tx, consumer: str, amounts: dict[Key, int], operation: str, function_of: str | None = None
 ) -> tuple[Row, ...]:
-    """Take an extension back; done already, or never done, is success."""
+    """Undo an extension; a repeat is safe, also when nothing was claimed."""
     owner = claim_statements.owner(tx, consumer)
     if owner is None or owner.operation != operation or owner.attempt == RETRACTED:
         return ()
@@ -173,9 +177,10 @@ def retract(
 
 
 def shrink(tx: Tx, consumer: str, amounts: dict[Key, int], function_of: Collection[str] = ()) -> tuple[Row, ...]:
-    """Give back a part, never more than is held: an interface that is detached; with its virtual function, if it is one.
+    """Release a part, never more than is held: for an interface that is detached, with its virtual function, if it is
+    one.
 
-    `function_of`: the port's id and its MAC, for a port that its host made had no id yet when its function was claimed.
+    `function_of`: the port's id and its MAC, because a port that its host made had no id when its function was claimed.
     """
     if function_of and (provider := virtual_functions.release(tx, consumer, function_of)) is not None:
         amounts = amounts | {(provider, SRIOV_NET_VF): amounts.get((provider, SRIOV_NET_VF), 0) + 1}
@@ -195,10 +200,10 @@ def shrink(tx: Tx, consumer: str, amounts: dict[Key, int], function_of: Collecti
 def adjust(
     tx: Tx, consumer: str, amounts: Mapping[Key, tuple[int, int]], *, force: bool = False
 ) -> tuple[Row, ...] | None:
-    """Of each row so much instead of so much, of what the consumer holds there for something; the rest of it stays.
+    """Change what a consumer holds of each row for one purpose from `was` to `now`; its other amounts stay.
 
-    None when it holds nothing at all, or when one does not fit; then the caller must take the transaction back.  `force`: what is
-    put back as it was is counted, though somebody else has taken the room meanwhile.
+    Returns None when it holds nothing, or when one does not fit; then the caller must roll back. `force`: restored
+    amounts are counted, even if another claim has taken the room meanwhile.
     """
     owner = claim_statements.owner(tx, consumer)
     if owner is None:
@@ -223,7 +228,7 @@ def adjust(
 
 
 def correct(tx: Tx, consumer: str, resource: str, truth: dict[ProviderId, int]) -> tuple[Row, ...]:
-    """Make a consumer hold exactly this of one class: what is in use is counted, though it be more than there is."""
+    """Set a consumer's allocations of one class: amounts in use are counted, even beyond the capacity."""
     owner = claim_statements.owner(tx, consumer)
     if owner is None:
         return ()
@@ -240,7 +245,7 @@ def correct(tx: Tx, consumer: str, resource: str, truth: dict[ProviderId, int]) 
 
 
 def release(tx: Tx, consumer: str) -> tuple[Row, ...]:
-    """Give everything back; nothing held is success. The rows are the new values."""
+    """Release everything; nothing held counts as success. Returns the rows with their new values."""
     old = claim_statements.drop(tx, consumer)
     owner = claim_statements.forget(tx, consumer)
     if not old and owner is None:
@@ -252,9 +257,10 @@ def release(tx: Tx, consumer: str) -> tuple[Row, ...]:
 
 
 def keep_addresses(tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None) -> tuple[Row, ...]:
-    """Give back all but addresses of segments: the server leaves its host and stays on its networks. Safe twice.
+    """Release everything except addresses of segments: the server leaves its host and keeps its networks. A repeat is
+    safe.
 
-    `stays`: no more than these of them; None: all.
+    `stays`: the most to keep of them; None: all.
     """
     owner = claim_statements.owner(tx, consumer)
     if owner is None:
@@ -277,9 +283,10 @@ def keep_addresses(tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None
 
 
 def restore(tx: Tx, owner: Owner, host: HostId, truth: Mapping[Key, int], group: GroupAsk | None) -> frozenset[Key]:
-    """Make a consumer hold exactly this, as it was before its database was restored; what has no inventory comes back, unclaimed.
+    """Set a consumer's allocations to what they were before its database was restored. Returns the keys without an
+    inventory, which are not claimed.
 
-    What is in use is counted, though it be more than there is, and a place in a group though its policy forbid it.
+    Amounts in use are counted, even beyond the capacity, and a place in a group even against its policy.
     """
     at = stamp(tx)
     held = claim_statements.drop(tx, owner.consumer)

@@ -1,4 +1,4 @@
-"""The engine: the only door from operations and from the API to placement; one per process.
+"""The engine: the interface of placement for operations and the API; one per process.
 
     verdict = engine.rank(ask)
     for choice in verdict.best:
@@ -7,23 +7,25 @@
         if isinstance(answer, Claimed): engine.claimed(answer)  # pending → confirmed
         else: engine.lost(answer)                               # the true numbers; try the next
 
-`rank` looks at the picture and does not wait; before any "no" it is asked again with `rank_fresh`, after one catch-up.
+`rank` reads the cache and does not wait; before a refusal, `rank_fresh` ranks again after one catch-up.
 """
 
 import asyncio
-import gc
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
+from moorage.model.decision_log import Place, Subject
 from moorage.model.ids import HostId, ProviderId, SegmentId
 from moorage.model.retry import Backoff
 from moorage.model.verdict import Claimed, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice, Group, World
 from moorage.placement import claims, inventory, migration_claims
-from moorage.placement.cache.bulk_load import Loading
-from moorage.placement.cache.cache import ProviderCache
+from moorage.placement.cache.bulk_load import Loading, no_search_for_garbage
+from moorage.placement.cache.freed import NotingCache
+from moorage.placement.decisions.no_recorder import NoRecorder
+from moorage.placement.decisions.recorder import DecisionRecorder
 from moorage.placement.inventory import DeviceReport, HostInventory, SegmentReport
 from moorage.placement.shared_rounds import SharedRounds
 from moorage.sql import Database, Tx, label
@@ -34,12 +36,12 @@ from moorage.store.region.placement.provider_statements import forget_gone
 
 CATCH_UP_EVERY_S = 0.2
 CATCH_UP_AGAIN_MOST_S = 5.0
-"""After failures; who needs the picture fresh reads it at once."""
+"""The longest pause after failures; a caller that needs a fresh cache reads at once."""
 RELOAD_AFTER_S = 1800.0
-"""Half the time that deletions leave a trace."""
+"""Half the time for which deletions leave a row in `gone`."""
 
 SWEEP_EVERY_ROUNDS = 3000
-"""Traces of deletions older than an hour are removed now and then (every 10 minutes at the usual pace)."""
+"""How often rows of `gone` older than an hour are removed (every 10 minutes at the usual pace)."""
 
 DEVICES_PER_COMMIT_MAX = 200
 
@@ -48,22 +50,10 @@ HostAggregate = tuple[str, Mapping[str, str], Sequence[str]]
 """Name, metadata, names of hosts."""
 
 
-@contextmanager
-def _no_search_for_garbage() -> Iterator[None]:
-    """A million objects come to stay: looking through them again and again while they come is half of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 class Engine:
-    """The picture, kept fresh, and claims that SQL decides.
+    """The cache, kept fresh, and claims that SQL decides.
 
-    `rank` is the scheduler, as a function: placement does not know it.
+    `rank` is the scheduler's function, passed in, because placement does not import the scheduler.
     """
 
     def __init__(
@@ -72,37 +62,38 @@ class Engine:
         rank: Ranker,
         *,
         aggregates: Callable[[Tx], Sequence[HostAggregate]] | None = None,
+        recorder: DecisionRecorder | None = None,
         clock: Callable[[], float] | None = None,
         every_s: float = CATCH_UP_EVERY_S,
     ) -> None:
-        """`aggregates` reads those of the Compute API, which a Placement service alone does not have."""
+        """`aggregates` reads those of the Compute API, which a Placement service alone does not have; `recorder` keeps decisions."""
+        self._recorder = recorder or NoRecorder()
         self._region = region
         self._rank = rank
-        self._aggregates = aggregates
-        self._aggregates_wanted = False
+        self._aggregates, self._aggregates_wanted = aggregates, False
         self._clock = clock
         self._every_s = every_s
-        self._horizon = NEVER
-        self._read_at = 0.0
+        self._horizon, self._read_at = NEVER, 0.0
         self._rounds = SharedRounds(self._catch_up)
         self._keeper: asyncio.Task[None] | None = None
-        self.picture = ProviderCache()
+        self.picture = NotingCache()
         self.failure: BaseException | None = None
 
     async def start(self) -> None:
-        """Load everything, then stay fresh."""
+        """Load everything, then keep it fresh."""
         await self.catch_up()
         self._keeper = asyncio.create_task(self._keep(), name="placement-picture")
 
     async def close(self) -> None:
-        """Stop staying fresh."""
+        """Stop the updates."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
         self._keeper = None
         await self._rounds.close()
+        await self._recorder.close()
 
-    # ---------------------------------------------------------------------------------------------- the picture
+    # ------------------------------------------------------------------------------------------------ the cache
 
     async def _keep(self) -> None:
         rounds, backoff, pause_s = 0, Backoff(self._every_s, CATCH_UP_AGAIN_MOST_S), self._every_s
@@ -116,12 +107,12 @@ class Engine:
                     await self._region.write(forget_gone)
                 self.failure = None
                 backoff.reset()
-            except Exception as failure:  # noqa: BLE001  the next round tries again; whoever needs it fresh hears it
+            except Exception as failure:  # noqa: BLE001  the next round tries again; callers that need it fresh get the error
                 self.failure = failure
                 pause_s = backoff.next_s()
 
     async def catch_up(self) -> None:
-        """Read what is new. Callers share a round, but never one that began before they called (RULES §6.4)."""
+        """Read the changes. Callers share a round, but never one that began before they called (RULES §6.4)."""
         await self._rounds.join()
 
     async def _catch_up(self) -> None:
@@ -139,15 +130,15 @@ class Engine:
 
     @property
     def age_s(self) -> float:
-        """Since the picture was last known to be whole."""
+        """Seconds since the cache was last known to be complete."""
         now = asyncio.get_running_loop().time() if self._clock is None else self._clock()
         return now - self._read_at
 
     def _read_changes(self, tx: Tx) -> tuple[Changes, Sequence[HostAggregate] | None]:
-        """What is new.  The aggregates of the Compute API come with it when a host has changed.
+        """The changes. When a host has changed, the aggregates of the Compute API are read too.
 
-        Whoever changes an aggregate stamps its hosts. They are read after the hosts, so that they are never older than the
-        versions that a claim is judged by.
+        Every change of an aggregate stamps its hosts. The aggregates are read after the hosts, so they are never older
+        than the versions with which a claim is checked.
         """
         changes = since(tx, self._horizon, self.picture.version_of)
         if self._aggregates is None or not (changes.hosts or self._aggregates_wanted):
@@ -155,17 +146,18 @@ class Engine:
         return changes, self._aggregates(tx)
 
     async def read_aggregates(self) -> int:
-        """Read the aggregates of the Compute API, whether or not a host was stamped; how many there are."""
+        """Read the aggregates of the Compute API, whether or not a host was stamped; return how many there are."""
         self._aggregates_wanted = True
         await self.catch_up()
         return len(self.picture.host_aggregates)
 
     async def _load(self) -> None:
         """Read everything into a picture beside the one in use, which it then replaces (P12)."""
-        with _no_search_for_garbage():
+        with no_search_for_garbage():
             loading, aggregates = await self._region.read(self._read_everything)
             fresh = await asyncio.to_thread(loading.finish)
         fresh.set_host_aggregates(self.picture.host_aggregates if aggregates is None else aggregates)
+        assert isinstance(fresh, NotingCache)
         fresh.take_over(self.picture)
         self.picture, self._horizon = fresh, loading.horizon
 
@@ -174,7 +166,7 @@ class Engine:
         return loading, None if self._aggregates is None else self._aggregates(tx)
 
     def apply(self, changes: Changes) -> None:
-        """Take in what was read."""
+        """Apply what was read."""
         self.picture.apply(changes)
         self._horizon = changes.horizon
 
@@ -185,9 +177,9 @@ class Engine:
     # ------------------------------------------------------------------------------------------------ decisions
 
     def rank(self, ask: Ask) -> Verdict:
-        """The best hosts on the picture as it is, less what this process is about to claim.
+        """The best hosts by the current cache, minus what this process is about to claim.
 
-        Each choice says at which versions its providers were seen, so that the claim can tell whether they still are.
+        Each choice names the versions of its providers, so that the claim can check that they are unchanged.
         """
         verdict = self._rank(ask, self.picture.world())
         return msgspec.structs.replace(verdict, best=tuple(map(self._as_seen, verdict.best)))
@@ -199,17 +191,28 @@ class Engine:
         return msgspec.structs.replace(choice, versions=known)
 
     def rank_on(self, ask: Ask, world: World) -> Verdict:
-        """As this process decides, on another picture than its own."""
+        """Rank with this process's scheduler on another world."""
         return self._rank(ask, world)
 
+    def decide(self, ask: Ask, subject: Subject) -> Verdict:
+        """`rank` for a claim that follows at once: it is recorded with what it looked at, and can be replayed."""
+        verdict = self.rank(ask)
+        decision = self._recorder.decided(self.picture, ask, verdict, subject)
+        return msgspec.structs.replace(verdict, ledger=msgspec.structs.replace(verdict.ledger, decision=decision))
+
+    async def decide_fresh(self, ask: Ask, subject: Subject) -> Verdict:
+        """The same after one catch-up."""
+        await self.catch_up()
+        return self.decide(ask, subject)
+
     async def rank_fresh(self, ask: Ask) -> Verdict:
-        """The same after one catch-up: nobody is told "no" on old news."""
+        """The same after one catch-up: no request is refused because of stale numbers."""
         await self.catch_up()
         return self.rank(ask)
 
     @contextmanager
     def holding(self, choice: Choice, ask: Ask) -> Iterator[None]:
-        """While the commit is under way its amounts count as taken here, so that the next decision looks elsewhere."""
+        """While the commit is under way its amounts count as taken here, so that the next decision avoids them."""
         parts = claims.portions(choice, ask)
         self.picture.pend(parts, +1)
         try:
@@ -227,14 +230,16 @@ class Engine:
         replace: bool,
         stays: Mapping[Key, int] | None = None,
     ) -> Claimed | Shortage:
-        """Inside the caller's transaction; on a Shortage the caller does `tx.refuse(shortage)`."""
+        """Claim inside the caller's transaction; on a Shortage the caller calls `tx.refuse(shortage)`."""
         return claims.claim(tx, owner, host, ask, replace=replace, stays=stays)
 
     def claimed(self, claimed: Claimed) -> None:
-        """Committed: its numbers are true."""
+        """The claim is committed: apply its numbers."""
         self.picture.settle(claimed.rows)
+        self._recorder.taken(claimed.consumer, Place.of(claimed.choice))
         if claimed.group is not None:
             group_id, left, joined = claimed.group
+            self.picture.left_group(group_id, left)
             group = self.picture.groups.setdefault(group_id, Group())
             if left is not None and group.hosts.get(left, 0) > 1:
                 group.hosts[left] -= 1
@@ -243,52 +248,54 @@ class Engine:
             group.hosts[joined] = group.hosts.get(joined, 0) + 1
 
     def lost(self, shortage: Shortage) -> None:
-        """Somebody was first: take in the true numbers."""
+        """Another claim was first: apply the true numbers."""
         self.picture.settle(shortage.rows)
         if shortage.group is not None and shortage.group_home is not None:
             self.picture.groups.setdefault(shortage.group, Group()).home = shortage.group_home
 
     def settle(self, rows: Sequence[Row]) -> None:
-        """Numbers that a committed release, extension or move returned."""
+        """Apply the numbers that a committed release, extension or move returned."""
         self.picture.settle(rows)
 
     def settle_writes(self, told: WriteResult) -> None:
-        """The same of requests of the Placement API, with the generations they moved."""
+        """The same for requests of the Placement API, with the generations that they raised."""
         self.picture.settle(told.rows)
         self.picture.settle_generations(told.moved)
 
     def release(self, tx: Tx, consumer: str) -> tuple[Row, ...]:
         """Give everything back; safe twice. Hand the rows to `settle` after the commit, or let catch-up find them."""
+        self._recorder.released(consumer)
         return claims.release(tx, consumer)
 
     def keep_addresses(self, tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None) -> tuple[Row, ...]:
         """Give back everything but addresses: a server that leaves its host keeps its ports."""
+        self._recorder.released(consumer, addresses_stay=True)
         return claims.keep_addresses(tx, consumer, stays)
 
     def extend(self, tx: Tx, consumer: str, host: Choice, ask: Ask, operation: str) -> Claimed | Shortage:
-        """Claim more for a consumer that holds something already."""
+        """Claim more for a consumer that has allocations already."""
         return claims.extend(tx, consumer, host, ask, operation)
 
     def retract(
         self, tx: Tx, consumer: str, amounts: dict[Key, int], operation: str, function_of: str | None = None
     ) -> tuple[Row, ...]:
-        """Take back what this operation's `extend` claimed, with the port's virtual function; safe twice, and if nothing was."""
+        """Release what this operation's `extend` claimed; a repeat is safe, also when nothing was claimed."""
         return claims.retract(tx, consumer, amounts, operation, function_of)
 
     def shrink(
         self, tx: Tx, consumer: str, amounts: dict[Key, int], function_of: Collection[str] = ()
     ) -> tuple[Row, ...]:
-        """Give a part back; `function_of` is all that a port which is a virtual function was known by."""
+        """Release a part; `function_of`: all ids of a port that is a virtual function."""
         return claims.shrink(tx, consumer, amounts, function_of)
 
     def adjust(
         self, tx: Tx, consumer: str, amounts: Mapping[Key, tuple[int, int]], *, force: bool = False
     ) -> tuple[Row, ...] | None:
-        """Of each row so much instead of so much; None, to be taken back, when it does not fit."""
+        """Change what is held of each row for one purpose; returns None, to be rolled back, when it does not fit."""
         return claims.adjust(tx, consumer, amounts, force=force)
 
     def correct(self, tx: Tx, consumer: str, resource: str, truth: dict[ProviderId, int]) -> tuple[Row, ...]:
-        """Make a consumer hold exactly this of one class, as somebody else has found it to be."""
+        """Set a consumer's allocations of one class to the amounts that another service reports."""
         return claims.correct(tx, consumer, resource, truth)
 
     def move(
@@ -302,26 +309,27 @@ class Engine:
         stays: Mapping[Key, int] | None = None,
         leaves: Mapping[Key, int] | None = None,
     ) -> Claimed | Shortage:
-        """Source rows to the migration consumer, new rows for the server; alternates replace only the server's (RULES §11)."""
+        """Begin a move, or take an alternate; see `migration_claims.move` (RULES §11)."""
         return migration_claims.move(tx, owner, migration, host, ask, stays=stays, leaves=leaves)
 
     def move_back(
         self, tx: Tx, server: str, migration: str, *, before: Mapping[Key, int] | None = None
     ) -> tuple[Row, ...]:
         """Undo of a move; safe twice."""
+        self._recorder.reverted(server, migration)
         return migration_claims.move_back(tx, server, migration, before=before)
 
     # -------------------------------------------------------------------------------------------------- reports
 
     async def report_host(self, report: HostInventory) -> HostId:
-        """Inventory, traits and facts of a host; what does not differ is not written."""
+        """Write inventory, traits and facts of a host, where they differ. Raises Conflict for another host's node."""
         found = await self._region.write(lambda tx: inventory.report_host(tx, report))
         self.picture.set_level(report.host, report.level)
         await self.catch_up()
         return found
 
     async def report_segments(self, reports: Sequence[SegmentReport]) -> list[ProviderId]:
-        """Address pools and the hosts wired to them."""
+        """Write address pools and the hosts wired to them."""
 
         def work(tx: Tx) -> list[ProviderId]:
             return [inventory.report_segment(tx, report) for report in reports]
@@ -331,7 +339,7 @@ class Engine:
         return found
 
     async def report_devices(self, reports: Sequence[DeviceReport]) -> list[str]:
-        """Providers below hosts, those above before those below; the answer names hypervisors that are not there yet."""
+        """Write providers below hosts, parents before children; return the hypervisors that do not exist yet."""
         if not reports:
             return []
         missing: dict[str, None] = {}
@@ -346,13 +354,13 @@ class Engine:
         return list(missing)
 
     async def drop_segment(self, segment: SegmentId) -> bool:
-        """The network deleted a segment; False while addresses of it are held."""
+        """Remove a segment that the network service deleted. Returns False while its addresses are held."""
         done = await self._region.write(lambda tx: inventory.drop_segment(tx, segment))
         await self.catch_up()
         return done
 
     async def set_host_enabled(self, host: HostId, enabled: bool) -> bool:
-        """In or out of service, for every process; False: no such host."""
+        """Enable or disable a host, for every process. Returns False when there is no such host."""
         done = await self._region.write(lambda tx: inventory.set_enabled(tx, host, enabled))
         await self.catch_up()
         return done
@@ -363,22 +371,22 @@ class Engine:
         return {each.host for each in facts if each.cell == cell}
 
     def set_alive(self, host: str, alive: bool) -> None:
-        """Heard from, or not, in this process; hosts are taken to be alive until somebody says otherwise."""
+        """Whether this process received the host recently; hosts count as alive until set otherwise."""
         self.picture.set_alive(host, alive)
 
     def set_level(self, host: str, level: int) -> None:
-        """The protocol level its agent spoke last."""
+        """The last protocol level of its agent."""
         self.picture.set_level(host, level)
 
     def count_failure(self, host: HostId, *, failed: bool) -> None:
-        """A build failed there, or worked."""
+        """Count a build there that failed or succeeded."""
         self.picture.count_failure(host, failed=failed)
 
     def set_host_aggregates(self, aggregates: Sequence[HostAggregate]) -> None:
-        """Aggregates of the Compute API, where nothing reads them for the engine."""
+        """Set the aggregates of the Compute API, when nothing reads them for the engine."""
         self.picture.set_host_aggregates(aggregates)
 
     def host_named(self, name: str) -> HostId | None:
-        """The id of the host with this name, if the picture has it."""
+        """The id of the host with this name, if the cache has it."""
         slot = self.picture.slots_by_name.get(name)
         return None if slot is None else self.picture.host_ids[slot]

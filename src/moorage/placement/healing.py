@@ -1,4 +1,4 @@
-"""Claims that are made to say what is, where nobody restored a database: what `claims.restore` does, under conditions."""
+"""Sets claims to the true amounts, when no database was restored: the same as `claims.restore`, with conditions."""
 
 from collections.abc import Mapping
 
@@ -15,10 +15,10 @@ from moorage.store.region.placement.tables import stamp
 def heal(
     tx: Tx, owner: Owner, host: HostId | None, truth: Mapping[Key, int], was: Mapping[Key, int], group: GroupAsk | None
 ) -> bool:
-    """Make a consumer hold exactly this, in its owner's name; it is made if there is none.
+    """Set a consumer's allocations, in its owner's name; the consumer is created if it does not exist.
 
-    `host`: None: it is on none, and keeps no more than addresses.  `was`: what it held when that was found out.  False, and the caller
-    takes the transaction back: it holds something else by now, or a provider has no such inventory.
+    `host`: None: it is on no host, and keeps only addresses. `was`: its allocations when the difference was found.
+    Returns False, and the caller rolls back, when it has other allocations by now, or a provider has no such inventory.
     """
     before = claim_statements.owner(tx, owner.consumer)
     if claim_statements.held(tx, owner.consumer) != dict(was):
@@ -32,6 +32,6 @@ def heal(
 
 
 def sum_again(tx: Tx, provider: ProviderId, resource: str) -> tuple[Row, ...]:
-    """A counter becomes the sum of its allocations."""
+    """Set a counter to the sum of its allocations."""
     row = recount.used(tx, (provider, resource), stamp(tx))
     return () if row is None else (row,)

@@ -1,4 +1,4 @@
-"""What hosts and segments have, from their reports; only what differs is written, and never `used`."""
+"""Writes the inventories of hosts and segments from their reports; only what differs is written, and never `used`."""
 
 import uuid
 
@@ -14,25 +14,25 @@ from moorage.store.region.placement.tables import Stamp, stamp
 
 HOSTS_NAMESPACE = uuid.UUID("6f1a8a0e-8f4d-5b43-9c0b-6d2f4f6f9e11")
 REPORTED_BY_NEUTRON = "Neutron segment id "
-"""How the names of providers begin that Neutron's `segments` plug-in makes; it counts their addresses itself."""
+"""How names of providers begin that Neutron's `segments` plug-in makes; it counts their addresses itself."""
 SEGMENTS_NAMESPACE = uuid.UUID("0c9c2f35-52c1-5d7e-8f57-3a9d4d0f7b52")
 
 
 class HostInventory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host says it is and has."""
+    """A host's report about itself."""
 
     host: str
     node: str = ""
-    """The hypervisor hostname; empty: the same as the host."""
+    """The hypervisor hostname; empty: the same as the host's name."""
     cell: CellId
     inventories: dict[str, Inventory]
     traits: tuple[str, ...] = ()
     zone: str = "nova"
     physnets: tuple[str, ...] | None = None
-    """Physical networks it is wired to; None: it cannot say."""
+    """Physical networks to which it is wired; None: unknown."""
     level: int = 3
     enabled: bool | None = None
-    """None: leave it as the administrator set it."""
+    """None: keep what the administrator set."""
 
 
 class SegmentReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,42 +47,42 @@ class SegmentReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider below a host: a bridge, an interface, the agent that has them."""
+    """A provider below a host: a bridge, an interface, or the agent that has them."""
 
     hypervisor: str
-    """The name of the provider it is below, at whatever depth."""
+    """The name of the provider below which it is, at any depth."""
     id: ProviderId
     name: str
     parent: ProviderId | None = None
-    """None: right below the hypervisor."""
+    """None: directly below the hypervisor."""
     inventories: dict[str, Inventory] = {}
     traits: tuple[str, ...] = ()
     children: frozenset[ProviderId] | None = None
-    """All there is right below it, so that what is there no more can go; None: it cannot say."""
+    """All its direct children, so that others can be removed; None: unknown."""
     functions: tuple[VirtualFunction, ...] | None = None
-    """Its virtual functions; None: it has nothing to do with any."""
+    """Its virtual functions; None: it never has any."""
 
 
 def _begin(tx: Tx, *uuids: str) -> Stamp:
-    """Providers are locked before their inventories, as claims do, so that the two cannot wait for each other in a circle."""
+    """Lock providers before their inventories, as claims do, so that both cannot deadlock."""
     provider_statements.lock(tx, uuids)
     return stamp(tx)
 
 
 def host_id(name: str) -> HostId:
-    """The provider's id of a host (by hypervisor hostname) that has none yet: always the same for the same name."""
+    """The provider id of a host (by hypervisor hostname) that has none yet: always the same for the same name."""
     return HostId(str(uuid.uuid5(HOSTS_NAMESPACE, name)))
 
 
 def segment_aggregate(segment: str) -> str:
-    """The aggregate that ties a segment's provider to its hosts."""
+    """The aggregate that links a segment's provider to its hosts."""
     return str(uuid.uuid5(SEGMENTS_NAMESPACE, segment))
 
 
 def report_host(tx: Tx, report: HostInventory) -> HostId:
-    """Make or mend the host's provider; nothing is written when nothing differs.
+    """Create or correct the host's provider; nothing is written when nothing differs.
 
-    Raises Conflict when the node that it calls its own is another's: one host may say nothing of what belongs to others.
+    Raises Conflict when the reported node belongs to another host: a host may only report about itself.
     """
     node = report.node or report.host
     known = provider_statements.find_by_name(tx, node)
@@ -97,7 +97,7 @@ def report_host(tx: Tx, report: HostInventory) -> HostId:
     ):
         raise Conflict(f"host {report.host} reports node {node}, which is no host's provider")
     other = provider_statements.node_of(tx, report.host, report.cell) if have is None else ""
-    if other not in ("", node):  # its own node was recorded meanwhile by another conductor, which heard the same report
+    if other not in ("", node):  # another conductor may have recorded its own node meanwhile, from the same report
         raise Conflict(
             f"host {report.host} reports node {node}, and has node {other} already: delete its compute service first"
         )
@@ -140,7 +140,7 @@ def _inventories(tx: Tx, provider: str, want: dict[str, Inventory], at: Stamp | 
 
 
 def _traits(tx: Tx, provider: HostId, report: HostInventory, at: Stamp | None) -> Stamp | None:
-    """Standard traits are the host's to say; custom ones and the administrator's are kept."""
+    """The host decides standard traits; custom ones and those of the administrator are kept."""
     have = provider_statements.traits_of(tx, provider)
     kept = {name for name in have if name.startswith("CUSTOM_") or name == DISABLED_TRAIT}
     if report.enabled is not None:
@@ -154,7 +154,7 @@ def _traits(tx: Tx, provider: HostId, report: HostInventory, at: Stamp | None) -
 
 
 def set_enabled(tx: Tx, provider: HostId, enabled: bool, version: int | None = None) -> bool:
-    """Put the host in or out of service; False: there is no such host, or not at this version."""
+    """Enable or disable the host. Returns False when there is no such host, or not at this version."""
     if provider_statements.find(tx, provider) is None:
         return False
     if version is not None and provider_statements.lock(tx, (provider,)).get(ProviderId(provider)) != version:
@@ -169,7 +169,7 @@ def set_enabled(tx: Tx, provider: HostId, enabled: bool, version: int | None = N
 
 
 def report_device(tx: Tx, report: DeviceReport) -> bool:
-    """Make or mend a provider below a host; False: there is no such host yet."""
+    """Create or correct a provider below a host. Returns False when the host does not exist yet."""
     root = provider_statements.find_by_name(tx, report.hypervisor)
     if root is None:
         return False
@@ -193,7 +193,7 @@ def report_device(tx: Tx, report: DeviceReport) -> bool:
 
 
 def _retire(tx: Tx, devices: set[ProviderId], at: Stamp | None) -> Stamp | None:
-    """Devices that are there no more: nothing of them is offered, and those that nobody holds are gone."""
+    """Retire devices that no longer exist: nothing of them is offered, and unused ones are removed."""
     for device in sorted(devices):
         at = _inventories(tx, device, {}, at)
         if (
@@ -208,9 +208,9 @@ def _retire(tx: Tx, devices: set[ProviderId], at: Stamp | None) -> Stamp | None:
 
 
 def report_segment(tx: Tx, report: SegmentReport) -> ProviderId:
-    """Make or mend the segment's provider (its id is the segment's), and tie it to its hosts by an aggregate.
+    """Create or correct the segment's provider (with the segment's id), and link it to its hosts by an aggregate.
 
-    One that Neutron made is left alone: two who count the same addresses would count them twice.
+    A provider that Neutron made is left alone: if two counted the same addresses, they would count twice.
     """
     provider = ProviderId(report.segment)
     known = provider_statements.find(tx, provider)
@@ -240,9 +240,9 @@ def report_segment(tx: Tx, report: SegmentReport) -> ProviderId:
 
 
 def drop_segment(tx: Tx, segment: SegmentId) -> bool:
-    """The segment is gone, and with it our tie to its hosts; False: addresses of it are still held, and it stays.
+    """Remove the segment and its link to the hosts. Returns False when its addresses are still held, and it stays.
 
-    One that Neutron made is Neutron's to delete.
+    Only Neutron deletes providers that Neutron made.
     """
     provider = ProviderId(segment)
     known = provider_statements.find(tx, provider)

@@ -1,4 +1,4 @@
-"""Claims of moves: while a server moves, a migration holds what the server holds at its source (RULES §11)."""
+"""Claims of moves: while a server moves, a migration consumer holds what the server held at its source (RULES §11)."""
 
 from collections.abc import Mapping
 
@@ -25,12 +25,13 @@ def move(
     stays: Mapping[Key, int] | None = None,
     leaves: Mapping[Key, int] | None = None,
 ) -> Claimed | Shortage:
-    """A move begins, or takes an alternate: the source's rows to the migration, new rows for the server (RULES §11).
+    """Begin a move, or take an alternate: the source's rows go to the migration, and the server gets new rows (RULES
+    §11).
 
-    Rows of segments stay with the server and are never doubled: they are replaced, all but `stays`, which the ask is beside.
-    `leaves`: of those, what the server does not need there, and gets again when it comes back: the migration holds it.
-    Anti-affinity counts both hosts until the migration consumer is gone.  Whether the move has begun is read from the migration
-    consumer, so this is safe twice.
+    Rows of segments stay with the server and are never doubled: they are replaced, except `stays`, which the request
+    does not include. `leaves`: addresses that the server does not need at the destination, and gets back when it
+    returns: the migration holds them. Anti-affinity counts both hosts until the migration consumer is gone. Whether the
+    move has begun is read from the migration consumer, so a repeat is safe.
     """
     at = stamp(tx)
     begun = claim_statements.owner(tx, migration) is not None
@@ -82,7 +83,7 @@ def move(
 
 
 def _addresses_taken_from(tx: Tx, migration: str) -> dict[Key, int]:
-    """The addresses that an earlier attempt left with the migration: the next one decides of them anew."""
+    """The addresses that an earlier attempt left with the migration: the next attempt decides about them again."""
     held = claim_statements.held(tx, migration)
     addresses = {key: amount for key, amount in held.items() if key[1] == IPV4_ADDRESS}
     if addresses:
@@ -91,18 +92,19 @@ def _addresses_taken_from(tx: Tx, migration: str) -> dict[Key, int]:
 
 
 def _left_with(tx: Tx, migration: str, kept: dict[Key, int], leaves: Mapping[Key, int]) -> dict[Key, int]:
-    """What of the kept addresses is the server's; the migration holds the others."""
+    """The kept addresses of the server; the migration holds the others."""
     owner = claim_statements.owner(tx, migration)
-    assert owner is not None  # this very transaction has made it, or an earlier attempt
+    assert owner is not None  # this transaction has made it, or an earlier attempt
     left = {key: min(amount, kept[key]) for key, amount in leaves.items() if kept.get(key)}
     claim_statements.write(tx, owner, left, now_s())
     return {key: amount - left.get(key, 0) for key, amount in kept.items() if amount > left.get(key, 0)}
 
 
 def move_back(tx: Tx, server: str, migration: str, *, before: Mapping[Key, int] | None = None) -> tuple[Row, ...]:
-    """A move is undone: the server's rows at the destination go, the migration's come back. No migration: nothing to do.
+    """Undo a move: the server's rows at the destination are released, and the migration's come back. Without a
+    migration there is nothing to do.
 
-    `before`: the addresses that the server had then, where it may have been given others; None: they are kept as they are.
+    `before`: the server's earlier addresses, when it may have got others; None: they are kept as they are.
     """
     source = claim_statements.owner(tx, migration)
     if source is None:

@@ -1,4 +1,4 @@
-"""One piece of work that many callers want at once: they share a round of it."""
+"""Lets many callers that want the same work at once share a round of it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ class SharedRounds:
         self._next: asyncio.Task[None] | None = None
 
     async def join(self) -> None:
-        """Wait for a round that begins after this call; whoever calls meanwhile shares it.  Raises what the work raises."""
+        """Wait for a round that begins after this call; later callers share it. Raises what the work raises."""
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._round())
             await asyncio.shield(self._running)
@@ -23,11 +23,11 @@ class SharedRounds:
         await asyncio.shield(self._next)
 
     async def close(self) -> None:
-        """Cancel the rounds; those that wait for one are cancelled too."""
+        """Cancel the rounds, and with them the callers that wait."""
         tasks = [task for task in (self._next, self._running) if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)  # whoever waited for a round that failed has its error
+        await asyncio.gather(*tasks, return_exceptions=True)  # each caller of a failed round has got its error
         self._running = self._next = None
 
     async def _round(self) -> None:

@@ -4,6 +4,7 @@ This package knows nothing of servers, HTTP or SQL: a transaction is opaque here
 implements `Log`.  The rules of a step are in `step`; `executor` says why the execution is as it is.
 """
 
+from moorage.saga.cancellation import Sleep
 from moorage.saga.definition import CommitListener, Saga, first_lines
 from moorage.saga.executor import execute
 from moorage.saga.journal import (
@@ -14,6 +15,7 @@ from moorage.saga.journal import (
     Fenced,
     Line,
     Log,
+    Slept,
     Status,
     Stuck,
     Unwound,
@@ -41,6 +43,8 @@ __all__ = [
     "Run",
     "Saga",
     "SagaClock",
+    "Sleep",
+    "Slept",
     "Status",
     "Step",
     "Stuck",

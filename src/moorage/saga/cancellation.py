@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from moorage.model.errors import Problem
@@ -26,6 +26,22 @@ class Unwind(Exception):
         self.step = step
         self.problem = problem
         self.reason: Reason = reason
+
+
+class Sleep(Exception):
+    """Raised by a do: the saga can go on only after an event, and sleeps until whoever sees it wakes the operation.
+
+    A sleeping operation has no executor.  `fall_asleep(tx)` is called in the commit that writes the line: it stores for what the
+    saga sleeps and that nobody owns the operation, unless it was cancelled.  What it raises fails the step.
+    The step is done again when the saga was woken.  What earlier attempts hold that is not host-local is the step's to give back first.
+    """
+
+    def __init__(self, public: str, named: str, asleep: bytes, fall_asleep: Callable[[Any], object]) -> None:
+        super().__init__(public)
+        self.public = public
+        self.named = named
+        self.asleep = asleep
+        self.fall_asleep = fall_asleep
 
 
 class CancelListener:

@@ -39,7 +39,7 @@ from msgspec import Raw, Struct
 
 from moorage.model.errors import NoCapacity, Problem, Unavailable
 from moorage.model.ids import OperationId
-from moorage.saga.cancellation import CancelListener, Interrupted, Unwind
+from moorage.saga.cancellation import CancelListener, Interrupted, Sleep, Unwind
 from moorage.saga.definition import CommitListener, Saga
 from moorage.saga.journal import (
     BUG,
@@ -51,12 +51,14 @@ from moorage.saga.journal import (
     Fenced,
     Intent,
     Log,
+    Slept,
     Stalled,
     StepResult,
     Stuck,
     Undone,
     Unwinding,
     Unwound,
+    Waiting,
     as_problem,
 )
 from moorage.saga.journal_writer import JournalWriter
@@ -97,7 +99,8 @@ async def execute(
     """Execute a saga from the present end of its journal; returns the last step's result.
 
     Raises Unwound when it failed or was cancelled and everything is undone, Stuck when a step that must succeed ran out of
-    time, Fenced when another process executes it now, CommitUnknown when nobody knows whether a commit was made.
+    time, Slept when it sleeps until it is woken, Fenced when another process executes it now, CommitUnknown when nobody knows
+    whether a commit was made.
     """
     if unknown := options.keys() - ExecuteOptions.__annotations__.keys():
         raise TypeError(f"execute has no option {', '.join(sorted(unknown))}")
@@ -223,6 +226,8 @@ class _Executor:
             )
         except Interrupted:
             raise Unwind(step.name, self.cancellation.problem(), "cancel") from None
+        except Sleep as sleep:
+            await self._sleep(step, sleep)
         except Problem as problem:
             forward_only = self.past or step.point_of_no_return or isinstance(problem, Unavailable)
             if not (state.is_done(step.name) and forward_only):
@@ -244,8 +249,8 @@ class _Executor:
         if at not in self.saga.group_at:
             raise Unwind(step.name, problem)
         if at == self.saga.group_at.start:
-            if isinstance(problem, NoCapacity) and state.causes:
-                last = state.causes[-1]
+            if isinstance(problem, NoCapacity) and state.recent_causes:
+                last = state.recent_causes[-1]
                 blamed = last.problem()
                 blamed.private = f"{blamed.private}\nand then no other host: {problem.private or problem.public}"
                 raise Unwind(last.step, blamed)
@@ -255,6 +260,16 @@ class _Executor:
             raise Unwind(step.name, problem)
         await self.journal_writer.append([Failed(Cause.of(problem, step.name, state.attempt), state.left_open())])
         return self.saga.group_at.start
+
+    async def _sleep(self, step: Step[Any, Any, Any], sleep: Sleep) -> NoReturn:
+        """A cancel that came before the commit keeps it awake."""
+        try:
+            line = Waiting(step.name, self.state.attempt, sleep.public, sleep.named, Raw(sleep.asleep))
+            await self.journal_writer.append([line], sleep.fall_asleep)
+        except Problem as problem:
+            raise Unwind(step.name, problem) from None
+        self.cancellation.check(step.name)
+        raise Slept(sleep.public)
 
     def _was_last(self, problem: Problem) -> bool:
         """Attempts that no host is to blame for do not count: each goes on without something, so they end by themselves."""
@@ -340,6 +355,7 @@ class _Executor:
             tried=state.tried(),
             blamed=state.tried(blamed=True),
             causes=tuple(state.causes),
+            causes_since_sleep=state.recent_causes,
             unsure=unsure,
             cancelled=state.turn.cancelled if state.turn else self.cancelled_by,
             turned=state.turn.cause if state.turn else None,

@@ -58,6 +58,10 @@ class Unwound(Exception):
         self.reason: Reason = reason
 
 
+class Slept(Exception):
+    """The saga sleeps: nobody executes it until it is woken, which the `Sleep` of its step has seen to."""
+
+
 class Cause(Struct, frozen=True, omit_defaults=True):
     """Why a step failed, in a form that can be stored."""
 
@@ -153,6 +157,8 @@ class Waiting(Struct, frozen=True, omit_defaults=True, tag="waiting"):
     public: str = ""
     named: str = ""
     """The same for operators, with names; empty: it is the same."""
+    asleep: Raw = Raw(b"null")
+    """The saga sleeps, and for what, as JSON; null: it is being executed."""
 
 
 class Stalled(Struct, frozen=True, omit_defaults=True, tag="stalled"):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from moorage.model.errors import Problem, Unavailable, UnknownOutcome
 from moorage.model.tracing import Span, SpanType, span
-from moorage.saga.cancellation import CancelListener, Interrupted
+from moorage.saga.cancellation import CancelListener, Interrupted, Sleep
 from moorage.saga.journal import CommitUnknown, Fenced, Status, Waiting, as_problem
 from moorage.saga.journal_writer import JournalWriter
 from moorage.saga.retry import RetryLimits, SagaClock
@@ -110,7 +110,7 @@ class RetryLoop:
         try:
             async with self.clock.timeout(max(limit_s, self.limits.try_least_s)):
                 answer = await once(unsure)
-        except (Fenced, CommitUnknown, Interrupted):
+        except (Fenced, CommitUnknown, Interrupted, Sleep):
             raise
         except Exception as failure:
             if self.journal_writer.broken is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Raw
 
 from moorage.saga.definition import Saga
-from moorage.saga.journal import Begun, Cause, Ended, Failed, Intent, Line, StepResult, Undone, Unwinding
+from moorage.saga.journal import Begun, Cause, Ended, Failed, Intent, Line, StepResult, Undone, Unwinding, Waiting
 
 
 class ReplayedState:
@@ -27,6 +27,8 @@ class ReplayedState:
         self.open: dict[str, int] = {each.name: 0 for each in saga.steps if each.of_request}
         """Steps that may have left something, each with the attempt in which it was last begun."""
         self.causes: list[Cause] = []
+        self.causes_before_sleep = 0
+        """So many of them are older than the last sleep: what was exhausted then may not be now."""
         self.turn: Unwinding | None = None
         self.ended: Ended | None = None
         for line in lines:
@@ -50,6 +52,8 @@ class ReplayedState:
                 self.open.pop(line.step, None)
             case Ended():
                 self.ended = line
+            case Waiting() if bytes(line.asleep) != b"null":
+                self.causes_before_sleep = len(self.causes)
             case _:
                 pass  # Waiting and Stalled are for people
 
@@ -81,6 +85,11 @@ class ReplayedState:
             return 0
         first = self.saga.group.steps[0].name
         return max((attempt for name, attempt in self.results if name == first), default=0)
+
+    @property
+    def recent_causes(self) -> tuple[Cause, ...]:
+        """How the attempts since the last sleep ended."""
+        return tuple(self.causes[self.causes_before_sleep :])
 
     def excused(self) -> set[int]:
         """Return the attempts whose failure no host caused."""

@@ -16,6 +16,8 @@ The rules of a step (RULES §2, §3, §8 to §12 say them exactly):
    the results before it and the next intent are one transaction.
 10. **What was done while the request was answered** (an image made, a service that waits for an answer) is undone by the first
    step: `of_request=True`.  It is open from the start, and undone also when the saga is cancelled before the step begins.
+11. **A do that can go on only after an event** raises `Sleep`: nobody executes the saga until it is woken, and then the do runs again.
+   It first gives back what is not to be held meanwhile, in ways that are safe twice.
 """
 
 import copy
@@ -73,6 +75,8 @@ class Run(Generic[Input_co, Context_co]):
     """Those hosts that may have caused the failure; the others may be tried again."""
     causes: tuple[Cause, ...]
     """How the earlier attempts ended."""
+    causes_since_sleep: tuple[Cause, ...]
+    """Those of them that ended since the saga slept last: what was exhausted before may not be now."""
     unsure: bool
     """This step may have been done already, by a process that died or by a try without an answer: read the state first."""
     cancelled: str | None

@@ -1,7 +1,7 @@
-"""Texts that may hold secrets of users, read and exchanged one by one: for whoever encrypts them with another key.
+"""Reads and replaces texts that may hold secrets of users, one by one: to encrypt them with another key.
 
-An exchange is guarded by the text itself, so that it takes nothing from anybody who writes meanwhile: what was changed since it was
-read stays as it is, and is found by the next pass.
+A text is replaced only if it is unchanged, so the write of another process is never lost: a text that changed since it
+was read stays, and the next pass finds it.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from moorage.sql import Tx
 
 @dataclass(frozen=True)
 class Place:
-    """A column of texts, and the columns that tell its rows apart."""
+    """A column of texts, and its table's key columns."""
 
     column: sa.Column[str]
     keys: tuple[sa.Column[object], ...]
@@ -26,7 +26,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Text:
-    """One row's."""
+    """The text of one row."""
 
     at: tuple[object, ...]
     text: str
@@ -42,7 +42,7 @@ def page(tx: Tx, place: Place, after: tuple[object, ...] | None, limit: int) -> 
 
 
 def exchange(tx: Tx, place: Place, was: Text, becomes: str) -> bool:
-    """False when the text is another one by now."""
+    """Replace the text. Returns False when it has changed meanwhile."""
     table = place.column.table
     same = [key == value for key, value in zip(place.keys, was.at, strict=True)]
     changed = sa.update(table).where(*same, place.column == was.text).values({place.column: becomes})

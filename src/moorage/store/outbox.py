@@ -1,8 +1,9 @@
-"""An outbox: what is to be told to others, kept with the change that made it true until it was sent (RULES §14).
+"""An outbox: messages for others, written with the change that makes them true and kept until they are sent (RULES
+§14).
 
-The region and every cell may have one; they share what is here, and each declares the table in its own MetaData.  Rows
-are sent in the order of their numbers.  PostgreSQL may commit a lower number later; nothing is lost by that, for a row
-is read whenever it is there, and changes of one server follow one another.
+The region and every cell may have one; they share this code, and each declares the table in its own MetaData. Rows are
+sent in the order of their numbers. PostgreSQL may commit a lower number later; nothing is lost by that, because a row
+is read whenever it appears, and changes of one server are made one after another.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ def outbox_columns() -> list[sa.Column[Any]]:
 
 
 class OutboxRow(msgspec.Struct, frozen=True):
-    """One row; the document is read by who sends it."""
+    """One row; the sender decodes the document."""
 
     number: int
     created_at: int
@@ -36,7 +37,7 @@ class OutboxRow(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """One table of them."""
+    """One outbox table."""
 
     def __init__(self, table: sa.Table) -> None:
         self.table = table
@@ -44,13 +45,13 @@ class Outbox:
         self._first = sa.select(table).order_by(table.c.number).limit(sa.bindparam("b_limit"))
 
     def write(self, tx: Tx, notifications: Sequence[Notification]) -> None:
-        """All that a transaction has to say: one statement, or none."""
+        """Write the notifications of a transaction: one statement, or none."""
         if notifications:
             rows = [{"created_at": each.at, "doc": _encode(each).decode()} for each in notifications]
             tx.run(self._insert, rows)
 
     def write_audited(self, tx: Tx, events: Sequence[Audited]) -> None:
-        """Events of the audit log: sent like the others, in their order."""
+        """Write events of the audit log: they are sent like the others, in order."""
         if events:
             tx.run(self._insert, [{"created_at": each.at, "doc": _encode(each).decode()} for each in events])
 
@@ -65,7 +66,9 @@ class Outbox:
             tx.run(self.table.delete().where(self.table.c.number.in_(numbers)))
 
     def shorten(self, tx: Tx, *, before_us: int, most: int, limit: int) -> int:
-        """Drop what is older than `before_us`, and the oldest of what is more than `most`: at most `limit` rows; how many."""
+        """Remove rows older than `before_us`, and the oldest ones beyond `most`: at most `limit` rows. Returns how
+        many.
+        """
         c = self.table.c
         newest = sa.select(sa.func.max(c.number)).scalar_subquery()
         too_old = sa.or_(c.created_at < before_us, c.number <= newest - most)

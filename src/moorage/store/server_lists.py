@@ -1,9 +1,10 @@
 """Lists of servers: the query, its filters and order, and the pages.
 
-Lists are paged by key (`ServerQuery.after`), never by offset, and sort the same way in SQLite, in PostgreSQL and in
+Lists are paged by key (`ServerQuery.after`), never by offset. They sort the same way in SQLite, in PostgreSQL and in
 Python, because the answers of several databases are merged: text by code point, a missing value before every other.
 
-Regular expressions are searched for here, not in the database (`model/pattern.py`), so that both kinds of database find the same.
+Regular expressions are applied here, not in the database (`model/pattern.py`), so that both kinds of database find the
+same.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ SortValue: TypeAlias = str | int
 
 SEARCHED_AT_ONCE = 1_000
 SEARCHED_MAX = 200_000
-"""Servers of one database that one search with regular expressions looks at."""
+"""How many servers of one database a search with regular expressions reads."""
 NEWEST_FIRST: tuple[SortKey, ...] = (("created_at", "desc"), ("id", "desc"))
 _TEXT_COLUMNS = frozenset(
     {"id", "project", "user", "name", "vm_state", "task_state", "host", "node", "availability_zone", "image"}
@@ -47,18 +48,18 @@ _IN_DOC: dict[str, type[str] | type[int]] = {
     "progress": int,
 }
 SORTABLE = (_TEXT_COLUMNS | _INT_COLUMNS | frozenset(_IN_DOC) | {"locked"}) - {"operation", "op_epoch", "op_line"}
-"""Fields a list may be sorted by; `MATCHABLE` those a regular expression may be tried on."""
+"""Fields by which a list may be sorted; `MATCHABLE` has those for regular expressions."""
 MATCHABLE = (_TEXT_COLUMNS | frozenset(_IN_DOC) | {"power_state"}) - {"operation"}
 
 
 class ServerQuery(msgspec.Struct, frozen=True):
-    """Which servers, in which order, how many.  Every condition given must hold."""
+    """Which servers, in which order, how many. All given conditions must hold."""
 
     project: str | None = None
     user: str | None = None
     ids: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
-    """Not these, whatever else holds: servers whose record in the cell that is asked is not the one that is shown."""
+    """Servers to leave out in any case: their record in this cell is hidden."""
     vm_states: tuple[str, ...] | None = None
     task_states: tuple[str, ...] | None = None
     host: str | None = None
@@ -66,32 +67,32 @@ class ServerQuery(msgspec.Struct, frozen=True):
     flavor: str | None = None
     locked: bool | None = None
     matches: tuple[tuple[str, str], ...] = ()
-    """(field of MATCHABLE, regular expression): found anywhere in the value."""
+    """(field of MATCHABLE, regular expression): it may match anywhere in the value."""
     between: tuple[tuple[str, int, int], ...] = ()
-    """(a field of time, from, to): µs, `to` excluded."""
+    """(time field, from, to): µs, `to` excluded."""
     ip: str | None = None
     ip6: str | None = None
     """Regular expressions; one address has to match."""
     tags: tuple[str, ...] = ()
-    """All of them."""
+    """The server has all of them."""
     tags_any: tuple[str, ...] = ()
     not_tags: tuple[str, ...] = ()
-    """Not all of them."""
+    """The server does not have all of them."""
     not_tags_any: tuple[str, ...] = ()
     changes_since: int | None = None
     changes_before: int | None = None
     deleted: bool | None = False
-    """False: those that live; True: the deleted only; None: both."""
+    """False: without deleted servers; True: only deleted ones; None: both."""
     soft_deleted: bool | None = None
-    """With `deleted=False`: True shows the soft-deleted too. With `deleted=True`: False hides them."""
+    """With `deleted=False`: True includes soft-deleted servers. With `deleted=True`: False excludes them."""
     sort: tuple[SortKey, ...] = NEWEST_FIRST
     after: tuple[SortValue, ...] | None = None
-    """The sort values (`sort_values`) of the last server of the page before."""
+    """The sort values (`sort_values`) of the last server of the previous page."""
     limit: int | None = None
 
 
 class ServerRow:
-    """One row of a list: decoded only when somebody looks (answers are cached by id and generation)."""
+    """One row of a list; decoded only when needed (answers are cached by id and generation)."""
 
     __slots__ = ("_record", "_server", "host", "id", "key", "mark")
 
@@ -102,7 +103,7 @@ class ServerRow:
         self.id = server_id
         self.host = host
         self.mark: tuple[Any, ...] = tuple(record[1 : 1 + len(ROW_WINS)])
-        """Differs whenever anything of the row does: for those who keep what they made of a row."""
+        """Differs whenever anything in the row differs: for caches of what was made from a row."""
         self._record = record
         self._server: Server | None = None
 
@@ -114,9 +115,10 @@ class ServerRow:
 
 
 def list_servers(tx: Tx, table: sa.Table, query: ServerQuery, *also: sa.ColumnElement[bool]) -> list[ServerRow]:
-    """The rows that answer the query, in its order, `also` being the table's own conditions: one statement, or pages of a search.
+    """The rows that match the query, in its order; `also` are the table's own conditions. One statement, or pages of a
+    search.
 
-    Raises Invalid for a search that would look at too many servers.
+    Raises Invalid for a search that would read too many servers, and for an unknown sort or filter field.
     """
     keys = [_sort_expression(table, name, tx.dialect) for name, _ in query.sort]
     conditions, tests = _conditions(table, query, tx.dialect)
@@ -141,7 +143,7 @@ def list_servers(tx: Tx, table: sa.Table, query: ServerQuery, *also: sa.ColumnEl
 
 
 def count_servers(tx: Tx, table: sa.Table, query: ServerQuery, *also: sa.ColumnElement[bool]) -> int:
-    """How many rows answer the query; order and limit do not matter. Raises Invalid as `list_servers` does."""
+    """How many rows match the query; order and limit do not matter. Raises Invalid as `list_servers` does."""
     conditions, tests = _conditions(table, query, tx.dialect)
     conditions += [table.c.doc.is_not(None), *also]
     if not tests:
@@ -161,7 +163,7 @@ def _searched(
     keys: Sequence[sa.ColumnElement[Any]],
     query: ServerQuery,
 ) -> Iterator[list[str]]:
-    """Ids of the rows that pass the tests too, in the query's order, by the page of rows that were looked at."""
+    """Ids of the rows that also pass the tests, in the query's order, by page of rows that were read."""
     fields = [field for field, _ in tests]
     wanted = sa.select(table.c.id, *fields, *keys).where(*conditions).order_by(*order).limit(SEARCHED_AT_ONCE)
     after, looked_at = query.after, 0
@@ -184,7 +186,7 @@ def _searched(
 
 
 def sort_values(server: Server, sort: Sequence[SortKey]) -> tuple[SortValue, ...]:
-    """Where a server stands in that order: what SQL computes for its row, from the record."""
+    """A server's place in that order: the values that SQL computes for its row, from the record."""
     return tuple(_sort_value(server, name) for name, _ in sort)
 
 
@@ -207,7 +209,7 @@ def _kind(name: str) -> type[str] | type[int]:
 
 
 def _plain(table: sa.Table, name: str, dialect: str) -> sa.ColumnElement[Any]:
-    """A field of the record, from its column or out of `doc`."""
+    """A field of the record, from its column or from `doc`."""
     if name not in _IN_DOC:
         return table.c[name]
     if dialect == "sqlite":
@@ -242,7 +244,7 @@ def _sort_value(server: Server, name: str) -> SortValue:
 def _beyond(
     keys: Sequence[sa.ColumnElement[Any]], sort: Sequence[SortKey], after: Sequence[SortValue]
 ) -> sa.ColumnElement[bool]:
-    """Strictly behind `after` in the order: equal in the first keys, further in the next one."""
+    """Strictly after `after` in the order: equal in the first keys, greater in the next one."""
     ways = []
     for at, (key, (_, way)) in enumerate(zip(keys, sort, strict=True)):
         further = key > after[at] if way == "asc" else key < after[at]
@@ -252,13 +254,13 @@ def _beyond(
 
 
 _Test: TypeAlias = tuple[sa.ColumnElement[Any], Callable[[str], bool]]
-"""A field, and what its text must pass; one without a value passes nothing."""
+"""A field, and the test for its text; a missing value passes no test."""
 
 
 def _conditions(
     table: sa.Table, query: ServerQuery, dialect: str
 ) -> tuple[list[sa.ColumnElement[bool]], list["_Test"]]:
-    """What the database is asked for, and what is left to be looked at here."""
+    """The conditions for the database, and the tests that are applied here."""
     c = table.c
     tests: list[_Test] = []
     found: list[sa.ColumnElement[bool]] = []
@@ -300,7 +302,7 @@ def _search(
     found: list[sa.ColumnElement[bool]],
     tests: list[_Test],
 ) -> None:
-    """One expression on one field: what means only a text is the database's to find, an index may serve it."""
+    """One expression on one field: an expression that is only a text is left to the database, which may use an index."""
     if is_text and pattern.exact is not None:
         found.append(field == pattern.exact)
     elif is_text and pattern.literal is not None:
@@ -310,7 +312,7 @@ def _search(
 
 
 def _any_line(pattern: Pattern) -> Callable[[str], bool]:
-    """`^` and `$` stand for the ends of one address."""
+    """`^` and `$` match the ends of one address."""
     return lambda lines: any(map(pattern.found_in, lines.split("\n")))
 
 

@@ -1,12 +1,12 @@
-"""The record of a server as SQL sees it: common columns, row ↔ `Server`, and the guarded write.
+"""The record of a server in SQL: common columns, row ↔ `Server`, and the guarded write.
 
-Both kinds of database keep servers: the region while a server has no cell, its cell afterwards (RULES §1).  They build
-their tables from `server_columns()` and share what is here; the tables themselves, and who may write which, are theirs.
+Both kinds of database keep servers: the region while a server has no cell, its cell afterwards (RULES §1). They build
+their tables from `server_columns()` and share this module; each has its own tables and decides who may write them.
 
-`doc` is the whole record; the other columns repeat what is filtered, sorted or fenced on.  Two kinds of write exist.
-One writes the record: `server_values(server)` sets every column, and `generation` must rise.  The other moves only
-columns of `ROW_WINS` (the fence, and what a host observed), for which the row is right and `doc` may lag.  Lists are
-in `store/server_lists.py`.
+`doc` is the whole record; the other columns repeat the fields for filters, sorting and fences. There are two kinds of
+write. One writes the record: `server_values(server)` sets every column, and `generation` must rise. The other changes
+only columns of `ROW_WINS` (the fence, and what a host observed); there the row is right and `doc` may be older. Lists
+are in `store/server_lists.py`.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _decoder = msgspec.json.Decoder(Server)
 
 
 def server_columns(*, doc_nullable: bool = False) -> list[sa.Column[Any]]:
-    """The columns both tables of servers have.  The region's `doc` is empty once the cell's row is finished."""
+    """The columns of both tables of servers. The region's `doc` is empty once the cell's row is complete."""
     return [
         sa.Column("id", TEXT, primary_key=True),
         sa.Column("project", TEXT, nullable=False),
@@ -53,7 +53,7 @@ def server_columns(*, doc_nullable: bool = False) -> list[sa.Column[Any]]:
 
 
 def server_indexes(table_name: str) -> list[sa.Index]:
-    """What lists need: by project and by host, newest first."""
+    """The indexes for lists: by project and by host, newest first."""
     return [
         sa.Index(f"{table_name}_by_project", "project", "created_at", "id"),
         sa.Index(f"{table_name}_by_time", "created_at", "id"),
@@ -98,7 +98,7 @@ def server_values(server: Server) -> dict[str, Any]:
 
 
 def record_columns(table: sa.Table) -> list[sa.Column[Any]]:
-    """What `server_of` wants to be given: `doc`, then the columns that win over it."""
+    """The columns that `server_of` needs: `doc`, then the columns that replace its fields."""
     return [table.c.doc, *(table.c[each] for each in ROW_WINS)]
 
 
@@ -108,21 +108,21 @@ def server_of(row: Sequence[Any]) -> Server:
 
 
 def find_server(tx: Tx, table: sa.Table, server_id: str) -> Server | None:
-    """The server of that id, also when it is deleted; None when there is no record of it here."""
+    """The server with that id, also when it is deleted; None when it has no record here."""
     row = tx.row(sa.select(*record_columns(table)).where(table.c.id == server_id, table.c.doc.is_not(None)))
     return None if row is None else server_of(row)
 
 
 def charged_to_projects(tx: Tx, table: sa.Table, *where: sa.ColumnElement[bool]) -> dict[str, dict[str, int]]:
-    """What the living servers of these rows weigh in their projects' quota: servers, vCPUs and MiB of memory.
+    """The quota that the servers of these rows use, by project: servers, vCPUs and MiB of memory.
 
-    One that is deleted so that it can be restored weighs nothing, as in Nova.
+    Deleted servers use none, and as in Nova soft-deleted ones do not either.
     """
     doc = sa.cast(table.c.doc, sa.JSON) if tx.dialect == "postgresql" else sa.type_coerce(table.c.doc, sa.JSON)
     larger = sa.func.greatest if tx.dialect == "postgresql" else sa.func.max
 
     def amount(of: str) -> sa.ColumnElement[int]:
-        """Of a server whose move can be taken back, the larger of its two flavors."""
+        """The larger of the two flavors, for a server whose move can be reverted."""
         now, before = doc[("flavor", of)].as_integer(), doc[("moved", "flavor", of)].as_integer()
         return sa.func.sum(larger(now, sa.func.coalesce(before, now)))
 
@@ -150,11 +150,12 @@ def charged_to_user(tx: Tx, table: sa.Table, project: str, user: str, *where: sa
 
 
 def replace_server(tx: Tx, table: sa.Table, server: Server, *, was: int) -> Server | None:
-    """Write the whole record if its generation is still `was`; the new record, or None when somebody was first.
+    """Write the whole record if its generation is still `was`; return the new record, or None when another writer was
+    faster.
 
-    The fence columns stay as the row has them: whoever holds the server's operation writes those (RULES §3).  So does what
-    a host observed, which may have changed since the record was read.  A cell's row that is sealed is not written: the copy
-    of it that another cell is to show was made already.
+    The fence columns keep the row's values: the operation that holds the server writes them (RULES §3). Values observed
+    by a host are kept too, because they may have changed since the record was read. A sealed row of a cell is not
+    written: the copy for the other cell exists already.
     """
     after = msgspec.structs.replace(server, generation=was + 1)
     values = server_values(after)
@@ -173,7 +174,7 @@ def _with_row(server: Server, wins: Sequence[Any]) -> Server:
 
 
 def _joined_tags(tags: Sequence[str]) -> str:
-    """`/a/b/`: a tag holds no slash, so `/a/` is found exactly where `a` is a tag."""
+    """`/a/b/`: a tag has no slash, so `/a/` is found exactly where `a` is a tag."""
     return "/" + "".join(f"{tag}/" for tag in tags) if tags else ""
 
 

@@ -113,6 +113,7 @@ async def overview(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
             "out": reader.part("left_alone", "/ext/neighbours"),
             "troubled": reader.part("hosts", "/ext/hosts"),
             "audits": reader.part("audits", "/ext/audits", limit=1),
+            "conductors": reader.part("services", "/os-services", binary="nova-conductor"),
         }
     found = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
     found["errors"] = _each(found["errors"], server_row)
@@ -122,6 +123,7 @@ async def overview(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
     if reader.who.is_admin:
         named_segments(found)
         found["warnings"] = found.pop("gates").get("warnings", [])
+        found["conductors"] = _each(found["conductors"], lambda each: only(each, "host", "state"))
     return Snapshot(found, lively=bool(rows_of(found["operations"])))
 
 

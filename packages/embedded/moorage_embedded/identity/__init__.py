@@ -1,13 +1,13 @@
-"""The embedded identity service: Keystone v3's dialect for one machine, tests and newcomers.
+"""The embedded identity service: the Keystone v3 API for one machine and for tests.
 
-app           joins the parts; `make_identity` is the way in
-bootstrap     what a new cloud starts with
-call          one request: who asks, its body, errors and lists in Keystone's shapes
-desk          what every handler shares: database, tokens, passwords, and what is remembered of them
-authenticate  methods and scope of a token request, to the facts of a token
-standing      who somebody is on a scope, by which roles
-tokens        sealed, self-contained tokens
-passwords     bcrypt off the event loop, with a short memory
-store         all of the SQL
-nouns         the fields of each resource: what may be said of it, and by which it is found
+app                joins the parts; `make_identity` builds the service
+bootstrap          what a new cloud starts with
+request            one request: the caller, its body, errors and lists in Keystone's form
+context            shared by all handlers: database, tokens, passwords, caches
+authentication     from the methods and scope of a token request to the facts of a token
+effective_roles    the roles that a user has on a scope
+tokens             sealed, self-contained tokens
+passwords          bcrypt in threads, with a short-lived cache
+store              all of the SQL
+schemas            the fields of each resource, and the filters of its lists
 """

@@ -43,7 +43,7 @@ def _checked(each: Any) -> Record:
 
 
 def rule_ids(tx: Tx, user: str, rules: list[Record] | None) -> list[str] | None:
-    """The ids of the rules; those that the user has not got yet are made. Raises NotFound for an id of nobody's."""
+    """The ids of the rules; missing ones are created. Raises NotFound for an id that is not the user's."""
     if rules is None:
         return None
     found: list[str] = []

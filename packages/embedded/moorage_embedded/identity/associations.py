@@ -13,7 +13,7 @@ ENDPOINTS, GROUPS = "project_endpoints", "project_endpoint_groups"
 
 
 def exist(tx: Tx) -> bool:
-    """Whether any project has any; where none has, nobody's catalog costs a question more."""
+    """Whether any project has an association; where none has, a catalog needs no additional query."""
     asked = (sa.select(store.table_of(name).c.project_id).limit(1) for name in (ENDPOINTS, GROUPS))
     return any(tx.row(each) is not None for each in asked)
 

@@ -115,6 +115,7 @@ async def _subject(call: Call) -> tuple[str, Claims]:
 
 
 async def show(call: Call) -> Response:
+    """Show the token. Raises NotFound for one whose access rules the caller does not support."""
     token, claims = await _subject(call)
     call.require(claims.user == call.user_id or call.may_read() or call.has("service"))
     if (await call.context.standing(claims)).access_rules is not None and not _supports_access_rules(call):
@@ -133,6 +134,7 @@ async def revoke(call: Call) -> Response:
 
 
 async def catalog(call: Call) -> Response:
+    """The catalog of the token's scope. Raises Forbidden for an unscoped token."""
     if not call.claims.scope:
         raise Forbidden("A scoped token is required to produce a service catalog.")
     found = await _catalog(call.context, call.standing, call.user_id)

@@ -1,4 +1,6 @@
-"""A token request: its methods prove who asks, its scope says for what.  The answer is the facts of a new token."""
+"""Authenticates a token request: its methods prove the user, its scope names the target. The result is the facts of a
+new token.
+"""
 
 import hashlib
 from datetime import UTC, datetime
@@ -19,9 +21,10 @@ NAME_CHARS_MAX = 255
 
 
 async def authenticate(context: IdentityContext, auth: Record, address: str | None = None) -> Claims:
-    """Raises Unauthenticated for anything that does not fit, Invalid for what cannot be read, TooManyRequests for who guesses.
+    """Raises Unauthenticated for wrong credentials or scope, Invalid for a malformed request, TooManyRequests after too
+    many failures.
 
-    `address`: from where it is asked; None: from inside.
+    `address`: the caller's address; None: an internal call.
     """
     account = _account(auth)
     if account:
@@ -35,7 +38,7 @@ async def authenticate(context: IdentityContext, auth: Record, address: str | No
 
 
 def _account(auth: Record) -> str:
-    """At which a secret is tried, as a word of bounded length; empty: nobody guesses tokens."""
+    """The account for which a secret is tried, as a bounded text; empty for tokens, which cannot be guessed."""
     identity = _object(auth, "identity")
     methods = identity.get("methods")
     tried = [identity.get(each) for each in GUESSED if isinstance(methods, list) and each in methods]
@@ -124,9 +127,9 @@ async def _by_password(context: IdentityContext, method: Record) -> str:
 
 
 async def fits_user(context: IdentityContext, user: Record | None, password: str) -> bool:
-    """Whether it is this user's password, and the account is not locked; as slow for nobody (None) as for somebody.
+    """Whether it is this user's password, and the account is not locked; it takes as long for an unknown user (None).
 
-    A hash of a lower cost than those made today is replaced, now that its password is here.
+    A hash of a lower cost than the current one is replaced, because the password is available here.
     """
     if user is not None and await context.lockout.locked(user["id"], user["options"]):
         await context.passwords.fits(password, None)
@@ -143,7 +146,7 @@ async def fits_user(context: IdentityContext, user: Record | None, password: str
 
 
 async def _make_dear(context: IdentityContext, table: str, column: str, row: Record, secret: str) -> None:
-    """Nothing, when somebody changed it meanwhile, or there is no time for it now: the next login comes."""
+    """Does nothing when the hash was changed meanwhile, or when the service is busy: the next login tries again."""
     stored = str(row[column])
     if not context.passwords.is_cheap(stored):
         return
@@ -242,7 +245,9 @@ def _meant(said: object) -> object:
 
 
 def _named(said: object) -> Record:
-    """`{"id"}` or `{"name"}`; nothing of what is neither, for who refuses it. Raises Unauthenticated for what can be no name."""
+    """`{"id"}` or `{"name"}`; empty for anything else, which the caller refuses. Raises Unauthenticated for an
+    impossible name.
+    """
     if not isinstance(said, dict):
         return {}
     found = {name: said[name] for name in ("id", "name") if isinstance(said.get(name), str)}

@@ -60,6 +60,7 @@ class IdentityContext:
         return await self.database.read(work)
 
     async def write(self, work: Callable[[Tx], T]) -> T:
+        """Run a write. Raises Conflict when a concurrent write made the same entry."""
         try:
             return await self.database.write(work)
         except store.Doubled as failure:
@@ -99,9 +100,9 @@ class IdentityContext:
         return found
 
     async def validate(self, token: str) -> Principal:
-        """The caller behind a token; raises Unauthenticated.
+        """The principal of a token. Raises Unauthenticated.
 
-        So does a token that may only make certain calls: who asks here does not say which call it is about.
+        Tokens that may only make certain calls are refused too, because the call is not known here.
         """
         claims = await self.claims(token)
         standing = await self.standing(claims)

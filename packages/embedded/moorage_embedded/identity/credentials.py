@@ -42,7 +42,9 @@ def _text(said: Record, name: str, most: int, *, needed: bool = True) -> str | N
 
 
 def id_of(kind: str, blob: str) -> str:
-    """An EC2 key is found by the hash of its access key, as Keystone does; others by a new id."""
+    """The id: for an EC2 key the hash of its access key, as in Keystone; otherwise a new one. Raises Invalid for a
+    wrong blob.
+    """
     if kind != EC2:
         return uuid.uuid4().hex
     try:
@@ -75,7 +77,7 @@ async def create(call: Call) -> Response:
 
 
 async def index(call: Call) -> Response:
-    """One's own; for those who may read the system, everybody's."""
+    """The caller's own; for callers who may read the system, all."""
     equal: Record = {}
     for name in ("user_id", "type"):
         if (value := call.query(name)) is not None:
@@ -97,7 +99,7 @@ async def show(call: Call) -> Response:
 
 
 async def update(call: Call) -> Response:
-    """The blob alone; whose it is and of which kind stays."""
+    """Change the blob; owner and type stay. Raises Invalid for other fields."""
     row, said = await _own(call, write=True), await call.body("credential")
     if set(said) != {"blob"}:
         raise Invalid("Only 'blob' of a credential can be changed.")

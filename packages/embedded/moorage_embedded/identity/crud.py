@@ -1,6 +1,6 @@
-"""Create, list, show, update and delete, the same for every plain noun; what differs is said by the caller.
+"""Create, list, show, update and delete, the same for every plain resource; callers pass the differences.
 
-`Ways` holds those differences: who may, what a row needs before it is written, and what is looked at before it goes.
+`Ways` holds the differences: permissions, what a row needs before it is written, and what is checked before a delete.
 """
 
 from collections.abc import Awaitable, Callable
@@ -90,7 +90,7 @@ class _Plain:
         return json_response({self.noun.one: shown(self.noun, row, call.context.url)}, status)
 
     async def _needed(self, call: Call, verb: str) -> Record:
-        """Whoever may not do this with any is not told whether there is one."""
+        """A caller without any permission does not learn whether it exists."""
         found = await call.context.read(lambda tx: store.get(tx, self.noun.table, call.path("id")))
         if found is None or any(found[name] != value for name, value in self.noun.equal.items()):
             none: Record = {"id": call.path("id"), "domain_id": None, "project_id": None, "is_domain": False}
@@ -187,7 +187,7 @@ class _Plain:
 
 
 def plain(context: IdentityContext, noun: ResourceSchema, ways: Ways) -> list[Route]:
-    """The five routes of a noun; one whose ids are chosen by those who make it may be put, too."""
+    """The five routes of a resource; one whose ids the client chooses also has PUT."""
     told, path = _Plain(noun, ways), f"/v3/{noun.many}"
     return [
         route(context, "POST", path, told.create_many if noun.in_bulk else told.create),

@@ -33,6 +33,7 @@ def _unrestricted(call: Call) -> None:
 
 
 async def create(call: Call) -> Response:
+    """Create an EC2 credential. Raises Invalid without a valid `tenant_id`."""
     _unrestricted(call)
     user, project = call.path("user"), (await call.document()).get("tenant_id")
     call.require(user == call.user_id or call.has("admin"))

@@ -1,7 +1,7 @@
-"""Who somebody is on a scope, and by which roles: the facts behind a token, read when the token is used.
+"""The roles of a user on a scope: the facts behind a token, read when the token is used.
 
 Roles come from grants to the user and to the user's groups, on the target itself or inherited from the projects and the
-domain above it; then every role brings those it implies.
+domain above it; every role also gives the roles that it implies.
 """
 
 from collections.abc import Iterable, Mapping

@@ -71,6 +71,7 @@ def _group(tx: Tx, call: Call) -> Record:
 
 
 async def create(call: Call) -> Response:
+    """Create an endpoint group. Raises Invalid for missing fields, Conflict when there are too many."""
     call.require(call.has("admin"))
     said = await call.body("endpoint_group")
     if "name" not in said:
@@ -90,6 +91,7 @@ async def create(call: Call) -> Response:
 
 
 async def index(call: Call) -> Response:
+    """List endpoint groups. Raises Invalid for unknown query parameters."""
     call.require(call.may_read())
     for unknown in set(call.request.query_params) - {"name"}:
         raise Invalid(f"Additional properties are not allowed ('{unknown[:100]}' was unexpected)")
@@ -104,6 +106,7 @@ async def show(call: Call) -> Response:
 
 
 async def update(call: Call) -> Response:
+    """Change an endpoint group. Raises Invalid when the body changes nothing."""
     call.require(call.has("admin"))
     values = _checked(await call.body("endpoint_group"))
     if not values:

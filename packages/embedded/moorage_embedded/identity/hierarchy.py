@@ -27,7 +27,10 @@ def tagged(call: Call, row: Record) -> bool:
 
 
 async def relatives(call: Call, row: Record) -> Record:
-    """`parents` and `subtree` of a project: as ids within ids, or as a list of what the caller has a role on."""
+    """`parents` and `subtree` of a project: as nested ids, or as a list of projects on which the caller has a role.
+
+    Raises Invalid when both forms are requested.
+    """
     ways = {kind: [how for how in ("list", "ids") if call.asks(f"{kind}_as_{how}")] for kind in ("parents", "subtree")}
     for kind, how in ways.items():
         if len(how) > 1:

@@ -1,8 +1,10 @@
-"""Who guesses passwords: an account is locked after failures in a row, and an address that fails too often waits.
+"""Protection against guessed passwords: an account is locked after failures in a row, and an address that fails too
+often waits.
 
-The first is Keystone's `security_compliance`, kept in the database: off unless `lockout_failure_attempts` is set, as there, because
-whoever knows a user's name can then lock that user out.  The second is ours and counts in memory: an address may fail a number of
-times at once at an account, and gets as many more in a minute.  It costs the one who guesses, and nobody is locked out elsewhere.
+The first is Keystone's `security_compliance`, kept in the database: it is off unless `lockout_failure_attempts` is set,
+as in Keystone, because anyone who knows a user's name can then lock that user out. The second is ours and counts in
+memory: an address has a number of failed attempts for each account, and gets as many more in a minute. Only the
+guessing address is delayed; the user can log in from elsewhere.
 """
 
 import ipaddress
@@ -20,16 +22,18 @@ from moorage_embedded.identity.store import failed_logins
 KEPT_MAX = 10_000
 """Addresses, and addresses at an account: the one that failed longest ago goes."""
 ACCOUNTS = 10
-"""An address may fail so many times as often at all accounts together: others who share it are not all kept waiting by one."""
+"""How many times more failures an address may have at all accounts together, so that one user does not delay others at
+the same address.
+"""
 IPV6_HOME_BITS = 64
 """A customer has as many IPv6 addresses as these leave."""
 IGNORE = "ignore_lockout_failure_attempts"
-"""Keystone's option of a user whom nothing locks."""
+"""Keystone's option for a user who is never locked."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What wrong passwords may be tried. 0: as many as anybody likes."""
+    """The limits for wrong passwords. 0: no limit."""
 
     lockout_failure_attempts: int = 0
     lockout_duration_s: float = 1800.0
@@ -69,7 +73,7 @@ class Lockout:
         await self._database.write(count)
 
     async def succeeded(self, user: str) -> None:
-        """The count begins anew."""
+        """Reset the count."""
         if not self._limits.lockout_failure_attempts:
             return
         if await self._database.read(lambda tx: _failures(tx, user, 0.0)):

@@ -29,7 +29,7 @@ ROUNDS = 12
 """Keystone's default of `password_hash_rounds`: a quarter of a second."""
 THREADS = 2
 WAITING_MAX = 64
-"""Some seconds of work: whoever came later would have given up before it was done."""
+"""Some seconds of work; later callers would have given up before it was done."""
 
 
 class Passwords:
@@ -45,13 +45,14 @@ class Passwords:
         self._nobody = b""
 
     async def hash(self, password: str) -> str:
+        """The hash of a password. Raises Invalid for an empty or too long one."""
         if not password or len(password) > PASSWORD_MAX_CHARS:
             raise Invalid(f"A password has 1 to {PASSWORD_MAX_CHARS} characters.")
         made = await self._aside(lambda: bcrypt.hashpw(_prepared(password), bcrypt.gensalt(self._rounds)))
         return made.decode()
 
     async def fits(self, password: str, stored: str | None) -> bool:
-        """Whether the password is the one hashed; as slow for nobody (None) as for somebody."""
+        """Whether the password has this hash; it takes as long for an unknown user (None)."""
         if len(password) > PASSWORD_MAX_CHARS:
             return False
         proof = self._proof(password, stored)
@@ -70,7 +71,7 @@ class Passwords:
         return len(parts) > 2 and parts[2].isdecimal() and int(parts[2]) < self._rounds
 
     def remember(self, password: str, stored: str) -> None:
-        """It fits: somebody has just proved it, and it is hashed anew."""
+        """Remember the new hash of a password that was just verified."""
         self._proved[self._proof(password, stored)] = time.monotonic() + REMEMBERED_S
         while len(self._proved) > REMEMBERED_MAX:
             self._proved.popitem(last=False)

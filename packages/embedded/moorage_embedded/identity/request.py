@@ -1,7 +1,8 @@
-"""One request to the identity service: who asks, what it says, and answers in Keystone's shapes.
+"""One request to the identity service: the caller, its body, and answers in Keystone's form.
 
-What may be done follows Keystone's own defaults: the role admin, on any scope, may do all; a reader of the system may
-read all; a reader or manager of a domain may read or write what lives in that domain; everybody may read themselves.
+Permissions follow Keystone's defaults: the role admin, on any scope, may do everything; a reader of the system may read
+everything; a reader or manager of a domain may read or write what belongs to the domain; every user may read their own
+data.
 """
 
 import logging
@@ -185,7 +186,7 @@ def finish(response: Response, request_id: str, url: str) -> Response:
 
 
 def unknown_path_handlers(url: str) -> dict[Any, Any]:
-    """Answers to paths and methods nobody serves, for Starlette's `exception_handlers`."""
+    """Answers to unknown paths and methods, for Starlette's `exception_handlers`."""
 
     async def answer_unknown(_: Request, failure: Exception) -> Response:
         assert isinstance(failure, HTTPException)

@@ -43,6 +43,7 @@ async def _prepare_domain(_call: Call, values: Record) -> None:
 
 
 def need_domain(tx: Tx, row: Record) -> None:
+    """The row's domain. Raises NotFound when it does not exist."""
     found = store.get(tx, "projects", row["domain_id"])
     if found is None or not found["is_domain"]:
         raise NotFound(f"Could not find domain: {row['domain_id']}.")
@@ -124,6 +125,7 @@ async def tags(call: Call) -> Response:
 
 
 async def tag_check(call: Call) -> Response:
+    """Check a tag of a project. Raises NotFound when it is missing."""
     row = await _project(call, write=False)
     if call.path("tag") not in (row["tags"] or []):
         raise NotFound(f"Could not find project tag: {call.path('tag')}.")
@@ -137,6 +139,7 @@ async def _keep_tags(call: Call, row: Record, kept: list[str]) -> None:
 
 
 async def tags_replace(call: Call) -> Response:
+    """Replace all tags of a project. Raises Invalid when they are not a list of strings."""
     row = await _project(call, write=True)
     said = (await call.document()).get("tags")
     if not isinstance(said, list) or not all(isinstance(tag, str) for tag in said):
@@ -153,6 +156,7 @@ async def tag_add(call: Call) -> Response:
 
 
 async def tag_drop(call: Call) -> Response:
+    """Remove a tag of a project. Raises NotFound when it is missing."""
     row = await _project(call, write=True)
     if call.path("tag") not in (row["tags"] or []):
         raise NotFound(f"Could not find project tag: {call.path('tag')}.")
@@ -236,6 +240,7 @@ async def implication(call: Call) -> Response:
 
 
 async def unimply(call: Call) -> Response:
+    """Remove an implied role. Raises NotFound when the role does not imply it."""
     call.require(call.has("admin"))
     if not await call.context.write(lambda tx: role_grants.unimply(tx, call.path("id"), call.path("implied"))):
         raise NotFound(f"{call.path('id')} does not imply {call.path('implied')}.")

@@ -1,4 +1,4 @@
-"""Role assignments: who has which role on what, given, taken and listed, as stored or in effect."""
+"""Role assignments: which user or group has which role on what; granted, revoked and listed, as stored or in effect."""
 
 from collections.abc import Iterator
 
@@ -184,6 +184,7 @@ def _matching(call: Call) -> dict[str, str]:
 
 
 async def assignments(call: Call) -> Response:
+    """List role assignments. Raises Invalid for effective assignments of a group."""
     wanted, effective, names = _matching(call), call.asks("effective"), call.asks("include_names")
     if not call.may_read():
         call.require(wanted.get("actor_id") == call.user_id or call.may_read(call.domain_scope))

@@ -1,4 +1,4 @@
-"""SQL of roles: who was granted which, and which role implies which."""
+"""SQL of roles: grants, and which role implies which."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -127,7 +127,7 @@ def _fits(noun: ResourceSchema, name: str, kind: Kind, value: Any) -> bool:
 
 
 def checked(noun: ResourceSchema, said: Record) -> Record:
-    """The known fields of a body, each of its kind; what Keystone would keep besides goes under `extra`."""
+    """The known fields of a body, checked for their types; other fields go to `extra`, as in Keystone. Raises Invalid."""
     values: Record = {}
     extra: Record = {}
     for name, value in said.items():
@@ -147,7 +147,7 @@ def checked(noun: ResourceSchema, said: Record) -> Record:
 
 
 def fresh(noun: ResourceSchema, said: Record) -> Record:
-    """A new row from a body."""
+    """A new row from a body. Raises Invalid for a missing field or a wrong id."""
     values = checked(noun, said)
     for name, known in noun.fields.items():
         if known.required and name not in values:
@@ -160,7 +160,7 @@ def fresh(noun: ResourceSchema, said: Record) -> Record:
 
 
 def patched(noun: ResourceSchema, said: Record, now: Record) -> Record:
-    """What a PATCH changes of a row."""
+    """The changes that a PATCH makes to a row. Raises Invalid for a field that cannot change."""
     if "id" in said and said["id"] != now["id"]:
         raise Invalid("Cannot change the id.")
     values = checked(noun, said)

@@ -204,6 +204,7 @@ def get(tx: Tx, table: str, id_: str) -> Record | None:
 
 
 def need(tx: Tx, table: str, id_: str, word: str) -> Record:
+    """The row with this id. Raises NotFound when there is none."""
     found = get(tx, table, id_)
     if found is None:
         raise NotFound(f"Could not find {word}: {id_}.")
@@ -259,6 +260,7 @@ def _refuse_double(tx: Tx, table: str, row: Mapping[str, Any], word: str) -> Non
 
 
 def insert(tx: Tx, table: str, row: Mapping[str, Any], word: str) -> None:
+    """Insert a row. Raises Conflict for a duplicate id or name."""
     if get(tx, table, str(row["id"])) is not None:
         raise Conflict(f"Conflict occurred attempting to store {word} - Duplicate ID, {row['id']}.")
     _refuse_double(tx, table, row, word)

@@ -31,7 +31,7 @@ class Claims(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Seal:
-    """Seals and opens; whoever has the same key can."""
+    """Encrypts and decrypts tokens; every process with the same key can."""
 
     def __init__(self, key: bytes) -> None:
         self._fernet = Fernet(base64.urlsafe_b64encode(hashlib.sha256(key).digest()))

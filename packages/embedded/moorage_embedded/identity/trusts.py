@@ -1,4 +1,4 @@
-"""`/v3/OS-TRUST/trusts`, to be read: nobody lends roles by trusts here, so there are none.  None can be made, either."""
+"""`/v3/OS-TRUST/trusts`, read-only: this service has no trusts, and none can be created."""
 
 from starlette.responses import Response
 from starlette.routing import Route
@@ -9,17 +9,19 @@ from moorage_embedded.identity.request import Call, listing, route
 
 
 async def index(call: Call) -> Response:
-    """One's own, or for those who may read the system, everybody's."""
+    """The caller's own, or for callers who may read the system, all."""
     whose = call.query("trustor_user_id") or call.query("trustee_user_id")
     call.require(whose == call.user_id or call.may_read())
     return listing(call, "trusts", [])
 
 
 async def show(call: Call) -> Response:
+    """Raises NotFound: this service has no trusts."""
     raise NotFound(f"Could not find trust: {call.path('id')[:64]}.")
 
 
 async def create(call: Call) -> Response:
+    """Raises NotBuilt: this service creates no trusts."""
     raise NotBuilt("The embedded identity service makes no trusts.")
 
 

@@ -1,4 +1,4 @@
-"""Users with their passwords and application credentials, groups and who is in them."""
+"""Users with their passwords and application credentials, groups and their members."""
 
 import secrets
 import uuid
@@ -42,7 +42,10 @@ async def _prepare_group(call: Call, values: Record) -> None:
 
 
 async def change_password(call: Call) -> Response:
-    """With the old password, not with a token: it is how an expired one is mended."""
+    """Change the password, authenticated by the old one, not by a token: so an expired password can be changed.
+
+    Raises Invalid for missing fields, Unauthenticated for a wrong old password.
+    """
     said = await call.body("user")
     old, new = said.get("original_password"), said.get("password")
     if not isinstance(old, str) or not isinstance(new, str):
@@ -58,7 +61,7 @@ async def change_password(call: Call) -> Response:
 
 
 async def _user(call: Call) -> Record:
-    """The user of the path, for themselves and for who may read users."""
+    """The user in the path, for that user and for callers who may read users."""
     if call.path("id") != call.user_id:
         call.require(call.may_read(call.domain_scope))
     row = await call.context.read(lambda tx: store.need(tx, "users", call.path("id"), "user"))
@@ -94,6 +97,7 @@ async def members(call: Call) -> Response:
 
 
 async def member_check(call: Call) -> Response:
+    """Check a group's member. Raises NotFound when the user is no member."""
     group = await _group(call, write=False)
     if call.path("user") not in await call.context.read(lambda tx: store.members_of(tx, group["id"])):
         raise NotFound(f"Could not find user {call.path('user')} in group {group['id']}.")
@@ -112,6 +116,7 @@ async def member_add(call: Call) -> Response:
 
 
 async def member_drop(call: Call) -> Response:
+    """Remove a group's member. Raises NotFound when the user is no member."""
     group = await _group(call, write=True)
     if not await call.context.write(lambda tx: store.leave_group(tx, group["id"], call.path("user"))):
         raise NotFound(f"Could not find user {call.path('user')} in group {group['id']}.")
@@ -160,6 +165,7 @@ def _chosen(said: object, held: list[str], names: dict[str, str]) -> list[str]:
 
 
 async def credential_create(call: Call) -> Response:
+    """Create an application credential. Raises Invalid for missing fields, Conflict when the user has too many."""
     call.require(call.path("id") == call.user_id and call.claims.scope == "project")
     call.require(not call.claims.application_credential or bool((call.standing.credential or {}).get("unrestricted")))
     said = await call.body("application_credential")

@@ -1,11 +1,11 @@
-"""A small image service that speaks Glance's v2 dialect: records in SQL, data in one directory.
+"""The embedded image service: the Glance v2 API, with records in SQL and data in one directory.
 
-app         joins it: `make_image`
-wire        HTTP in: whose token, which verb, which answer
+app         joins the parts: `make_image`
+http        HTTP: token, method, answer
 routes      every method and path
-images      create, show, change, delete; `listing` reads the many filters of a list
-data        upload and download; `formats` looks at what was uploaded, `files` keeps it
+images      create, show, change, delete; `listing` has the filters of lists
+data        upload and download; `files` stores the data
 members     with whom an image is shared
-attributes  what an image may say of itself; `patch` changes it
-store       all the SQL
+attributes  the properties that an image may have; `patch` changes them
+store       all of the SQL
 """

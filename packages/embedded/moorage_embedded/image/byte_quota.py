@@ -14,7 +14,7 @@ class Room:
 
     bytes: int
     of_project: int | None = None
-    """What all images of its project may have together; None: there is no such limit, or the image is nobody's."""
+    """The limit for all images of its project together; None: there is no limit, or the image has no project."""
     short: bool = False
     """That is what leaves no more bytes."""
 

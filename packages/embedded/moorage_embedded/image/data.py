@@ -21,6 +21,7 @@ _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
 async def upload(call: Call) -> Response:
+    """Store the data of an image. Raises Fault: 415 for another content type, 400 for an unknown store."""
     id, headers = call.parts[1], call.request.headers
     if headers.get("content-type", "").partition(";")[0].strip() != STREAM:
         raise Fault(415, f"Invalid content type {headers.get('content-type')}")
@@ -91,7 +92,9 @@ def _begin(store: Store, who: ImageCaller, id: str) -> Doc:
 
 
 async def judge(context: ImageContext, doc: Doc, received: Received, said: int | None) -> Inspected:
-    """Raises 400 for another size than was said, 415 for data that is not of the image's format, or names other files."""
+    """Raises Fault: 400 for another size than announced, 415 for data that are not of the image's format, or that name
+    other files.
+    """
     if said is not None and said != received.size:
         raise bad(f"The image's size was said to be {said} bytes, but {received.size} came.")
     try:

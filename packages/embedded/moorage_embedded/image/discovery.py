@@ -62,7 +62,7 @@ async def image_tasks(call: Call) -> Response:
 
 
 async def forget_from_store(call: Call) -> Response:
-    """There is one store, and the last copy of an image's data is not to be taken away."""
+    """Refuse to delete data from the only store. Raises Fault: 409 for an unknown store, else 403."""
     if call.parts[1] != call.context.settings.store:
         raise Fault(409, f"The selected store {call.parts[1]} is not available on this node.")
 

@@ -51,7 +51,7 @@ def unauthenticated(identity_url: str) -> Fault:
 
 
 def answer_of(fault: Fault, accept: str) -> Response:
-    """HTML for who takes anything (glanceclient strips it), JSON for who asks for it, else plain text."""
+    """HTML when the client accepts anything (glanceclient strips it), JSON when it asks for it, otherwise plain text."""
     title = HTTPStatus(fault.status).phrase
     code = f"{fault.status} {title}"
     if fault.status == 401:

@@ -74,7 +74,7 @@ async def _pieces(chunks: AsyncIterable[bytes], limit: int) -> AsyncIterator[byt
 
 
 class Files:
-    """One directory; nobody else writes there."""
+    """One directory, in which only this service writes."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -289,7 +289,7 @@ async def resource_types(call: Call) -> Response:
 
 
 async def refuse(call: Call) -> Response:
-    """The operator's files say it; nobody changes them over HTTP."""
+    """Refuse changes: metadata definitions are the operator's files. Raises Fault (403)."""
     if not call.who.admin:
         raise not_allowed("metadef_admin")
     raise Fault(

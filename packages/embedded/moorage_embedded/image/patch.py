@@ -29,6 +29,7 @@ class Change:
 
 
 def check_media(media: str) -> None:
+    """Check the content type of a PATCH. Raises Fault (415)."""
     if media not in {OLD, NEW}:
         raise Fault(415, f"Image PATCH expects Content-Type one of: {OLD}, {NEW}", {"Accept-Patch": f"{OLD}, {NEW}"})
 

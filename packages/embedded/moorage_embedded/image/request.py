@@ -1,4 +1,4 @@
-"""A call: who asks, what is said, and the desk whose database and files it may use."""
+"""A call: the caller, the request, and the context with database and files."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field

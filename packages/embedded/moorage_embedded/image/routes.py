@@ -1,4 +1,4 @@
-"""Every path under `/v2` and who answers it; `*` stands for one part of the path."""
+"""Every path under `/v2` and its handler; `*` stands for one part of the path."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias

@@ -20,6 +20,7 @@ METHODS = ("glance-direct",)
 
 
 async def stage(call: Call) -> Response:
+    """Stage the data of an image. Raises Fault: 415, 413, 400 for wrong data, 410 when the image was deleted meanwhile."""
     id, limit = call.parts[1], call.context.settings.image_max_bytes
     if call.request.headers.get("content-type", "").partition(";")[0].strip() != STREAM:
         raise Fault(415, f"Invalid content type {call.request.headers.get('content-type')}")
@@ -67,7 +68,9 @@ def _staged(store: Store, id: str, size: int, room: Room) -> bool:
 
 
 async def start_import(call: Call) -> Response:
-    """The answer comes when all is done, so nobody has to look at a task."""
+    """Import the staged data; the answer comes when all is done, so no task must be polled. Raises Fault (410) when the
+    image or its data were deleted.
+    """
     _method(await call.body(), call.context)
     id = call.parts[1]
     doc = await call.context.write(lambda store: _begin_import(store, call))

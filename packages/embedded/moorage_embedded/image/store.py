@@ -102,7 +102,7 @@ _USED = sa.union_all(
 
 
 class Found(NamedTuple):
-    """A row, before anybody has decided whether the caller may see it."""
+    """A row, before it is decided whether the caller may see it."""
 
     visibility: str
     owner: str
@@ -197,7 +197,7 @@ class Store:
         self.tx.run(sa.delete(tags).where(tags.c.image == id))
 
     def find_public(self, name: str) -> Doc | None:
-        """The oldest public image of that name; whoever else took the name does not hide it."""
+        """The oldest public image with that name; a later image with the same name does not hide it."""
         statement = sa.select(images.c.doc).where(images.c.name == name, images.c.visibility == "public")
         text = self.tx.scalar(statement.order_by(images.c.born, images.c.id).limit(1))
         return None if text is None else _decode(text)

@@ -1,12 +1,12 @@
-"""The embedded network service: Neutron v2.0's dialect over one small database.
+"""The embedded network service: the Neutron v2.0 API over one small database.
 
-    app        joins the rest: `make_network`, hosts, seeding
-    wire       HTTP in: routes, bodies, answers, problems
-    nouns      what each noun's attributes are, and who may say or see them
-    networks subnets ports bindings segments groups …      what each verb does, one noun a file
+    app        joins the parts: `make_network`, hosts, seeding
+    http       HTTP: bodies, answers, errors; `routes` has every method and path
+    resources  the resources, their attributes (`attributes`), and who may set or see them
+    networks subnets ports port_bindings segments …      what each method does, one resource in a file
     addressing which address a port gets, on which subnet
-    store      all the SQL
+    store      all of the SQL
 
-A verb runs whole inside one transaction, as a plain function; what must be told to others afterwards (events to
-compute, inventories to placement) is collected in the `Call` and sent by `outbox` once the transaction is committed.
+A method runs completely inside one transaction, as a plain function; messages for others (events to compute,
+inventories to placement) are collected in the `Call` and sent by `outbox` after the commit.
 """

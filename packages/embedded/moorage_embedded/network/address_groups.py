@@ -78,7 +78,7 @@ def update(call: Call, group: Doc, body: Any) -> Doc:
 
 
 def change(call: Call, group: Doc, body: Doc, *, add: bool) -> Doc:
-    """Add addresses that it has not, or take some that it has."""
+    """Add new addresses, or remove existing ones. Raises Fault: 400 for wrong or existing ones, 404 for missing ones."""
     _check_mine(call, group, "add_addresses" if add else "remove_addresses")
     if reason := _ADDRESSES(body.get("addresses")):
         raise bad(f"Invalid input for addresses. Reason: {reason}.")

@@ -39,6 +39,7 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
 
 
 def update(call: Call, scope: Doc, body: Any) -> Doc:
+    """Change an address scope. Raises Fault: 403, or 400 when it would no longer be shared."""
     changes = for_update("address_scope", body, ATTRS, call.who)
     if not call.who.writes(scope["project_id"]):
         raise forbidden("update_address_scope")
@@ -65,7 +66,11 @@ def _pools(call: Call, id: str) -> list[Doc]:
 
 
 def check_pool(call: Call, pool: Doc) -> None:
-    """Whether the pool may be in the scope that it names. The scope's row is locked: two pools never join with one prefix."""
+    """Check that the pool may be in the scope that it names. The scope's row is locked, so two pools never join with
+    one prefix.
+
+    Raises Fault: 404 for the scope, 400 for a wrong owner or IP version, 409 for an overlapping prefix.
+    """
     id = pool["address_scope_id"]
     if id is None:
         return
@@ -100,9 +105,9 @@ def scope_network(call: Call, network: Doc) -> None:
 
 
 def scope_networks(call: Call, pool: Doc) -> None:
-    """The pool is in another scope now, and with it the networks of its subnets.
+    """Put the networks of a pool's subnets into the pool's new scope.
 
-    Raises when that would leave a network in two scopes.
+    Raises Fault (400) when a network would be in two scopes.
     """
     subnets = [each for each in call.store.all_mentioning("subnet", pool["id"]) if each["subnetpool_id"] == pool["id"]]
     for id in sorted({each["network_id"] for each in subnets}):

@@ -202,10 +202,10 @@ def _give_automatic(call: Call, port: Doc, subnet: Doc) -> dict[str, str]:
 
 
 def change(call: Call, around: Surroundings, port: Doc, host: str, asked: list[dict[str, Any]]) -> None:
-    """Replace a port's addresses by what is asked, keeping each that is asked for again, on whatever segment: as Neutron has it, who names
-    its addresses is not asked whether the host is wired to those that stay.
+    """Replace a port's addresses by the requested ones, keeping each that is requested again, on any segment: as in
+    Neutron, the host's wiring is not checked for addresses that stay.
 
-    Automatic ones stay in any case, unless their subnet is named with `delete_subnet`, as Neutron has it.
+    Automatic ones stay in any case, unless their subnet is named with `delete_subnet`, as in Neutron.
     """
     assert around.network is not None  # the caller has looked
     _check_count(asked)

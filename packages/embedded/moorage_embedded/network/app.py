@@ -63,7 +63,9 @@ class NetworkService:
         return await self._runner.write(OURSELVES, lambda call: hosts.set_alive(call.store, host, alive))
 
     async def set_port_status(self, port: str, status: str) -> bool:
-        """What the host's plumbing reports (`ACTIVE`, `DOWN`); compute is told when the port came up or went."""
+        """Set the status that the host's plumbing reports (`ACTIVE`, `DOWN`); compute gets an event when the port came
+        up or went down.
+        """
 
         def work(call: Call) -> bool:
             found = call.store.get("port", port, lock=True)

@@ -1,4 +1,4 @@
-"""Bodies against attribute tables: defaults, conversion, validation, and who may say what."""
+"""Checks bodies against attribute tables: defaults, conversion, validation, and who may set an attribute."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

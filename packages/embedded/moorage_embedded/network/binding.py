@@ -13,6 +13,11 @@ VNIC_TYPES = (
 )  # fmt: skip
 TUNNELS = ("vxlan", "geneve", "gre", "local")
 FAILED: dict[str, Any] = {"vif_type": "binding_failed", "vif_details": {}}
+BRIDGE = "bridge"
+FILTERS = "filters_ports"
+"""In the configurations of an agent: it does."""
+DESCRIBED = "described"
+"""In the details of a binding: the host's own agent wires the port by its description, and keeps it closed until it has one."""
 UNBOUND: dict[str, Any] = {"vif_type": "unbound", "vif_details": {}}
 
 
@@ -25,7 +30,9 @@ def bound(network: Doc, agent: Doc | None, vnic_type: str, segment_wanted: str |
         if segment_wanted is not None and segment["id"] != segment_wanted:
             continue
         if segment["network_type"] in TUNNELS or segment["physical_network"] in wired:
-            return _bridge(vnic_type) if agent["agent_type"] == LINUX_BRIDGE else _offer(vnic_type, segment)
+            if agent["agent_type"] == LINUX_BRIDGE:
+                return _bridge(vnic_type, filters=bool(agent["configurations"].get(FILTERS)))
+            return _offer(vnic_type, segment)
     return dict(FAILED)
 
 
@@ -53,12 +60,12 @@ def _offer(vnic_type: str, segment: Doc) -> dict[str, Any]:
     return {"vif_type": "ovs", "vif_details": details}
 
 
-def _bridge(vnic_type: str) -> dict[str, Any]:
-    """Nobody filters there yet, and it is said so."""
+def _bridge(vnic_type: str, *, filters: bool) -> dict[str, Any]:
+    """A host that filters nothing says so."""
     if vnic_type != "normal":
         return dict(FAILED)
-    details = {"port_filter": False, "connectivity": "l2", "bound_drivers": {"0": "linuxbridge"}}
-    return {"vif_type": "bridge", "vif_details": details}
+    details: dict[str, Any] = {"port_filter": filters, "connectivity": "l2", "bound_drivers": {"0": "linuxbridge"}}
+    return {"vif_type": BRIDGE, "vif_details": details | ({DESCRIBED: True} if filters else {})}
 
 
 def is_bound(port: Doc) -> bool:

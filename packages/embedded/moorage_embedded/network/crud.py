@@ -15,7 +15,7 @@ _REVISION = re.compile(r"^\s*revision_number=(\d{1,18})\s*$")
 
 
 def find(call: Call, noun: ResourceType, id: str, *, lock: bool = False) -> Doc:
-    """The thing, or 404 for whoever may not see it."""
+    """The resource. Raises Fault (404) also for a caller who may not see it."""
     doc = call.store.get(noun.name, id, lock=lock)
     if doc is None or not noun.visible(call, doc):
         raise not_found(noun.name, id)
@@ -118,6 +118,7 @@ def create(call: Call, noun: ResourceType, body: Doc) -> Doc:
 
 
 def check_revision(doc: Doc, if_match: str | None) -> None:
+    """Check the `If-Match` header. Raises Fault: 400 for another form, 412 for another revision."""
     if if_match is None:
         return
     found = _REVISION.match(if_match)

@@ -1,13 +1,14 @@
-"""What bound ports are guaranteed is claimed in placement, and follows when their policy changes (Neutron 29 does the same).
+"""Claims the guarantees of bound ports in placement, and changes them when the policy changes (as Neutron 29 does).
 
-A port of a server says in its binding profile which provider gives each group of what it asks (`allocation`).  When the policy
-that it follows changes, each kind of guarantee stays with its provider, the amounts change there, and the profile names the new
-groups.  It is refused only where the provider has not that much left, and while the server is between two hosts.  A kind of guarantee that had no provider gets none: who
-decides that is the scheduler, when a server is placed; such a rule is the data plane's alone.
+The binding profile of a server's port names the provider of each of its request groups (`allocation`). When the port's
+policy changes, each kind of guarantee stays with its provider, the amounts change there, and the profile names the new
+groups. The change is refused only when the provider does not have that much left, and while the server is between two
+hosts. A kind of guarantee that had no provider gets none: the scheduler decides that when a server is placed; such a
+rule concerns only the data plane.
 
-Placement is in another database, so a verb runs twice: first to find out what must change, which is then taken in placement,
-and then to do it.  What was taken is given back when the verb is refused after all; after a crash in between, the round that
-compares ports and claims mends it.
+Placement is in another database, so a method runs twice: first to find out what must change, which is then claimed in
+placement, and then to do it. The claim is undone when the method is refused after all; after a crash in between, the
+reconciler that compares ports and claims repairs it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

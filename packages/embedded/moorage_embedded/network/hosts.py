@@ -8,6 +8,7 @@ from uuid import NAMESPACE_DNS, uuid5
 from moorage.model.network_providers import LINUX_BRIDGE, NIC_SWITCH, OVS, TUNNELLED
 from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import Attr, for_update, read_only
+from moorage_embedded.network.binding import FILTERS
 from moorage_embedded.network.faults import forbidden
 from moorage_embedded.network.request import Call, stamp
 from moorage_embedded.network.store import Doc, Store
@@ -38,7 +39,9 @@ class HostNetworks:
     interfaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Physical network → SR-IOV interfaces; a second agent sees to them, with the same bandwidth each."""
     plugs_into_bridges: bool = False
-    """Its own agent does, and wires them: real guests. It guarantees nothing."""
+    """Its own agent does, and wires them: real guests."""
+    filters_ports: bool = False
+    """By their descriptions, and keeps what is guaranteed: of a host that plugs into bridges."""
 
 
 SAID_ANEW = ("agent_type", "binary", "configurations", "alive")
@@ -51,7 +54,9 @@ def _agents(host: HostNetworks) -> dict[str, Doc]:
     """By the key they are kept under: the one that binds ordinary ports under its host's name."""
     bridges = {name: f"br-{name}" for name in host.physnets}
     if host.plugs_into_bridges:
-        told = {"bridge_mappings": bridges, "tunnel_types": ["vxlan"]}
+        told: Doc = {"bridge_mappings": bridges, "tunnel_types": ["vxlan"]}
+        if host.filters_ports:
+            told |= {FILTERS: True} | _bandwidth(host, [*bridges.values(), TUNNELLED])
         return {host.host: _agent(host, LINUX_BRIDGE, BRIDGE_BINARY, told)}
     said: Doc = {"bridge_mappings": bridges, "integration_bridge": "br-int", "datapath_type": "system"}
     said |= {"tunnel_types": ["vxlan", "geneve"]} | _bandwidth(host, [*bridges.values(), TUNNELLED])

@@ -15,6 +15,7 @@ from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.http_kit.endpoint import Endpoint, ValidateToken, check_query
 from moorage_embedded.http_kit.paging import self_link
 from moorage_embedded.http_kit.routing import path_parts
+from moorage_embedded.network import port_descriptions
 from moorage_embedded.network.faults import Fault, error_body
 from moorage_embedded.network.guarantees import (
     CLAIM_TRIES_MAX,
@@ -43,7 +44,7 @@ BODY = JsonBody(
 
 @dataclass
 class NetworkRequest:
-    """A request, once it is known who asks and what is said."""
+    """A request, with its caller and body."""
 
     method: str
     parts: tuple[str, ...]
@@ -63,9 +64,14 @@ class Runner:
         self.settings = settings
         self._outbox = outbox
         self._guarantees = guarantees
+        self.written = 0
+        """Transactions that were committed."""
 
     async def write(self, who: NetworkCaller, work: Callable[[Call], T]) -> T:
-        """One transaction; what it changes of claimed guarantees is changed in placement before it is committed."""
+        """Run one transaction; its changes of claimed guarantees are made in placement before the commit.
+
+        Raises Fault (503) when guarantees keep changing, 409 when they cannot be served.
+        """
         taken: tuple[GuaranteeChange, ...] = ()
         for _ in range(CLAIM_TRIES_MAX):
             try:
@@ -100,6 +106,7 @@ class Runner:
             return answer
 
         answer = await self._database.write(transaction)
+        self.written += 1
         if taken and not calls[0].claims:
             await self._give_back(taken)  # somebody else changed it, and nothing was left to change
         self._outbox.put(calls[0].events, calls[0].segments)
@@ -116,9 +123,11 @@ class NetworkEndpoint(Endpoint):
         super().__init__(validate_token)
         self._runner = runner
         self._public = public_url.rstrip("/")
+        self._descriptions = port_descriptions.Descriptions()
 
     @override
     async def answer(self, request: Request) -> Response:
+        """Answer a request. Raises Fault (404) for another version than v2.0."""
         path = str(request.scope["path"])
         parts = path_parts(request.scope)
         if parts:
@@ -131,6 +140,9 @@ class NetworkEndpoint(Endpoint):
         if len(parts) == 1:
             return json_response(self._resources())
         who = NetworkCaller(await self.principal(request))
+        if parts[1:] == port_descriptions.PATH and request.method == "GET":
+            host, after = port_descriptions.query_of(check_query(request, QUERY_MAX_BYTES))
+            return json_response(await self._descriptions.newer(self._runner, who, host, after))
         route = find_route(request.method, parts[1:])
         ask = NetworkRequest(
             request.method,

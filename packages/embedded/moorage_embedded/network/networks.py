@@ -77,12 +77,12 @@ def visible(who: NetworkCaller, network: Doc) -> bool:
 
 
 def shared_with(who: NetworkCaller, network: Doc) -> bool:
-    """May plug ports into somebody else's network."""
+    """Whether the caller may plug ports into a network of another project."""
     return any(action == "access_as_shared" and target in {"*", who.project} for action, target in network["_open"])
 
 
 def seen(store: Store, who: NetworkCaller, id: str, *, lock: bool = False) -> Doc:
-    """The network, or 404 for whoever may not see it."""
+    """The network. Raises Fault (404) also for a caller who may not see it."""
     found = store.get("network", id, lock=lock)
     if found is None or not visible(who, found):
         raise not_found("network", id)
@@ -267,7 +267,7 @@ def open_to(call: Call, network: Doc, action: str, target: str, *, policy: str |
 
 
 def close_to(call: Call, network: Doc, action: str, target: str, *, then: str | None = None) -> None:
-    """Stop sharing; refuses while others use it who may not any more. `then`: who may in place of the target."""
+    """Stop sharing. Refused while projects use it that may not any more. `then`: who may use it instead of the target."""
     rest = [each for each in network["_open"] if each != [action, target]]
     kept = [*rest, [action, then]] if then else rest
     if action == "access_as_shared":

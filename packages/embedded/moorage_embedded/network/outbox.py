@@ -1,7 +1,7 @@
-"""What others are told once a transaction is committed: compute its events, placement its inventories.
+"""Sends messages after a transaction is committed: events to compute, inventories to placement.
 
-Bounded, in order, retried with a growing pause, and never in the way of a request: when compute is out for long the
-oldest words are dropped and counted, because compute can ask for a port's state and we cannot wait for ever.
+It is bounded, in order, retried with a growing pause, and never delays a request: when compute does not answer for
+long, the oldest messages are dropped and counted, because compute can ask for a port's state.
 """
 
 import asyncio

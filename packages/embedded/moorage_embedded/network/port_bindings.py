@@ -57,7 +57,7 @@ def _find(port: Doc, host: str) -> Doc:
 
 
 def listed(call: Call, id: str) -> list[Doc]:
-    """To who may not see bindings: none, and no refusal."""
+    """A caller who may not see bindings gets an empty list, and no error."""
     if not (call.who.service or call.who.admin):
         return []
     return _all(_port(call, id, "get_port_binding", write=False))
@@ -111,6 +111,7 @@ def update(call: Call, id: str, host: str, body: Any) -> Doc:
 
 
 def activate(call: Call, id: str, host: str) -> Doc:
+    """Activate a binding. Raises Fault: 409 when it is active, 500 for a port that cannot be bound."""
     port = _port(call, id, "activate", write=True)
     found = _find(port, host)
     if found["status"] == "ACTIVE":
@@ -128,7 +129,7 @@ def activate(call: Call, id: str, host: str) -> Doc:
 
 
 def _activate(call: Call, port: Doc, chosen: Doc) -> None:
-    """The port goes DOWN with the old host and comes up on the new one, which compute is told."""
+    """The port goes DOWN with the old host and comes up on the new one, and compute gets events."""
     port["_bindings"] = [each for each in port["_bindings"] if each["host"] != chosen["host"]]
     port["binding:host_id"] = chosen["host"]
     port.pop(ADRIFT, None)

@@ -177,7 +177,7 @@ def bind(call: Call, around: Surroundings, port: Doc, host: str) -> None:
 
 
 def _take_mac_of_device(call: Call, port: Doc) -> None:
-    """A port that is a whole interface has its MAC, and one of its own again when it is let go."""
+    """A port that is a whole interface has its MAC, and gets its own back when it is released."""
     said = port["binding:profile"].get("device_mac_address") if port["binding:host_id"] else None
     port["mac_address"] = said or new_mac()
     holder = call.store.mac_holder(port["network_id"], port["mac_address"])
@@ -291,7 +291,7 @@ def delete(call: Call, port: Doc) -> None:
 
 
 def erase(call: Call, port: Doc) -> None:
-    """Delete without asking who."""
+    """Delete without a check of permissions."""
     subnets: list[Doc] = []
     if port["fixed_ips"]:
         subnets = call.store.many("subnet", where={"id": [each["subnet_id"] for each in port["fixed_ips"]]})

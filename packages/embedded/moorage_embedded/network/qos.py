@@ -157,6 +157,7 @@ def _check_rules(policy: Doc, rule: Doc) -> None:
 
 
 def find_rule(policy: Doc, kind: str, id: str) -> Doc:
+    """A rule of a policy. Raises Fault (404)."""
     for rule in policy["rules"]:
         if rule["id"] == id and rule["type"] == kind:
             return dict(rule)

@@ -1,4 +1,4 @@
-"""A call: the open transaction, who asks, and what others must be told once it is committed."""
+"""A call: the open transaction, the caller, and the messages to send after the commit."""
 
 import secrets
 from collections.abc import Mapping
@@ -83,7 +83,7 @@ class Call:
             raise over_quota(noun)
 
     def unshare(self, object: str) -> None:
-        """Forget with whom something that goes was shared, and the RBAC policies that said so."""
+        """Remove the sharing of a deleted resource, and its RBAC policies."""
         for policy in self.store.children("rbac_policy", object):
             self.store.remove("rbac_policy", policy["id"])
             self.store.count(policy["project_id"], "rbac_policy", -1)

@@ -1,4 +1,4 @@
-"""The nouns of the API: path, attributes, who sees one, and the verbs."""
+"""The resources of the API: path, attributes, visibility, and methods."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -212,6 +212,7 @@ def _by_port(call: Call, router: Doc, id: Any) -> Doc:
 
 
 def remove_interface(call: Call, router: Doc, body: Doc) -> Doc:
+    """Remove an interface of a router. Raises Fault: 400 without port and subnet, 404 when there is no such interface."""
     _writable(call, router, "remove_router_interface")
     if not {"port_id", "subnet_id"} & set(body):
         raise bad("Bad router request: Either subnet_id or port_id must be specified.")
@@ -243,6 +244,7 @@ def _no_floating_through(call: Call, router: Doc, port: Doc) -> None:
 
 
 def change_routes(call: Call, router: Doc, body: Any, *, add: bool) -> Doc:
+    """Add or remove routes. Raises Fault (400) for wrong or too many routes."""
     _writable(call, router, "add_extraroutes" if add else "remove_extraroutes")
     inner = body.get("router")
     said: Any = inner.get("routes") if isinstance(inner, dict) else None

@@ -202,7 +202,7 @@ _QUOTA_ASIDES: dict[str, Verb] = {
 
 
 def find_route(method: str, parts: tuple[str, ...]) -> Route:
-    """The route, or 404 as for any path we do not have, or 405 for a method it has not."""
+    """The route. Raises Fault: 404 for an unknown path, 405 for a method that the path does not have."""
     head = "/".join(parts[:2]) if parts[0] == "qos" else parts[0]
     rest = len(parts) - (2 if parts[0] == "qos" else 1)
     found = _find(method, head, parts, rest)

@@ -18,6 +18,7 @@ PORTED = {"dccp": 33, "sctp": 132, "tcp": 6, "udp": 17, "udplite": 136}
 ICMP = (1, 58)
 ONLY_IPV6 = (41, 43, 44, 58, 59, 60)
 ALL_PORTS = (1, 65535)
+DIGITS_MAX = 20
 ANYWHERE = ("0.0.0.0/0", "::/0", None)
 
 ATTRS: dict[str, Attr] = {
@@ -54,7 +55,7 @@ def settle(said: dict[str, Any]) -> None:
         said["port_range_min"] = said["port_range_max"] = None
     _check_ports(said["protocol"], said["port_range_min"], said["port_range_max"])
     said["remote_ip_prefix"] = _prefix(said["remote_ip_prefix"], said["ethertype"])
-    if said["ethertype"] == "IPv4" and said["protocol"] is not None and _number(said["protocol"]) in ONLY_IPV6:
+    if said["ethertype"] == "IPv4" and said["protocol"] is not None and protocol_number(said["protocol"]) in ONLY_IPV6:
         raise _refused(
             "SecurityGroupEthertypeConflictWithProtocol",
             f"Invalid ethertype {said['ethertype']} for protocol {said['protocol']}.",
@@ -70,18 +71,20 @@ def sameness(rule: dict[str, Any]) -> Hashable:
     """Equal for rules that let the same through: all addresses are no prefix, a protocol is its number."""
     named = ("direction", "ethertype", "port_range_min", "port_range_max", "remote_group_id", "remote_address_group_id")
     prefix = rule["remote_ip_prefix"]
-    protocol = None if rule["protocol"] is None else _number(rule["protocol"])
+    protocol = None if rule["protocol"] is None else protocol_number(rule["protocol"])
     return *(rule[name] for name in named), protocol, None if prefix in ANYWHERE else prefix
 
 
-def _number(protocol: str) -> int:
+def protocol_number(protocol: str) -> int:
+    """Of a protocol in the form in which it is kept."""
     return PROTOCOLS[protocol] if protocol in PROTOCOLS else int(protocol)
 
 
 def _protocol(said: str | None, ethertype: str) -> str | None:
     if said is None or said == "any":
         return None
-    if said not in PROTOCOLS and not (said.isascii() and said.isdigit() and int(said[:4]) <= 255):
+    number = said.isascii() and said.isdigit() and len(said) <= DIGITS_MAX and int(said) <= 255
+    if said not in PROTOCOLS and not number:
         raise _refused(
             "SecurityGroupRuleInvalidProtocol",
             f"Security group rule protocol {said} not supported."
@@ -97,7 +100,7 @@ def _prefix(said: str | None, ethertype: str) -> str | None:
     if not said:
         return None
     try:
-        found = ip_interface(said)
+        found = ip_interface(_without_zone(said))
     except ValueError:
         raise _refused("InvalidCIDR", f"Invalid CIDR {said} given as IP prefix.") from None
     if ethertype != f"IPv{found.version}":
@@ -107,12 +110,19 @@ def _prefix(said: str | None, ethertype: str) -> str | None:
     return str(found)
 
 
+def _without_zone(said: str) -> str:
+    """`fe80::1%eth0` means an interface of the machine that says it, and nothing on another one."""
+    if "%" in said:
+        raise ValueError(said)
+    return said
+
+
 def _check_ports(protocol: str | None, low: int | None, high: int | None) -> None:
     if low is None and high is None:
         return
     if protocol is None:
         raise _refused("SecurityGroupProtocolRequiredWithPorts", "Must also specify protocol if port range is given.")
-    number = _number(protocol)
+    number = protocol_number(protocol)
     if number in PORTED.values():
         if 0 in (low, high):
             raise _refused("SecurityGroupInvalidPortValue", "Invalid value for port 0")

@@ -50,7 +50,7 @@ def _rule_shown(rule: Doc) -> Doc:
 
 
 def ensure_default(call: Call, project: str) -> Doc:
-    """The project's default group; made, once, by whoever needs it first."""
+    """The project's default group; created once, by the first request that needs it."""
     found = call.store.many("security_group", where={"key": [default_key(project)]})
     if found:
         return found[0]
@@ -95,7 +95,10 @@ def _rule(call: Call, group: Doc, direction: str, ethertype: str, *, remote: str
 
 
 def settle(call: Call, around: Surroundings, port: Doc, said: Any) -> None:
-    """The groups of a port: those said, else the default one; none without port security or on network devices."""
+    """The groups of a port: the given ones, or the default one; none without port security or on network devices.
+
+    Raises Fault: 400, 404 or 409 when the port cannot have them.
+    """
     owner = port["device_owner"]
     if said in (UNSET, None):
         trusted = owner.startswith("network:") or not port["port_security_enabled"]
@@ -192,6 +195,7 @@ def delete(call: Call, group: Doc) -> None:
 
 
 def create_rules(call: Call, bodies: list[Any]) -> list[Doc]:
+    """Create several rules. Raises Fault (400) for rules of several groups."""
     asked = [for_create("security_group_rule", body, security_group_rules.ATTRS, call.who) for body in bodies]
     if len({said["security_group_id"] for said in asked}) > 1:
         text = "Only allowed to update rules for one security profile at a time"

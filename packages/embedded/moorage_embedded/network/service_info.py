@@ -66,6 +66,7 @@ def extensions() -> Doc:
 
 
 def extension(alias: str) -> Doc:
+    """One extension. Raises Fault (404)."""
     if alias not in _EXTENSIONS:
         raise Fault(404, "ExtensionNotFound", f"Extension with alias {alias} does not exist")
     return {"extension": _extension(alias)}

@@ -1,4 +1,4 @@
-"""RBAC policies: who else may use a network, a security group, an address group or a QoS policy."""
+"""RBAC policies: which other projects may use a network, a security group, an address group or a QoS policy."""
 
 from typing import Any
 
@@ -128,7 +128,7 @@ def update(call: Call, policy: Doc, body: Any) -> Doc:
 
 
 def delete(call: Call, policy: Doc, *, then: str | None = None) -> None:
-    """`then`: who may use it in place of the policy's target."""
+    """`then`: who may use it instead of the policy's target."""
     if not call.who.writes(policy["project_id"]):
         raise forbidden("delete_rbac_policy")
     kind = policy["object_type"]

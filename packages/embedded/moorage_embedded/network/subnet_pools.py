@@ -40,6 +40,7 @@ def view(call: Call, pool: Doc) -> Doc:
 
 
 def create(call: Call, bodies: list[Any]) -> list[Doc]:
+    """Create a subnet pool. Raises Fault: 403, or 400 for wrong prefix lengths or a second default pool."""
     made = []
     for body in bodies:
         said = for_create("subnetpool", body, ATTRS, call.who)
@@ -85,6 +86,7 @@ def _prefixes(said: list[str]) -> tuple[list[str], int]:
 
 
 def update(call: Call, pool: Doc, body: Any) -> Doc:
+    """Change a subnet pool. Raises Fault: 403, or 400 for removed prefixes or a second default pool."""
     changes = for_update("subnetpool", body, ATTRS, call.who)
     if not call.who.writes(pool["project_id"]):
         raise forbidden("update_subnetpool")
@@ -111,6 +113,7 @@ def update(call: Call, pool: Doc, body: Any) -> Doc:
 
 
 def delete(call: Call, pool: Doc) -> None:
+    """Delete a subnet pool. Raises Fault: 403, or 400 while it has allocations."""
     if not call.who.writes(pool["project_id"]):
         raise forbidden("delete_subnetpool")
     if call.store.mentioned("subnet", pool["id"]) is not None:

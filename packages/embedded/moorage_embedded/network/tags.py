@@ -58,6 +58,7 @@ def clear(call: Call, noun: ResourceType, id: str) -> None:
 
 
 def check(call: Call, noun: ResourceType, id: str, tag: str) -> None:
+    """Check a tag. Raises Fault (404)."""
     if tag not in crud.find(call, noun, id)["tags"]:
         raise Fault(404, "TagNotFound", f"Tag {tag} could not be found.")
 
@@ -70,6 +71,7 @@ def add(call: Call, noun: ResourceType, id: str, tag: str) -> None:
 
 
 def remove(call: Call, noun: ResourceType, id: str, tag: str) -> None:
+    """Remove a tag. Raises Fault (404)."""
     doc = _locked(call, noun, id)
     if tag not in doc["tags"]:
         raise Fault(404, "TagNotFound", f"Tag {tag} could not be found.")

@@ -128,6 +128,7 @@ def delete(call: Call, trunk: Doc) -> None:
 
 
 def change_subports(call: Call, trunk: Doc, body: Any, *, add: bool) -> Doc:
+    """Add or remove subports. Raises Fault: 403, 400 for wrong ones, 404 for missing ones."""
     if not call.who.writes(trunk["project_id"]):
         raise forbidden("add_subports" if add else "remove_subports")
     if reason := _SUBPORTS(body.get("sub_ports")):

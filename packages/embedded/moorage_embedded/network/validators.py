@@ -75,7 +75,7 @@ def is_mac(value: Any) -> str | None:
 
 def is_address(value: Any) -> str | None:
     try:
-        if isinstance(value, str):
+        if isinstance(value, str) and "%" not in value:  # a zone is the sender's own
             ip_address(value)
             return None
     except ValueError:
@@ -85,7 +85,7 @@ def is_address(value: Any) -> str | None:
 
 def is_subnet(value: Any) -> str | None:
     try:
-        if isinstance(value, str) and "/" in value:
+        if isinstance(value, str) and "/" in value and "%" not in value:
             ip_network(value, strict=False)
             return None
     except ValueError:

@@ -1,4 +1,6 @@
-"""Attachments: who may use a volume, from the reservation over the connection to the end (microversions 3.27, 3.44, 3.54)."""
+"""Attachments: the use of a volume, from the reservation over the connection to the end (microversions 3.27, 3.44,
+3.54).
+"""
 
 from typing import Any
 

@@ -49,7 +49,7 @@ class Worker:
         self.notify = notify
 
     async def run(self, noun: str, id: str) -> None:
-        """Raises whatever may be mended by waiting."""
+        """Raises errors that may pass with time."""
         doc = await self.context.read_inline(lambda store: store.get(noun, id))
         if doc is None or not doc.get("work"):
             return
@@ -111,7 +111,7 @@ def _end(store: Store, noun: str, id: str, work: Doc, changes: Changes) -> list[
 
 
 def queue_event(store: Store, event: Doc) -> str:
-    """Keep what compute is to be told, until it was."""
+    """Keep an event for compute until it was sent."""
     doc = {"id": new_uuid(), "event": event, "created_at": stamp(), "work": {"kind": "tell"}}
     store.add("event", doc)
     return str(doc["id"])
@@ -215,14 +215,14 @@ def _source(doc: Doc) -> str | None:
 
 
 def _forget(store: Store, id: str) -> None:
-    """What belonged to the volume and to nobody else."""
+    """Remove what belonged only to the volume."""
     for noun in ("attachment", "transfer"):
         for each in store.children(noun, id):
             store.remove(noun, each["id"])
 
 
 async def _extend(worker: Worker, doc: Doc, work: Doc) -> Changes:
-    """Grow; the servers that use it are told, and their hosts look again."""
+    """Extend the volume; the servers that use it get an event, and their hosts read the size again."""
     worker.context.files.grow(worker.context.files.volume(doc["id"]), work["size"])
     used = await worker.context.read(lambda store: store.children("attachment", doc["id"]))
     servers = [each["instance"] for each in used if each["instance"]]

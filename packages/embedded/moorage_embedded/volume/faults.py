@@ -68,7 +68,7 @@ def over_limit(message: str) -> Fault:
 
 
 def nova_uses_it(server: str) -> Fault:
-    """CVE-2023-2088: who detaches behind compute's back leaves a host with a device that will be somebody else's."""
+    """CVE-2023-2088: a detach without compute would leave a host with a device that later belongs to another user."""
     return Fault(
         409,
         "Detach volume from instance"

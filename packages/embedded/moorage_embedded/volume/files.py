@@ -1,4 +1,4 @@
-"""Volumes and snapshots on disk: one sparse file each, so that a terabyte that nobody wrote to costs nothing."""
+"""Volumes and snapshots on disk: one sparse file each, so unwritten space uses no disk."""
 
 import contextlib
 import errno
@@ -18,7 +18,7 @@ class TooLong(Exception):
 
 
 class Files:
-    """One directory; hosts open the files of the volumes that they are connected to, nobody else writes there."""
+    """One directory; hosts open the files of their connected volumes, and only this service writes there otherwise."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,8 +1,8 @@
-"""What goes on after the answer.
+"""Work that goes on after the answer.
 
-A record that something is to be done to says so itself (`work`, committed with the answer), so a process that is killed leaves
-nothing behind: the next one goes on with all that is busy (`begin_all`).  Every job may run twice.  A job ends by writing the
-record, and only while its own work stands there: whoever deletes a volume by force meanwhile has the last word.
+A record with pending work says so itself (`work`, committed with the answer), so a killed process loses nothing: the
+next one continues with all pending work (`begin_all`). Every job may run twice. A job ends by writing the record, and
+only while its own work is still pending: a forced delete meanwhile wins.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ PAUSE_MAX_S = 5.0
 
 
 class Later(Exception):
-    """It cannot be done yet, and that is no failure: it is looked at again soon."""
+    """It cannot be done yet, which is no failure: it is tried again soon."""
 
 
 Key: TypeAlias = tuple[str, str]

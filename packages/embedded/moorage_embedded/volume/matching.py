@@ -10,7 +10,7 @@ from typing import Any
 from moorage_embedded.volume.validation import TRUE
 
 SCOPE = "capabilities"
-"""The one prefix (`capabilities:name`) that is looked at; other prefixes are for drivers."""
+"""The only prefix that is checked (`capabilities:name`); other prefixes are for drivers."""
 
 
 def _truth(said: Any) -> bool:

@@ -1,4 +1,4 @@
-"""User messages: why work on somebody's volume failed, kept for its owner until the message expires.
+"""User messages: why work on a user's volume failed, kept for its owner until the message expires.
 
 Source: Cinder's API v3, user messages (3.3, pages since 3.5, filters since 3.31), and its lists of actions and details.
 """

@@ -39,7 +39,7 @@ USED = {
 
 
 def _caps(call: Call, said: Doc, store: Store) -> dict[str, int]:
-    """What was said, as numbers. Raises 400 for a resource that nobody knows."""
+    """The limits in the body, as numbers. Raises Fault (400) for an unknown resource."""
     known = set(call.context.settings.quotas) | set(quotas.type_resources(store))
     caps = {name: int(cap) for name, cap in said.items() if name != "tenant_id"}
     if strange := sorted(set(caps) - known):
@@ -120,7 +120,7 @@ async def delete(call: Call) -> Response:
 
 
 def _class_limits(call: Call, store: Store, name: str) -> dict[str, int]:
-    """Only the class `default` is anybody's."""
+    """The limits of a class; those of `default` apply to all projects."""
     found = dict(call.context.settings.quotas) | dict.fromkeys(quotas.type_resources(store), -1)
     return found | {each: cap for each, cap in store.caps(f"class:{name}").items() if each in found}
 

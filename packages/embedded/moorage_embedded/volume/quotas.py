@@ -1,4 +1,4 @@
-"""What a project may have, and what it has: counted from its volumes and snapshots whenever somebody wants more."""
+"""What a project may have, and has: counted from its volumes and snapshots for every new one."""
 
 from typing import NamedTuple
 
@@ -48,12 +48,14 @@ def charge(
     type: str,
     gib: int,
 ) -> None:
-    """Raises 413 when the project may not have one more volume or snapshot of this size; nobody else counts until the commit."""
+    """Raises Fault (413) when the project may not have one more volume or snapshot of this size; the count is locked
+    until the commit.
+    """
     _charge(call, store, project, _Growth(noun, type, gib, gib, one_more=True))
 
 
 def charge_growth(call: Call, store: Store, volume: Doc, size_gib: int) -> None:
-    """Raises 413 when a volume that the project has may not grow to this size; nobody else counts until the commit."""
+    """Raises Fault (413) when a volume of the project may not grow to this size; the count is locked until the commit."""
     more = size_gib - volume["size"]
     _charge(call, store, volume["project_id"], _Growth("volume", volume["volume_type_id"], more, size_gib))
 

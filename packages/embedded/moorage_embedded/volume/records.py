@@ -47,7 +47,7 @@ def my_snapshot(call: Call, store: Store, id: str, rule: str) -> Doc:
 
 
 def attachment_of(call: Call, store: Store, id: str, *, hold: bool = False) -> Doc:
-    """The attachment as somebody of its volume's project, or an administrator, sees it."""
+    """The attachment as users of its volume's project and administrators see it."""
     doc = store.get("attachment", id, hold=hold)
     if doc is None or not call.who.reads(doc["project_id"]):
         raise no_attachment(id)

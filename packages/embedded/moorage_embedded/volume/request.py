@@ -1,4 +1,4 @@
-"""A call: who asks, in which microversion, what is said, and what all calls share."""
+"""A call: the caller, the microversion, the body, and what all calls share."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

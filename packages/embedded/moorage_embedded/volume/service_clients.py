@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeAlias
 from moorage.model.principal import Principal
 
 NotifyCompute: TypeAlias = Callable[[list[dict[str, Any]]], Awaitable[None]]
-"""Tells compute external events. Raises when it could not be told; it is then told again."""
+"""Sends external events to compute. Raises when that failed; the event is then sent again."""
 
 ServerVolumes: TypeAlias = Callable[[str, str], Awaitable[str | None]]
 """(server, volume) → the attachment that compute keeps for the two; None: it knows of none."""

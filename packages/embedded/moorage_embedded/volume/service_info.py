@@ -69,6 +69,7 @@ async def zones(call: Call) -> Response:
 
 
 async def extensions(call: Call) -> Response:
+    """The extensions, or one of them. Raises Fault (404)."""
     rows = [
         {"name": name, "alias": alias, "description": "", "updated": "2013-01-01T00:00:00+00:00", "links": []}
         for alias, name in EXTENSIONS.items()
@@ -119,6 +120,7 @@ async def capabilities_of(context: VolumeContext) -> Doc:
 
 
 async def capabilities(call: Call) -> Response:
+    """The capabilities of the host. Raises Fault (404) for another host."""
     only_admin(call, "volume_extension:capabilities")
     host = call.context.settings.host.partition("#")[0]
     if call.parts[1] not in {host, call.context.settings.host}:
@@ -209,13 +211,13 @@ async def manageable(call: Call) -> Response:
 
 
 async def no_such_one(call: Call) -> Response:
-    """404 with the name of what there is none of."""
+    """Raises Fault (404) with the name of the resource: there are none of this kind."""
     _check_empty(call)
     raise Fault(404, f"{ONE.get(call.parts[0], 'Resource')} {call.parts[1]} could not be found.")
 
 
 async def no_backup(call: Call) -> Response:
-    """Cinder answers so where no backup service runs."""
+    """Raises Fault (503), as Cinder does without a backup service; 400 for a wrong body."""
     body = await call.body()
     said: Any = body.get("backup")
     if not isinstance(said, dict) or "volume_id" not in said:

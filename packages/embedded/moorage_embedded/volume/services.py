@@ -47,7 +47,7 @@ def _service(call: Call, binary: str, doc: Doc | None) -> Doc:
 
 
 async def services(call: Call) -> Response:
-    """The service is this process: whoever answers is up."""
+    """The service is this process, so it is up when it answers."""
     only_admin(call, "volume_extension:services:index")
     asked = dict(call.pairs)
     held = await call.context.read(lambda store: {doc["id"]: doc for doc in store.many("service")})
@@ -155,7 +155,7 @@ async def hosts(call: Call) -> Response:
 
 
 async def host(call: Call) -> Response:
-    """How many volumes and snapshots lie there, of all and of each project."""
+    """How many volumes and snapshots the host has, in all and by project. Raises Fault (404) for another host."""
     only_admin(call, "volume_extension:hosts")
     name = call.parts[1]
     if name != _host_of(call, "cinder-volume"):

@@ -40,7 +40,9 @@ class Source:
 
 
 async def of(call: Call, said: Doc) -> Source:
-    """What the body names. Raises 400 for an image that nobody knows or that is not ready."""
+    """The source that the body names. Raises Fault: 400 for an unknown image or one that is not ready, 404 for groups
+    and backups.
+    """
     named = [name for name in ("snapshot_id", "source_volid", "imageRef", "image_id", "backup_id") if said.get(name)]
     if said.get("consistencygroup_id") or said.get("group_id"):
         raise Fault(404, f"Group {said.get('group_id') or said.get('consistencygroup_id')} could not be found.")

@@ -168,7 +168,7 @@ class Store:
     # ------------------------------------------------------------------------------------------------ quotas
 
     def alone(self, project: str) -> None:
-        """Until the commit nobody else counts this project's things."""
+        """Lock the counts of this project until the commit."""
         alone(self.tx, f"volume quota {project}")
 
     def usage(self, project: str) -> dict[tuple[str, str], tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Transfers: a volume offered to whoever has the key, in another project."""
+"""Transfers: a volume is offered to a user of another project who has the key."""
 
 import hashlib
 import hmac

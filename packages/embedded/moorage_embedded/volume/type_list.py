@@ -1,4 +1,4 @@
-"""The list of volume types: who sees which, by what they are found, in which order, and where the next page begins."""
+"""The list of volume types: visibility, filters, order, and paging."""
 
 from typing import Any
 

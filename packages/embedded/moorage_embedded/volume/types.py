@@ -1,4 +1,4 @@
-"""Volume types: what kinds of volumes there are, who may use them, and a project's own default."""
+"""Volume types, their access, and a project's own default."""
 
 from typing import Any
 
@@ -183,6 +183,7 @@ async def act(call: Call) -> Response:
 
 
 async def access(call: Call) -> Response:
+    """The projects of a private type. Raises Fault (404) for a public type."""
     only_admin(call, "volume_extension:volume_type_access:get_all_for_type")
     doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     if doc["is_public"]:
@@ -270,6 +271,7 @@ def _encryption_view(doc: Doc) -> Doc:
 
 
 async def encryption_item(call: Call) -> Response:
+    """One value of a type's encryption. Raises Fault (404)."""
     only_admin(call, "volume_extension:volume_type_encryption:get")
     doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     held, key = _encryption_view(doc), call.parts[3]
@@ -358,6 +360,7 @@ async def defaults(call: Call) -> Response:
 
 
 async def show_default(call: Call) -> Response:
+    """A project's default type. Raises Fault (404)."""
     call.since(62)
     project = call.parts[1]
     _check_default(call, project)

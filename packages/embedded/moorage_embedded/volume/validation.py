@@ -82,7 +82,7 @@ def strict_flag(name: str, said: Any) -> bool:
 
 
 def stripped(said: dict[str, Any], *names: str) -> None:
-    """Spaces around names and descriptions are nobody's."""
+    """Spaces around names and descriptions are removed."""
     for name in names:
         if isinstance(said.get(name), str):
             said[name] = said[name].strip()

@@ -141,7 +141,7 @@ def visible_specs(call: Call, specs: dict[str, Any]) -> dict[str, Any]:
 
 
 def type_view(call: Call, doc: Doc, *, qos: bool = True, access: bool = True) -> Doc:
-    """What administrators see besides; the answers to creation and change do not show all of it."""
+    """Additional fields for administrators; the answers to creation and change do not have all of them."""
     shown: Doc = {
         "id": doc["id"],
         "name": doc["name"],

@@ -15,6 +15,7 @@ from moorage_testing.bench import (
     capacity,
     claims,
     counts,
+    decisions,
     fleets,
     machine,
     moves,
@@ -28,6 +29,7 @@ from moorage_testing.bench import (
     reads,
     rounds,
     startup,
+    waiting,
     watching,
 )
 from moorage_testing.bench.clouds import Kind, backing, cloud
@@ -47,6 +49,8 @@ PARTS = (
         "shift",
         "rounds",
         "watching",
+        "waiting",
+        "decisions",
     ),
 )
 
@@ -74,9 +78,15 @@ async def growth(parts: Sequence[str], table: Table) -> None:
     if "moves" in parts:
         table.title("Moves, SQLite")
         await moves.moves(table)
+    if "waiting" in parts:
+        table.title("Servers that wait for a host, SQLite: in the conductor that leads")
+        await waiting.waiting_servers(table)
     if "watching" in parts:
         table.title("Being watched, SQLite (durability power)")
         await watching.watching(table)
+    if "decisions" in parts:
+        table.title("Decisions that are kept, SQLite (durability power)")
+        await decisions.decisions(table)
 
 
 def in_memory(parts: Sequence[str], table: Table) -> None:

@@ -114,7 +114,9 @@ class BenchCloud:
     numbered: int = 0
 
     async def command(self, what: str) -> dict[str, Any]:
-        """One word to the measured process, and its answer."""
+        """Send a command to the measured process, and return its answer. Raises RuntimeError when the process has
+        ended.
+        """
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(msgspec.json.encode({"do": what}) + b"\n")
@@ -154,7 +156,9 @@ class BenchCloud:
         ]
 
     async def boot(self, count: int, *, in_flight: int, one_by_one: bool = False) -> Spent:
-        """Boot so many, and wait until every one is ACTIVE (`one_by_one`: before the next is asked for)."""
+        """Boot servers, and wait until all are ACTIVE (`one_by_one`: before the next is requested). Raises RuntimeError
+        when one fails.
+        """
         await self.command("begin")
         before = {name: cpu_s_of_tree(process) for name, process in self.backing.processes.items()}
         began = asyncio.get_running_loop().time()
@@ -234,8 +238,8 @@ async def cloud(
     changes: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[BenchCloud]:
     """A warm cloud: token, network, flavor and image were asked for once, and some servers were booted.
-
-    `changes`: tables of its configuration that are other ones than `moorage up` has.
+    `changes`: tables of its configuration that differ from those of `moorage up`. Raises RuntimeError when it does not
+    start.
     """
     room = Path(tempfile.mkdtemp(prefix="moorage-bench-"))
     config = msgspec.structs.replace(config_of(room, found, hosts, durability, neighbours), **(changes or {}))

@@ -55,7 +55,9 @@ class Served:
         return int(Path(f"/proc/{self.processes[0]}/statm").read_text().split()[1]) * PAGE_MIB
 
     async def medians(self, path: str, times: int, expect: int = 200) -> tuple[float, float, int]:
-        """Wall milliseconds of one of several requests, CPU milliseconds of each, and the size of the answer."""
+        """Wall milliseconds of one request, CPU milliseconds of each, and the size of the answer. Raises Refused for
+        another status.
+        """
         connection = self.connection()
         took: list[float] = []
         size, spent = 0, self.cpu_s()

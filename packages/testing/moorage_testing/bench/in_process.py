@@ -1,11 +1,11 @@
 """The measured process: the cloud that `moorage up` runs, with a line of JSON in and out for the bench.
 
-    {"do": "begin"}   set every counter to nothing
-    {"do": "settle"}  when no saga is being told any more: counters and CPU since then
+    {"do": "begin"}   reset every counter
+    {"do": "settle"}  once no saga is being executed: counters and CPU since then
     {"do": "deafen"}  the network service refuses every third host from now on; {"do": "hear"} ends that
     {"do": "stop"}    end
 
-Nothing is switched off or replaced in it; counters are there in every cloud.
+Nothing is switched off or replaced; every cloud has these counters.
 """
 
 import asyncio

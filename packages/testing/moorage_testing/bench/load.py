@@ -65,7 +65,7 @@ class Caller:
         return urlsplit(self.url).path.rstrip("/") + path
 
     async def call(self, method: str, path: str, body: Any = None, *, expect: int | None = None) -> Any:
-        """One call on a connection of its own; JSON in and out."""
+        """Make one call on a connection of its own, with JSON in and out. Raises Refused for another status."""
         connection = self.connection()
         try:
             raw = b"" if body is None else msgspec.json.encode(body)
@@ -102,7 +102,7 @@ class Caller:
 
 
 async def token_of(identity: str, user: str, password: str, project: str) -> tuple[str, str]:
-    """A token, and the id of its project."""
+    """A token, and the id of its project. Raises Refused."""
     domain = {"id": "default"}
     asked = {
         "auth": {

@@ -1,7 +1,7 @@
-"""The picture over hosts of seven providers, from SQLite and from PostgreSQL: how long it takes to read, and how much memory (P12).
+"""The provider cache of hosts with seven providers each, from SQLite and PostgreSQL: its load time and memory (P12).
 
-A process of its own opens the database, notes what it has, and reads everything.  Memory is what it takes more than before, when
-all is read, at its highest, and when as many providers were made from rows as are ever kept.
+A process of its own opens the database, notes its memory, and loads everything. The result is the additional memory
+after the load, at its peak, and when the maximum of provider objects is kept.
 """
 
 import asyncio

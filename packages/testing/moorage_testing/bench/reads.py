@@ -10,6 +10,7 @@ LISTS, SHOWS = 9, 300
 
 
 async def reads(table: Table, cloud: BenchCloud) -> None:
+    """Measure lists and shows. Raises RuntimeError for a wrong answer."""
     missing = SERVERS - cloud.numbered
     if missing > 0:
         await cloud.boot(missing, in_flight=64)

@@ -1,4 +1,4 @@
-"""What it costs to be watched: boots and reads of clouds that nobody watches, with metrics, and with traces of everything too."""
+"""The cost of observability: boots and reads of clouds without it, with metrics, and with traces of everything too."""
 
 import math
 from collections.abc import AsyncIterator

@@ -103,7 +103,7 @@ def cloud(room: Path, *, hosts: int = 4, postgres: bool = False) -> Iterator[Clo
         file, log = room / "moorage.toml", room / "up.log"
         file.write_text(
             f'data_dir = "{room / "data"}"\nlog_level = "warning"\n\n[bus]\nurl = "{nats.url}"\n\n[hosts]\ncount = {hosts}\n\n'
-            + f'[region]\ndurability = "process"\n{databases}\n{cells_said}[compute]\nvif_plugging_timeout = 0\n\n'
+            + f'[region]\ndurability = "process"\n{databases}\n{cells_said}[compute]\nvif_plugging_timeout = 0\n\n[webconsole]\nlogins_per_minute = 1000000\n\n'
             + "".join(f"[api.{name}]\nport = {port}\n\n" for name, port in ports.items())
         )
         file.chmod(0o600)

@@ -13,6 +13,9 @@ from moorage.api.microversions import NEWEST, OLDEST
 from moorage.api.placement.route_table import ROUTES as PLACEMENT
 from moorage.api.route_table import TABLE
 from moorage.api.routes import Param, Route
+from moorage.webconsole.changes import Change
+from moorage.webconsole.login import Login, OtherProject
+from moorage.webconsole.topics import PLAIN
 from moorage_embedded.identity import (
     access_rules,
     auth_routes,
@@ -30,7 +33,14 @@ from moorage_embedded.image.routes import ROUTES as IMAGE
 from moorage_embedded.volume.routes import ROUTES as VOLUME
 from moorage_testing.fuzz import shapes
 from moorage_testing.fuzz.random_values import Dice
-from moorage_testing.fuzz.samples import ACTIONS, NETWORK_MORE, NETWORK_PATHS, PLAIN_PATHS, SAMPLES
+from moorage_testing.fuzz.samples import (
+    ACTIONS,
+    CONSOLE_PATHS,
+    NETWORK_MORE,
+    NETWORK_PATHS,
+    PLAIN_PATHS,
+    SAMPLES,
+)
 from moorage_testing.fuzz.transport import Request, written
 
 IDENTITY = (
@@ -55,21 +65,30 @@ SHARES = {
     "volume": 8,
     "metadata": 2,
     "console": 2,
+    "webconsole": 4,
 }
 PLACEHOLDER = re.compile(r"<([a-z_-]+)>")
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "get", "G\x00T", "PROPFIND")
 RAW_PART = 0.08
 _NO_LINES = str.maketrans("", "", "\r\n\0")
-SLOW = ("POST /v3/auth/tokens",)
+SLOW = ("POST /v3/auth/tokens", "POST /api/login")
 """Each takes a fifth of a second of CPU when it is answered as it should be."""
 SLOW_PART = 0.05
+TOPICAL = ("/events", "/api/topic")
+TOPICS_OF_ONE = ("server", "operation", "audit")
+TOPICS = (*PLAIN, *TOPICS_OF_ONE)
+CONSOLE_BODIES = {"POST /api/login": Login, "POST /api/project": OtherProject, "POST /api/change": Change}
+ENDLESS = ("/events",)
+"""The web console's streams: their answers have no end."""
 
 
 @dataclass
 class World:
-    """What is there to be named: tokens, and ids by the word that stands before them in a path."""
+    """Existing values for requests: tokens, and ids by the name that precedes them in a path."""
 
     tokens: list[str] = field(default_factory=list)
+    sessions: list[tuple[str, str]] = field(default_factory=list)
+    """Of the web console: cookie, and the token that its pages send with a change."""
     project: str = ""
     ids: dict[str, list[str]] = field(default_factory=dict)
     spared: frozenset[str] = frozenset()
@@ -107,12 +126,12 @@ class Requests:
     def _request(self, service: str, place: _Place) -> Request:
         dice = self.dice
         method = dice.choice(METHODS) if dice.chance(0.02) else place.method
-        target = self._path(place.path) + self._query(place.route)
+        target = self._path(place.path) + self._query(place)
         body = self._body(service, place) if method in {"POST", "PUT", "PATCH", "DELETE"} else b""
         payload = written(method, target, self._headers(service), body)
         if dice.chance(RAW_PART):
             return Request(service, dice.bytes(payload), whole=False)
-        return Request(service, payload, whole="\x00" not in method)
+        return Request(service, payload, whole="\x00" not in method and place.path not in ENDLESS)
 
     # ------------------------------------------------------------------------------------------------- the target
 
@@ -134,8 +153,10 @@ class Requests:
         said = dice.uuid() if dice.chance(0.4) else dice.text()[:2_000]
         return quote("x" if said in self.world.spared else said, safe="", errors="replace") or "x"
 
-    def _query(self, route: Route | None) -> str:
-        dice = self.dice
+    def _query(self, place: _Place) -> str:
+        dice, route = self.dice, place.route
+        if place.path in TOPICAL and dice.chance(0.9):
+            return "?" + urlencode([("topic", self._topic())], errors="replace")
         if not dice.chance(0.35):
             return ""
         known: Mapping[str, Param] = {} if route is None else route.params.known
@@ -146,6 +167,16 @@ class Requests:
             many = dice.one(1, 1, 1, 1, 2, 40, 1_100)
             pairs += [(name, self._parameter_value(known.get(name)))] * many
         return "?" + urlencode(pairs, errors="replace")
+
+    def _topic(self) -> str:
+        """A page of the web console, or nearly one."""
+        dice = self.dice
+        topic: str = dice.one(*TOPICS)
+        if topic in TOPICS_OF_ONE:
+            topic += "/" + self._path_value("servers")
+        return topic + dice.one(
+            "", "", "?status=ERROR", "?trouble=1", "?marker=" + dice.text()[:200], dice.text()[:200]
+        )
 
     def _parameter_value(self, param: Param | None) -> str:
         dice = self.dice
@@ -158,6 +189,10 @@ class Requests:
     def _headers(self, service: str) -> list[tuple[str, str]]:
         dice = self.dice
         found = [("Host", self._odd_header() if dice.chance(0.02) else "127.0.0.1")]
+        if service == "webconsole" and self.world.sessions and dice.chance(0.9):
+            cookie, csrf = dice.choice(self.world.sessions)
+            found.append(("Cookie", f"moorage={self._odd_header() if dice.chance(0.05) else cookie}"))
+            found.append(("X-CSRF-Token", self._odd_header() if dice.chance(0.05) else csrf))
         if not dice.chance(0.06):
             token = self._odd_header() if dice.chance(0.04) else dice.choice(self.world.tokens)
             found.append(("X-Auth-Token", token if not dice.chance(0.02) else token[:50] + self._odd_header()))
@@ -195,6 +230,8 @@ class Requests:
             return b""
         if place.route is not None:
             value = self._of_route(place.route)
+        elif place.sample in CONSOLE_BODIES:
+            value = self._shapes.make(shapes.of(CONSOLE_BODIES[place.sample]))
         elif place.sample in SAMPLES.get(service, {}):
             value = self._drawn(SAMPLES[service][place.sample])
         else:
@@ -251,6 +288,7 @@ class _Known(Mapping[str, list[Any]]):
         "imageRef": "images", "flavorRef": "flavors", "server_uuid": "servers", "instance_uuid": "servers", "volumeId": "volumes",
         "volume_id": "volumes", "net_id": "networks", "network_id": "networks", "port_id": "ports", "snapshot_id": "snapshots",
         "tenant_id": "projects", "project_id": "projects",
+        "flavor": "flavors", "image": "images", "server": "servers",
     }  # fmt: skip
 
     def __init__(self, world: World) -> None:
@@ -284,6 +322,7 @@ def _places(world: World) -> dict[str, list[_Place]]:
         "network": [_Place(each.partition(" ")[0], f"/v2.0/{each.partition(' ')[2]}", each) for each in _of_network()],
         "identity": [_Place(method, path, f"{method} {path}") for method, path in _of_identity()],
     }
+    found["webconsole"] = [_Place(each.partition(" ")[0], each.partition(" ")[2], each) for each in CONSOLE_PATHS]
     found["compute"] += [
         _Place("GET", path, "") for path in ("/", "/v2.1", "/v2.1/", "/v2", "/v3", "/nothing", "/healthcheck")
     ]

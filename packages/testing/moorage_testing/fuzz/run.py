@@ -1,4 +1,4 @@
-"""One run: what is sent, who watches meanwhile, and what is asked once more, alone."""
+"""One run: what is sent, what is monitored meanwhile, and what is sent once more, alone."""
 
 import asyncio
 import time
@@ -64,7 +64,7 @@ class Found:
 
 
 class Fuzz:
-    """`seeded`: who knows what is there; `publish`: how a message is sent."""
+    """`seeded`: the resources that exist; `publish`: how a message is sent."""
 
     def __init__(
         self, cloud: Cloud, seeded: Seeded, dice: Dice, publish: Publish, hosts: list[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""Bodies of the services that have no Structs, as they are rightly asked; words in angle brackets are drawn anew each time."""
+"""Valid bodies for services without Structs; values in angle brackets are drawn anew each time."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -178,6 +178,11 @@ NETWORK_MORE = (
     "GET network-ip-availabilities", "GET network-ip-availabilities/*", "GET ports/*/bindings", "PUT ports/*/bindings/*/activate",
     "DELETE ports/*/bindings/*", "GET trunks/*/get_subports", "GET qos/rule-types", "GET qos/rule-types/*", "GET auto-allocated-topology/*",
     "GET qos/policies/*/bandwidth_limit_rules", "DELETE qos/policies/*/bandwidth_limit_rules/*", "PUT qos/policies/*/bandwidth_limit_rules/*",
+)  # fmt: skip
+CONSOLE_PATHS = (
+    "GET /", "GET /login", "GET /server/*", "GET /servers", "GET /fit-map", "GET /static/js/main.js", "GET /static/*", "GET /*/*/*",
+    "GET /api/session", "GET /api/projects", "GET /api/topic", "GET /events", "HEAD /", "PUT /api/change", "POST /api/login", "POST /api/project", "POST /api/logout",
+    "POST /api/change",
 )  # fmt: skip
 PLAIN_PATHS: Mapping[str, tuple[str, ...]] = {
     "metadata": (

@@ -5,9 +5,11 @@ from typing import Any
 import httpx
 
 from moorage.main.config import Config
+from moorage.main.service_clients import admin_password, demo_password
 from moorage_testing.api_user import Person
 from moorage_testing.fuzz.requests import World
 
+LOGIN_S = 60.0
 KEPT = 8
 """Ids of a noun that are named; what else there is is found by nobody."""
 ADMINISTRATORS = frozenset({"admin", "demo", "moorage", "default", "Default", "RegionOne"})
@@ -42,9 +44,24 @@ class Seeded:
         world = self.world
         world.tokens = [self.admin.http.headers["X-Auth-Token"], self.demo.http.headers["X-Auth-Token"]]
         world.project = self.admin.project
+        await self._sessions()
         await self._identity()
         await self._cloud()
         world.spared = ADMINISTRATORS | {self.admin.project, self.demo.project}
+
+    async def _sessions(self) -> None:
+        """An administrator's and a user's at the web console, where it listens."""
+        listen = self._config.api.webconsole
+        if not listen.port:
+            return
+        self.world.sessions.clear()
+        passwords = {"admin": admin_password(self._config), "demo": demo_password(self._config)}
+        for user, password in passwords.items():
+            async with httpx.AsyncClient(timeout=LOGIN_S) as browser:
+                login = {"user": user, "password": password, "project": user}
+                reply = await browser.post(f"{listen.url}/api/login", json=login)
+                if reply.is_success:
+                    self.world.sessions.append((browser.cookies["moorage"], str(reply.json()["csrf"])))
 
     async def _identity(self) -> None:
         url = f"{self._config.api.identity.url}/v3"

@@ -41,7 +41,7 @@ def written(method: str, target: str, headers: list[tuple[str, str]], body: byte
 
 
 class _Reading:
-    """What a parser of httptools tells."""
+    """The callbacks of an httptools parser."""
 
     def __init__(self) -> None:
         self.done = False

@@ -1,15 +1,21 @@
 """What of guests is still on this machine: the census of hypervisor tests, which is empty when nothing was left behind."""
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-OURS = ("tap", "mrg", "mvx")
+OURS = ("tap", "mrg", "mrv", "mvx", "mvl", "mif")
+TABLES = ("43518", "436", "437", "438", "439")
+"""Of routes, by what their numbers begin with."""
+PROXY = b"moorage.drivers.libvirt.metadata_proxy"
+SHAPING = ("htb", "clsact", "ingress")
+"""Of tc, on whatever device."""
 
 
 def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> list[str]:
-    """Domains of the daemon, network devices and tables, servers of networks, and files of guests below these hosts' directories.
+    """Domains of the daemon, network devices, tables and queues, servers of networks, and files of guests below these hosts' directories.
 
     `inside`: what a command begins with that is to run on the host, where that is a namespace; then processes are those of its directory.
     """
@@ -21,20 +27,43 @@ def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> 
         found += [
             f"table {each}" for each in _output(*inside, "nft", "list", "tables").splitlines() if "moorage" in each
         ]
+    rules = _output(*inside, "ip", "rule").splitlines()
+    found += [
+        f"rule {each}" for each in rules if any(f"lookup {table}" in each for table in TABLES) or "fwmark" in each
+    ]
+    if shutil.which("tc"):
+        qdiscs = (line.split() for line in _output(*inside, "tc", "qdisc", "show").splitlines())
+        found += [f"qdisc {' '.join(each)}" for each in qdiscs if each[1] in SHAPING]
+    here = os.readlink("/proc/self/ns/net")  # other runs of these tests on the machine have guests of their own
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = each.read_bytes().split(b"\0")
+            near = os.readlink(each.parent / "ns/net") == here
         except OSError:  # it ended meanwhile
             continue
         mine = any(str(directory).encode() in word for directory in directories for word in words)
         guest = b"guest=guest-" in b" ".join(words)
-        if (mine and words[0].endswith((b"dnsmasq", b"qemu-img"))) or (guest and (mine or not inside)):
+        server = words[0].endswith((b"dnsmasq", b"qemu-img")) or PROXY in words
+        if (mine and server) or (guest and (mine or (near and not inside))):
             found.append(f"process {each.parent.name} {words[0].decode()}")
     for directory in directories:
-        for part in ("guests", "arriving", "networks"):
+        found += [
+            f"file {directory / name}"
+            for name in ("descriptions.coming", "routing.json")
+            if (directory / name).exists()
+        ]
+        for part in ("guests", "arriving", "networks", "metadata"):
             if (directory / part).is_dir():
                 found += [f"file {each}" for each in (directory / part).rglob("*")]
     return found
+
+
+def _is_here(process: Path) -> bool:
+    """In the network's namespace of these tests: others of this machine may have guests, too."""
+    try:
+        return os.readlink(process / "ns/net") == os.readlink("/proc/self/ns/net")
+    except OSError:  # it ended meanwhile
+        return False
 
 
 def _output(*words: str) -> str:

@@ -1,8 +1,12 @@
-"""A machine for guests inside this one: network, mounts and host name of its own, and a libvirt daemon that nobody else sees.
+"""Isolates guests inside this machine: its own network, mounts and host name, and a libvirt daemon that is invisible
+outside.
 
-    install     Debian's packages and the guest; as root, for they are the machine's
+    install     Debian's packages, the real Neutron with its agents and its neighbours, and the guest; as root, for packages are the machine's
+    install cloud-init      and a small cloud image, made of Debian's packages
+    probe       a guest in the namespaces, or one sentence that says why none can run here, and status 1
+    bench …     the measures of bench.py, in the namespaces
     run …       pytest with these arguments, in the namespaces
-    inside …    the same, already there
+    inside …    a module of Python with its arguments, already there
 
 No module, bridge, firewall rule or directory of the machine is touched but `/usr`, and everything that was started is stopped.
 """
@@ -19,33 +23,52 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moorage.main.local_cluster.libvirt_daemon import DAEMON_CONF, PRIVATE, QEMU_CONF, STARTS_WITHIN_S, STOPS_WITHIN_S
+from moorage_testing.real_services.install import install as install_neighbours
 
 PACKAGES = (
     "libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-clients", "libvirt-dev", "pkg-config", "gcc", "python3-dev",
     "qemu-system-x86", "qemu-utils", "dnsmasq-base", "iproute2", "nftables", "iputils-ping", "util-linux",
+    "openvswitch-switch", "iptables", "conntrack", "rabbitmq-server",
     "busybox-static", "cpio", "e2fsprogs", "grub-pc-bin", "grub-common", "fdisk", "binutils",
 )  # fmt: skip
 USER = "libvirt-qemu"
 """The daemon looks this name up before it reads which user it is to take; Debian makes it in a package that is not needed."""
 GUEST = Path(sys.prefix) / "hypervisor-guest"
+CLOUD_GUEST = Path(sys.prefix) / "hypervisor-cloud-guest"
+CLOUD_PACKAGES = ("mmdebstrap",)
 SOCKET = Path("/run/libvirt/libvirt-sock")
 NICER_BY = 15
-"""Emulated guests take all the processor that they are given."""
+"""Emulated guests take all the processor that they are given. Who has given us a priority already knows what else runs."""
 
 
-def install() -> None:
-    """What is missing, from the distribution; then the guest, once."""
+def install(*, cloud_init: bool = False) -> None:
+    """What is missing, from the distribution; then the guests, once."""
     if os.geteuid() != 0:
         sys.exit("make test-hypervisor needs root: it installs Debian packages and makes network devices")
-    lacking = [each for each in PACKAGES if not _is_installed(each)]
+    wanted = PACKAGES + (CLOUD_PACKAGES if cloud_init else ())
+    lacking = [each for each in wanted if not _is_installed(each)]
     if lacking:
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         _run("apt-get", "update", "-qq", env=environment)
         _run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *lacking, env=environment)
     if subprocess.run(["getent", "passwd", USER], stdout=subprocess.DEVNULL, check=False).returncode:
         _run("useradd", "-r", "-U", "-d", "/var/lib/libvirt", "-s", "/usr/sbin/nologin", USER)
+    install_neighbours()  # in the namespaces there is no way to PyPI
     if not (GUEST / "guest.qcow2").exists():
         _run("bash", str(Path(__file__).with_name("build_guest.sh")), str(GUEST))
+    if cloud_init and not (CLOUD_GUEST / "cloud.qcow2").exists():
+        _run("bash", str(Path(__file__).with_name("build_cloud_guest.sh")), str(CLOUD_GUEST))
+    if not (GUEST / "novnc").exists():
+        _fetch_novnc(GUEST / "novnc")
+
+
+def _fetch_novnc(into: Path) -> None:
+    """Debian's package, only unpacked: nothing of what it depends on is needed for its pages."""
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run(["apt-get", "download", "-qq", "novnc"], check=True, cwd=directory, stderr=subprocess.DEVNULL)
+        package = next(Path(directory).glob("novnc_*.deb"))
+        _run("dpkg-deb", "-x", str(package), f"{directory}/unpacked")
+        shutil.move(f"{directory}/unpacked/usr/share/novnc", into)
 
 
 def _is_installed(package: str) -> bool:
@@ -57,15 +80,26 @@ def _run(*words: str, env: dict[str, str] | None = None) -> None:
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env=env)
 
 
-def run(arguments: list[str]) -> int:
+def probe() -> int:
+    """Installs what is missing, and boots a guest."""
+    try:
+        install()
+    except (OSError, subprocess.CalledProcessError) as failure:
+        command = " ".join(failure.cmd[:2]) if isinstance(failure, subprocess.CalledProcessError) else failure
+        sys.exit(f"no guest can run here: what it needs cannot be installed from Debian ({command})")
+    return run("moorage_testing.hypervisor.probe", [])
+
+
+def run(module: str, arguments: list[str]) -> int:
     words = ["unshare", "--net", "--mount", "--uts", "--propagation", "private"]
-    inside = [sys.executable, "-m", __package__ or "", "inside", *arguments]
+    inside = [sys.executable, "-m", __package__ or "", "inside", module, *arguments]
     return subprocess.run([*words, *inside], check=False).returncode
 
 
-def inside(arguments: list[str]) -> int:
+def inside(module: str, arguments: list[str]) -> int:
     """Nothing that is mounted or made here is seen outside."""
-    os.nice(NICER_BY)
+    if os.nice(0) == 0:
+        os.nice(NICER_BY)
     _run("ip", "link", "set", "lo", "up")
     _run("mount", "-t", "sysfs", "sysfs", "/sys")
     Path("/run/netns").mkdir(exist_ok=True)
@@ -81,7 +115,8 @@ def inside(arguments: list[str]) -> int:
         Path("/etc/libvirt/qemu.conf").write_text(QEMU_CONF)
         with daemon():
             environment = os.environ | {"MOORAGE_TEST_GUEST": str(GUEST), "MOORAGE_HYPERVISOR": "1"}
-            return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False, env=environment).returncode
+            environment["MOORAGE_TEST_CLOUD_IMAGE"] = str(CLOUD_GUEST / "cloud.qcow2")
+            return subprocess.run([sys.executable, "-m", module, *arguments], check=False, env=environment).returncode
     finally:
         end_all_in_here()
         for place in PRIVATE:
@@ -128,13 +163,17 @@ def start_daemon() -> subprocess.Popen[bytes]:
 
 def main(arguments: list[str]) -> int:
     match arguments:
-        case ["install"]:
-            install()
+        case ["install"] | ["install", "cloud-init"]:
+            install(cloud_init=len(arguments) > 1)
             return 0
+        case ["probe"]:
+            return probe()
+        case ["bench", *rest]:
+            return run("moorage_testing.hypervisor.bench", rest)
         case ["run", *rest]:
-            return run(rest)
-        case ["inside", *rest]:
-            return inside(rest)
+            return run("pytest", rest)
+        case ["inside", module, *rest]:
+            return inside(module, rest)
         case _:
             print(__doc__)  # noqa: T201 - a command
             return 2

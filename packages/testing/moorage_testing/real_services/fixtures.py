@@ -16,7 +16,7 @@ _running: list[Stack] = []
 
 @dataclass(frozen=True)
 class RealService:
-    """Where a service is, and who may use it (`admin`, `moorage`, `alice`, `bob`, `rita`)."""
+    """The address of a service, and its users (`admin`, `moorage`, `alice`, `bob`, `rita`)."""
 
     url: str
     identity_url: str

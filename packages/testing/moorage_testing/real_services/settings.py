@@ -1,7 +1,7 @@
 """The services' configuration files: SQLite, plain files, loopback ports, and otherwise their own defaults."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,6 +26,8 @@ class Site:
     our_compute_port: int
     our_placement_port: int
     volume_port: int
+    broker: str = field(default="", kw_only=True)
+    """Where Neutron's own agents reach it; empty: there are none, and agents' rows are written once."""
 
     @property
     def identity_url(self) -> str:
@@ -54,15 +56,15 @@ def write_settings(site: Site) -> None:
         "etc/credential",
     ):
         (site.root / name).mkdir(parents=True, exist_ok=True, mode=0o700)
-    _write(site.etc("keystone") / "keystone.conf", _keystone(site))
-    _write(site.etc("glance") / "glance-api.conf", _image_settings(site))
-    _write(site.etc("placement") / "placement.conf", _placement(site))
-    _write(site.etc("neutron") / "neutron.conf", _neutron(site))
-    _write(site.etc("neutron") / "ml2.ini", _ml2())
-    _write(site.etc("cinder") / "cinder.conf", _cinder(site))
+    write_file(site.etc("keystone") / "keystone.conf", _keystone(site))
+    write_file(site.etc("glance") / "glance-api.conf", _image_settings(site))
+    write_file(site.etc("placement") / "placement.conf", _placement(site))
+    write_file(site.etc("neutron") / "neutron.conf", _neutron(site))
+    write_file(site.etc("neutron") / "ml2.ini", _ml2())
+    write_file(site.etc("cinder") / "cinder.conf", _cinder(site))
 
 
-def _write(path: Path, sections: Sections) -> None:
+def write_file(path: Path, sections: Sections) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
     for name, options in sections.items():
@@ -142,12 +144,13 @@ def _neutron(site: Site) -> Sections:
             "auth_strategy": "keystone",
             "api_paste_config": f"{site.venv}/etc/neutron/api-paste.ini",
             "state_path": str(state),
-            "transport_url": "fake:/",  # no broker: only its own process listens
-            "agent_down_time": DAY_S,  # an agent that reported once stays alive
+            "transport_url": site.broker or "fake:/",  # no broker: only its own process listens
+            "executor_thread_pool_size": 4,
+            "agent_down_time": 300 if site.broker else DAY_S,  # one that reported stays alive for so long
             "send_events_interval": 1,  # the least it takes
             "notify_nova_on_port_status_changes": "true",
             "notify_nova_on_port_data_changes": "true",
-            "dhcp_agent_notification": "false",
+            "dhcp_agent_notification": "true" if site.broker else "false",
             "use_stderr": "true",
         },
         "database": _database(site, "neutron"),

@@ -45,7 +45,7 @@ SERVICE_ROLES = ("admin", "service")
 
 @dataclass(frozen=True)
 class Login:
-    """Somebody who may ask for a token."""
+    """A user who may request a token."""
 
     user: str
     password: str
@@ -117,13 +117,16 @@ class Stack:
         self.processes.clear()
 
 
-def start_stack(root: Path | None = None) -> Stack:
-    """Install when needed, make the databases, start everything, make the accounts. Raises when anything fails to come up."""
+def start_stack(root: Path | None = None, broker: str = "") -> Stack:
+    """Install when needed, make the databases, start everything, make the accounts. Raises when anything fails to come up.
+
+    `broker`: the URL of a RabbitMQ, over which Neutron meets agents of its own (neutron_agents.py); then no agents' rows are written.
+    """
     python = install()
     root = root or Path(tempfile.mkdtemp(prefix="moorage-real-"))
     shutil.rmtree(root, ignore_errors=True)
     ports = free_ports(7)
-    site = Site(root, python.parent.parent, secrets.token_hex(12), *ports)
+    site = Site(root, python.parent.parent, secrets.token_hex(12), *ports, broker=broker)
     write_settings(site)
     stack = Stack(site)
     try:
@@ -229,7 +232,8 @@ def _placement_tables(site: Site) -> None:
 
 def _neutron_tables(site: Site) -> None:
     files = ("--config-file", site.etc("neutron") / "neutron.conf", "--config-file", site.etc("neutron") / "ml2.ini")
-    hosts = [f"{host}={'+'.join(physnets)}" for host, physnets in HOSTS.items()]
+    rows = {} if site.broker else HOSTS
+    hosts = [f"{host}={'+'.join(physnets)}" for host, physnets in rows.items()]
     _command(site, "neutron-setup", site.venv / "bin" / "python", INSIDE / "neutron_tables.py", *files, "--", *hosts)
 
 

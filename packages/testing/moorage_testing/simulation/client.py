@@ -25,7 +25,7 @@ PREFIXES = {
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What was answered; status 0: nobody knows what became of it."""
+    """An answer; status 0: the outcome is unknown."""
 
     status: int
     body: Any = None

@@ -1,8 +1,8 @@
 """Databases of a simulated cloud: SQLite in memory, one for all processes, behind a network that can fail.
 
-A transaction is a plain function, so it happens at one instant; around that instant there is a way there and a way back, and
-each can be slow, cut or hung.  What a caller hears then is what the real engines say: `Unavailable` where nothing was done,
-`UnknownOutcome` where a commit was under way.
+A transaction is a plain function, so it happens at one instant; the request before it and the answer after it can each
+be slow, cut or hung. The caller gets the errors of the real engines: `Unavailable` when nothing was done,
+`UnknownOutcome` when a commit was under way.
 """
 
 import asyncio

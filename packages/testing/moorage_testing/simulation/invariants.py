@@ -1,4 +1,4 @@
-"""What must hold at every event and at rest, and who watches it."""
+"""Invariants that must hold at every event and at rest, and their checks."""
 
 import sqlite3
 from collections import Counter

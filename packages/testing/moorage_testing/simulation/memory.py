@@ -45,7 +45,9 @@ class MemoryJournal(JournalFile):
 
     @override
     async def write(self, statements: Sequence[Statement]) -> None:
-        """Durable when this returns; a process that dies before leaves what it had written, or nothing."""
+        """Return when it is durable; a process that dies before leaves all of it or nothing. Raises Internal when it is
+        closed, or the disk is full.
+        """
         if not self._is_open:
             raise Internal("the host's journal is closed")
         await asyncio.sleep(SYNC_S / 2)

@@ -120,7 +120,7 @@ class Kind:
 
 
 class Registry(dict[str, Kind]):
-    """Kinds by name; whoever adds a function adds a kind."""
+    """Kinds by name; each new function adds a kind."""
 
     def add(self, name: str, weight: int, draw: Draw) -> Callable[[CarryOut], CarryOut]:
         """A decorator of the function that carries it out."""

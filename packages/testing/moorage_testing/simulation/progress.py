@@ -1,4 +1,4 @@
-"""That work goes on: conductors come back after every outage, and nobody asks the same without a pause."""
+"""Checks progress: conductors come back after every outage, and no request is repeated without a pause."""
 
 import asyncio
 

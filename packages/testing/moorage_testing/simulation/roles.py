@@ -40,7 +40,7 @@ ASKED_EVERY_S = 3.0
 
 
 class EmbeddedServicesRole(Role):
-    """Identity, image and network in one process, as `moorage embedded` has them; compute is told of ports over HTTP."""
+    """Identity, image and network in one process, as in `moorage embedded`; compute gets events about ports over HTTP."""
 
     embedded: Embedded | None = None
 

@@ -1,6 +1,7 @@
-"""What people do at the volume service itself with volumes that servers use, and what its back end asks of the servers' hosts.
+"""What users do at the volume service itself with volumes that servers use, and what its back end requests of the
+servers' hosts.
 
-Most of it is refused while a server has the volume; what is not refused is mended by whom it concerns.
+Most of it is refused while a server has the volume; the effects of the rest are repaired by the process concerned.
 """
 
 import asyncio

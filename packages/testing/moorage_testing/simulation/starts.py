@@ -100,7 +100,11 @@ def run(cloud: Cloud, story: Callable[[Cloud], Coroutine[Any, Any, None]]) -> No
 
 
 def apart(cloud: Cloud, work: Callable[[], bytes]) -> bytes:
-    """What the work says in a new process that begins as this one is; nothing of it is left in this one, nor in the cloud's room."""
+    """Run the work in a forked process; return its result. Nothing of it stays in this process or in the cloud's
+    directory.
+
+    Raises RuntimeError when the process fails.
+    """
     kept = cloud.room.with_name(f"{cloud.room.name}.kept")
     if not kept.exists() and cloud.room.exists():
         shutil.copytree(cloud.room, kept)

@@ -1,4 +1,4 @@
-"""What must be true at rest of disks, volumes and images: what `leak_audit_stores` says, and what a simulation knows besides."""
+"""Checks of disks, volumes and images at rest: those of `leak_audit_stores`, and what only a simulation knows."""
 
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any

@@ -64,7 +64,10 @@ def _config(room: Path, *, cross_cell: bool) -> Config:
         data_dir=str(room),
         cells=tuple(Cell(each) for each in cells),
         api=Api(policy_file=_policy(room)) if cross_cell else Api(),
-        scheduler=Scheduler(cross_cell_move_weight_multiplier=-10_000.0) if cross_cell else Scheduler(),
+        scheduler=Scheduler(
+            cross_cell_move_weight_multiplier=-10_000.0 if cross_cell else 10_000.0,
+            decisions_bytes_max=0,  # their files are written by a thread, which no seed holds
+        ),
         quota=Quota(instances=-1, cores=-1, ram=-1),
         security_compliance=CHEAP_LOGINS,
         hosts=Hosts(

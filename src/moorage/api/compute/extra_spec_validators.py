@@ -12,6 +12,7 @@ import os_resource_classes
 import os_traits
 
 from moorage.model.errors import Invalid
+from moorage.model.waiting import FORM, WAIT, seconds_of
 
 Check: TypeAlias = Callable[[str], str | None]
 """Returns what is wrong with a value, or None."""
@@ -55,7 +56,16 @@ def boolean(value: str) -> str | None:
     return None if value.strip().lower() in BOOLS else "is not a valid boolean-like value."
 
 
+def wait(value: str) -> str | None:
+    try:
+        seconds_of(value)
+    except Invalid:
+        return f"is not {FORM}."
+    return None
+
+
 EXACT: dict[str, Check] = {
+    WAIT: wait,
     "accel:device_profile": text(),
     "group_policy": one_of("isolate", "none"),
     "hide_hypervisor_id": boolean,

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from moorage.model.errors import Invalid
+from moorage.model.waiting import FORM, WAIT, seconds_of
 
 SERVERS_MAX = 100
 """Named by one hint: each is looked up."""
@@ -92,6 +93,14 @@ def _cidr(name: str, value: Any) -> None:
         _refuse(name, value, "does not match '^/[0-9a-f.:]+$'")
 
 
+def _wait(name: str, value: Any) -> None:
+    if isinstance(value, bool):
+        return
+    if isinstance(value, list | dict | float) or value is None:
+        _refuse(name, value, f"is not {FORM}")
+    seconds_of(value)
+
+
 CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     "group": _uuids,
     "different_host": _uuids,
@@ -101,5 +110,6 @@ CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     "different_cell": _strings,
     "build_near_host_ip": _address,
     "cidr": _cidr,
+    WAIT: _wait,
 }
 """The hints that Nova's schema knows; any other may be anything."""

@@ -56,6 +56,7 @@ async def create(call: Call[CreateBody]) -> Response:
         may_zero_disk=call.allows(RULE + "create:zero_disk_flavor"),
         may_external_network=call.allows("network:attach_external_network"),
         sees_all_flavors=call.is_admin,
+        may_wait=call.allows("moorage:servers:wait"),
         is_admin=call.is_admin,
     )
     if (request.host or request.hypervisor_hostname) and not rights.may_request_host:

@@ -80,16 +80,22 @@ def _of_conductor(binary: str, host: str, lives: bool, until_s: float) -> JsonOb
     }
 
 
-async def _all(call: AnyCall) -> list[JsonObject]:
+async def _all(call: AnyCall, binary: str = "") -> list[JsonObject]:
+    """Those of one binary; of all with an empty name. Cells are asked only where hosts are wanted."""
+    known = await call.context.region.read(conductors.listed)
+    rows = [
+        _of_conductor(each, host, lives, until)
+        for each in ("nova-scheduler", "nova-conductor")
+        if binary in {"", each}
+        for host, lives, until in known
+    ]
+    return rows + (await _computes(call) if binary in {"", "nova-compute"} else [])
+
+
+async def _computes(call: AnyCall) -> list[JsonObject]:
     hosts, silent = await every_host(call)
     zones = await zones_of(call)
-    dispatcher = await call.context.region.read(conductors.listed)
-    rows = [
-        _of_conductor(binary, host, lives, until)
-        for binary in ("nova-scheduler", "nova-conductor")
-        for host, lives, until in dispatcher
-    ]
-    rows += [_of_host(call, host, zones) for host in hosts]
+    rows = [_of_host(call, host, zones) for host in hosts]
     if silent and call.version >= v2_069.CELLS_MAY_BE_DOWN:
         known = await call.context.region.read(lambda tx: provider_statements.hosts_of_cells(tx, silent))
         rows += [{"binary": "nova-compute", "host": host, "status": "UNKNOWN"} for host in known]
@@ -99,9 +105,7 @@ async def _all(call: AnyCall) -> list[JsonObject]:
 async def index(call: Call[None]) -> Response:
     call.require(RULE + "list", {})
     host, binary = call.first("host"), call.first("binary")
-    rows = [
-        row for row in await _all(call) if (not host or row["host"] == host) and (not binary or row["binary"] == binary)
-    ]
+    rows = [row for row in await _all(call, binary or "") if not host or row["host"] == host]
     return Response(body={"services": rows})
 
 

@@ -2,6 +2,7 @@
 
 from moorage.api.call import AnyCall, Response
 from moorage.api.compute.server_lookup import target_of, the_server
+from moorage.api.ext.waiting import described
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.timestamps import seconds
 from moorage.model.errors import Invalid, NotFound
@@ -12,6 +13,7 @@ from moorage.operations.explain import About, explained
 from moorage.operations.timeline import timeline
 from moorage.saga import decode_lines
 from moorage.store.region import operations as region_operations
+from moorage.store.region import waiting
 
 LISTING = Params(
     {
@@ -28,13 +30,16 @@ LISTING = Params(
 async def explain(call: AnyCall) -> Response:
     server = await the_server(call, "moorage:explain:show", deleted=True)
     whole = call.allows("moorage:explain:details", target_of(server))
-    operations = await call.context.region.read(lambda tx: region_operations.of_server(tx, server.id))
+    operations, waits = await call.context.region.read(
+        lambda tx: (region_operations.of_server(tx, server.id), waiting.of_server(tx, server.id))
+    )
     about = None
     engine = call.context.placement
     if whole and engine is not None and (host := call.first("host")):
         roll = engine.world().roll()
         about = About(host, roll.names, roll.digest)
     told = explained(operations, whole=whole, about=about)
+    told["waits"] = None if waits is None else described(waits)
     return Response(200, {"explain": {"server": server.id, **told}}, finished=True)
 
 

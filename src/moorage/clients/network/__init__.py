@@ -62,6 +62,7 @@ class NetworkClient:
         self.rules_of = queries.rules_of
         self.wirings = queries.wirings
         self.guarantees = queries.guarantees
+        self.port_descriptions = queries.port_descriptions
         self.binds_nothing = queries.binds_nothing
         self.security_groups_of = queries.security_groups_of
         self.group_names = queries.group_names

@@ -22,6 +22,7 @@ from moorage.model.network import (
     SegmentFacts,
     SubnetFacts,
 )
+from moorage.model.port_description import HostDescriptions
 
 
 class NetworkBackend(Protocol):
@@ -58,6 +59,8 @@ class NetworkBackend(Protocol):
     async def wirings(self) -> tuple[HostWiring, ...]: ...
 
     async def guarantees(self) -> tuple[AgentDevices, ...]: ...
+
+    async def port_descriptions(self, host: str, after: int) -> HostDescriptions | None: ...
 
     async def binds_nothing(self, host: str, ports: Sequence[Port]) -> bool: ...
 

@@ -19,6 +19,11 @@ Behaviour of Neutron 29, as observed:
     any of them, port of no server             400 BadRequest
     PUT of the port itself, onto a host where it has an inactive binding: no answer for minutes, and then a failure
 
+Its Open vSwitch agent takes a port with an inactive binding on another host for one that is about to leave, and wires it no more, for as long as
+that binding is there: also the one that it has just left.  The profile of a second binding therefore says that the port goes there
+(`migrating_to`), which that agent believes instead.  And no agent is told that a binding was deleted: the port is written once more, unchanged,
+and then all of them are told how it is.
+
 A port that is on no host has an active binding too, on a host without a name.  Activating another one would leave that beside it,
 where no path reaches it: such a port is bound by `bind_ports`.
 """
@@ -31,13 +36,15 @@ from moorage.clients.network.binding_rules import BINDING_FAILED, UNBOUND, profi
 from moorage.clients.network.concurrency import all_of
 from moorage.clients.network.decoding import BINDING_FAILED_KIND, binding_of
 from moorage.clients.network.network_api import NetworkApi, path_of
-from moorage.model.errors import Conflict, Invalid, NotFound, Stale
+from moorage.model.errors import Conflict, Invalid, NotFound, PreconditionFailed, Stale
 from moorage.model.network import Binding, Port
 
 EXTENSION = "binding-extended"
 ALREADY_EXISTS = "PortBindingAlreadyExists"
 ALREADY_ACTIVE = "PortBindingAlreadyActive"
 BINDING_IS_ACTIVE = "binding_is_active"
+MIGRATING_TO = "migrating_to"
+"""Of a binding profile: the host that a port is about to be on, or that it has gone to."""
 NOT_BOUND = UNBOUND | {BINDING_FAILED}
 """Interface types of a binding that no mechanism of the service has bound."""
 
@@ -97,7 +104,8 @@ class PortBindings:
         binding on that host has another profile.
         """
         profile_of = profiles or {}
-        wanted = [(port, profile_on_host(port, profile_of.get(port.index, {}))) for port in ports]
+        added = {MIGRATING_TO: host}
+        wanted = [(port, profile_on_host(port, {**profile_of.get(port.index, {}), **added})) for port in ports]
         return tuple(await all_of([self._bind_inactive(host, port, profile) for port, profile in wanted]))
 
     async def _bind_inactive(self, host: str, port: Port, profile: Json) -> Port:
@@ -118,10 +126,8 @@ class PortBindings:
         """Give an existing binding this profile."""
         path = path_of("ports", port.id, "bindings", host)
         found = binding_of(port.id, (await self._api.call("GET", path)).body["binding"])
-        if {key: found.profile.get(key) for key in profile} == profile and found.profile.keys() <= {
-            *profile,
-            "trusted",
-        }:
+        asked = {key: value for key, value in profile.items() if not found.active or key != MIGRATING_TO}
+        if asked == {key: found.profile.get(key) for key in asked} and found.profile.keys() <= {*profile, "trusted"}:
             return found
         if found.active:
             problem = Conflict(f"port {port.id} is bound there already, in another way", code=BINDING_IS_ACTIVE)
@@ -169,7 +175,7 @@ class PortBindings:
 
         This is done after it is active again, because Neutron 29 fails to write an inactive binding.
         """
-        profile = dict(found.profile)
+        profile = {**found.profile, MIGRATING_TO: host}
         if found.vif_type == BINDING_FAILED:
             profile.pop(
                 "trusted", None
@@ -191,7 +197,20 @@ class PortBindings:
                 problem = Conflict(f"the binding of port {port} is the active one", code=BINDING_IS_ACTIVE)
                 raise problem.naming(f"the binding of port {port} on host {host} is the active one")
             await self._api.call("DELETE", path)
-        except (NotFound, Invalid):  # it is gone, or the port is no server's any more
+        except NotFound:  # it is gone, by an earlier try perhaps, and the agents must be told all the same
+            pass
+        except Invalid:  # the port is no server's any more
+            return
+        await self._notify_agents(port)
+
+    async def _notify_agents(self, port: str) -> None:
+        """Of the port as it is. Whoever changes it meanwhile has told them."""
+        try:
+            now = await self._api.port(port)
+            await self._api.put_port(
+                port, {"admin_state_up": now.get("admin_state_up", True)}, int(now.get("revision_number", 0))
+            )
+        except (NotFound, PreconditionFailed):
             return
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from moorage.model.network import (
     AgentDevices,
     Binding,
+    DhcpOption,
     FixedIp,
     HostWiring,
     NetworkFacts,
@@ -56,6 +57,11 @@ def port_of(body: Mapping[str, Any], nic: NicAsk | None = None, ours: bool = Fal
         original_profile=nic.original_profile if nic else {},
         original_fixed_ips=nic.original_fixed_ips if nic else (),
         address_chosen=bool(nic and (nic.address or nic.original_fixed_ips)),
+        dhcp_options=tuple(
+            DhcpOption(each["opt_name"], each["opt_value"], int(each.get("ip_version") or 4))
+            for each in body.get("extra_dhcp_opts") or ()
+            if each.get("opt_value") is not None
+        ),
     )
 
 
@@ -104,6 +110,7 @@ def subnet_of(body: Mapping[str, Any]) -> SubnetFacts:
         routes=tuple((route["destination"], route["nexthop"]) for route in body.get("host_routes", ())),
         automatic=not {body.get("ipv6_address_mode"), body.get("ipv6_ra_mode")}.isdisjoint(AUTOMATIC_MODES),
         ipv6_address_mode=body.get("ipv6_address_mode"),
+        ipv6_ra_mode=body.get("ipv6_ra_mode"),
     )
 
 

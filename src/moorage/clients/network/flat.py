@@ -30,6 +30,7 @@ from moorage.model.network import (
     SegmentFacts,
     SubnetFacts,
 )
+from moorage.model.port_description import HostDescriptions
 
 VIF_TYPE = "bridge"
 
@@ -74,6 +75,10 @@ class FlatNetwork:
 
     async def guarantees(self) -> tuple[AgentDevices, ...]:
         return ()
+
+    async def port_descriptions(self, host: str, after: int) -> HostDescriptions | None:
+        """Nobody describes ports here."""
+        return None
 
     async def extensions(self) -> frozenset[str]:
         return frozenset()

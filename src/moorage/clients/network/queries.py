@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from moorage.clients.http import Json, Params
 from moorage.clients.network.decoding import devices_of, network_of, port_of, segment_of, subnet_of, wiring_of
 from moorage.clients.network.network_api import NetworkApi, path_of
 from moorage.clients.replies import CREDENTIALS
-from moorage.model.errors import NotFound, Unavailable, UnknownOutcome
+from moorage.model.errors import Internal, NotFound, Unavailable, UnknownOutcome
 from moorage.model.network import (
     AgentDevices,
     Availability,
@@ -20,6 +22,7 @@ from moorage.model.network import (
     minted_macs,
 )
 from moorage.model.network_providers import NIC_SWITCH, OVS, known
+from moorage.model.port_description import HostDescriptions
 
 NO_PORT = "00000000-0000-0000-0000-000000000000"
 """An id that no port has."""
@@ -216,6 +219,22 @@ class NetworkQueries:
         """Return what the service's own agents can guarantee; agents that guarantee nothing are left out."""
         told = [devices_of(row) async for row in self._api.pages("agents", {})]
         return tuple(each for each in told if known(each.kind) and (each.bandwidths or each.packets))
+
+    async def port_descriptions(self, host: str, after: int) -> HostDescriptions | None:
+        """How the host is to wire its ports: what is newer than version `after`. None where the service describes none.
+
+        Raises Internal when the answer cannot be read.
+        """
+        try:
+            reply = await self._api.call("GET", path_of("port-descriptions"), params={"host": host, "after": after})
+        except NotFound:
+            return None
+        try:
+            return msgspec.convert(reply.body, HostDescriptions)
+        except msgspec.ValidationError as garbled:
+            raise Internal(
+                "the network service describes ports in a way that is not known", private=str(garbled)
+            ) from garbled
 
     async def try_credentials(self) -> None:
         """Check our credentials with two cheap calls that change nothing, one for each role that we need.

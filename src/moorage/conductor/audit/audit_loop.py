@@ -1,4 +1,4 @@
-"""Audits: those that somebody asked for, and one of its own now and then (N4)."""
+"""Runs audits: requested ones, and one of its own periodically (N4)."""
 
 import logging
 from functools import partial
@@ -15,10 +15,12 @@ from moorage.store.region import audits
 
 NAME = "audits"
 BEGUN_AGAIN_S = 3_600.0
-"""One that was asked for so long ago, and that a process began and did not end, is given up: whatever ends processes may be itself."""
+"""An audit that was requested this long ago, and that a process began and did not finish, is given up: the audit itself
+may end processes.
+"""
 SAID_MAX = 20
-"""Findings of an audit of its own that the log names; all are in its report."""
-GIVEN_UP = "Every process that began it has ended before it did."
+"""How many findings of its own audit the log names; the report has all."""
+GIVEN_UP = "Every process that began it ended before the audit did."
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +32,9 @@ class AuditsDone(msgspec.Struct, frozen=True):
 
 
 class Audits:
-    """`every_s`: how often one is run that nobody asked for, 0: never; `repairs`: whether it mends what it finds."""
+    """`every_s`: seconds between the audits that nobody requested, 0: none; `repairs`: whether those repair what they
+    find.
+    """
 
     def __init__(self, context: SagaContext, auditor: Auditor, clock: Clock, *, every_s: float, repairs: bool) -> None:
         self._context, self._auditor, self._clock = context, auditor, clock
@@ -38,7 +42,7 @@ class Audits:
         self._next: float | None = None
 
     async def run(self) -> AuditsDone:
-        """One round: what waits, one after the other."""
+        """One round: the waiting audits, one after the other."""
         if self._every_s > 0:
             await self._ask_if_due()
         ran = found = failed = 0
@@ -90,9 +94,9 @@ class Audits:
 
 
 def _log_report(report: AuditReport) -> None:
-    """A line for each thing, so that a log is enough to see it; counts are whole."""
+    """One line for each finding, so that the log is enough to see it; the counts include all."""
     if not report.found:
-        logger.info("audit: nothing found, %s looked at", report.looked_at)
+        logger.info("audit: nothing found, %s checked", report.looked_at)
         return
     counts = ", ".join(f"{kind} {count}" for kind, count in sorted(report.counts.items()))
     logger.warning("audit: %d found (%s); `moorage audit` shows them", report.found, counts)

@@ -1,7 +1,7 @@
-"""Looks twice: at everything, and then at what is suspect (N4).
+"""Reads twice: everything, and then the suspects (N4).
 
-The second look begins and ends with the region's word on each suspect: no operation holds it, and none came and went.  What was seen in
-between is seen beside no operation, so it is left over from one.
+The second read begins and ends with the region's state of each suspect: no operation holds it, and none began or ended
+in between. So a difference that was seen in between was not caused by a running operation.
 """
 
 import logging
@@ -43,8 +43,9 @@ CHECKS: tuple[Check, ...] = (
 AGAIN_AFTER_S = 3.0
 SUSPECTS_AT_ONCE = 500
 SUSPECTS_MAX = 100_000
-"""Findings of the first look that are looked at again; a cloud with more is broken in one place, and that is said."""
-TOO_MANY_LOST = "too many ports are missing at once: look at the network service"
+"""How many suspects of the first read are read again; a cloud with more has one common fault, and the report says so.
+"""
+TOO_MANY_LOST = "too many ports are missing at once: check the network service"
 OF_GUESTS = frozenset(kind for kind in KINDS if kind.startswith("guest_"))
 
 Key = tuple[str, str, str, str]
@@ -61,15 +62,16 @@ class Auditor:
         ports: bool = True,
         again_after_s: float = AGAIN_AFTER_S,
     ) -> None:
-        """`ports`: there is a network service that has some."""
+        """`ports`: whether there is a network service with ports."""
         self._context, self._guests, self._clock, self._again_after_s = context, seen, clock, again_after_s
         self._reader = Reader(context, seen, ports=ports)
         self._wholes = Wholes(context, clock)
 
     async def run(self, asked: AuditRequest, audit: str = "", by: str = "", began: int | None = None) -> AuditReport:
-        """Look, and mend what is asked to be mended. Raises Unavailable when there is nothing that could be looked at.
+        """Run an audit, and repair what was requested. Raises Unavailable when nothing could be read.
 
-        `began`: since when this process runs it; nothing is mended any more, and it raises Stale, once another one does.
+        `began`: the start time of this process's run; once another process runs the audit, nothing more is repaired,
+        and Stale is raised.
         """
         with label("audit"):
             kinds = frozenset(asked.kinds or KINDS)
@@ -89,9 +91,9 @@ class Auditor:
 
     async def _nothing_left(self, site: ServicesSnapshot) -> None:
         if self._context.cells.ids and not site.cells:
-            raise Unavailable("No cell could be looked at.", private=str(site.out))
+            raise Unavailable("No cell could be read.", private=str(site.out))
 
-    # ------------------------------------------------------------------------------------------------ the first look
+    # ------------------------------------------------------------------------------------------------ the first read
 
     async def _first(
         self, asked: AuditRequest, kinds: Collection[str]
@@ -128,7 +130,7 @@ class Auditor:
             moved = ids or await self._reader.moved_lately(site, int(self._clock.now() * 1_000_000))
             await self._reader.bindings(site, moved)
 
-    # ------------------------------------------------------------------------------------------------ the second
+    # ------------------------------------------------------------------------------------------- the second read
 
     async def _again(
         self, found: Collection[Key], site: ServicesSnapshot, asked: AuditRequest, kinds: Collection[str]
@@ -136,7 +138,7 @@ class Auditor:
         sure: list[Finding] = []
         ids = sorted({server or what for kind, what, _, server in found if kind not in self._of_wholes})
         if len(ids) > SUSPECTS_AT_ONCE:
-            logger.info("the audit looks at %d suspects again", len(ids))
+            logger.info("the audit reads %d suspects again", len(ids))
         for at in range(0, len(ids), SUSPECTS_AT_ONCE):
             some = [ServerId(each) for each in ids[at : at + SUSPECTS_AT_ONCE]]
             sure += await self._sure(some, found, site, kinds)
@@ -152,7 +154,7 @@ class Auditor:
     async def _sure(
         self, ids: Sequence[ServerId], found: Collection[Key], site: ServicesSnapshot, kinds: Collection[str]
     ) -> list[Finding]:
-        """Of these suspects, what is seen again, with no operation on their servers all the while."""
+        """Those of the suspects that are seen again, while no operation worked on their servers."""
         before = await self._standing(ids)
         heard = await self._reported_again(ids, found, site)
         others = any(kind == "port_taken_by_other" for kind, *_ in found)
@@ -175,7 +177,9 @@ class Auditor:
     async def _reported_again(
         self, ids: Collection[ServerId], found: Collection[Key], site: ServicesSnapshot
     ) -> Collection[str]:
-        """Hosts that told of their guests again, of those that a finding is about: where the guest is, and where it should be."""
+        """Hosts that reported their guests again, among those of the findings: where the guest is, and where it should
+        be.
+        """
         mine = {server or what: where for kind, what, where, server in found if kind in OF_GUESTS}
         concerned = [each for each in ids if each in mine]
         if not concerned:
@@ -192,7 +196,7 @@ class Auditor:
     # ------------------------------------------------------------------------------------------------ repairs
 
     async def _still_mine(self, audit: str, began: int | None) -> None:
-        """Raises Stale: another process has begun it again, or has ended it."""
+        """Raises Stale when another process has begun the audit again, or has ended it."""
         if began is not None and not await self._context.region.read(lambda tx: audits.is_mine(tx, audit, began)):
             raise Stale("Another process runs this audit.")
 
@@ -223,7 +227,9 @@ def _wired(page: SnapshotPage) -> int:
 
 
 def _without_lost(sure: list[Finding], site: ServicesSnapshot) -> list[Finding]:
-    """No card is unplugged where so many ports are missing that rather the network service's database is being restored."""
+    """Drop findings of lost ports when so many are missing that the network service's database is probably being
+    restored.
+    """
     lost = {each.server for each in sure if each.kind == "port_missing"}
     if not too_many_lost(len(lost), site.wired):
         return sure
@@ -235,6 +241,6 @@ def _without_lost(sure: list[Finding], site: ServicesSnapshot) -> list[Finding]:
 
 
 def checked(page: SnapshotPage, site: ServicesSnapshot, kinds: Collection[str]) -> Iterator[Finding]:
-    """What all checks find on a page, of these kinds."""
+    """The findings of all checks of these kinds on a page."""
     for check in CHECKS:
         yield from (each for each in check(page, site) if each.kind in kinds)

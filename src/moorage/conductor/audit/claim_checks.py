@@ -1,4 +1,4 @@
-"""Claims of servers and of moves against records, flavors and ports."""
+"""Checks the claims of servers and moves against records, flavors and ports."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -24,7 +24,7 @@ HIDDEN = "its subnet is not shown"
 def wanted(
     server: Server, site: ServicesSnapshot, held: Mapping[Key, int], left: Collection[str] = frozenset()
 ) -> dict[Key, int]:
-    """What the server's claim must say, as its record and its ports do; of the classes `left` what it says now."""
+    """What the server's claim must be, by its record and ports; for the classes `left`, what it is now."""
     total: Counter[Key] = Counter()
     needs = needs_of_server(server)
     if server.host is not None and server.provider is not None:
@@ -40,32 +40,36 @@ def wanted(
 
 
 def _of_groups(server: Server, site: ServicesSnapshot, held: Mapping[Key, int]) -> dict[Key, int]:
-    """A flavor's groups are served by providers that only the claim names."""
+    """Only the claim names the providers of a flavor's request groups."""
     below = site.below.get(HostId(str(server.provider)), ())
     return {key: n for key, n in held.items() if key[0] in below and key[1] not in GUARANTEED}
 
 
 def _is_unknown(key: Key, server: Server, site: ServicesSnapshot) -> bool:
-    """Below the server's own host, of a class that no port is guaranteed: a virtual function, say."""
+    """Below the server's own host, and of a class that no port is guaranteed: for example a virtual function."""
     below = site.below.get(HostId(str(server.provider)), ())
     return key[0] in below and key[1] not in GUARANTEED
 
 
 def judges_guarantees(server: Server, site: ServicesSnapshot) -> bool:
-    """Whether what is claimed for guarantees can be told from what the flavor asks, and every binding names providers of its host."""
+    """Whether guarantees in the claim can be told apart from the flavor's amounts, and every binding names providers of
+    its host.
+    """
     return not asks_itself(server) and not any(
         unnamed_guarantees(port) or strange_providers(server, port, site) for port in ports_of(server, site).values()
     )
 
 
 def strange_providers(server: Server, port: Port, site: ServicesSnapshot) -> list[str]:
-    """Those that its binding names, and that are not below the server's host."""
+    """Providers in the port's binding that are not below the server's host."""
     below = {*site.below.get(HostId(str(server.provider)), ()), str(server.provider)}
     return sorted({provider for provider, _, _ in guarantees_of(port)} - below)
 
 
 def hidden_subnets(nic: Nic, port: Port, site: ServicesSnapshot) -> list[str]:
-    """Subnets of its addresses that are not listed, or without the segment that is recorded: an account that lost its role sees less."""
+    """Subnets of its addresses that are not listed, or lack the recorded segment: a service user that lost a role sees
+    less.
+    """
     return [
         ip.subnet
         for ip in port.fixed_ips
@@ -74,7 +78,7 @@ def hidden_subnets(nic: Nic, port: Port, site: ServicesSnapshot) -> list[str]:
 
 
 def ports_of(server: Server, site: ServicesSnapshot) -> dict[str, Port]:
-    """Those that its record lists and the network service has."""
+    """The ports of the record that exist at the network service."""
     there = {} if site.ports is None else site.ports.get(server.id, {})
     if server.moved is not None and server.moved.readdressed:
         there = {port.id: port for port in shown(server, there.values())}
@@ -82,7 +86,9 @@ def ports_of(server: Server, site: ServicesSnapshot) -> dict[str, Port]:
 
 
 def of_ports(server: Server, site: ServicesSnapshot) -> Counter[Key]:
-    """Addresses of segments, and guarantees of the providers that bindings name; by the record where the ports were not looked at."""
+    """Addresses of segments, and guarantees of the providers in the bindings; from the record where ports were not
+    read.
+    """
     if site.ports is None:
         return Counter(held_by_all(server.nics))
     found = ports_of(server, site)
@@ -102,7 +108,7 @@ def of_ports(server: Server, site: ServicesSnapshot) -> Counter[Key]:
 
 
 def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
-    """Servers in their cells: what they hold, and what they should."""
+    """Findings about claims of servers in cells: what they hold, and what they should hold."""
     for where, server in page.settled:
         held = page.held.get(server.id)
         amounts_held = {} if held is None else held.amounts
@@ -157,20 +163,20 @@ def _differences(server: Server, site: ServicesSnapshot, held: Mapping[Key, int]
 
 
 def _why_not(resource: str, server: Server, site: ServicesSnapshot) -> str:
-    """What ports hold is mended only where all of it is shown."""
+    """A port's part of a claim is repaired only when all of it is visible."""
     if "network" in site.out and (resource == IPV4_ADDRESS or resource in GUARANTEED):
         return "the network service could not be asked"
     return HIDDEN if resource == IPV4_ADDRESS and hides(server, site) else ""
 
 
 def hides(server: Server, site: ServicesSnapshot) -> bool:
-    """Whether some subnet of its ports' addresses is not shown."""
+    """Whether some subnet of its ports' addresses is hidden from us."""
     found = ports_of(server, site)
     return any(hidden_subnets(nic, found[str(nic.port)], site) for nic in server.nics if str(nic.port) in found)
 
 
 def lacking(server: Server, site: ServicesSnapshot) -> str:
-    """A claim is not made less because a port was not found, for somebody may only have hidden it (RULES §22)."""
+    """A claim is not reduced because a port was not found: it may only be hidden from us (RULES §22)."""
     if site.ports is None:
         return ""
     missing = [
@@ -208,7 +214,7 @@ def _orphan(consumer: str, held: Held | None, whose: str) -> Iterator[Finding]:
 
 
 def orphans(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
-    """Claims whose servers are no more, were never placed, or moved away."""
+    """Claims of servers that are gone, were never placed, or moved away."""
     for consumer, held in page.held.items():
         where = page.mapped.get(ServerId(consumer))
         if held.moves:

@@ -1,4 +1,4 @@
-"""Repairs of claims: what `moorage heal-allocations` does too."""
+"""Repairs claims, with the same code as `moorage heal-allocations`."""
 
 from collections.abc import Collection
 
@@ -22,14 +22,14 @@ from moorage.store.region.placement import claim_statements
 from moorage.store.region.placement.claim_statements import Owner
 
 HEALED_BY = "audit"
-"""The operation that a claim is of which no operation made."""
+"""The owner of a repaired claim that no operation made."""
 
 
 OF_PORTS = GUARANTEED | {IPV4_ADDRESS}
 
 
 def _left(kinds: Collection[str]) -> frozenset[str]:
-    """The classes of ports' claims that nobody asked to be mended: they stay as they are when the rest of a claim is."""
+    """The classes of ports' claims that were not requested: they stay when the rest of a claim is repaired."""
     if not kinds:
         return frozenset()
     of_ports = OF_PORTS_ALLOCATIONS.intersection(kinds)
@@ -40,11 +40,11 @@ def _left(kinds: Collection[str]) -> frozenset[str]:
 
 class ClaimRepairs:
     def __init__(self, context: SagaContext, reader: Reader, kinds: Collection[str] = ()) -> None:
-        """`kinds`: what is asked to be mended; empty: all."""
+        """`kinds`: what is to be repaired; empty: all."""
         self._context, self._reader, self._left = context, reader, _left(kinds)
 
     async def heal(self, finding: Finding) -> str:
-        """The claim becomes what the record and the ports say, unless something was begun on the server."""
+        """Set the claim to what the record and the ports say, unless an operation began on the server."""
         id = ServerId(finding.server)
         site = await self._reader.site([id])
         page = await self._reader.among(site, [id])
@@ -75,7 +75,7 @@ class ClaimRepairs:
         return f"holds {amounts(truth)}"
 
     async def _group(self, server: Server) -> GroupAsk | None:
-        """Its place there is counted with the claim."""
+        """The server's place in its group is counted with the claim."""
         if server.group is None:
             return None
         name = server.group

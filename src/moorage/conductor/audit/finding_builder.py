@@ -1,4 +1,4 @@
-"""How checks make findings."""
+"""Makes findings, for the checks."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,14 +9,14 @@ from moorage.store.region.placement.claim_statements import Key
 def finding(
     kind: str, what: str, where: str, server: str = "", *, expected: object = "", found: object = "", why_not: str = ""
 ) -> Finding:
-    """One; `why_not`: this one is not repaired, though its kind may be."""
+    """One finding; `why_not`: the reason that this one is not repaired, although its kind may be."""
     known = KINDS[kind]
     repairable = known.repairable and not why_not
     return Finding(kind, what, where, server, str(expected), str(found), repairable, why_not or known.repair)
 
 
 def amounts(held: Mapping[Key, int]) -> str:
-    """As people read it."""
+    """The amounts as text for operators."""
     return joined(f"{resource} {amount} of {provider}" for (provider, resource), amount in sorted(held.items()))
 
 

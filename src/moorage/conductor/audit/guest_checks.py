@@ -1,4 +1,4 @@
-"""Guests that hosts reported against records."""
+"""Checks the guests that hosts reported against records."""
 
 from collections.abc import Iterator
 
@@ -20,11 +20,11 @@ WITH_GUEST = frozenset(
         VmState.SOFT_DELETED,
     }
 )
-"""In these states a server on a host has a guest; in ERROR it may have."""
+"""In these states a server on a host has a guest; in ERROR it may have one."""
 
 
 def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
-    """Servers without their guest, and with one too many."""
+    """Servers without their guest, and servers with an additional one."""
     for _, server in page.settled:
         if server.host is None or server.host not in site.guests:
             continue
@@ -41,7 +41,7 @@ def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
 
 
 def guests_without_server(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
-    """Guests whose servers are no more, or are on no host."""
+    """Guests whose servers are gone, or are on no host."""
     for id, hosts in sorted(page.guests.items()):
         where = page.mapped.get(id)
         if where is None or where.operation is not None or page.moves.get(id):
@@ -54,7 +54,7 @@ def guests_without_server(page: SnapshotPage, site: ServicesSnapshot) -> Iterato
 
 
 def unknown(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
-    """Guests that neither the region nor a cell knows; nothing is done to them (RULES §22)."""
+    """Guests that neither the region nor a cell knows; they are not touched (RULES §22)."""
     if not site.cells_complete:
         return
     for id, hosts in sorted(page.guests.items()):

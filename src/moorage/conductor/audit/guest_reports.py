@@ -1,4 +1,4 @@
-"""What the hosts reported of their guests, as this process's cell conductors remember it."""
+"""The guests that hosts reported, from the memory of this process's cell conductors."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -9,16 +9,16 @@ from moorage.model.ids import CellId, ServerId
 ANSWER_S = 5.0
 LOOK_EVERY_S = 0.05
 NAMED_MAX = 20
-"""Hosts that are named because they are not heard; of more the rest are counted."""
+"""How many silent hosts are named; further ones are counted."""
 
 
 class ReportedGuests:
     def __init__(self, cells: Callable[[], Sequence[CellConductor]], every: Sequence[CellId], clock: Clock) -> None:
-        """`every`: all cells that are configured; this process may not have found each of them yet."""
+        """`every`: all configured cells; this process may not have found each of them yet."""
         self._cells, self._every, self._clock = cells, every, clock
 
     def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
-        """Host → its guests; and what is not heard, with why."""
+        """Host → its guests; and what is silent, with the reason."""
         found: dict[str, Collection[ServerId]] = {}
         silent: list[str] = []
         for cell in self._cells():
@@ -35,7 +35,7 @@ class ReportedGuests:
         return found, out
 
     async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
-        """Those of them that have answered within a few seconds."""
+        """Ask these hosts for reports; return those that answered within a few seconds."""
         asked: list[tuple[CellConductor, str, int]] = []
         for cell in self._cells():
             for host in sorted(set(hosts) & cell.known.hosts.keys()):

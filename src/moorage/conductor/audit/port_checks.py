@@ -1,4 +1,4 @@
-"""Ports and their bindings against records."""
+"""Checks ports and their bindings against records."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ def of_devices(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
             continue
         record = page.record(id)
         if record is None and id in page.records:
-            continue  # its mapping is wrong, and is mended first
+            continue  # its mapping is wrong, and is repaired first
         listed = frozenset(str(nic.port) for nic in record.nics) if record is not None else frozenset[str]()
         for port in site.ports[device].values():
             if port.id not in listed:
@@ -42,7 +42,7 @@ def of_devices(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
 
 
 def _unknown(device: str, site: ServicesSnapshot) -> Iterator[Finding]:
-    """Only a MAC that was minted for it says that the device was a server of ours."""
+    """Only a MAC that was minted for it shows that the device was one of our servers."""
     assert site.ports is not None
     for port in site.ports[device].values():
         if len(device) == len("00000000-0000-0000-0000-000000000000") and port.mac in minted_macs(device):
@@ -72,7 +72,7 @@ def _stray(server: ServerId, port: Port, record: Server | None) -> Finding:
 
 
 def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
-    """Ports that records list."""
+    """Findings about the ports that records list."""
     if site.ports is None:
         return
     owners = _owners(page, site)
@@ -93,7 +93,7 @@ def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
 
 
 def _owners(page: SnapshotPage, site: ServicesSnapshot) -> dict[str, str]:
-    """Port → the device that has it, of ports that another device than its server has: looked for only where one is missing."""
+    """Port → its device, for ports that another device than their server has; read only when a port is missing."""
     assert site.ports is not None
     missing = {
         str(nic.port)
@@ -144,7 +144,7 @@ def _bindings(page: SnapshotPage, server: Server, found: dict[str, Port], site: 
 
 
 def _profile(server: Server, port: Port, site: ServicesSnapshot) -> str:
-    """What is wrong with the providers that a binding names; empty: nothing."""
+    """What is wrong with the providers in a binding; empty: nothing."""
     if unnamed := unnamed_guarantees(port):
         return f"no provider for {', '.join(unnamed)}"
     strange = strange_providers(server, port, site)

@@ -1,4 +1,4 @@
-"""Repairs of ports and their bindings."""
+"""Repairs ports and their bindings."""
 
 from functools import partial
 from typing import Any
@@ -25,19 +25,19 @@ class PortRepairs:
         self._context, self._reader = context, reader
 
     async def stray(self, finding: Finding) -> str:
-        """Ports of a server that does not have them."""
+        """Handle ports of a server that does not have them."""
         server = ServerId(finding.server)
         ports = {each.id: each for each in await self._context.network.ports_of(server)}
         done = await OrphanPorts(self._context).repair(server, ports)
         return f"{done.released} deleted or let go" if done.released else ""
 
     async def sync_port(self, finding: Finding) -> str:
-        """As if the network service had told of it."""
+        """Do what an event of the network service would cause."""
         found = await port_sync.reconcile(self._context, ServerId(finding.server))
         return "brought up to date" if found is SyncOutcome.MENDED else ""
 
     async def _free(self, finding: Finding) -> tuple[Server, Port] | None:
-        """The server, held by nothing, and its port as it is now."""
+        """The server, if no operation holds it, and its port as it is now."""
         id = ServerId(finding.server)
         where = await self._context.region.read(lambda tx: region_servers.find(tx, id))
         if where is None or where.operation is not None:
@@ -49,7 +49,7 @@ class PortRepairs:
         port = next((each for each in await self._context.network.ports_of(id) if each.id == finding.what), None)
         now = await self._context.region.read(lambda tx: region_servers.find(tx, id))
         if now is None or now.operation is not None or now.op_seq != where.op_seq:
-            return None  # what was read is of before it, or of its midst
+            return None  # what was read may be from before or during an operation
         if nic is None or port is None:
             return None
         return server, msgspec.structs.replace(port, index=nic.index, ours=nic.ours, tag=nic.tag)
@@ -66,7 +66,9 @@ class PortRepairs:
         return f"bound to {server.host}"
 
     async def _allocation(self, server: Server, port: Port) -> dict[str, Any] | None:
-        """What a binding to the server's host names; what one to another host names is of that host. None: it cannot be told."""
+        """The providers in a binding to the server's host; a binding to another host names providers of that host.
+        None: unknown.
+        """
         if port.host == server.host and ALLOCATION in port.profile:
             return {ALLOCATION: port.profile[ALLOCATION]}
         groups, _ = groups_of(port.resource_request, port.id)
@@ -83,7 +85,7 @@ class PortRepairs:
         )
 
     async def name_providers(self, finding: Finding) -> str:
-        """The binding names those that are claimed, or the only ones that could serve it."""
+        """Write the claimed providers into the binding, or the only ones that could serve it."""
         found = await self._free(finding)
         if found is None or found[0].host is None:
             return ""
@@ -95,7 +97,9 @@ class PortRepairs:
         return f"the binding names {named[ALLOCATION]}"
 
     async def _named(self, server: Server, port: Port) -> dict[str, Any] | None:
-        """None: it asks for nothing, or more than one provider could serve a group of it, and the claim does not say which."""
+        """None: the port has no resource request, or several providers could serve one of its groups and the claim does
+        not tell which.
+        """
         groups, _ = groups_of(port.resource_request, port.id)
         if not groups:
             return None

@@ -1,7 +1,8 @@
-"""Reads what an audit compares: the site once for each look, servers by the page.
+"""Reads what an audit compares: the services' lists once for each pass, servers page by page.
 
-A page is a range of ids: the region and every cell answer with so many rows, and the range ends where the first of them has no more
-room.  So memory and statements go with the pages; only the lists that the services give of their ports and attachments are whole.
+A page is a range of ids: the region and every cell return a number of rows, and the range ends where the first of them
+reached its limit. So memory and statements depend on the page size; only the services' lists of ports and attachments
+are read whole.
 """
 
 import bisect
@@ -30,28 +31,28 @@ T = TypeVar("T")
 
 PAGE = 500
 FEW = 50
-"""So many servers are asked for one by one at the services; for more the lists are read whole."""
+"""Up to this many servers are read one by one from the services; for more, the whole lists are read."""
 MOVED_SINCE_US = 24 * 3600 * 1_000_000
 BINDINGS_MAX = 1_000
-"""Servers whose ports' bindings are asked for: each port is a call."""
+"""For how many servers the ports' bindings are read: each port is a call."""
 
 logger = logging.getLogger(__name__)
 
 
 class GuestReportSource(Protocol):
-    """What hosts reported: the cells' conductors of this process."""
+    """The guests that hosts reported: the cell conductors of this process."""
 
     def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
-        """Host → its guests; and cells whose hosts this process does not hear, with why."""
+        """Host → its guests; and cells whose hosts this process does not receive, with the reason."""
         ...
 
     async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
-        """Ask these hosts for their guests, and wait a moment; those that have answered."""
+        """Ask these hosts for their guests, and wait a moment; return those that have answered."""
         ...
 
 
 class NoGuests:
-    """No host is heard here."""
+    """This process receives no hosts."""
 
     def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
         return {}, {"hosts": "this process hears none"}
@@ -64,13 +65,13 @@ class Reader:
     def __init__(
         self, context: SagaContext, guests: GuestReportSource, *, ports: bool = True, page: int = PAGE
     ) -> None:
-        """`ports`: there is a network service that has some."""
+        """`ports`: whether there is a network service with ports."""
         self._context, self._guests, self._ports, self._page = context, guests, ports, page
 
-    # ------------------------------------------------------------------------------------------------ the site
+    # -------------------------------------------------------------------------------------------- the services
 
     async def site(self, only: Collection[ServerId] | None = None) -> ServicesSnapshot:
-        """What is around the servers; `only`: what concerns these."""
+        """The state of the services around the servers; `only`: what concerns these servers."""
         site = ServicesSnapshot()
         await self._context.placement.catch_up()
         world = self._context.placement.world()
@@ -95,7 +96,7 @@ class Reader:
         try:
             return await read()
         except Problem as problem:
-            logger.info("the audit does not look at the %s service: %s", name, problem)
+            logger.info("the audit skips the %s service: %s", name, problem)
             site.out[name] = problem.public
             return None
 
@@ -152,7 +153,7 @@ class Reader:
     async def among(
         self, site: ServicesSnapshot, ids: Collection[ServerId], consumers: Collection[str] = ()
     ) -> SnapshotPage:
-        """These servers, and the claims of these consumers besides."""
+        """These servers, and additionally the claims of these consumers."""
         site.cells = frozenset(cell for cell in self._context.cells.ids if f"cell {cell}" not in site.out)
         wanted = {*ids, *(ServerId(each) for each in consumers)}
 
@@ -177,7 +178,7 @@ class Reader:
             return None
 
     async def _around(self, site: ServicesSnapshot, page: SnapshotPage) -> None:
-        """Open migrations of these servers, and what the cells say of the moves among the consumers."""
+        """Open migrations of these servers, and the cells' state of the moves among the consumers."""
         moves = [consumer for consumer, held in page.held.items() if held.moves]
         for cell in sorted(site.cells):
             ids = [id for id, rows in page.records.items() if any(each == cell for each, _ in rows)]
@@ -185,7 +186,9 @@ class Reader:
             for each in () if found is None else found.moves:
                 page.moves.setdefault(each.server, []).append(each)
             for uuid, told in () if found is None else found.told.items():
-                if uuid not in page.told or told.is_open:  # of a move between two cells neither may say that it goes on
+                if (
+                    uuid not in page.told or told.is_open
+                ):  # for a move between two cells, one cell that says it is open is enough
                     page.told[uuid] = told
         servers = {each.server for each in page.told.values()} - page.mapped.keys()
         consumers = {each.uuid for some in page.moves.values() for each in some} - page.held.keys()
@@ -196,7 +199,7 @@ class Reader:
         page.held |= {each.owner.consumer: each for each in near.held}
 
     async def bindings(self, site: ServicesSnapshot, moved: Collection[ServerId]) -> None:
-        """Inactive bindings of the ports of servers that were moved lately."""
+        """Inactive bindings of the ports of servers that moved recently."""
         if site.ports is None:
             return
         found: dict[str, list[str]] = {}
@@ -207,7 +210,7 @@ class Reader:
         site.inactive = {**site.inactive, **{port: hosts for port, hosts in found.items() if hosts}}
 
     async def moved_lately(self, site: ServicesSnapshot, now_us: int) -> frozenset[ServerId]:
-        """Servers of which a move ended lately; of more than `BINDINGS_MAX` the newest."""
+        """Servers with a move that ended recently; at most `BINDINGS_MAX`, the newest."""
         found: set[ServerId] = set()
         for cell in self._context.cells.ids:
             moved = await self._cell(
@@ -227,7 +230,7 @@ class _RegionPart:
         self.mapped, self.held, self.hidden = mapped, held, hidden
 
     def ends(self, limit: int) -> list[str]:
-        """Where it had no more room."""
+        """The last id, when the limit of rows was reached."""
         found = [self.mapped[-1].id] if len(self.mapped) >= limit else []
         return [*found, self.held[-1].owner.consumer] if len(self.held) >= limit else [*found]
 
@@ -300,5 +303,5 @@ def _by_guest(site: ServicesSnapshot) -> dict[ServerId, list[str]]:
 
 
 def _at(ids: list[str] | list[ServerId], after: str) -> int:
-    """Where those behind an id begin."""
+    """The index of the first id after the given one."""
     return bisect.bisect_right(ids, after)

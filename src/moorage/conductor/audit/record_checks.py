@@ -1,4 +1,4 @@
-"""Mappings of the region against records of the cells, and migrations against operations."""
+"""Checks the region's mappings against the cells' records, and migrations against operations."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from moorage.store.region.audit_reads import Mapped
 
 
 def mappings(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
-    """Where the region says that a server is, and where its record is."""
+    """Findings about the region's cell of a server, and the cell of its record."""
     for id in sorted(page.mapped.keys() | page.records.keys()):
         where = page.mapped.get(id)
         rows = page.records.get(id, [])
@@ -36,7 +36,7 @@ def mappings(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
 
 
 def _hidden(page: SnapshotPage, where: Mapped, site: ServicesSnapshot) -> Iterator[Finding]:
-    """Of a server that moved into another cell: what the region says of its second record, and what is there."""
+    """For a server that moved into another cell: the region's row about the hidden record, and the record."""
     id, hidden = where.id, page.hidden.get(where.id, frozenset[CellId]())
     second = {cell for cell, _ in page.second.get(id, [])}
     for cell in page.sealed.get(id, []):
@@ -73,7 +73,7 @@ def _without(page: SnapshotPage, where: Mapped, site: ServicesSnapshot) -> Itera
 
 
 def tasks(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
-    """What servers show to be done to them, and nobody does."""
+    """Tasks that servers show while no operation works on them."""
     for where, server in page.settled:
         if server.vm_state is VmState.BUILDING:
             yield finding(
@@ -101,14 +101,14 @@ def tasks(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
 
 
 def migrations(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
-    """Migrations that are open: an operation is at them, or the server waits for a word of its owner."""
+    """Open migrations without an operation, of servers that do not wait for confirm or revert either."""
     for id, moves in page.moves.items():
         where, server = page.mapped.get(id), page.record(id)
         if where is None or where.operation is not None:
             continue
         for each in moves:
             waits = server is not None and server.moved is not None and each.status is MigrationStatus.FINISHED
-            waits = waits or each.status is MigrationStatus.DONE  # its host is not back yet
+            waits = waits or each.status is MigrationStatus.DONE  # its host has not returned yet
             held = page.held.get(each.uuid)
             if not waits:
                 why_not = (

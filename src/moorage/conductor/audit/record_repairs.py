@@ -1,4 +1,4 @@
-"""Repairs of mappings and records."""
+"""Repairs mappings and records."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +23,7 @@ from moorage.store.region.servers import Whereabouts
 from moorage.store.servers import server_values
 
 LINES_MAX = 2**31 - 1
-NOBODY = "Nobody was building the server any more; an audit found it."
+NOBODY = "No operation was building the server any more; an audit found this."
 
 
 class RecordRepairs:
@@ -35,9 +35,9 @@ class RecordRepairs:
         return int(self._clock.now() * 1_000_000)
 
     async def _rows(self, server: ServerId) -> dict[CellId, Server]:
-        """The living records of a server: none that is not shown, and a sealed one only in the cell that the region names.
+        """The living records of a server: no hidden ones, and a sealed one only in the cell that the region names.
 
-        Raises Unavailable when a cell is out.
+        Raises Unavailable when a cell does not answer.
         """
 
         def read(tx: Tx) -> tuple[Whereabouts | None, frozenset[CellId]]:
@@ -57,7 +57,7 @@ class RecordRepairs:
         return None if where is None or where.operation is not None else where
 
     async def learn(self, finding: Finding) -> str:
-        """Only of a server of which one cell has a record."""
+        """Only for a server with a record in exactly one cell."""
         rows = await self._rows(ServerId(finding.server))
         if len(rows) != 1:
             return ""
@@ -81,7 +81,9 @@ class RecordRepairs:
         return f"mapped to {cell}, before {where.cell}" if done else ""
 
     async def remove_older(self, finding: Finding) -> str:
-        """The region names one cell, and the record there is the newer one, and not sealed: two witnesses."""
+        """Only when the region names one cell, and the record there is newer and not sealed: two independent
+        indications.
+        """
         where = await self._free(ServerId(finding.server))
         rows = await self._rows(ServerId(finding.server))
         mine = None if where is None or where.cell is None else rows.get(where.cell)
@@ -98,9 +100,10 @@ class RecordRepairs:
         return await self._context.cells[cell].read(partial(record_transfer.is_sealed, server=server))
 
     async def hide(self, finding: Finding) -> str:
-        """A sealed record that another cell's stands for is hidden, and removed as soon as nobody needs it; of a deleted server, at once.
+        """Hide a sealed record when another cell's record is shown, and remove it when it is no longer needed; at once
+        for a deleted server.
 
-        One that the region names itself is shown, and takes writes again.
+        A sealed record in the region's own cell is shown: it takes writes again.
         """
         server, cell = ServerId(finding.server), CellId(finding.where)
         where = await self._free(server)
@@ -119,7 +122,7 @@ class RecordRepairs:
         return "hidden" if not gone else "removed" if await self._end(where, cell) else ""
 
     async def _unseal(self, where: Whereabouts, cell: CellId) -> str:
-        """Nobody holds it, and no other cell's record is to be shown in its place."""
+        """No operation holds the server, and no other cell's record is about to be shown."""
         if set(await self._rows(where.id)) != {cell}:
             return ""
 
@@ -133,7 +136,7 @@ class RecordRepairs:
         return "shown, and written to again" if await self._context.cells[cell].write(work) else ""
 
     async def end_hidden(self, finding: Finding) -> str:
-        """There is nothing that could be hidden."""
+        """End the row of a hidden record that does not exist."""
         server, cell = ServerId(finding.server), CellId(finding.where)
         where = await self._free(server)
         if where is None or await self._context.cells[cell].read(partial(cell_servers.get, server=server)) is not None:
@@ -227,7 +230,7 @@ class RecordRepairs:
         return "in ERROR" if await self._context.region.write(work) else ""
 
     async def release_lock(self, finding: Finding) -> str:
-        """Who waited in line begins."""
+        """Release the server lock; the operation that waited in line begins."""
         server = ServerId(finding.server)
 
         def work(tx: Tx) -> bool:
@@ -267,7 +270,7 @@ class RecordRepairs:
 
 
 def _if_still(tx: Tx, where: Whereabouts, change: Callable[[Tx, ServerId, CellId], None], cell: CellId) -> bool:
-    """Write it, if nothing was begun on the server since."""
+    """Write the change, if no operation began on the server since."""
     held = region_servers.find_and_hold(tx, where.id)
     if held is None or held.operation is not None or held.op_seq != where.op_seq or held.cell != where.cell:
         return False
@@ -276,6 +279,6 @@ def _if_still(tx: Tx, where: Whereabouts, change: Callable[[Tx, ServerId, CellId
 
 
 def _fence_of(row: Server) -> Fence:
-    """In the name of whoever wrote it last: a later operation is refused nothing."""
+    """With the fence of the last writer: no later operation is refused because of it."""
     operation = row.operation or OperationId("audit")
     return Fence(operation, row.op_epoch // EPOCHS_PER_OPERATION, row.op_epoch % EPOCHS_PER_OPERATION, row.op_line)

@@ -1,4 +1,4 @@
-"""Checks of what belongs to no single server: counters, quota, images, and what is kept only for a time."""
+"""Checks what belongs to no single server: counters, quota, images, and temporary rows."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,7 +26,7 @@ from moorage.store.region.placement import claim_statements
 
 OLD_OPERATION_US = 60 * 1_000_000
 OVERDUE_US = 3_600 * 1_000_000
-"""Rounds take away what is due every few minutes; what is there so long after is left."""
+"""Rounds remove overdue rows every few minutes; rows that stay this long after are findings."""
 FENCES_PAGE = 500
 FOUND_MAX = 1_000
 
@@ -36,7 +36,7 @@ Check = Callable[[ServicesSnapshot], Awaitable[list[Finding]]]
 
 
 class Wholes:
-    """Each check answers with what it found, and names what it could not look at in the site."""
+    """Each check returns its findings, and names in the snapshot what it could not read."""
 
     def __init__(self, context: SagaContext, clock: Clock) -> None:
         self._context, self._clock = context, clock
@@ -61,7 +61,7 @@ class Wholes:
         }
 
     async def run(self, site: ServicesSnapshot, kinds: Sequence[str]) -> list[Finding]:
-        """All checks that look for any of these kinds."""
+        """The findings of all checks for any of these kinds."""
         found: list[Finding] = []
         for mine, check in self.checks().items():
             if not set(mine) & set(kinds):
@@ -69,7 +69,7 @@ class Wholes:
             try:
                 found += [each for each in await check(site) if each.kind in kinds]
             except Problem as problem:
-                logger.info("the audit does not look for %s: %s", ", ".join(mine), problem)
+                logger.info("the audit skips the checks for %s: %s", ", ".join(mine), problem)
                 site.out[mine[0]] = problem.public
         return found
 
@@ -138,7 +138,7 @@ class Wholes:
         ]
 
     async def _has_image(self, image: str) -> bool:
-        """By its id, for a list may leave it out (RULES §22)."""
+        """Read by id, because a list may leave it out (RULES §22)."""
         try:
             await self._context.images.show(image)
         except NotFound:
@@ -162,7 +162,7 @@ class Wholes:
         ]
 
     def _young(self, image: Image) -> bool:
-        """Whether it changed a moment ago: somebody may still be writing it (`reconcilers/stray_images.py`)."""
+        """Whether it changed a moment ago: an operation may still be writing it (`reconcilers/stray_images.py`)."""
         try:
             changed = datetime.fromisoformat(image.updated_at or image.created_at)
         except ValueError:
@@ -172,7 +172,7 @@ class Wholes:
         return self._clock.now() - changed.timestamp() < GRACE_S
 
     async def _fences(self, site: ServicesSnapshot) -> list[Finding]:
-        """Those of servers that the region has forgotten."""
+        """Fences of servers that the region no longer has."""
         found: list[Finding] = []
         for cell in self._context.cells.ids:
             try:

@@ -1,7 +1,8 @@
-"""Repairs: each by the code that operations and reconcilers use, looked at again in the transaction that writes, and journalled.
+"""Repairs, with the code of operations and reconcilers; each checks the finding again in the transaction that writes,
+and is journalled.
 
-A line of the journal is written before the repair, as begun, and again with what came of it: a repair that its process did not live
-to see the end of is known.
+A journal line is written before the repair, as begun, and again with its result: so a repair whose process died is
+known.
 """
 
 import logging
@@ -26,23 +27,23 @@ from moorage.store.region import audits
 logger = logging.getLogger(__name__)
 
 Mend = Callable[[Finding], Awaitable[str]]
-"""What was done; empty: nothing, for it is not so any more, or not now."""
+"""Returns what was done; empty: nothing, because the finding is no longer true, or cannot be repaired now."""
 BEGUN = "begun"
-LEFT = "left: it changed meanwhile, or cannot be mended now"
+LEFT = "left: it changed meanwhile, or cannot be repaired now"
 
 
 class Repairs:
     def __init__(
         self, context: SagaContext, reader: Reader, guests: GuestReportSource, clock: Clock, kinds: Collection[str] = ()
     ) -> None:
-        """`kinds`: what is asked to be mended; empty: all."""
+        """`kinds`: what is to be repaired; empty: all."""
         self._context, self._guests, self._clock = context, guests, clock
         records = RecordRepairs(context, clock)
         claims = ClaimRepairs(context, reader, kinds)
         ports = PortRepairs(context, reader)
         self._ports, self._claims = ports, claims
         self._done: dict[tuple[str, str], str] = {}
-        """What was done for a whole server, or once for all: (what, server) → what."""
+        """What was done for a whole server, or once for all: (kind of repair, server) → what was done."""
         self._repairs: dict[str, Mend] = {
             "mapping_missing": records.learn,
             "mapping_wrong_cell": records.map_to,
@@ -90,11 +91,11 @@ class Repairs:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Those that are repaired at all."""
+        """The kinds that can be repaired."""
         return frozenset(self._repairs)
 
     async def repair(self, finding: Finding, audit: str, by: str) -> bool:
-        """One finding; True: it is mended. Raises Problem when a service is out."""
+        """Repair one finding; return whether it is repaired. Raises Problem when a service does not answer."""
         now = int(self._clock.now() * 1_000_000)
         was = f"{finding.found} (expected: {finding.expected})"
         line = Repair(audit, now, by, finding.kind, finding.what, finding.where, finding.server, was, BEGUN)
@@ -122,7 +123,7 @@ class Repairs:
         return self._done[key]
 
     async def _profile(self, finding: Finding) -> str:
-        """And the claim says the same."""
+        """And set the claim accordingly."""
         done = await self._ports.name_providers(finding)
         if done:
             await self._claims.heal(finding)
@@ -149,7 +150,9 @@ class Repairs:
         return "deleted" if mine is not None and await strays.delete(mine) else ""
 
     async def _guest(self, finding: Finding) -> str:
-        """The host says what it has, and its cell says what of it does not belong there (conductor/guest_reconciliation.py)."""
+        """The host reports its guests, and its cell decides which of them do not belong there
+        (conductor/guest_reconciliation.py).
+        """
         heard = await self._guests.ask_again([finding.where])
         return "the host was asked for its guests, and is told which are not its own" if heard else ""
 
@@ -171,4 +174,4 @@ ONCE = frozenset(
     | {"quota_usage_wrong", "quota_user_usage_wrong", "events_left", "deleted_record_old", "volume_intent_left"}
     | {"attachment_orphaned", "volume_reserved", "attachment_unfinished", "port_orphaned", "port_not_let_go"}
 )
-"""What is mended for a server, or for all, at once: its second finding is mended with the first."""
+"""Repairs that cover a server, or everything, at once: a second finding is repaired with the first."""

@@ -1,4 +1,4 @@
-"""What an audit compares: one page of servers, and what the services around them hold."""
+"""The data that an audit compares: one page of servers, and the state of the services around them."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -14,47 +14,47 @@ from moorage.store.region.audit_reads import Held, Mapped
 
 @dataclass
 class SnapshotPage:
-    """Servers and claims whose ids lie in one range, or that were asked for."""
+    """Servers and claims whose ids are in one range, or that were requested."""
 
     mapped: dict[ServerId, Mapped] = field(default_factory=dict[ServerId, Mapped])
     records: dict[ServerId, list[tuple[CellId, Server]]] = field(
         default_factory=dict[ServerId, list[tuple[CellId, Server]]]
     )
     gone: dict[ServerId, list[tuple[CellId, int]]] = field(default_factory=dict[ServerId, list[tuple[CellId, int]]])
-    """Deleted records: the cell, and when."""
+    """Deleted records: the cell, and the time."""
     hidden: Mapping[ServerId, frozenset[CellId]] = field(default_factory=dict[ServerId, frozenset[CellId]])
-    """The cells that have, or may have, a record that is not shown; of those, `records` has none."""
+    """The cells that have, or may have, a hidden record; `records` has none of those."""
     second: dict[ServerId, list[tuple[CellId, Server]]] = field(
         default_factory=dict[ServerId, list[tuple[CellId, Server]]]
     )
-    """Living records that are not shown."""
+    """Hidden records that are not deleted."""
     sealed: dict[ServerId, list[CellId]] = field(default_factory=dict[ServerId, list[CellId]])
-    """Where the row of a record is sealed, shown or not."""
+    """Cells with a sealed row, shown or hidden."""
     held: dict[str, Held] = field(default_factory=dict[str, Held])
     """By consumer: servers, and moves."""
     moves: dict[ServerId, list[Migration]] = field(default_factory=dict[ServerId, list[Migration]])
-    """Migrations that are open."""
+    """Open migrations."""
     told: dict[str, MoveState] = field(default_factory=dict[str, MoveState])
-    """What the cells say of the moves among the consumers."""
+    """The cells' state of the moves among the consumers."""
     devices: tuple[str, ...] = ()
-    """Of ports, in this range."""
+    """Devices of ports, in this range."""
     guests: Mapping[ServerId, list[str]] = field(default_factory=dict[ServerId, list[str]])
-    """Guests in this range, known or not: the hosts that reported them."""
+    """Guests in this range, known or not → the hosts that reported them."""
 
     def free(self, server: ServerId) -> Mapped | None:
-        """What the region knows of a server that no operation holds; None: it is held, or unknown."""
+        """The region's row of a server that no operation holds; None: it is held, or unknown."""
         where = self.mapped.get(server)
         return None if where is None or where.operation is not None else where
 
     def record(self, server: ServerId) -> Server | None:
-        """The record that counts: in the cell that the region names."""
+        """The authoritative record: that of the cell that the region names."""
         where = self.mapped.get(server)
         rows = self.records.get(server, [])
         return next((row for cell, row in rows if where is not None and where.cell == cell), None)
 
     @property
     def settled(self) -> list[tuple[Mapped, Server]]:
-        """Servers with one record in their cell, that no operation holds."""
+        """Servers with one record, in their cell, that no operation holds."""
         found: list[tuple[Mapped, Server]] = []
         for id, where in self.mapped.items():
             row = self.record(id)
@@ -65,32 +65,32 @@ class SnapshotPage:
 
 @dataclass
 class ServicesSnapshot:
-    """What is around the servers; None: it was not looked at."""
+    """The state of the services; None: it was not read."""
 
     out: dict[str, str] = field(default_factory=dict[str, str])
-    """Cells and services → why they were not looked at."""
+    """Cells and services that were not read → the reason."""
     cells: frozenset[CellId] = frozenset()
-    """Those that answered."""
+    """The cells that answered."""
     ports: Mapping[str, Mapping[str, Port]] | None = None
     """Device → its ports."""
     segments: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
     """Subnet → its segment."""
     attachments: Mapping[str, list[Attachment]] | None = None
-    """By server."""
+    """Server → its attachments."""
     going: Mapping[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Server → its volumes that are said to be going."""
+    """Server → its volumes with the status `detaching`."""
     hosts: Mapping[HostId, str] = field(default_factory=dict[HostId, str])
     """Provider → the host's name."""
     below: Mapping[HostId, Collection[ProviderId]] = field(default_factory=dict[HostId, Collection[ProviderId]])
-    """Host → the providers that may serve groups there: those below it, and those that share with it."""
+    """Host → the providers that may serve request groups there: those below it, and those that share with it."""
     guests: Mapping[str, Collection[ServerId]] = field(default_factory=dict[str, Collection[ServerId]])
-    """Host → the guests that it reported; a host that has not reported is not there."""
+    """Host → the guests that it reported; a host that has not reported is missing."""
     wired: int = 0
-    """Servers with ports that the first look saw."""
+    """The number of servers with ports in the first read."""
     inactive: Mapping[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Port → the hosts of its inactive bindings, of servers that were moved lately."""
+    """Port → the hosts of its inactive bindings, for servers that moved recently."""
 
     @property
     def cells_complete(self) -> bool:
-        """Every cell answered: a server that none of them has is in none."""
+        """Whether every cell answered: then a server without a record has none."""
         return not any(each.startswith("cell ") for each in self.out)

@@ -1,4 +1,4 @@
-"""Attachments of volumes against records."""
+"""Checks attachments of volumes against records."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from moorage.model.volume import ATTACHED, RESERVED
 
 
 def attachments(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
-    """Attachments that name a server which does not have them, and those that are half made."""
+    """Attachments that name a server which does not have them, and incomplete ones."""
     if site.attachments is None:
         return
     for id, where in page.mapped.items():
@@ -21,7 +21,7 @@ def attachments(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]
             continue
         record = page.record(id)
         if record is None and id in page.records:
-            continue  # its mapping is wrong, and is mended first
+            continue  # its mapping is wrong, and is repaired first
         listed = {each.attachment for each in record.volumes} if record is not None else set[str | None]()
         for each in there:
             if each.id not in listed:
@@ -34,7 +34,7 @@ def attachments(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]
 
 
 def volumes(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
-    """Volumes that records list."""
+    """Findings about the volumes that records list."""
     if site.attachments is None:
         return
     for _, server in page.settled:

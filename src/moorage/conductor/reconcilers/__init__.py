@@ -1,4 +1,4 @@
-"""Reconcilers: they take no input, run on a timer and on a nudge, and say what they did.
+"""Reconcilers: they take no input, run on a timer and when nudged, and report what they did.
 
 After a crash the same code runs as on every other day (habit 12).
 """

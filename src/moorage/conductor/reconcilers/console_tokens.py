@@ -1,4 +1,4 @@
-"""Tokens of consoles whose time is over go: nobody can use them any more."""
+"""Removes expired console tokens."""
 
 from moorage.model.clock import Clock
 from moorage.sql import Database, label
@@ -9,14 +9,14 @@ BATCHES_MAX = 100
 
 
 class ConsoleTokens:
-    """One round: all that are due, in transactions of a bounded size."""
+    """One round removes all expired ones, in transactions of bounded size."""
 
     def __init__(self, region: Database, clock: Clock) -> None:
         self._region = region
         self._clock = clock
 
     async def run(self) -> int:
-        """How many went."""
+        """Return how many were removed."""
         now, went = int(self._clock.now() * 1_000_000), 0
         for _ in range(BATCHES_MAX):
             with label("consoles"):

@@ -1,8 +1,9 @@
-"""What the network service's agents guarantee: bandwidth of bridges and interfaces, packet rate of the agent itself.
+"""Copies into placement what the network service's agents can guarantee: bandwidth of bridges and interfaces, and
+packet rate.
 
-A network service with a placement plug-in of its own reports them, and says so (`resources_synced`); then this leaves them
-alone.  One without, the embedded service too, only says in its agents' `configurations` what there is; here it becomes providers
-below the hosts, with the ids, names, traits and classes that the plug-in would give them.
+A network service with its own placement plug-in reports them, and says so (`resources_synced`); then this does nothing.
+Another one, also the embedded service, only lists them in its agents' `configurations`. This code makes them providers
+below the hosts, with the ids, names, traits and classes that the plug-in would use.
 """
 
 import msgspec
@@ -17,24 +18,26 @@ from moorage.placement.inventory import DeviceReport
 
 NAME = "devices"
 WHOLE_EVERY_ROUNDS = 30
-"""Everything is said again so often, whether it changed or not: what others changed is mended, what was still held may go."""
+"""Everything is written again after so many rounds, changed or not: this repairs changes of others, and removes what
+was still in use before.
+"""
 
 LOOKED_EVERY_S = 1.0
-"""Whether a hypervisor that was missed is there now."""
+"""How often to check whether a missing hypervisor exists now."""
 LONG_S = 86_400.0
 
 
 class DevicesDone(msgspec.Struct, frozen=True):
-    """What one round saw and did."""
+    """The result of one round."""
 
     looked_at: int = 0
     reported: int = 0
     waiting: tuple[str, ...] = ()
-    """Hypervisors that are no providers yet: their hosts have not reported."""
+    """Hypervisors without a provider yet: their hosts have not reported."""
 
 
 class DeviceSync:
-    """Draws what agents guarantee into placement."""
+    """Writes the agents' guarantees into placement."""
 
     def __init__(self, network: NetworkBackend, engine: Engine, clock: Clock | None = None) -> None:
         self._network = network
@@ -45,7 +48,9 @@ class DeviceSync:
         self._rounds = 0
 
     async def run(self) -> DevicesDone:
-        """One round. Raises Unavailable when the network service is out; the next round finds everything."""
+        """Run one round. Raises Unavailable when the network service does not answer; the next round repeats
+        everything.
+        """
         self._rounds += 1
         if self._rounds % WHOLE_EVERY_ROUNDS == 0:
             self._last = {}
@@ -63,10 +68,10 @@ class DeviceSync:
         return DevicesDone(len(agents), len(changed), tuple(sorted(missing)))
 
     async def until_host_appears(self) -> None:
-        """Until a hypervisor that the last round missed is there; for ever when it missed none.
+        """Wait until a hypervisor exists that was missing in the last round; for ever when none was missing.
 
-        A host that has just reported is asked for as soon as others: without what its agents guarantee it refuses ports with a
-        guarantee.
+        A host that has just reported is used by boots at once: without its agents' guarantees it would refuse ports
+        with a guarantee.
         """
         while True:
             await self._clock.sleep(LOOKED_EVERY_S if self._missing else LONG_S)

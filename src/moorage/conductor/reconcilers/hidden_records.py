@@ -1,12 +1,13 @@
-"""Records of servers in other cells than the one that is shown: those that nobody needs any more go.
+"""Removes hidden records of servers in other cells that are no longer needed.
 
-A move across cells leaves a record in the cell that the server left, for as long as the move may be reverted; whoever confirms, reverts or
-deletes removes it, in one try.  What is left then (that cell's database was out, or an operation took back a copy that it could not
-reach) is removed here, with the region's row that hides it.
+A move across cells leaves a record in the old cell as long as the move may be reverted; the confirm, revert or delete
+tries once to remove it. What is left then (the cell's database did not answer, or an operation undid a copy that it
+could not reach) is removed here, with the region's row that hides it.
 
-Needed are the records of cells that a server may go back to: the one that its shown record says it was moved from, and those that an
-open migration of it says so of.  It is removed in the name of the last operation, so the next one is refused nothing; and the row is ended only
-if none has begun since.  Of a server whose cell is out, or has lost its record, nothing is known, and nothing goes (RULES §22).
+Needed are the records of cells to which a server may go back: the cell from which, by its shown record, it was moved,
+and those that an open migration of it names. The record is removed with the fence of the last operation, so the next
+operation is not refused; and the row is ended only if no operation has begun since. When a server's cell does not
+answer, or has lost its record, nothing is known, and nothing is removed (RULES §22).
 """
 
 import logging
@@ -41,7 +42,7 @@ class HiddenRecordsDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     """Rows of the region."""
     removed: tuple[str, ...] = ()
-    """Servers, each once for each record that is gone."""
+    """Servers, each once for each record that was removed."""
     waiting: int = 0
     """Servers and records whose cell did not answer."""
 
@@ -51,14 +52,14 @@ class HiddenRecords:
         self._context, self._clock = context, clock or SystemClock()
 
     async def run(self) -> HiddenRecordsDone:
-        """One round. The rows are read first: who holds a server by then has not finished with them."""
+        """Run one round. The rows are read first: an operation that holds a server by then has not finished with them."""
         rows = await self._rows()
         seen = await precheck(self._context, dict.fromkeys(server for server, _ in rows), _may_go_back)
         removed, waiting = list[str](), len(seen.waiting)
         for server in seen.suspects:
             try:
                 gone, left = await self._clean(server)
-            except Problem as out:  # the cell of its shown record
+            except Problem as out:  # the cell of its shown record does not answer
                 logger.info("hidden records of server %s wait: %s", server, out)
                 gone, left = 0, 1
             removed += [server] * gone
@@ -77,7 +78,7 @@ class HiddenRecords:
         return found
 
     async def _clean(self, server: ServerId) -> tuple[int, int]:
-        """How many of its records are gone now, and of how many the cell is out. Raises Unavailable."""
+        """(how many of its records are gone, for how many the cell did not answer). Raises Unavailable."""
 
         def read(tx: Tx) -> tuple[Whereabouts | None, frozenset[CellId]]:
             hidden = hidden_records.open_of(tx, [server]).get(server, frozenset())
@@ -99,7 +100,7 @@ class HiddenRecords:
         return gone, left
 
     async def _needed(self, where: Whereabouts) -> frozenset[CellId] | None:
-        """Cells whose record of it stays; None: nobody can say. Raises Unavailable."""
+        """The cells whose record of it is needed; None: unknown. Raises Unavailable."""
         if where.deleted:
             return frozenset()
         assert where.cell is not None
@@ -117,7 +118,9 @@ class HiddenRecords:
         return await self._context.cells[shown_in].read(read)
 
     async def _remove(self, where: Whereabouts, cell: CellId) -> bool:
-        """False: an operation has begun on it since, or a host there is waited for that it was evacuated from. Raises Problem: it is out, or was written by an operation that began since."""
+        """Returns False when an operation has begun on it since, or when the host from which it was evacuated has not
+        returned. Raises Problem when the cell does not answer, or a later operation has written the record.
+        """
         server, now_us = where.id, int(self._clock.now() * 1_000_000)
         last = Fence(OperationId(NAME), where.op_seq, EPOCHS_PER_OPERATION - 1, LAST_LINE)
         gone = await self._context.cells[cell].write(
@@ -135,10 +138,10 @@ class HiddenRecords:
 
         ended = await self._context.region.write(end)
         if ended:
-            logger.info("the record of server %s in %s, which was not shown, is removed", server, cell)
+            logger.info("the hidden record of server %s in %s is removed", server, cell)
         return ended
 
 
 def _may_go_back(tx: Tx, servers: Sequence[ServerId]) -> list[ServerId]:
-    """Of these, those that have an open move: nothing is to be done about most of them until somebody confirms or reverts it."""
+    """Those of these servers that have an open move: most of them need nothing until the move is confirmed or reverted."""
     return [each.server for each in migrations.open_among(tx, servers) if each.source_cell is not None]

@@ -1,4 +1,4 @@
-"""The scheduler's picture knows hosts by their aggregates and zones; those are the Compute API's to change."""
+"""Reads hosts' aggregates and zones, which the Compute API changes, into the scheduler's world."""
 
 from moorage.placement.engine import Engine
 
@@ -6,15 +6,15 @@ NAME = "host_aggregates"
 
 
 class HostAggregates:
-    """Reads them into this process's picture, on a timer.
+    """Reads them into this process's cache, on a timer.
 
-    A change stamps its hosts, so the picture reads it with them. This is for what did not: a change by an earlier release, or of
-    hosts that nobody had heard of.
+    A change stamps its hosts, so the cache reads it with them. This round is for changes without a stamp: by an earlier
+    release, or for hosts that were unknown then.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def run(self) -> int:
-        """How many aggregates there are; the picture is touched only when they changed."""
+        """Return the number of aggregates; the cache is changed only when they changed."""
         return await self._engine.read_aggregates()

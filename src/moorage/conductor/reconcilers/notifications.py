@@ -1,9 +1,10 @@
-"""Notifications that wait in the outboxes: worded, sent in order, and only then removed (S0.19).
+"""Sends the notifications of the outboxes: formatted, sent in order, and only then removed (S0.19).
 
-Of several conductors the one that leads sends.  While two disagree about who that is, or when one dies
-between sending and removing, a message goes out twice, with one `message_id`.  While the broker takes nothing, rows stay;
-the oldest go when there are too many or they are too old, and the log says how many.  A database that is out keeps what it has to tell,
-and keeps the others from nothing; of one that can be read and not written, each is sent once by each process that leads.
+The leading conductor sends. While two disagree about the leader, or when one dies between sending and removing, a
+message is sent twice, with one `message_id`. While the broker does not accept messages, rows stay; the oldest are
+dropped when there are too many or they are too old, and the log says how many. A database that does not answer keeps
+its rows, and does not delay the others; if one can be read and not written, each leading process sends each of its rows
+once.
 """
 
 import logging
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 BATCH_MAX = 100
 BATCHES_MAX = 50
-"""Of one round and one outbox; the next round comes soon."""
+"""Batches of one round and one outbox; the next round comes soon."""
 DROPPED_AT_ONCE_MAX = 1000
 
 _decoder = msgspec.json.Decoder(Notification)
@@ -42,7 +43,7 @@ class NotificationsDone(msgspec.Struct, frozen=True):
     sent: int = 0
     dropped: int = 0
     waiting_s: float = 0.0
-    """How long nothing will be tried, because the last send failed."""
+    """Seconds until the next attempt, because the last send failed."""
     out: tuple[str, ...] = ()
     """Databases that did not answer."""
 
@@ -57,7 +58,7 @@ class OutboxLimits:
 
 
 class _NotTaken(Exception):
-    """By the broker."""
+    """The broker did not accept a message."""
 
     def __init__(self, why: Unavailable) -> None:
         super().__init__(why.public)
@@ -89,12 +90,12 @@ class NotificationRelay:
         self._dice = random.Random()
         self._resting_until = 0.0
         self._tries: tuple[str, int, int] = ("", 0, 0)
-        """The row that waits at the head (database, number), and how often it was tried."""
+        """The first waiting row (database, number), and how often it was tried."""
         self._told: dict[str, set[OutboxRow]] = {}
-        """Database → rows that were sent and could not be removed: it takes no writes for now."""
+        """Database → rows that were sent and could not be removed, because it takes no writes now."""
 
     async def run(self) -> NotificationsDone:
-        """Send what there is; nothing while the broker is given a rest."""
+        """Send the waiting messages; none while the pause after a failure lasts."""
         left_s = self._resting_until - self._clock.monotonic()
         if left_s > 0:
             return NotificationsDone(waiting_s=left_s)
@@ -119,10 +120,12 @@ class NotificationRelay:
         return NotificationsDone(sent, dropped, waiting_s, tuple(out))
 
     def _log_outage(self, database: Database, problem: Unavailable) -> None:
-        self._log.warning(database.name, "what the %s database has to tell waits: %s", database.name, problem)
+        self._log.warning(database.name, "notifications of the %s database wait: %s", database.name, problem)
 
     async def _one_batch(self, database: Database, outbox: Outbox) -> tuple[int, int]:
-        """(sent, dropped). What was sent before a send that failed is removed all the same; what could not be is not sent again."""
+        """(sent, dropped). Rows that were sent before a failure are removed; those that cannot be removed are not sent
+        again.
+        """
         rows = await database.read(lambda tx: outbox.first(tx, BATCH_MAX))
         before = self._told.get(database.name, set())
         told = self._told[database.name] = {row for row in rows if row in before}
@@ -141,11 +144,11 @@ class NotificationRelay:
         return len(done) - lost, lost
 
     async def _one(self, database: Database, row: OutboxRow) -> bool:
-        """False: it was given up. Raises _NotTaken when it is to be tried again."""
+        """Returns False when it was given up. Raises _NotTaken when it is to be tried again."""
         try:
             messages = self._messages(row.doc)
         except Exception:
-            logger.exception("notification %s of %s cannot be worded, and is dropped", row.number, database.name)
+            logger.exception("notification %s of %s cannot be formatted, and is dropped", row.number, database.name)
             return False
         try:
             await self._sender.send(messages)
@@ -164,7 +167,9 @@ class NotificationRelay:
         return messages_of(_decoder.decode(doc), self._wording)
 
     async def _rest(self, refused: Unavailable) -> int:
-        """Wait longer after every failure, and keep the outboxes within their limits; how many rows were dropped."""
+        """Wait longer after every failure, and keep the outboxes within their limits; return how many rows were
+        dropped.
+        """
         self._failed += 1
         rest_s = pause_s(self._failed, self._limits.retry_first_s, self._limits.retry_most_s, self._dice)
         self._resting_until = self._clock.monotonic() + rest_s

@@ -1,4 +1,4 @@
-"""Servers that are SHELVED for longer than `shelved_offload_time` leave their hosts, each by an operation of its own."""
+"""Offloads servers that have been SHELVED for longer than `shelved_offload_time`, each by an operation of its own."""
 
 import logging
 from functools import partial
@@ -16,7 +16,7 @@ from moorage.store.cell import servers as cell_servers
 NAME = "shelved"
 PAGE_ROWS = 500
 BEGUN_MAX = 1_000
-"""Operations that one round begins; the next begins more."""
+"""How many operations one round begins; the next round begins more."""
 US = 1_000_000
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class OffloadShelved:
         self._context, self._clock = context, clock or SystemClock()
 
     async def run(self) -> ShelvedDone:
-        """One round; nothing where shelved servers never leave by themselves."""
+        """Run one round; it does nothing when shelved servers are not offloaded by themselves."""
         after_s = self._context.settings.shelved_offload_time_s
         if after_s < 0:
             return ShelvedDone()
@@ -67,7 +67,7 @@ class OffloadShelved:
             after = page[-1].id
 
     async def _begin(self, server: Server) -> bool:
-        """False: something else is being done to it, or a service is out: the next round looks again."""
+        """Returns False when another operation works on it, or a service does not answer: the next round tries again."""
         try:
             await shelve.begin_offloading(
                 self._context, server.id, server.user, server.project, check=still_shelved, request_id=""
@@ -79,6 +79,6 @@ class OffloadShelved:
 
 
 def still_shelved(server: Server) -> None:
-    """Raises Conflict."""
+    """Raises Conflict when the server is no longer shelved."""
     if server.vm_state is not VmState.SHELVED or server.task_state is not None:
-        raise Conflict(f"instance {server.id} is not shelved any more")
+        raise Conflict(f"instance {server.id} is no longer shelved")

@@ -1,12 +1,13 @@
-"""Claims of servers that are no more, and counters that do not say what the allocations say (RULES §5).
+"""Releases claims of servers that no longer exist, and reports counters that differ from their allocations (RULES §5).
 
-A server whose record its cell has lost is not one that is no more: its claim stays (RULES §22).  So do addresses of one that is
-shelved, which is on no host.
+A server whose record its cell has lost still exists: its claim stays (RULES §22). So do addresses of a shelved server,
+which is on no host.
 
-A move holds what its server had on the host that it leaves, until it is confirmed or reverted.  Such a claim is stray when its cell has
-the move's record, and the record says that it ended.  One that nobody has a record of, as of a cell that was put back to before the move,
-stays until its server is deleted: that is a word that names it.  So does one whose record was put back to when it was under way.
-Of a move that two cells have a record of, for its server went from one into the other, neither may say that it goes on.
+A move holds what its server had on the source host, until it is confirmed or reverted. Such a claim is an orphan when
+the cell has the move's record, and the record says that the move has ended. A claim without a record of its move, for
+example of a cell that was restored to a state before the move, stays until its server is deleted, because only the
+delete names it. So does a claim whose record was restored to a state in which the move was under way. For a move that
+two cells have recorded, because its server went from one to the other, both must say that it has ended.
 """
 
 import logging
@@ -38,7 +39,7 @@ class OrphanAllocationsDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     released: tuple[str, ...] = ()
     drifted: int = 0
-    """Counters that differ from the sum of their allocations; said loudly, for it must not happen."""
+    """Counters that differ from the sum of their allocations; logged as an error, because it must not happen."""
     waiting: int = 0
     """Consumers whose cell did not answer."""
 
@@ -46,7 +47,7 @@ class OrphanAllocationsDone(msgspec.Struct, frozen=True):
 class _Moves(msgspec.Struct, frozen=True):
     ended: dict[str, ServerId]
     waiting: int
-    """Those of which a cell that does not answer may have the record."""
+    """Moves whose record a cell may have that does not answer."""
 
 
 class OrphanAllocations:
@@ -54,7 +55,7 @@ class OrphanAllocations:
         self._context = context
 
     async def run(self) -> OrphanAllocationsDone:
-        """One round; a consumer that is no server of ours is somebody else's, and left alone."""
+        """Run one round. Consumers that are not our servers belong to others, and are left alone."""
         region = self._context.region
         consumers = await region.read(claim_statements.operations_consumers)
         seen = await precheck(self._context, consumers, cell_servers.placed)
@@ -64,7 +65,7 @@ class OrphanAllocations:
             try:
                 if await self.release_stray(ServerId(consumer)):
                     released.append(consumer)
-            except Unavailable as out:  # its cell: no reason to leave the others
+            except Unavailable as out:  # its cell does not answer: the others are handled all the same
                 logger.info("the claim of server %s waits: %s", consumer, out)
                 waiting += 1
         moves = await self._ended_moves()
@@ -75,7 +76,7 @@ class OrphanAllocations:
         return OrphanAllocationsDone(len(consumers), tuple(released), len(drifted), waiting + moves.waiting)
 
     async def _ended_moves(self) -> _Moves:
-        """Moves that hold something, of which a cell's record says that they ended."""
+        """Moves that hold a claim, and that have ended by a cell's record."""
         left = set(await self._context.region.read(claim_statements.moves_consumers))
         every, ended, going = _pages(left), dict[str, ServerId](), set[str]()
         open_ones: dict[str, ServerId] = {}
@@ -106,14 +107,14 @@ class OrphanAllocations:
         return _Moves(ended, 0)
 
     async def _deleted(self, servers: Collection[ServerId]) -> frozenset[ServerId]:
-        """Those of them whose delete has ended: nobody will end their moves."""
+        """Those of these servers whose delete has ended: no operation will end their moves."""
         if not servers:
             return frozenset()
         mapped = await self._context.region.read(partial(audit_reads.mapped_among, ids=servers))
         return frozenset(each.id for each in mapped if each.deleted and each.operation is None)
 
     async def release_move(self, move: str, server: ServerId) -> bool:
-        """An operation that holds the server may be about to take it back: it is looked at once that is over."""
+        """While an operation holds the server, it may be about to move the claim back: the next round decides."""
 
         def work(tx: Tx) -> tuple[Row, ...]:
             where = region_servers.find_and_hold(tx, server)
@@ -126,12 +127,14 @@ class OrphanAllocations:
         return bool(rows)
 
     async def release_stray(self, server: ServerId) -> bool:
-        """Look at one; True: it should have held nothing, and holds nothing now. Raises Unavailable when its cell is out."""
+        """Check one server; return whether it held something that it should not, and now holds nothing. Raises
+        Unavailable when its cell does not answer.
+        """
         seq = await self._seq_of_stray(server)
         return seq is not None and await self._release(server, seq)
 
     async def _seq_of_stray(self, server: ServerId) -> int | None:
-        """How many operations the server has had, if it should hold nothing."""
+        """The number of the server's operations, if it should hold nothing."""
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.operation is not None:
             return None
@@ -143,7 +146,7 @@ class OrphanAllocations:
         return where.op_seq if stray else None
 
     async def _release(self, server: ServerId, seq: int) -> bool:
-        """Looked at again in the transaction that releases: an operation may have come since, or come and gone."""
+        """Checked again in the transaction that releases: an operation may have begun, or begun and ended, since."""
 
         def work(tx: Tx) -> tuple[Row, ...]:
             where = region_servers.find_and_hold(tx, server)
@@ -162,7 +165,7 @@ def _pages(moves: set[str]) -> list[list[str]]:
 
 
 def _of_deleted(tx: Tx, moves: Sequence[str]) -> dict[str, ServerId]:
-    """Those of them whose server was deleted since, by the operation that made them."""
+    """Those of these moves whose server the operation that made them has since deleted."""
     found: dict[str, ServerId] = {}
     for move, operation in claim_statements.made_by(tx, moves).items():
         made = region_operations.get(tx, operation)

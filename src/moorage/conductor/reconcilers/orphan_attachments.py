@@ -1,22 +1,22 @@
-"""Attachments of volumes that name a server which does not have them: a call that arrived after it was taken back, or a delete
-that found the volume service out.
+"""Releases volume attachments that name a server which does not have them: from a call that arrived after its undo, or
+from a delete while the volume service did not answer.
 
-An attachment is stray when no operation holds its server and the server's record does not list it.  That is one witness (RULES
-§22); the other is one of these:
+An attachment is an orphan when no operation holds its server and the server's record does not list it. That is one
+indication (RULES §22); the second is one of these:
 
 * the record says that the server was deleted;
 * the attachment is a reservation, which no host ever had;
-* it is half made, and the record lists no other attachment of that volume: no guest was given it, and taking its export back
-  takes nobody else's;
+* it is incomplete, and the record lists no other attachment of that volume: no guest has it, and removing it affects no
+  other attachment;
 * it is exported to a host that is not the server's.
 
-What is left is exported where the server is: it stays, and the operator is told.  Attachments of servers that are none of ours
-are never touched, nor those of a server whose record its cell has lost.
+What remains is exported to the server's host: it stays, and the log reports it. Attachments of servers that are not
+ours are never changed, nor those of a server whose record its cell has lost.
 
-Volumes that a request made whose process died before it accepted the boot are deleted, by the intent that it left.
+Volumes of a request whose process died before it accepted the boot are deleted, by the intent that it left.
 
-Two more traces of the late are mended: an attachment that the record lists and that is said to be half made again is completed, and
-a volume that is said to be going from a server that nobody detaches it from is in use again.
+Two more effects of late calls are repaired: an attachment that the record lists and that became incomplete again is
+completed, and a volume with the status `detaching` without a detach becomes `in-use` again.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from moorage.store.region import volume_intents
 NAME = "stray_attachments"
 AT_ONCE = 8
 INTENT_OLD_US = 600 * 1_000_000
-"""A request that makes volumes is over by then."""
+"""A request that makes volumes has ended by then."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,9 +55,9 @@ class OrphanAttachmentsDone(msgspec.Struct, frozen=True):
     """Attachments."""
     dropped: tuple[str, ...] = ()
     amiss: tuple[str, ...] = ()
-    """Attachments that are exported where their servers are, and that no record lists: the operator's to judge."""
+    """Attachments that are exported to their servers' hosts, and that no record lists: an operator must decide."""
     mended: int = 0
-    """Attachments that were completed, and volumes that were said to be going."""
+    """Attachments that were completed, and volumes that were set from `detaching` to `in-use`."""
     waiting: tuple[str, ...] = ()
     """Servers whose cell, or the volume service, did not answer."""
 
@@ -78,7 +78,9 @@ class OrphanAttachments:
         return volumes_of(self._context)
 
     async def run(self) -> OrphanAttachmentsDone:
-        """One round. The attachments are read first: who holds a server by then has not finished with them."""
+        """Run one round. The attachments are read first: an operation that holds a server by then has not finished with
+        them.
+        """
         seen: dict[str, list[Attachment]] = {}
         count = 0
         async for each in self._client.all_attachments():
@@ -101,7 +103,7 @@ class OrphanAttachments:
             async with slots:
                 try:
                     return await self.repair(server, seen.get(server, ()), going.get(server, ()))
-                except Problem as problem:  # its cell is out, say: no reason to leave the others
+                except Problem as problem:  # its cell may not answer: the others are handled all the same
                     logger.info("attachments of server %s wait: %s", server, problem)
                     return ReleasedAttachments(waits=True)
 
@@ -116,7 +118,9 @@ class OrphanAttachments:
         )
 
     async def unfinished(self) -> None:
-        """Volumes that were made for a boot that was never accepted: the intent says so, and their metadata name the server."""
+        """Delete volumes that were made for a boot that was never accepted: the intent names the server, and so does
+        their metadata.
+        """
         before = time.time_ns() // 1000 - INTENT_OLD_US
         for server in await self._context.region.read(lambda tx: volume_intents.old(tx, before)):
             if await self._context.region.read(partial(region_servers.find, server=server)) is None:
@@ -126,13 +130,15 @@ class OrphanAttachments:
             await self._context.region.write(partial(volume_intents.done, servers=[server]))
 
     async def _going(self) -> dict[str, list[str]]:
-        """Server → its volumes that are said to be going."""
+        """Server → its volumes with the status `detaching`."""
         return going(await self._client.with_status(DETACHING))
 
     async def repair(
         self, id: ServerId, attachments: Sequence[Attachment], going: Sequence[str]
     ) -> ReleasedAttachments:
-        """Of these, which were seen with the server's id; `going`: volumes of it that are said to be going."""
+        """Repair these attachments, which were read with the server's id; `going`: its volumes with the status
+        `detaching`.
+        """
         where = await self._context.region.read(lambda tx: region_servers.find(tx, id))
         if where is None or where.operation is not None:
             return ReleasedAttachments()
@@ -154,7 +160,9 @@ class OrphanAttachments:
                 dropped.append(each.id)
                 await self._goes_with(found.server, each.volume)
             else:
-                logger.error("attachment %s is exported where server %s is, whose record does not list it", each.id, id)
+                logger.error(
+                    "attachment %s is exported to the host of server %s, whose record does not list it", each.id, id
+                )
                 amiss.append(each.id)
         for volume in going:
             if volume in listed.values():
@@ -163,7 +171,7 @@ class OrphanAttachments:
         return ReleasedAttachments(tuple(dropped), tuple(amiss), mended)
 
     async def _is_stray(self, each: Attachment, server: Server | None, listed: Collection[str | None]) -> bool:
-        """The second witness."""
+        """Whether there is a second indication."""
         if server is None or server.host is None or each.status == RESERVED:
             return True
         if each.status != ATTACHED:
@@ -172,19 +180,21 @@ class OrphanAttachments:
         return host is not None and host != server.host
 
     async def _goes_with(self, record: Server | None, volume: str) -> None:
-        """A volume that was to go with its server, which its delete could not finish."""
+        """Delete a volume that was to go with its server, when its delete could not do it."""
         went = () if record is None or not record.deleted else record.volumes
         if any(each.volume == volume and each.delete_on_termination for each in went):
             await delete_or_leave(self._context, volume)
 
     async def _moved(self, server: ServerId, seq: int) -> bool:
-        """Whether an operation came, or came and went, while the record was read."""
+        """Whether an operation began, or began and ended, while the record was read."""
         now = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         return now is None or now.operation is not None or now.op_seq != seq
 
 
 def going(volumes: Collection[Volume]) -> dict[str, list[str]]:
-    """Server → its volumes among these, which are said to be going; of one with several servers nobody knows from which."""
+    """Server → those of these volumes with the status `detaching`; a volume of several servers is left out, because its
+    server is ambiguous.
+    """
     found: dict[str, list[str]] = {}
     for volume in volumes:
         servers = {server for _, server in volume.attachments}

@@ -1,14 +1,15 @@
-"""Images that were made of servers and that nobody is at work on, or needs, any more.
+"""Deletes images that were made of servers and that no operation works on, and that are no longer needed.
 
-Three kinds are looked for, by our own key (`MADE_FOR`): images without data, or with half of it, whose server no operation holds;
-whole images of shelved disks that no record names; and those through which a disk went to another cell, whose move is over.  A snapshot
-that is whole is its owner's, whatever becomes of the server.
+Three kinds are found by our own key (`MADE_FOR`): images without data, or with incomplete data, whose server no
+operation holds; complete images of shelved disks that no record names; and images that carried a disk to another cell,
+whose move is over. A complete snapshot belongs to its owner, whatever happens to the server.
 
-Snapshots of volumes that were made for such an image go before it does.
+Snapshots of volumes that were made for such an image are deleted before the image.
 
-The data may be all that is left of a disk, so there are two witnesses (RULES §22): the region and the record of the server on one side,
-and the image itself on the other, which was the same in every look for `GRACE_S`.  An image of a server that the region does not
-know is somebody else's (two regions may share an image service), and so is one of a server whose cell has lost its record.
+The data may be all that is left of a disk, so two indications are needed (RULES §22): the region and the server's
+record on one side, and on the other side the image itself, which was unchanged in every read for `GRACE_S`. An image of
+a server that the region does not know belongs to others (two regions may share an image service), and so does one of a
+server whose cell has lost its record.
 """
 
 import logging
@@ -39,13 +40,13 @@ class OrphanImagesDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     deleted: tuple[str, ...] = ()
     suspected: int = 0
-    """Images that may be stray; they are deleted when they were so for long enough."""
+    """Images that may be orphans; they are deleted when they have been so for long enough."""
     waiting: int = 0
-    """Of servers whose cell did not answer."""
+    """Images of servers whose cell did not answer."""
 
 
 class OrphanImageScan(msgspec.Struct, frozen=True):
-    """What a look found, and nothing was done about."""
+    """What a scan found without changing anything."""
 
     count: int
     strays: tuple[tuple[ServerId, Image], ...]
@@ -56,17 +57,17 @@ class OrphanImages:
     def __init__(self, context: SagaContext, clock: Clock | None = None, grace_s: float = GRACE_S) -> None:
         self._context, self._clock, self._grace_s = context, clock or SystemClock(), grace_s
         self._since: dict[tuple[str, str], float] = {}
-        """(image, as it was then) → when it was first seen so, and stray."""
+        """(image, its state) → when it was first seen as an orphan in this state."""
 
     async def run(self) -> OrphanImagesDone:
-        """One round."""
+        """Run one round."""
         found = await self.scan()
         ripe = self._ripe([image for _, image in found.strays])
         gone = [image.id for image in ripe if await self.delete(image)]
         return OrphanImagesDone(found.count, tuple(gone), len(found.strays) - len(gone), len(found.waiting))
 
     async def scan(self) -> OrphanImageScan:
-        """The images are read first: who holds a server by then has not finished with them."""
+        """The images are read first: an operation that holds a server by then has not finished with them."""
         found = await self._ours()
         by_server: dict[str, list[Image]] = {}
         for image in found:
@@ -77,7 +78,7 @@ class OrphanImages:
         for server in seen.suspects:
             try:
                 strays += [(server, image) for image in await self._strays(server, by_server[server])]
-            except Unavailable as out:  # its cell: no reason to leave the others
+            except Unavailable as out:  # its cell does not answer: the others are handled all the same
                 logger.info("images of server %s wait: %s", server, out)
                 waiting.append(server)
         return OrphanImageScan(len(found), tuple(strays), tuple(waiting))
@@ -105,20 +106,22 @@ class OrphanImages:
         return [image for image in images if image.id != needed]
 
     def _ripe(self, strays: Iterable[Image]) -> list[Image]:
-        """Those that were stray, and the same, in every look for long enough."""
+        """Those that were orphans, and unchanged, in every read for long enough."""
         now = self._clock.monotonic()
         self._since = {key: self._since.get(key, now) for key in ((image.id, image.updated_at) for image in strays)}
         return [image for image in strays if now - self._since[image.id, image.updated_at] >= self._grace_s]
 
     async def delete(self, image: Image) -> bool:
-        """With its snapshots, and not before them; False: it waits for those."""
+        """Delete it after its snapshots. Returns False while it waits for those."""
         try:
             if self._context.volumes is not None and not await snapshot_volumes.dropped(self._context, image.id):
                 return False
-        except Problem as out:  # the volume service: by the image its snapshots are found in a later round
+        except Problem as out:  # the volume service does not answer: a later round finds the snapshots by the image
             logger.info("image %s waits for its snapshots to be deleted: %s", image.id, out)
             return False
         went = await self._context.images.delete(image.id)
         if went:
-            logger.warning("image %s of server %s was nobody's, and is deleted", image.id, image.properties[OF_SERVER])
+            logger.warning(
+                "image %s of server %s is no longer needed, and is deleted", image.id, image.properties[OF_SERVER]
+            )
         return went

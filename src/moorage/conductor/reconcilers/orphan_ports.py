@@ -1,13 +1,13 @@
-"""Ports that name a server which does not have them: a call that arrived after it was taken back (RULES §7).
+"""Removes ports that name a server which does not have them: from a call that arrived after its undo (RULES §7).
 
-A port is stray when no operation holds its server and the server's record does not list it.  Ours (its MAC was minted for that
-server) is deleted, a user's is let go.
-Ports of devices that are no servers of ours are never touched, nor those of a server whose record its cell has lost (RULES §22).
+A port is an orphan when no operation holds its server and the server's record does not list it. Ours (its MAC was
+minted for that server) is deleted, a user's is released. Ports of devices that are not our servers are never changed,
+nor those of a server whose record its cell has lost (RULES §22).
 
-Operations go on while this looks.  So only the ports that were seen are touched, each at the revision it was seen with: what an
-operation took or bound since then stays.  And a record that does not list a port is one witness (RULES §22): the other is the
-network service, which does not have a stray where the server is.  A port that is bound to the very host of a server whose record
-does not list it is in use as far as anybody can tell: it stays, and the operator is told.
+Operations go on while this reads. So only the ports that were read are changed, each at the revision it had: what an
+operation took or bound since then stays. A record that does not list a port is one indication (RULES §22); the other is
+the network service, which does not have an orphan on the server's host. A port that is bound to the server's own host
+although the record does not list it may be in use: it stays, and the log reports it.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ class OrphanPortsDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     """Devices."""
     mended: int = 0
-    """Servers of which ports were deleted or let go."""
+    """Servers of which ports were deleted or released."""
     amiss: tuple[str, ...] = ()
-    """Ports that are bound where their servers are, and that no record lists: the operator's to judge."""
+    """Ports that are bound to their servers' hosts, and that no record lists: an operator must decide."""
     waiting: tuple[str, ...] = ()
     """Servers whose cell, or the network service, did not answer."""
 
@@ -54,7 +54,7 @@ class OrphanPorts:
         self._context = context
 
     async def run(self) -> OrphanPortsDone:
-        """One round. The ports are read first: who holds a server by then has not finished with them."""
+        """Run one round. The ports are read first: an operation that holds a server by then has not finished with them."""
         devices = await self._context.network.devices()
         slots = asyncio.Semaphore(AT_ONCE)
 
@@ -62,7 +62,7 @@ class OrphanPorts:
             async with slots:
                 try:
                     return await self.repair(ServerId(device), ports)
-                except Problem as problem:  # its cell is out, say: no reason to leave the others
+                except Problem as problem:  # its cell may not answer: the others are handled all the same
                     logger.info("ports of server %s wait: %s", device, problem)
                     return ReleasedPorts(waits=True)
 
@@ -80,7 +80,7 @@ class OrphanPorts:
         )
 
     async def repair(self, server: ServerId, ports: Mapping[str, Port]) -> ReleasedPorts:
-        """Of these ports, which were seen with the server's id, those that it does not have are deleted or let go."""
+        """Of these ports, which were read with the server's id, delete or release those that the server does not have."""
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.operation is not None:
             return ReleasedPorts()
@@ -96,11 +96,13 @@ class OrphanPorts:
             return ReleasedPorts()
         amiss = tuple(port.id for port in strays if port.host and port.host == host)
         for port in amiss:
-            logger.error("port %s is bound where server %s is, whose record does not list it: it stays", port, server)
+            logger.error(
+                "port %s is bound to the host of server %s, whose record does not list it: it stays", port, server
+            )
         released = await self._context.network.release_strays(server, [each for each in strays if each.id not in amiss])
         return ReleasedPorts(released, amiss)
 
     async def _moved(self, server: ServerId, seq: int) -> bool:
-        """Whether an operation came, or came and went, while the record was read."""
+        """Whether an operation began, or began and ended, while the record was read."""
         now = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         return now is None or now.operation is not None or now.op_seq != seq

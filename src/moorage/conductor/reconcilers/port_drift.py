@@ -1,7 +1,8 @@
-"""Servers that show or hold other addresses or guarantees than their ports have, though nobody said so: the event was lost (C13, N1).
+"""Corrects servers whose recorded addresses or claims differ from their ports, when no event reported it: the event was
+lost (C13, N1).
 
-A list of all ports and one of all subnets are held against the records and the claims; only a server that differs is looked at by itself, and mended as
-if the network service had told of it.
+A list of all ports and one of all subnets are compared with the records and claims; only a server that differs is read
+alone, and corrected as after an event of the network service.
 """
 
 import asyncio
@@ -31,8 +32,10 @@ PAGE = 1000
 AT_ONCE = 8
 LOST_AT_ONCE_MAX = 20
 LOST_PART_MAX = 0.1
-"""More servers than both that lost a port in one round: rather the network service's database is being restored than that nobody
-told us so often.  No card is unplugged for that, though the service says of each port that it is gone."""
+"""When more servers than both limits lost a port in one round, it is more likely that the network service's database is
+being restored than that so many events were lost. No NIC is unplugged then, even if the service says that each port is
+gone.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +45,9 @@ class PortDriftDone(msgspec.Struct, frozen=True):
     """Servers."""
     mended: tuple[str, ...] = ()
     amiss: tuple[str, ...] = ()
-    """Servers with something that only the operator can mend; the log says what."""
+    """Servers with a difference that only an operator can correct; the log names it."""
     waiting: tuple[str, ...] = ()
-    """Cells that did not answer, and servers that could not be looked at."""
+    """Cells that did not answer, and servers that could not be compared."""
 
 
 class PortDrift:
@@ -52,7 +55,7 @@ class PortDrift:
         self._context = context
 
     async def run(self) -> PortDriftDone:
-        """One round. The records are read first: what is made while we look is on no list of ours."""
+        """Run one round. The records are read first: a port that is made meanwhile belongs to no record that was read."""
         held = await self._context.region.read(lambda tx: claim_statements.held_of(tx, IPV4_ADDRESS, *GUARANTEED))
         servers: list[Server] = []
         out: list[str] = []
@@ -71,8 +74,8 @@ class PortDrift:
         believed = not too_many_lost(len(lost), sum(bool(each.nics) for each in servers))
         if not believed:
             log.error(
-                "the network service does not list ports of %d servers that should have them: it is not believed, and nothing of "
-                "them is unplugged; may the service user still see all ports, and is its database the newest?",
+                "the network service does not list ports of %d servers that should have them: nothing is "
+                "unplugged; check that the service user may see all ports, and that its database is current",
                 len(lost),
             )
             doubted = {each.id for each in lost}
@@ -83,7 +86,7 @@ class PortDrift:
             async with slots:
                 try:
                     return await port_sync.reconcile(self._context, server, segments=segments)
-                except Problem as problem:  # one server's trouble must not keep the others waiting
+                except Problem as problem:  # one server's problem must not delay the others
                     log.info("server %s waits: %s", server, problem)
                     return None
 
@@ -108,7 +111,7 @@ class PortDrift:
 
 
 def too_many_lost(lost: int, servers: int) -> bool:
-    """So many of the servers that have ports lost one at once that the network service is not believed."""
+    """Whether so many servers lost a port at once that the network service is not trusted."""
     return lost > max(LOST_AT_ONCE_MAX, LOST_PART_MAX * servers)
 
 
@@ -119,7 +122,7 @@ def _lacks_a_port(server: Server, ports: Mapping[str, Port]) -> bool:
 def _differs(
     server: Server, ports: Mapping[str, Port], held: Mapping[Key, int], segments: Mapping[str, str | None]
 ) -> bool:
-    """Another port, another address, segment or guarantee, or another claim than the record tells of."""
+    """Another port, address, segment or guarantee than the record has, or another claim."""
     if _lacks_a_port(server, ports):
         return True
     if server.moved is not None and server.moved.readdressed:

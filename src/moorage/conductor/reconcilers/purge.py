@@ -1,7 +1,8 @@
-"""What may be forgotten: old operations, long deleted servers, conductors that died long ago, events nobody waited for.
+"""Removes old rows: old operations, servers deleted long ago, conductors that died long ago, events for which no
+operation waited.
 
-A round takes away all that is due, in transactions of a bounded number of rows, so that it keeps pace with whatever was made: only
-a round that takes longer than `ROUND_MOST_S` leaves the rest to the next one.
+A round removes everything that is due, in transactions with a bounded number of rows, so it keeps pace with the growth;
+only a round that takes longer than `ROUND_MOST_S` leaves the rest to the next one.
 """
 
 import logging
@@ -25,15 +26,15 @@ HOUR_US = 3600 * 1_000_000
 DAY_US = 24 * 3600 * 1_000_000
 EVENTS_KEPT_US = HOUR_US
 HIDDEN_KEPT_US = HOUR_US
-"""Far longer than any list takes: it learns from a row that ended what was shown while it read."""
+"""Far longer than any list takes: from a row that ended, a list learns what was shown while it read."""
 OPERATIONS_KEPT_US = 30 * DAY_US
 DELETED_SERVERS_KEPT_US = 90 * DAY_US
 MOVES_OF_DELETED_KEPT_US = HOUR_US
-"""Whoever moves a server that is being deleted has ended long before."""
+"""An operation that moves a server which is being deleted has ended long before."""
 ROWS_AT_ONCE = 1_000
 ROUND_MOST_S = 300.0
 ACTIONS_EVERY_ROUNDS = 24
-"""Actions of servers that are still there are counted so seldom: it reads an index of all of them."""
+"""After how many rounds the actions of existing servers are counted: it reads an index of all of them."""
 
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Tidied(msgspec.Struct, frozen=True):
     operations: int = 0
     servers: int = 0
     waiting: tuple[str, ...] = ()
-    """Cells that did not answer; what the region knows of long deleted servers stays until all have."""
+    """Cells that did not answer; the region's rows of servers deleted long ago stay until all cells have answered."""
     events: int = 0
     actions: int = 0
 
@@ -56,7 +57,7 @@ class Tidy:
         self._until = 0.0
 
     async def run(self) -> Tidied:
-        """One round: all that is due, or what can be taken away in `ROUND_MOST_S`."""
+        """Run one round: remove all that is due, or as much as `ROUND_MOST_S` allows."""
         now = int(self._clock.now() * 1_000_000)
         self._until = self._clock.monotonic() + ROUND_MOST_S
         region = self._context.region
@@ -86,7 +87,7 @@ class Tidy:
         return Tidied(forgotten, servers, tuple(out), events, shortened)
 
     async def _all(self, once: Callable[[], Awaitable[int]]) -> int:
-        """Again and again while there is a whole batch of it, and time."""
+        """Repeat while there is a full batch, and time."""
         went = 0
         while True:
             batch = await once()
@@ -111,7 +112,9 @@ class Tidy:
         return await self._context.cells[cell].write(work)
 
     async def _gone_for_ever(self, before_us: int) -> int:
-        """Out of the region, after their fences are out of every cell; not while a cell may have a record of them that is not shown."""
+        """Remove servers from the region, after their fences are gone from every cell; not while a cell may have a
+        hidden record of them.
+        """
         context = self._context
         ids = await context.region.read(lambda tx: region_servers.long_deleted(tx, before_us, ROWS_AT_ONCE))
         if not ids:

@@ -1,11 +1,11 @@
-"""Counters of quota that do not say what the project's servers say: counted again (RULES §5).
+"""Corrects quota counters that differ from the usage of the project's servers (RULES §5).
 
-Servers are in several databases, so the count is no snapshot.  It stands only for a project in which nothing is being done
-and nothing was begun since: that is looked at again in the transaction that writes.  Users with limits of their own are
+Servers are in several databases, so the count is not a snapshot. It is used only for a project in which no operation is
+running and none began since; this is checked again in the transaction that writes. Users with their own limits are
 counted in the same way.
 
-A server that the region has in a cell whose database lost its record weighs what nobody can say any more: the counters of its
-project stay as they are, until the record is back or the server is deleted (RULES §22).
+The usage of a server whose record its cell has lost is unknown: its project's counters stay, until the record is back
+or the server is deleted (RULES §22).
 """
 
 import logging
@@ -49,7 +49,7 @@ class QuotaUsageDone(msgspec.Struct, frozen=True):
     waiting: tuple[str, ...] = ()
     """Cells that did not answer: projects with servers there are not counted."""
     missing: tuple[str, ...] = ()
-    """Projects whose counters differ, and of whose servers a cell has lost the records: they stay as they are."""
+    """Projects whose counters differ, while a cell has lost records of their servers: the counters stay."""
 
 
 class _Region(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class _Region(msgspec.Struct, frozen=True):
 
 class QuotaUsage:
     def __init__(self, context: SagaContext, *, mends: bool = True) -> None:
-        """`mends`: False: what would be mended is only said."""
+        """`mends`: False: differences are only reported."""
         self._context, self._mends = context, mends
 
     async def run(self) -> QuotaUsageDone:
@@ -96,7 +96,7 @@ class QuotaUsage:
             elif not self._mends:
                 mended.append(CorrectedUsage(project, was, now))
             elif await self._correct(project, was, now, seen):
-                logger.warning("the quota of project %s said %s, and its servers say %s", project, was, now)
+                logger.warning("quota counters of project %s are %s, and its servers use %s", project, was, now)
                 mended.append(CorrectedUsage(project, was, now))
         mended += await self._users(region, hidden, missing)
         if missing:
@@ -107,7 +107,7 @@ class QuotaUsage:
         return QuotaUsageDone(len(projects), tuple(mended), tuple(out), tuple(sorted(missing)))
 
     async def _misses_records(self, project: str) -> bool:
-        """Whether a cell that answers has lost the record of one of its servers; one that does not answer may have."""
+        """Whether a cell has lost the record of one of its servers; a cell that does not answer may have."""
         for cell in self._context.cells.ids:
             try:
                 if await missing_in(self._context.region, cell, self._context.cells[cell], project=project):
@@ -117,7 +117,7 @@ class QuotaUsage:
         return False
 
     async def _users(self, region: _Region, hidden: Collection[str], missing: set[str]) -> list[CorrectedUsage]:
-        """The counters of those users who have some; projects with missing records are put into `missing`."""
+        """Correct the counters of users who have some; projects with missing records are added to `missing`."""
         mended: list[CorrectedUsage] = []
         for (project, user), was in sorted(region.users.items()):
             seen = region.doings.get(project)
@@ -150,7 +150,9 @@ class QuotaUsage:
             if not self._mends:
                 mended.append(CorrectedUsage(project, was, now, user))
             elif await self._context.region.write(work):
-                logger.warning("the quota of user %s in project %s said %s, and has %s", user, project, was, now)
+                logger.warning(
+                    "quota counters of user %s in project %s are %s, and the usage is %s", user, project, was, now
+                )
                 mended.append(CorrectedUsage(project, was, now, user))
         return mended
 

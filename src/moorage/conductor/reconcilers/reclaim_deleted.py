@@ -1,6 +1,6 @@
-"""Soft-deleted servers whose time is over are deleted for good (Nova's `reclaim_instance_interval`).
+"""Deletes soft-deleted servers for good when their time is over (Nova's `reclaim_instance_interval`).
 
-Only what a cell's record says is judged: the state, and when it was deleted.  A server that an operation holds is left to it.
+Only the cell's record decides: its state, and the time of the deletion. A server that an operation holds is left to it.
 """
 
 import logging
@@ -21,7 +21,7 @@ from moorage.store.server_lists import ServerQuery
 
 NAME = "reclaim"
 AT_ONCE_MAX = 200
-"""Of one cell and one round: those that were changed longest ago come first."""
+"""Servers of one cell in one round; those that were changed longest ago come first."""
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ class ReclaimResult(msgspec.Struct, frozen=True):
 
 
 class Reclaim:
-    """Done by the conductor that leads."""
+    """Run by the leading conductor."""
 
     def __init__(self, context: SagaContext, clock: Clock) -> None:
         self._context, self._clock = context, clock
 
     async def run(self) -> ReclaimResult:
-        """One round: a delete begins for each server that is old enough."""
+        """Run one round: begin a delete for each server that is old enough."""
         interval_s = self._context.settings.reclaim_instance_interval_s
         if interval_s <= 0:
             return ReclaimResult()

@@ -1,7 +1,8 @@
-"""What cells have of their servers and hosts is copied into the region, for when a cell's database is lost for ever (N7).
+"""Copies the servers and hosts of cells into the region, for the case that a cell's database is lost for ever (N7).
 
-Each round reads the generations of all records, a page at a time, and copies those that differ from the copy.  A cell that does not answer is left
-out, and its copies stay as they are: they are what is left of it.  A copy goes when the region says that its server is deleted.
+Each round reads the generations of all records, page by page, and copies those that differ from the copy. A cell that
+does not answer is skipped, and its copies stay: they may be all that is left of it. A copy is removed when the region
+says that its server is deleted.
 """
 
 import logging
@@ -41,7 +42,7 @@ class RecordCopies:
         self._context, self._clock = context, clock or SystemClock()
 
     async def run(self) -> RecordCopiesDone:
-        """One round."""
+        """Run one round."""
         copied, waiting = 0, list[CellId]()
         for cell in self._context.cells.ids:
             try:
@@ -65,7 +66,7 @@ class RecordCopies:
 
     @staticmethod
     def _known(tx: Tx, cell: CellId, ids: list[ServerId]) -> dict[ServerId, int]:
-        """The generations of the copies of those that the region has in that cell; 0: there is none."""
+        """The generations of the copies, for those servers that the region has in that cell; 0: there is no copy."""
         have = record_copies.generations(tx, cell, ids)
         return {each: have.get(each, 0) for each, named in region_servers.cells_of(tx, ids).items() if named == cell}
 
@@ -95,5 +96,5 @@ class RecordCopies:
 
 
 def _lasting(host: Host) -> Host:
-    """Without what every sign of life changes."""
+    """The host without the fields that every heartbeat changes."""
     return msgspec.structs.replace(host, seen_at=0, updated_at=None)

@@ -1,7 +1,7 @@
-"""Segments of routed networks: their addresses, and the hosts wired to them, as the network service has them (S3.3, S3.4).
+"""Copies segments of routed networks into placement: their addresses, and the hosts wired to them (S3.3, S3.4).
 
-A segment is a resource provider with an IPv4 inventory.  What servers hold there we claim ourselves; addresses that somebody
-else's ports hold (routers, DHCP, ports without a server) are `reserved`.  Drift in either direction is corrected here.
+A segment is a resource provider with an IPv4 inventory. We claim the addresses of servers ourselves; addresses of other
+ports (routers, DHCP, ports without a server) are `reserved`. Drift in either direction is corrected here.
 """
 
 import asyncio
@@ -26,28 +26,30 @@ logger = logging.getLogger(__name__)
 
 NAME = "segments"
 ASKED_EVERY_S = 1.0
-"""So often at most the network service is asked of one network because a request found nothing free there."""
+"""The shortest interval of reading one network again because a request found no free address there."""
 ASKED_MAX = 1024
 LOOKED_EVERY_S = 1.0
-"""Whether a host that was missing is there now."""
+"""How often to check whether a missing host exists now."""
 LONG_S = 86_400.0
 
 WHOLE_EVERY_ROUNDS = 20
-"""All are drawn in the first round, and every so many: another process drew them before."""
+"""All segments are written in the first round, and again after so many rounds: another process may have written them
+before.
+"""
 
 
 class SegmentsDone(msgspec.Struct, frozen=True):
-    """What one round saw and did."""
+    """The result of one round."""
 
     looked_at: int = 0
     reported: int = 0
     dropped: int = 0
     amiss: tuple[str, ...] = ()
-    """Segments that no list shows, and that the service does not say are gone (RULES §22)."""
+    """Segments that no list shows, although the service does not say that they are gone (RULES §22)."""
 
 
 class Segments:
-    """Draws the address pools of all routed networks into placement."""
+    """Copies the address pools of all routed networks into placement."""
 
     def __init__(
         self, network: NetworkBackend, engine: Engine, monotonic: Callable[[], float] = time.monotonic
@@ -57,22 +59,28 @@ class Segments:
         self._monotonic = monotonic
         self._last: dict[str, SegmentReport] = {}
         self._tied: dict[str, frozenset[str]] = {}
-        """Segment → those of its hosts that placement knew when it was drawn; it is drawn again when there are more."""
+        """Segment → those of its hosts that placement knew when it was written; it is written again when there are
+        more.
+        """
         self._absent: frozenset[str] = frozenset()
         """Hosts of segments that placement did not know in the last round."""
         self._rounds = 0
         self._round = asyncio.Lock()
         self._turn = asyncio.Lock()
-        """Of who draws. A round reads without it: with many networks that takes long, and requests would wait."""
+        """Held while pools are written. A round reads without it: with many networks that takes long, and requests
+        would wait.
+        """
         self._meanwhile: dict[str, SegmentReport] = {}
-        """What requests drew since the last round began; it is kept over what that round read."""
+        """What requests wrote since the last round began; it replaces what that round read."""
         self._asked: OrderedDict[str, tuple[float, NetworkFacts]] = OrderedDict()
-        """Network → when it was last asked of because of a request, and what it was."""
+        """Network → when it was last read because of a request, and its facts then."""
         self._redrawn: OrderedDict[str, float] = OrderedDict()
-        """Network → when its pools were last drawn because somebody was refused an address."""
+        """Network → when its pools were last written because an address was refused."""
 
     async def run(self) -> SegmentsDone:
-        """One round. Raises Unavailable when the network service is out; the next round finds everything."""
+        """Run one round. Raises Unavailable when the network service does not answer; the next round repeats
+        everything.
+        """
         async with self._round:
             self._meanwhile.clear()
             networks = await self._network.networks()
@@ -81,7 +89,7 @@ class Segments:
                 return await self._settle(networks, read | self._meanwhile)
 
     async def _settle(self, networks: Sequence[NetworkFacts], reports: Mapping[str, SegmentReport]) -> SegmentsDone:
-        """What a round read becomes what is drawn; segments that it did not see go, if they are gone."""
+        """Write what a round read; segments that it did not see are removed, if they are gone."""
         changed = await self._draw(reports, whole=self._rounds % WHOLE_EVERY_ROUNDS == 0)
         self._rounds += 1
         shown = {segment.id for network in networks for segment in network.segments}
@@ -92,7 +100,7 @@ class Segments:
         if doubted:
             logger.error(
                 "the network service does not list segments %s, and does not say that they are gone: they stay as they were; "
-                "may the service user still see all segments?",
+                "check that the service user may see all segments",
                 ", ".join(doubted),
             )
         self._last = {key: self._last[key] for key in lost if key not in dropped} | dict(reports)
@@ -102,17 +110,20 @@ class Segments:
         return SegmentsDone(len(reports), changed, len(dropped), doubted)
 
     async def until_host_appears(self, clock: Clock) -> None:
-        """Until a host is there that the last round missed, wired as it is; for ever when it missed none."""
+        """Wait until a host exists that was missing in the last round, with its wiring then; for ever when none was
+        missing.
+        """
         while True:
             await clock.sleep(LOOKED_EVERY_S if self._absent else LONG_S)
             if not self._absent.isdisjoint(self._engine.world().slots_by_name):
                 return
 
     async def drawn(self, networks: Mapping[str, NetworkFacts]) -> dict[str, NetworkFacts]:
-        """What a request names, as it may be judged by; the pools of these networks are in the picture afterwards.
+        """The networks of a request, with current facts; afterwards their pools are in the cache.
 
-        A network is asked of again where a segment or its pools are news, and where nothing is free: no request is refused
-        for what was so some seconds ago.  Raises Unavailable when the network service must be asked and is out.
+        A network is read again when a segment or its pools are new, and when no address is free: no request is refused
+        because of a state that is some seconds old. Raises Unavailable when the network service must be read and does
+        not answer.
         """
         found = dict(networks)
         if all(self._settled(each) for each in found.values()):
@@ -124,9 +135,9 @@ class Segments:
         return found
 
     async def redraw(self, network: NetworkId) -> None:
-        """One network's pools as they are now: somebody was refused an address that placement took to be free.
+        """Write the current pools of one network: an address was refused that placement took for free.
 
-        Asked of the network service at most once a second for each network. Raises Unavailable when that is out.
+        The network service is read at most once a second for each network. Raises Unavailable when it does not answer.
         """
         async with self._turn:
             now = self._monotonic()
@@ -134,7 +145,7 @@ class Segments:
                 return
             try:
                 facts = await self._network.network(network)
-            except NotFound:  # whoever wants a port of it is told
+            except NotFound:  # a request for a port there gets the error
                 return
             await self._draw_for_request(facts)
             self._redrawn.pop(network, None)
@@ -146,7 +157,7 @@ class Segments:
         return not facts.routed or (self._known(facts) and self._any_free(facts))
 
     def _known(self, facts: NetworkFacts) -> bool:
-        """Whether its pools are what this process drew last."""
+        """Whether its pools are those that this process wrote last."""
         sizes = {key: addresses_in(subnets) for key, subnets in _pools(facts).items()}
         return all(key in self._last and self._last[key].total == size for key, size in sizes.items())
 
@@ -155,13 +166,13 @@ class Segments:
         return any(key in segments and segments[ProviderId(key)].free > 0 for key in _pools(facts))
 
     async def _newest(self, facts: NetworkFacts) -> NetworkFacts:
-        """As the network service has it, or had it a moment ago; only what was just read is drawn."""
+        """The network as the service has it now or had it a moment ago; pools are written only from a new read."""
         now = self._monotonic()
         asked_at, newest = self._asked.get(facts.id, (-math.inf, facts))
         if now - asked_at >= ASKED_EVERY_S:
             try:
                 newest = await self._network.network(NetworkId(facts.id))
-            except NotFound:  # whoever wants a port of it is told
+            except NotFound:  # a request for a port there gets the error
                 return facts
             self._asked[facts.id] = (now, newest)
             self._asked.move_to_end(facts.id)
@@ -170,7 +181,7 @@ class Segments:
             if not self._known(newest):
                 await self._draw_for_request(newest)
         if newest.subnets != facts.subnets:
-            self._network.forget()  # the next request begins with what is so now
+            self._network.forget()  # the next request begins with the current state
         return msgspec.structs.replace(newest, shared=facts.shared)
 
     async def _draw_for_request(self, facts: NetworkFacts) -> None:
@@ -194,7 +205,7 @@ class Segments:
 
     async def _reports(self, networks: Sequence[NetworkFacts]) -> dict[str, SegmentReport]:
         wirings: dict[str, frozenset[str]] = {}
-        for each in await self._network.wirings():  # several agents of one host see different wires of it
+        for each in await self._network.wirings():  # several agents of one host see different wires
             wirings[each.host] = wirings.get(each.host, frozenset()) | frozenset(each.physical_networks)
         reports: dict[str, SegmentReport] = {}
         for network in networks:
@@ -206,7 +217,7 @@ class Segments:
         return reports
 
     async def _addresses_of_others(self, network: NetworkFacts) -> Mapping[str, int]:
-        """Subnet → addresses held by ports that are no server's."""
+        """Subnet → the number of addresses of ports that belong to no server."""
         held: dict[str, int] = {}
         for port in await self._network.ports_on(network.id):
             if port.device_owner.startswith("compute:"):
@@ -242,7 +253,7 @@ def _report(
 
 
 def addresses_in(subnets: Iterable[SubnetFacts]) -> int:
-    """How many addresses the allocation pools hold."""
+    """The number of addresses in the allocation pools."""
     return sum(
         int(ipaddress.ip_address(last)) - int(ipaddress.ip_address(first)) + 1
         for subnet in subnets

@@ -1,4 +1,6 @@
-"""Servers that wait in VERIFY_RESIZE for longer than `resize_confirm_window` are confirmed, each by an operation of its own."""
+"""Confirms servers that have waited in VERIFY_RESIZE for longer than `resize_confirm_window`, each by an operation of
+its own.
+"""
 
 import logging
 from functools import partial
@@ -17,7 +19,7 @@ from moorage.store.cell import servers as cell_servers
 NAME = "unconfirmed"
 PAGE_ROWS = 500
 BEGUN_MAX = 1_000
-"""Operations that one round begins; the next begins more."""
+"""How many operations one round begins; the next round begins more."""
 US = 1_000_000
 
 logger = logging.getLogger(__name__)
@@ -35,7 +37,7 @@ class ConfirmResizes:
         self._context, self._clock = context, clock or SystemClock()
 
     async def run(self) -> UnconfirmedDone:
-        """One round; nothing where resizes wait for ever."""
+        """Run one round; it does nothing when resizes wait without limit."""
         window_s = self._context.settings.resize_confirm_window_s
         if window_s <= 0:
             return UnconfirmedDone()
@@ -68,14 +70,15 @@ class ConfirmResizes:
             after = page[-1].id
 
     async def _begin(self, server: Server, mute: set[str]) -> bool:
-        """False: something else is being done to it, one of its hosts is silent, or the new one has lost the guest: the next round looks again.
+        """Returns False when another operation works on it, a host is silent, or the new host has lost the guest: the
+        next round tries again.
 
-        Nobody has asked for it, so what the old host keeps stays for as long as it is not certain that the new one has the guest.
-        `mute`: hosts that did not answer in this round; they are asked for no other server before the next one.
+        No user asked for this, so the old host keeps what it has while it is not certain that the new one has the
+        guest. `mute`: hosts that did not answer in this round; they are not asked again before the next one.
         """
         if str(server.host) in mute or not await self._has_guest(server, mute):
             logger.warning(
-                "the resize of server %s is not confirmed: its new host does not say that it has it", server.id
+                "the resize of server %s is not confirmed: its new host does not report its guest", server.id
             )
             return False
         try:
@@ -88,19 +91,19 @@ class ConfirmResizes:
         return True
 
     async def _has_guest(self, server: Server, mute: set[str]) -> bool:
-        """Whether its new host says that it has it."""
+        """Whether its new host reports its guest."""
         if self._context.hosts.is_silent(str(server.host)):
             return False
         try:
             return not await moving.is_lost(self._context, server, sure=True)
         except Unavailable as out:
-            logger.info("host %s does not say whether it has server %s: %s", server.host, server.id, out)
+            logger.info("host %s does not tell whether it has a guest of server %s: %s", server.host, server.id, out)
             if isinstance(out, UnknownOutcome):
                 mute.add(str(server.host))
             return False
 
 
 def still_waiting(server: Server) -> None:
-    """Raises Conflict."""
+    """Raises Conflict when the server no longer waits for confirmation."""
     if server.vm_state is not VmState.RESIZED or server.task_state is not None or server.moved is None:
-        raise Conflict(f"instance {server.id} waits for no confirmation any more")
+        raise Conflict(f"instance {server.id} no longer waits for confirmation")

@@ -1,6 +1,7 @@
-"""The usage audit: when a period is over, `exists` is told of every server that was there in it (Nova's `instance_usage_audit`).
+"""The usage audit: when a period is over, sends `exists` for every server that existed in it (Nova's
+`instance_usage_audit`).
 
-A server's row is kept for a while after its delete, so one that went in the period is told of too.
+A server's row is kept for a while after its delete, so a server that was deleted in the period is included.
 """
 
 import logging
@@ -19,7 +20,7 @@ from moorage.store.cell.notifications import OUTBOX
 
 PAGE_MAX = 200
 PAGES_MAX = 50
-"""Of one cell and one round; the next round goes on from there."""
+"""Pages of one cell in one round; the next round continues there."""
 KEPT_US = 400 * 24 * 3_600 * 1_000_000
 
 logger = logging.getLogger(__name__)
@@ -28,11 +29,11 @@ logger = logging.getLogger(__name__)
 class UsageAuditDone(msgspec.Struct, frozen=True):
     told: int = 0
     waiting: tuple[str, ...] = ()
-    """Cells that did not answer: their servers are told of when they do."""
+    """Cells that did not answer: their servers are sent when they do."""
 
 
 class UsageAudit:
-    """Done by the conductor that leads."""
+    """Run by the leading conductor."""
 
     def __init__(self, cells: Mapping[CellId, Database], unit: AuditUnit, clock: Clock) -> None:
         self._cells = cells
@@ -41,7 +42,7 @@ class UsageAudit:
         self._finished: dict[CellId, tuple[int, int]] = {}
 
     async def run(self) -> UsageAuditDone:
-        """One round: nothing to do but once in a period."""
+        """Run one round; there is work only once in a period."""
         now = int(self._clock.now() * 1_000_000)
         period = last_completed(now, self._unit)
         if all(self._finished.get(cell) == period for cell in self._cells):
@@ -63,7 +64,7 @@ class UsageAudit:
 
 
 def _one_page(tx: Tx, period: tuple[int, int], now: int) -> tuple[int, bool]:
-    """(told, whether the audit is finished): the page, and the place after it, in one transaction."""
+    """(servers sent, whether the audit is finished): the page, and the place after it, in one transaction."""
     began, ended = period
     at = usage_audits.place(tx, began, ended)
     if at.finished:

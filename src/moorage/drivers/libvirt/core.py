@@ -16,6 +16,7 @@ from moorage.drivers.config_drive import build
 from moorage.drivers.libvirt import disks
 from moorage.drivers.libvirt.block_jobs import commit_and_pivot
 from moorage.drivers.libvirt.carrier import Place, Receiver
+from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.domain_xml import (
     NAMESPACE,
     Around,
@@ -24,18 +25,20 @@ from moorage.drivers.libvirt.domain_xml import (
     domain_xml,
     root_is_local,
 )
+from moorage.drivers.libvirt.guest_services import GuestServices
 from moorage.drivers.libvirt.host_facts import Machine, machine_id
 from moorage.drivers.libvirt.images import ImageCache
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.link import Link
 from moorage.drivers.libvirt.plumber import Plumber
+from moorage.drivers.libvirt.port_wiring import is_described
 from moorage.drivers.libvirt.records import GuestRecord, Records
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.transfers import Transfer
 from moorage.drivers.libvirt.wires import Wires
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed
-from moorage.model.guest import PowerState, VifData
+from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
 from moorage.model.image import ImageStore
 from moorage.model.instance_metadata import InstanceMetadata
@@ -45,6 +48,7 @@ T = TypeVar("T")
 START_S, DESTROY_S, SAVE_S = 120.0, 60.0, 600.0
 """Limits of one call of libvirt; the verb's own deadline usually ends before."""
 LOOK_EVERY_S = 0.2
+DESCRIBED_WITHIN_S = 5.0
 STARTS_TRIED_MAX = 3
 """A serial console's port may be taken between the check and the start."""
 ACTIVE = frozenset({PowerState.RUNNING, PowerState.PAUSED})
@@ -64,7 +68,9 @@ class Core:
         hostname: str,
         images: ImageStore | None,
         physical_networks: tuple[str, ...] = (),
+        metadata_secret: str = "",
     ) -> None:
+        """`metadata_secret`: what the metadata service knows its proxies by."""
         self._room = (
             Path(settings.instances_path).resolve() / hostname if settings.instances_path else directory.resolve()
         )
@@ -74,7 +80,11 @@ class Core:
         self._link = Link(settings.uri)
         self._records = Records(self._room)
         self._images = ImageCache(self._room, images, settings.image_unused_s)
-        self._wires = self._wires_of("")
+        self._descriptions = DescribedPorts(self._room)
+        self._redescribed = asyncio.Event()
+        self._describing: asyncio.Task[None] | None = None
+        self._metadata_secret = metadata_secret
+        self._serve_as("")
         self._wiring = asyncio.Lock()
         self._machine: Machine | None = None
         self._cache = "none"
@@ -85,6 +95,7 @@ class Core:
         self._transfers: dict[ServerId, Transfer] = {}
         """Live migrations from here."""
         self._closing = False
+        self._serving: asyncio.Task[None] | None = None
 
     def _place(self) -> Place:
         """The place at which this host accepts guests."""
@@ -96,8 +107,10 @@ class Core:
             machine_id(), str(self._room), told.migration_address, told.migration_port, receiver.key, receiver.certificate, daemon
         )  # fmt: skip
 
-    def _wires_of(self, owner: str) -> Wires:
-        return Wires(owner, self._settings, Plumber(self._room))
+    def _serve_as(self, owner: str) -> None:
+        plumber = Plumber(self._room, self._settings)
+        self._wires = Wires(owner, self._settings, plumber, self._descriptions)
+        self._services = GuestServices(owner, self._room, self._settings, self._metadata_secret)
 
     # ---- state in libvirt ------------------------------------------------------------------------------------------
 
@@ -178,9 +191,10 @@ class Core:
             else:
                 await disks.make_empty(place / disks.ROOT, max(1, spec.root_gib) * disks.GIB)
         if spec.ephemeral_gib and not (place / disks.EPHEMERAL).exists():
-            await disks.make_empty(place / disks.EPHEMERAL, spec.ephemeral_gib * disks.GIB)
+            kind = spec.image_properties.get("os_type", "")
+            await disks.make_ephemeral(place / disks.EPHEMERAL, spec.ephemeral_gib * disks.GIB, kind)
         if spec.swap_mib:
-            await disks.make_empty(place / disks.SWAP, spec.swap_mib * disks.MIB)
+            await disks.make_swap(place / disks.SWAP, spec.swap_mib * disks.MIB)
         for image, name in ((spec.kernel, disks.KERNEL), (spec.ramdisk, disks.RAMDISK)):
             if image:
                 await disks.copy_file(self._images.path(await self._images.kernel(image)), place / name)
@@ -216,18 +230,28 @@ class Core:
     # ---- switched on and off ---------------------------------------------------------------------------------------
 
     async def _plug(self, record: GuestRecord) -> list[ET.Element]:
+        if record.incoming:
+            await self._until_described(record)
         async with self._wiring:
             plugs = await self._wires.plug(record.spec.vifs)
-            await self._wires.serve(self._all_vifs())
+            await self._serve_networks()
         return plugs
+
+    async def _until_described(self, record: GuestRecord) -> None:
+        """A guest that runs is on its way: its ports should be open when it comes. They are closed, but for longer, if nobody describes them."""
+        ports = [vif.port for vif in record.spec.vifs if self._settings.port_filter and is_described(vif)]
+        if missing := await self._descriptions.until_has(ports, self._clock, DESCRIBED_WITHIN_S):
+            _log.warning("%s: ports are not described yet, and closed: %s", record.spec.server, ", ".join(missing))
 
     async def _unplug_what_is_unused(self) -> None:
         async with self._wiring:
-            await self._wires.serve(self._all_vifs())
+            await self._serve_networks()
 
-    def _all_vifs(self) -> list[VifData]:
-        here = (record for record in self._records.every().values() if not record.departed)
-        return [vif for record in here for vif in record.spec.vifs]
+    async def _serve_networks(self, *, nobody: bool = False) -> None:
+        """As the guests of this host need them; whoever calls holds `_wiring`. `nobody`: as if there were none."""
+        here = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
+        await self._wires.serve([vif for spec in here for vif in spec.vifs])
+        await self._services.keep(self._wires.seats(here), self._descriptions.ports)
 
     async def _switch_on(self, record: GuestRecord) -> PowerState:
         """Start the guest from its disk, as its record says; it is off, or saved, and a saved state is dropped."""
@@ -323,7 +347,7 @@ class Core:
         """Ask the guest to shut down, and switch it off if it does not in time."""
         power = await self._power(server)
         if power is PowerState.RUNNING and within_s > 0:
-            await self._ask(server, _press_power_button)
+            await self._ask(server, lambda domain: domain.isActive() and domain.shutdown())
             if await self._when(server, {PowerState.SHUTDOWN, PowerState.CRASHED}, within_s):
                 return PowerState.SHUTDOWN
         return await self._switch_off(server)
@@ -373,8 +397,3 @@ def _stop(domain: Any) -> PowerState:
             if domain.isActive():
                 raise
     return PowerState.SHUTDOWN
-
-
-def _press_power_button(domain: Any) -> None:
-    if domain.isActive():
-        domain.shutdown()

@@ -37,6 +37,32 @@ async def make_empty(disk: Path, size_bytes: int) -> None:
     await run("qemu-img", "create", "-q", "-f", "qcow2", str(disk), str(size_bytes))
 
 
+async def make_ephemeral(disk: Path, size_bytes: int, os_type: str) -> None:
+    """With an ext4 file system of Nova's label; a guest that says that it is Windows makes its own."""
+    if os_type == "windows":
+        await make_empty(disk, size_bytes)
+    else:
+        await _make_of_raw(disk, size_bytes, "mke2fs", "-q", "-F", "-t", "ext4", "-L", "ephemeral0", "-E", "nodiscard")
+
+
+async def make_swap(disk: Path, size_bytes: int) -> None:
+    """With the header that makes it one."""
+    await _make_of_raw(disk, size_bytes, "mkswap")
+
+
+async def _make_of_raw(disk: Path, size_bytes: int, *words: str) -> None:
+    """A program writes what belongs on it into a file with holes, which becomes the disk."""
+    raw = disk.with_name(f"{disk.name}.raw")
+    _make_way(raw)
+    try:
+        os.truncate(raw, size_bytes)
+        await run(*words, str(raw), limit_s=DISK_S)
+        _make_way(disk)
+        await run("qemu-img", "convert", "-q", "-f", "raw", "-O", "qcow2", str(raw), str(disk), limit_s=DISK_S)
+    finally:
+        _drop(raw)
+
+
 async def grow(disk: Path, size_bytes: int) -> None:
     """Grow a disk to at least this size; a smaller size changes nothing."""
     if (await info(disk, "qcow2")).virtual_size < size_bytes:

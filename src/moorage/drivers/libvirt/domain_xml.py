@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from moorage import __version__
 from moorage.drivers.libvirt.disks import (
     CONSOLE,
     DRIVE,
@@ -20,6 +21,7 @@ from moorage.drivers.libvirt.disks import (
     SWAP,
 )
 from moorage.drivers.libvirt.host_facts import Machine
+from moorage.drivers.libvirt.quotas import disk_limits
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.model.errors import HostFailed
@@ -27,6 +29,7 @@ from moorage.model.guest import GuestSpec, VifData, VolumeDisk
 from moorage.model.ids import ServerId
 
 NAMESPACE = "https://moorage.org/xmlns/libvirt/1"
+PRODUCT = "OpenStack Nova"
 PREFIXES = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd"}
 VIF_MODELS = frozenset({"virtio", "e1000", "e1000e", "rtl8139"})
 COMMAND_LINE = "root=/dev/vda console=tty0 console=ttyS0"
@@ -67,6 +70,8 @@ def domain_xml(record: GuestRecord, around: Around) -> str:
     _add(domain, "memory", str(spec.ram_mib), unit="MiB")
     _add(domain, "vcpu", str(spec.vcpus))
     _add_boot(domain, record, around)
+    if machine.arch == "x86_64":
+        _add_identity(domain, spec.server)
     features = _add(domain, "features")
     _add(features, "acpi")
     if machine.arch == "x86_64":
@@ -78,7 +83,12 @@ def domain_xml(record: GuestRecord, around: Around) -> str:
     devices = _add(domain, "devices")
     if machine.emulator:
         _add(devices, "emulator", machine.emulator)
-    devices.extend(list(_disks(record, around)))  # a list: a refusal from inside a generator is lost in there
+    disks = list(_disks(record, around))  # a list: a refusal from inside a generator is lost in there
+    limits = disk_limits(spec.extra_specs)
+    for each in disks:
+        if limits is not None and each.find("serial") is None and each.get("device") == "disk":
+            each.append(limits)
+    devices.extend(disks)
     if any(each.get("bus") == "scsi" for each in devices.iterfind("disk/target")):
         _add(devices, "controller", type="scsi", index="0", model="virtio-scsi")
     devices.extend([interface(spec, vif, plug) for vif, plug in zip(spec.vifs, around.plugs, strict=True)])
@@ -109,6 +119,17 @@ def _add_boot(domain: ET.Element, record: GuestRecord, around: Around) -> None:
             _add(system, "initrd", str(around.place / (RESCUE_RAMDISK if rescued else RAMDISK)))
         usual = COMMAND_LINE_EMULATED if around.machine.virt_type == "qemu" else COMMAND_LINE
         _add(system, "cmdline", properties.get("os_command_line") or usual)
+
+
+def _add_identity(domain: ET.Element, server: str) -> None:
+    """What a guest's firmware tables say: cloud-init asks the metadata service on such machines, and on no others."""
+    said = {"manufacturer": "OpenStack Foundation", "product": PRODUCT, "version": __version__, "serial": server}
+    system = _add(_add(domain, "sysinfo", type="smbios"), "system")
+    for name, value in {**said, "uuid": server, "family": "Virtual Machine"}.items():
+        _add(system, "entry", value, name=name)
+    found = domain.find("os")
+    assert found is not None
+    _add(found, "smbios", mode="sysinfo")
 
 
 def _add_cpu(domain: ET.Element, around: Around) -> None:

@@ -17,11 +17,13 @@ from moorage.drivers.libvirt import host_facts
 from moorage.drivers.libvirt.arriving import Arriving
 from moorage.drivers.libvirt.carrier import Receiver
 from moorage.drivers.libvirt.core import ACTIVE, DESTROY_S, SAVE_S, Core, power_from
+from moorage.drivers.libvirt.describing import Describing
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.life import Life
 from moorage.drivers.libvirt.link import Link
 from moorage.drivers.libvirt.plugging import Plugging
 from moorage.drivers.libvirt.records import GuestRecord
+from moorage.drivers.libvirt.serving import Serving
 from moorage.drivers.libvirt.snapshots import Snapshots
 from moorage.drivers.libvirt.transfers import is_awaited
 from moorage.model.errors import HostFailed, Invalid
@@ -35,13 +37,13 @@ FIRST_ANSWER_S = 120.0
 _log = logging.getLogger(__name__)
 
 
-class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
+class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Core):
     """See `driver.Driver`."""
 
     # ---- the driver ------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Raises Invalid with what is missing on this machine, in one sentence."""
+    async def start(self, *, serving: bool = True) -> None:
+        """Raises Invalid with what is missing on this machine, in one sentence. `serving` False: networks are left as they are."""
         self._closing = False
         self._link = Link(self._settings.uri)
         self._machine = await self._inspect()
@@ -50,7 +52,8 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
         except Invalid:
             self._link.close()
             raise
-        self._wires = self._wires_of(self._records.owner)
+        await asyncio.to_thread(self._descriptions.load)
+        self._serve_as(self._records.owner)
         self._cache = await asyncio.to_thread(_cache_mode, self._room)
         if self._settings.migration_address:
             await self._listen()
@@ -60,8 +63,12 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
                 await self._settle_overlay(record)
             except HostFailed as failure:
                 _log.error("%s: a copy of its disk was cut off: %s", record.spec.server, failure.private)
-        await self._unplug_what_is_unused()
         self._images.prune(self._records.bases())
+        if not serving:
+            return
+        await self._unplug_what_is_unused()
+        self._begin_serving()
+        self._begin_describing()
 
     async def _inspect(self) -> host_facts.Machine:
         """Inspect the machine. Raises Invalid with everything that is missing."""
@@ -103,6 +110,8 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._transfers.clear()
+        await self._end_describing()
+        await self._end_serving()
         if self._receiver is not None:
             await self._receiver.close()
             self._receiver = None
@@ -116,15 +125,23 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
 
     async def clean(self) -> None:
         """What was made for guests that are gone: devices, servers of networks. Nothing is left of them."""
+        await self._end_describing()
+        await self._end_serving()
+        self._descriptions.forget()
         async with self._wiring:
-            await self._wires.serve(())
+            await self._serve_networks(nobody=True)
 
     async def describe(self) -> HostDescription:
         assert self._machine is not None
         told = await asyncio.to_thread(
             host_facts.describe, self._machine, self._settings, self._hostname, self._room, self._physical_networks
         )
-        return msgspec.structs.replace(told, set_aside=self._records.set_aside)
+        return msgspec.structs.replace(
+            told,
+            set_aside=self._records.set_aside,
+            takes_descriptions=self._settings.port_filter,
+            not_wired=self._wires.not_wired,
+        )
 
     async def guests(self) -> Mapping[ServerId, PowerState]:
         """Return all guests with one call; a record without a domain is a guest that is off."""
@@ -184,8 +201,11 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
             return await self._ensure_running(record, power)
 
     async def _ensure_running(self, record: GuestRecord, power: PowerState) -> PowerState:
-        """However it stands, it runs afterwards."""
+        """However it stands, it runs afterwards. Raises HostFailed when it has left: it would run twice."""
         server = record.spec.server
+        if record.leaving is not None and power not in ACTIVE:
+            await self._stands_at_source(record)
+            self._records.of(server)
         if power is PowerState.PAUSED:
             await self._ask(server, lambda domain: domain.resume())
         elif power is PowerState.SUSPENDED:
@@ -233,7 +253,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
             else:
                 await self._active(server)
                 await self._shut_down(server, self._settings.soft_reboot_s)
-            return await self._switch_on(record)
+            return await self._ensure_running(record, PowerState.SHUTDOWN)
 
     # ---- pausing and saving ----------------------------------------------------------------------------------------
 

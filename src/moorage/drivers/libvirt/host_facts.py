@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from moorage.drivers.libvirt.settings import Libvirt
 from moorage.model.errors import HostFailed
 from moorage.model.guest import HostDescription, ResourceInventory
 
+MODPROBE_S = 30.0
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 ABLE = (
     "COMPUTE_CONFIG_DRIVE_REGENERATION",
@@ -41,8 +43,11 @@ BUSES = ("ide", "sata", "scsi", "usb", "virtio")
 PACKAGES = {
     "qemu-img": "qemu-utils",
     "ip": "iproute2",
+    "mke2fs": "e2fsprogs",
+    "mkswap": "util-linux",
     "dnsmasq": "dnsmasq-base",
     "nft": "nftables",
+    "tc": "iproute2",
 }
 """Program → the Debian package that has it."""
 
@@ -64,9 +69,19 @@ def lacking(settings: Libvirt) -> list[str]:
     absent = [f"{name} (package {PACKAGES[name]})" for name in _programs(settings) if shutil.which(name) is None]
     if not any(shutil.which(each) for each in ("qemu-system-x86_64", "qemu-system-aarch64", "qemu-kvm")):
         absent.append("QEMU (package qemu-system-x86)")
+    if settings.port_filter and not bridges_are_filtered():
+        absent.append("br_netfilter of the kernel (modprobe br_netfilter), or [libvirt] port_filter = false")
     if os.geteuid() != 0:
         absent.append("root's rights for us (network devices are made: run it as root)")
     return absent
+
+
+def bridges_are_filtered() -> bool:
+    """Whether the kernel can hand frames of bridges to nftables; a module that is not loaded is."""
+    there = Path("/proc/sys/net/bridge")
+    if not there.exists() and (modprobe := shutil.which("modprobe")) is not None:
+        subprocess.run([modprobe, "br_netfilter"], check=False, capture_output=True, timeout=MODPROBE_S)
+    return there.exists()
 
 
 def no_daemon(settings: Libvirt, why: str) -> str:
@@ -74,11 +89,13 @@ def no_daemon(settings: Libvirt, why: str) -> str:
 
 
 def _programs(settings: Libvirt) -> Iterator[str]:
-    yield from ("qemu-img", "ip")
+    yield from ("qemu-img", "ip", "mke2fs", "mkswap")
     if settings.dhcp:
         yield "dnsmasq"
-    if settings.vxlan_address:
+    if settings.vxlan_address or settings.port_filter or settings.routers:
         yield "nft"
+    if settings.port_filter:
+        yield "tc"
 
 
 def chosen_virt_type(settings: Libvirt, root: Path = Path("/")) -> str:

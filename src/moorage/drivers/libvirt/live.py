@@ -6,7 +6,7 @@ Disks are copied completely, by NBD.  libvirt's state tells where the guest is:
     at the source         the domain is gone as soon as the guest has left; otherwise the guest runs there
     at the destination    the domain is only a waiting place until the guest runs there
 
-Only a daemon that dies within the switch leaves its guest stopped and does not know.  Its agent then asks the other host's.
+Only a daemon that dies within the switch leaves its guest stopped, or off, and does not know.  Its agent then asks the other host's.
 """
 
 import asyncio

@@ -157,9 +157,10 @@ class Moves(Core):
             if (place / disks.EPHEMERAL).exists():
                 await disks.grow(place / disks.EPHEMERAL, spec.ephemeral_gib * disks.GIB)
             else:
-                await disks.make_empty(place / disks.EPHEMERAL, spec.ephemeral_gib * disks.GIB)
+                kind = spec.image_properties.get("os_type", "")
+                await disks.make_ephemeral(place / disks.EPHEMERAL, spec.ephemeral_gib * disks.GIB, kind)
         if spec.swap_mib:
-            await disks.make_empty(place / disks.SWAP, spec.swap_mib * disks.MIB)
+            await disks.make_swap(place / disks.SWAP, spec.swap_mib * disks.MIB)
 
     def _arrived(self, server: ServerId, move: str) -> GuestRecord:
         file = _arriving(self._room, server, move) / "guest.json"

@@ -42,7 +42,7 @@ class Plugging(Core):
             try:
                 async with self._wiring:
                     plug = (await self._wires.plug([vif]))[0]
-                    await self._wires.serve(self._all_vifs())
+                    await self._serve_networks()
                 card = ET.tostring(interface(grown.spec, vif, plug), encoding="unicode")
                 if await self._power(server) in ACTIVE:
                     mark = ("mac", "address", vif.mac)
@@ -64,7 +64,7 @@ class Plugging(Core):
                 self._records.keep(record)
                 async with self._wiring:
                     await self._wires.unplug([leaving])
-                    await self._wires.serve(self._all_vifs())
+                    await self._serve_networks()
             return await self._power(server)
 
     # ---- volumes ---------------------------------------------------------------------------------------------------

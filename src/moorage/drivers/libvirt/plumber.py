@@ -1,30 +1,34 @@
 """Serves the embedded network service's networks, which has no agents: this host answers DHCP for its own guests, on our own bridges.
 
 All that is needed came with the guests' specs, so nobody is asked: each subnet's gateway address is the bridge's, and dnsmasq, one for each
-bridge, gives every guest the address that its port has.  It runs on when the agent stops, for leases are renewed; a start finds it by its
-pid file, whose process must have been started with our configuration.
+bridge, gives every guest the addresses that its port has (dhcp.py).  It runs on when the agent stops, for leases are renewed; a start finds
+it by its pid file, whose process must have been started with our configuration.
 
-    <host's directory>/networks/<bridge>/    conf, hosts, options, pid
+    <host's directory>/networks/<bridge>/    conf, hosts, names, options, pid
 """
 
-import asyncio
-import contextlib
 import ipaddress
-import os
+import logging
 import shutil
-import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from moorage.drivers.libvirt import daemons
 from moorage.drivers.libvirt.commands import run
+from moorage.drivers.libvirt.dhcp import METADATA_V6, NO_NAMES, Network, files_of, is_v4
+from moorage.drivers.libvirt.settings import Libvirt
 from moorage.model.errors import HostFailed
 from moorage.model.guest import VifAddress, VifData
 
 BRIDGE_PREFIX = "mrg"
-LEASE_S = 86_400
-ENDS_WITHIN_S, LOOK_EVERY_S = 5.0, 0.02
+SYSTEM_CONTROL = Path("/proc/sys/net")
+TAKEN = "listening socket"
+"""In dnsmasq's complaint."""
+
+_log = logging.getLogger(__name__)
 
 
 class _Address(msgspec.Struct):
@@ -38,8 +42,10 @@ class _Addresses(msgspec.Struct):
 
 
 class Plumber:
-    def __init__(self, room: Path) -> None:
+    def __init__(self, room: Path, settings: Libvirt) -> None:
         self._room = room / "networks"
+        self._forwarders = settings.dns_forwarders
+        self._metadata = bool(settings.metadata_url)
 
     async def serve(self, networks: Mapping[str, Sequence[VifData]]) -> None:
         """Serve these networks (bridge → its interfaces), and no others any more. A repeat changes nothing for running guests."""
@@ -47,38 +53,72 @@ class Plumber:
             for each in self._room.iterdir():
                 if each.name not in networks:
                     await self._stop(each)
-        for bridge, vifs in networks.items():
-            await self._serve(bridge, vifs)
+        claimed: set[str] = set()
+        for bridge in sorted(networks, key=lambda each: (not _answers_names(self._room / each), each)):
+            network = Network(
+                bridge,
+                networks[bridge],
+                forwarders=self._forwarders,
+                metadata=self._metadata and bool(networks[bridge]),
+            )
+            names = claimed.isdisjoint(network.gateways) and not self._goes_without_names(bridge)
+            network = replace(network, names=names)
+            claimed |= network.gateways
+            await self._serve(network)
 
-    async def _serve(self, bridge: str, vifs: Sequence[VifData]) -> None:
-        subnets = {each.cidr: each for vif in vifs for each in vif.addresses if _is_v4(each)}
-        if not subnets:
-            await self._stop(self._room / bridge)
+    async def _serve(self, network: Network) -> None:
+        await self._give_addresses(network)
+        directory = self._room / network.bridge
+        files = files_of(directory, network)
+        if files is None:
+            await self._stop(directory)
             return
-        for subnet in subnets.values():
-            if subnet.gateway:
-                await self._be_gateway(bridge, subnet)
-        directory = self._room / bridge
         directory.mkdir(parents=True, exist_ok=True)
-        hosts = "".join(
-            f"{vif.mac},set:{_tag(each.cidr)},{each.address}\n"
-            for vif in vifs
-            for each in vif.addresses
-            if _is_v4(each)
-        )
-        changed = _write(directory / "hosts", hosts)
-        restart = _write(directory / "conf", _conf(directory, bridge, subnets, min(vif.mtu for vif in vifs)))
-        running = self._pid(directory)
-        if running is not None and restart:
-            await self._kill(running)
+        contents = {"conf": files.conf, "hosts": files.hosts, "names": files.names, "options": files.options}
+        changed = [name for name, content in contents.items() if daemons.write(directory / name, content)]
+        running = _pid(directory)
+        if running is not None and changed:
+            # SIGHUP would do, but dnsmasq 2.90 dies of it once one of its hosts with a tag has a lease; a start takes no longer
+            await daemons.end(running)
             running = None
         if running is None:
-            await run("dnsmasq", f"--conf-file={directory / 'conf'}", code="vif_not_plugged")
-        elif changed:
-            os.kill(running, signal.SIGHUP)
+            await self._begin(directory, network)
+
+    async def _begin(self, directory: Path, network: Network) -> None:
+        """Without names, where somebody else answers for them on all addresses of this machine."""
+        try:
+            await run("dnsmasq", _mark(directory), code="vif_not_plugged")
+        except HostFailed as failure:
+            if not network.names or TAKEN not in failure.private:
+                raise
+            _log.warning("%s has no name server of its own: %s", network.bridge, failure.private)
+            nameless = files_of(directory, replace(network, names=False))
+            assert nameless is not None
+            daemons.write(directory / "conf", nameless.conf)
+            await run("dnsmasq", _mark(directory), code="vif_not_plugged")
+
+    def _goes_without_names(self, bridge: str) -> bool:
+        """One that runs and does so goes on like this: an attempt would interrupt it."""
+        directory = self._room / bridge
+        return not _answers_names(directory) and _pid(directory) is not None
+
+    async def _give_addresses(self, network: Network) -> None:
+        """The bridge is what guests reach: their gateway, and whoever answers DHCP."""
+        bridge, v6 = network.bridge, _has_v6(network.bridge)
+        for subnet in network.subnets.values():
+            if subnet.gateway and is_v4(subnet):
+                await self._be_gateway(bridge, subnet)
+            elif subnet.gateway and v6:
+                length = ipaddress.ip_network(subnet.cidr, strict=False).prefixlen
+                await _ip("-6", "address", "replace", f"{subnet.gateway}/{length}", "dev", bridge, "nodad")
+            elif is_v4(subnet):  # guests of it are reached nevertheless
+                await _ip("address", "replace", f"{network.service_address}/32", "dev", bridge)
+                await _ip("route", "replace", subnet.cidr, "dev", bridge, "src", network.service_address)
+        if network.metadata and v6:
+            await _ip("-6", "address", "replace", f"{METADATA_V6}/64", "dev", bridge, "nodad")
 
     async def _be_gateway(self, bridge: str, subnet: VifAddress) -> None:
-        """Raises HostFailed when the machine itself uses these addresses."""
+        """Raises HostFailed when the machine itself uses these addresses; other networks of ours may."""
         network = ipaddress.ip_network(subnet.cidr, strict=False)
         said = await run("ip", "-json", "-4", "address", "show", code="vif_not_plugged")
         for device in msgspec.json.decode(said or "[]", type=list[_Addresses]):
@@ -87,85 +127,49 @@ class Plumber:
                     continue
                 if device.name == bridge and each.local == subnet.gateway:
                     return
-                if device.name != bridge:
+                if not device.name.startswith(BRIDGE_PREFIX):
                     why = f"{device.name} has {each.local}, which is in {subnet.cidr}"
                     raise HostFailed(
                         "the host uses addresses of this network for itself", private=why, code="vif_not_plugged"
                     )
-        address = f"{subnet.gateway}/{network.prefixlen}"
-        await run("ip", "address", "replace", address, "dev", bridge, code="vif_not_plugged")
+        await _ip("address", "replace", f"{subnet.gateway}/{network.prefixlen}", "dev", bridge)
+
+    def has_lost_servers(self) -> bool:
+        """Whether one that should run does not."""
+        return self._room.is_dir() and any(
+            _pid(each) is None for each in self._room.iterdir() if (each / "conf").exists()
+        )
 
     async def _stop(self, directory: Path) -> None:
-        pid = self._pid(directory)
+        pid = _pid(directory)
         if pid is not None:
-            await self._kill(pid)
+            await daemons.end(pid)
         shutil.rmtree(directory, ignore_errors=True)
 
-    @staticmethod
-    async def _kill(pid: int) -> None:
-        """Until it is gone: another one could not have its address before."""
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            for _ in range(int(ENDS_WITHIN_S / LOOK_EVERY_S)):
-                try:
-                    os.kill(pid, sign)
-                except ProcessLookupError:
-                    return
-                await asyncio.sleep(LOOK_EVERY_S)
 
-    @staticmethod
-    def _pid(directory: Path) -> int | None:
-        """Of the dnsmasq that serves there: a number that another process has meanwhile is not it; one that just started has written none."""
-        try:
-            candidates = [int((directory / "pid").read_text())]
-        except (OSError, ValueError):
-            candidates = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
-        mark = f"--conf-file={directory / 'conf'}".encode()
-        for pid in candidates:
-            with contextlib.suppress(OSError):
-                if mark in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-                    return pid
-        return None
+def _answers_names(directory: Path) -> bool:
+    """Whether it does so already: it goes on then, when another network with the same gateway comes."""
+    conf = directory / "conf"
+    return conf.exists() and NO_NAMES not in conf.read_text().splitlines()
 
 
-def _is_v4(each: VifAddress) -> bool:
-    return bool(each.cidr) and ":" not in each.address
+def _mark(directory: Path) -> str:
+    return f"--conf-file={directory / 'conf'}"
 
 
-def _tag(cidr: str) -> str:
-    return f"net{cidr.replace('.', '-').replace('/', '-')}"
+def _pid(directory: Path) -> int | None:
+    return daemons.pid_of(directory / "pid", _mark(directory))
 
 
-def _conf(directory: Path, bridge: str, subnets: Mapping[str, VifAddress], mtu: int) -> str:
-    lines = [
-        "port=0",
-        f"interface={bridge}",
-        "except-interface=lo",
-        "bind-dynamic",
-        "leasefile-ro",
-        "no-ping",
-        "dhcp-authoritative",
-        f"pid-file={directory / 'pid'}",
-        f"dhcp-hostsfile={directory / 'hosts'}",
-        f"dhcp-option-force=option:mtu,{mtu}",
-    ]
-    if os.geteuid() == 0:
-        lines.append("user=root")  # it reads files that only their owner may read
-    for cidr, subnet in sorted(subnets.items()):
-        network, tag = ipaddress.ip_network(cidr, strict=False), _tag(cidr)
-        lines.append(f"dhcp-range=set:{tag},{network.network_address},static,{network.netmask},{LEASE_S}s")
-        lines.append(f"dhcp-option=tag:{tag},option:router{',' + subnet.gateway if subnet.gateway else ''}")
-        if subnet.dns:
-            lines.append(f"dhcp-option=tag:{tag},option:dns-server,{','.join(subnet.dns)}")
-        else:
-            lines.append(f"dhcp-option=tag:{tag},option:dns-server")
-    return "\n".join(lines) + "\n"
-
-
-def _write(file: Path, content: str) -> bool:
-    """Whether it is other than before."""
-    if file.exists() and file.read_text() == content:
+def _has_v6(bridge: str) -> bool:
+    """Whether it may have IPv6 addresses; then it takes none from what a guest advertises."""
+    mine = SYSTEM_CONTROL / "ipv6" / "conf" / bridge
+    try:
+        (mine / "accept_ra").write_text("0")
+        return (mine / "disable_ipv6").read_text().strip() == "0"
+    except OSError:
         return False
-    coming = file.with_name(f"{file.name}.coming")
-    coming.write_text(content)
-    os.replace(coming, file)
-    return True
+
+
+async def _ip(*words: str) -> None:
+    await run("ip", *words, code="vif_not_plugged")

@@ -34,8 +34,21 @@ class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of serial consoles: the first, and the one after the last."""
     bridges: dict[str, str] = {}
     """Physical network → the bridge of this machine that its guests are plugged into; others get a bridge of ours, which leads nowhere else."""
+    ovs_db: str = "unix:/run/openvswitch/db.sock"
+    """The database of this machine's Open vSwitch, as `ovs-vsctl --db` takes it; for ports of Neutron's that are plugged there."""
     dhcp: bool = False
     """Whether this host answers DHCP for its guests on bridges of ours, and is their gateway's address: for the embedded network service."""
+    routers: bool = False
+    """Whether this host routes for its guests, between networks of one router and to the outside, and translates floating addresses: for the
+    embedded network service."""
+    external_devices: dict[str, str] = {}
+    """Physical network, or the id of an external network → the device of this machine that leads there; without one nothing goes out."""
+    dns_forwarders: tuple[str, ...] = ()
+    """Name servers that this host asks for its guests, where `dhcp` is on; none: guests are told the names of their network and no others."""
+    metadata_url: str = ""
+    """Of the metadata service: this host asks it for its guests, who reach it at 169.254.169.254. Empty: they do not."""
+    metadata_ca_file: str = ""
+    """PEM file of the CA of its certificate; empty: those that this machine trusts."""
     soft_reboot_s: Positive = 20.0
     """How long a guest may take to switch itself off for a soft reboot; then it is reset."""
     image_unused_s: Positive = 86_400.0
@@ -54,3 +67,7 @@ class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of this machine, for tunnels to other hosts of the embedded network service's networks. Empty: each host has its networks for itself."""
     vxlan_group: str = "239.77.0.1"
     """Multicast, in which hosts find one another."""
+    port_filter: bool = True
+    """Whether ports of the embedded network service are filtered by their security groups, and kept at their rates."""
+    bandwidth_kbps: Count = 0
+    """What guests may send, and receive, at once; guarantees are shares of it. 0: as much as goes, and nothing is guaranteed."""

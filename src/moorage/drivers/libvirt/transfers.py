@@ -58,8 +58,14 @@ def is_awaited(domain: Any, state: int, reason: int) -> bool:
 
 
 def is_between(state: int, reason: int) -> bool:
-    """Whether a guest's source stopped it at the switch, and libvirt does not know how that ended."""
+    """Whether a guest's source stopped it at the switch, and libvirt does not know how that ended.
+
+    A daemon that died after QEMU had left, and before it forgot the domain, finds it switched off and cannot say why.
+    """
     libvirt = library()
+    if state == libvirt.VIR_DOMAIN_SHUTOFF:
+        meant = {getattr(libvirt, f"VIR_DOMAIN_SHUTOFF_{each}") for each in ("SHUTDOWN", "DESTROYED", "SAVED")}
+        return reason not in meant
     stopped = {libvirt.VIR_DOMAIN_PAUSED_MIGRATION, libvirt.VIR_DOMAIN_PAUSED_POSTCOPY}
     stopped.add(getattr(libvirt, "VIR_DOMAIN_PAUSED_POSTCOPY_FAILED", libvirt.VIR_DOMAIN_PAUSED_POSTCOPY))
     return bool(state == libvirt.VIR_DOMAIN_PAUSED and reason in stopped)

@@ -1,36 +1,36 @@
 """How a guest's interfaces get their wires: a small seam, chosen for each by what its bound port says (`vif_type`).
 
     bridge   a tap of ours, in the bridge that the binding names, that the operator named for the physical network, or that is the network's own
-    ovs      libvirt adds the tap to the integration bridge, with the port's id, by which Neutron's agent knows what to do with it
+    ovs      a tap of ours, in the integration bridge of an Open vSwitch with the port's id, by which Neutron's agent knows what to do with it
 
 Names are made of ids, so that what is there already is found, and what belongs to nobody any more is known:
 
     tap<port>    11 characters of the port's id, as in Nova
-    mrg<network> a bridge of ours; the others are never made nor removed
+    mrg<network> a bridge of ours; and mrv<network> with a VLAN (vlans.py). The others are never made nor removed
 """
 
-import re
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 from xml.etree import ElementTree as ET
 
-import msgspec
-
-from moorage.drivers.libvirt.commands import run
+from moorage.drivers.libvirt.described_ports import DescribedPorts
+from moorage.drivers.libvirt.devices import ALIAS, ID_CHARACTERS, NAME, TAP_PREFIX, links, make_tap, remove_tap, tap_of
+from moorage.drivers.libvirt.devices import Link as _Link
+from moorage.drivers.libvirt.devices import ip as _ip
 from moorage.drivers.libvirt.firewall import Firewall
+from moorage.drivers.libvirt.metadata_keeper import Seat
+from moorage.drivers.libvirt.open_vswitch import OvsWire
 from moorage.drivers.libvirt.plumber import BRIDGE_PREFIX, Plumber
+from moorage.drivers.libvirt.port_wiring import PortWiring
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.tunnels import Tunnels, gateway_mac, tunnel_of
+from moorage.drivers.libvirt.vlans import VLAN_BRIDGE_PREFIX, Vlans, vlan_bridge_of, vlan_of
 from moorage.model.errors import HostFailed
-from moorage.model.guest import VifData
+from moorage.model.guest import GuestSpec, VifData
 
-ID_CHARACTERS = 11
-"""A device's name has 15 at most."""
-TAP_PREFIX = "tap"
-ALIAS = "moorage "
-"""What each device of ours says of itself, with its host's owner: nobody else's is touched."""
-NAME = re.compile(r"[A-Za-z0-9._-]{1,15}")
+OWN_BRIDGES = (BRIDGE_PREFIX, VLAN_BRIDGE_PREFIX)
 
 
 class Wire(Protocol):
@@ -43,27 +43,11 @@ class Wire(Protocol):
     async def unplug(self, vif: VifData) -> None: ...
 
 
-class _Link(msgspec.Struct):
-    name: str = msgspec.field(name="ifname")
-    alias: str = msgspec.field(default="", name="ifalias")
-    master: str = ""
-
-
-async def links() -> dict[str, _Link]:
-    """The machine's network devices, by name."""
-    said = await run("ip", "-json", "link", "show")
-    return {each.name: each for each in msgspec.json.decode(said or "[]", type=list[_Link])}
-
-
-def tap_of(vif: VifData) -> str:
-    return f"{TAP_PREFIX}{vif.port[:ID_CHARACTERS]}"
-
-
 def bridge_of(vif: VifData, bridges: Mapping[str, str]) -> str:
-    """Where it belongs. Raises HostFailed for a name that is none, and for a VLAN, which nobody would tag."""
+    """Where it belongs. Raises HostFailed for a name that is none."""
     mapped = bridges.get(vif.physical_network or "", "")
     if mapped and vif.segmentation_id is not None:
-        raise HostFailed("this host cannot plug into VLANs yet", private=vif.network, code="vif_not_plugged")
+        mapped = vlan_bridge_of(vif.network)
     named = str(vif.vif_details.get("bridge_name") or "") or mapped
     name = named or f"{BRIDGE_PREFIX}{vif.network[:ID_CHARACTERS]}"
     if not NAME.fullmatch(name):
@@ -78,24 +62,24 @@ class BridgeWire:
     owner: str
     bridges: Mapping[str, str]
     tunnels: Tunnels
+    vlans: Vlans
 
     async def plug(self, vif: VifData) -> ET.Element:
-        tap, bridge, there = tap_of(vif), bridge_of(vif, self.bridges), await links()
-        alias = f"{ALIAS}{self.owner}"
+        bridge, there = bridge_of(vif, self.bridges), await links()
         if bridge not in there:
-            if not bridge.startswith(BRIDGE_PREFIX):
+            if not bridge.startswith(OWN_BRIDGES):
                 raise HostFailed("the host has no such bridge", private=bridge, code="vif_not_plugged")
-            words = ("mtu", str(vif.mtu), "address", gateway_mac(vif.network), "type", "bridge")
+            # the same everywhere where it is the gateway; on a VLAN it is nobody
+            mac = ("address", gateway_mac(vif.network)) if bridge.startswith(BRIDGE_PREFIX) else ("addrgenmode", "none")
+            words = ("mtu", str(vif.mtu), *mac, "type", "bridge")
             await _ip("link", "add", "name", bridge, *words, "stp_state", "0", "forward_delay", "0")
         await self._claim(bridge, there)
         await _ip("link", "set", "dev", bridge, "up")
         if bridge.startswith(BRIDGE_PREFIX) and self.tunnels.has(vif):
             await self.tunnels.join(vif, bridge, there)
-        if tap in there and there[tap].alias not in {"", alias}:
-            raise HostFailed("the host has another device of this port's name", private=tap, code="vif_not_plugged")
-        if tap not in there:
-            await _ip("tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr")
-        await _ip("link", "set", "dev", tap, "alias", alias, "mtu", str(vif.mtu), "master", bridge, "up")
+        if bridge.startswith(VLAN_BRIDGE_PREFIX):
+            await self.vlans.join(vif, self.bridges[vif.physical_network or ""], bridge, there)
+        tap = await make_tap(vif, self.owner, there, bridge)
         plug = ET.Element("interface", type="ethernet")
         ET.SubElement(plug, "target", dev=tap, managed="no")
         return plug
@@ -110,39 +94,26 @@ class BridgeWire:
     async def _claim(self, bridge: str, there: Mapping[str, "_Link"]) -> None:
         """One of ours that has no mark yet gets it; the one that was just made is not in what was there."""
         unmarked = not there[bridge].alias if bridge in there else bridge in await links()
-        if bridge.startswith(BRIDGE_PREFIX) and unmarked:
+        if bridge.startswith(OWN_BRIDGES) and unmarked:
             await _ip("link", "set", "dev", bridge, "alias", f"{ALIAS}{self.owner}")
-
-
-@dataclass(frozen=True)
-class OvsWire:
-    """libvirt makes the tap and calls ovs-vsctl; both go with the guest."""
-
-    async def plug(self, vif: VifData) -> ET.Element:
-        bridge = str(vif.vif_details.get("bridge_name") or "br-int")
-        if not NAME.fullmatch(bridge):
-            raise HostFailed("the port's binding names no bridge", private=repr(bridge), code="vif_not_plugged")
-        plug = ET.Element("interface", type="bridge")
-        ET.SubElement(plug, "source", bridge=bridge)
-        port = ET.SubElement(plug, "virtualport", type="openvswitch")
-        ET.SubElement(port, "parameters", interfaceid=vif.port)
-        ET.SubElement(plug, "target", dev=tap_of(vif))
-        return plug
-
-    async def unplug(self, vif: VifData) -> None:
-        """libvirt's work."""
 
 
 class Wires:
     """All ways of one host, and the networks that it serves itself."""
 
-    def __init__(self, owner: str, settings: Libvirt, plumber: Plumber) -> None:
+    def __init__(self, owner: str, settings: Libvirt, plumber: Plumber, described: DescribedPorts) -> None:
         self._owner, self._plumber, self._serves = owner, plumber, settings.dhcp
         self._tunnels = Tunnels(settings.vxlan_address, settings.vxlan_group, f"{ALIAS}{owner}")
         self._firewall = Firewall(owner)
+        self._filters = settings.port_filter
+        self._ports = PortWiring(owner, described, settings.bandwidth_kbps, f"{ALIAS}{owner}")
+        self._unfiltered = False
+        """What an agent that filtered has left is gone."""
         self._bridges = settings.bridges
-        self._bridge = BridgeWire(owner, self._bridges, self._tunnels)
-        self._ways: dict[str, Wire] = {"bridge": self._bridge, "ovs": OvsWire()}
+        self._vlans = Vlans(f"{ALIAS}{owner}")
+        self._ovs = OvsWire(owner, settings.ovs_db)
+        self._bridge = BridgeWire(owner, self._bridges, self._tunnels, self._vlans)
+        self._ways: dict[str, Wire] = {"bridge": self._bridge, "ovs": self._ovs}
 
     async def plug(self, vifs: Iterable[VifData]) -> list[ET.Element]:
         return [await self._way(vif).plug(vif) for vif in vifs]
@@ -154,11 +125,19 @@ class Wires:
 
     async def serve(self, vifs: Iterable[VifData]) -> None:
         """`vifs`: all that guests of this host have. Devices of ours that none of them needs go; networks are served as they need it."""
-        mine = [vif for vif in vifs if vif.vif_type == "bridge"]
-        taps, there = {tap_of(vif) for vif in mine}, await links()
+        every = list(vifs)
+        await self._ovs.keep([vif for vif in every if vif.vif_type == "ovs"])
+        mine = [vif for vif in every if vif.vif_type == "bridge"]
+        taps, there = {tap_of(vif) for vif in every}, await links()
         for name, link in there.items():
             if name.startswith(TAP_PREFIX) and link.alias == f"{ALIAS}{self._owner}" and name not in taps:
                 await remove_tap(name, self._owner)
+        if self._filters:
+            bridges = {tap_of(vif): (vif, bridge_of(vif, self._bridges)) for vif in mine}
+            await self._ports.keep(bridges, there)
+        elif not self._unfiltered and shutil.which("nft") is not None:
+            await self._ports.keep({}, there)
+            self._unfiltered = True
         served: dict[str, list[VifData]] = {}
         for vif in mine:
             bridge = bridge_of(vif, self._bridges)
@@ -169,22 +148,38 @@ class Wires:
         await self._plumber.serve({name: each for name, each in served.items() if name in there and self._serves})
         tunnels = {tunnel_of(vif.network) for each in served.values() for vif in each if self._tunnels.has(vif)}
         await self._tunnels.leave({name: link.alias for name, link in there.items()}, tunnels)
+        tagged = {vif.network: bridge_of(vif, self._bridges) for vif in mine}
+        tagged = {network: name for network, name in tagged.items() if name.startswith(VLAN_BRIDGE_PREFIX)}
+        await self._vlans.leave({name: link.alias for name, link in there.items()}, {vlan_of(each) for each in tagged})
+        needed = {*served, *tagged.values()}
         for name, link in there.items():
-            if name.startswith(BRIDGE_PREFIX) and link.alias == f"{ALIAS}{self._owner}" and name not in served:
+            if name.startswith(OWN_BRIDGES) and link.alias == f"{ALIAS}{self._owner}" and name not in needed:
                 await _ip("link", "delete", "dev", name)
+
+    def seats(self, guests: Iterable[GuestSpec]) -> dict[str, list[Seat]]:
+        """Bridge of ours → who is on it, where this host serves networks."""
+        found: dict[str, list[Seat]] = {}
+        for guest in guests if self._serves else ():
+            for vif in guest.vifs:
+                if vif.vif_type == "bridge" and (name := bridge_of(vif, self._bridges)).startswith(BRIDGE_PREFIX):
+                    found.setdefault(name, []).append(Seat(vif, guest))
+        return found
+
+    def has_lost_servers(self) -> bool:
+        """Whether one that should answer DHCP does not run."""
+        return self._plumber.has_lost_servers()
+
+    async def is_intact(self) -> bool:
+        """Whether nobody removed the filters of ports."""
+        return not self._filters or await self._ports.is_intact()
+
+    @property
+    def not_wired(self) -> tuple[str, ...]:
+        """What of the descriptions of ports is not in effect."""
+        return self._ports.troubles
 
     def _way(self, vif: VifData) -> Wire:
         way = self._ways.get(vif.vif_type)
         if way is None:
             raise HostFailed("this host cannot plug in such a port", private=vif.vif_type, code="vif_not_plugged")
         return way
-
-
-async def remove_tap(name: str, owner: str) -> None:
-    link = (await links()).get(name)
-    if link is not None and link.alias == f"{ALIAS}{owner}":
-        await _ip("link", "delete", "dev", name)
-
-
-async def _ip(*words: str) -> None:
-    await run("ip", *words, code="vif_not_plugged")

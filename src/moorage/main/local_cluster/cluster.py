@@ -7,7 +7,6 @@ It is secured as a real deployment should be: the bus has TLS and a key for each
 what it needs (`files.py`).
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -16,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,21 +26,28 @@ import httpx
 from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND
 from moorage.bus.broker import KeyOfHost
 from moorage.main.bus import approve
-from moorage.main.clouds_yaml import ADMIN, write_clouds
-from moorage.main.config import Config, read_config
+from moorage.main.config import OPTIONAL_PORTS, Config, read_config
 from moorage.main.db import ROLES
 from moorage.main.hosts import HostPlan, planned_hosts
-from moorage.main.local_cluster.files import CONFIG, ON_THE_BUS, REAL_GUESTS, Guarded, agents_file, tables, write
+from moorage.main.local_cluster.files import (
+    CONFIG,
+    ON_THE_BUS,
+    REAL_GUESTS,
+    Guarded,
+    agents_file,
+    console_file,
+    tables,
+    write,
+)
 from moorage.main.local_cluster.nats import NatsServer
 from moorage.main.local_cluster.ports import free_ports
 from moorage.main.local_cluster.postgres import Durability, Server, start_postgres
 from moorage.main.local_cluster.real_hosts import RealHosts
-from moorage.main.optional_packages import require_embedded
 from moorage.main.service_clients import admin_password, demo_password
-from moorage.model.errors import Invalid
 from moorage.model.private_files import private_directory, private_file
 
 READY_S = 180.0
+CONSOLE_WEB, WEBCONSOLE_PORT = "console-web", OPTIONAL_PORTS["webconsole"]
 STOP_S = 60.0
 
 
@@ -71,6 +77,8 @@ class RealServices:
     """The ports of our services, as the catalog names them."""
     token: Callable[[], str]
     """A new one, of an administrator."""
+    reached: tuple[int, ...] = ()
+    """Ports of theirs on this machine's loopback that real hosts reach at their own."""
 
 
 @dataclass
@@ -94,7 +102,7 @@ class TrialSet:
     beside: RealServices | None = None
     """Real services; None: the embedded ones. Beside real ones the bus is open."""
     guests_ask: bool = False
-    """With a metadata service and a console proxy."""
+    """With a metadata service, a console proxy and a web console."""
     durability: Durability = "power"
     releases: dict[str, OtherRelease] = field(default_factory=dict)
     """Processes, by name, that run another release. If there are any at the start, the bus is open, because release 0.1.0 has no keys."""
@@ -120,9 +128,10 @@ class TrialSet:
 
     def path_of(self, name: str) -> Path:
         """The file of one process."""
+        own = name == CONSOLE_WEB or (self.real is not None and name.startswith("agent-"))
         if self.guarded is None:
-            return self.config_path
-        whose = name if name.startswith("agent-") else name.partition("-")[0]
+            return self.directory / f"{name}.toml" if own else self.config_path
+        whose = name if name.startswith(("agent-", CONSOLE_WEB)) else name.partition("-")[0]
         return self.config_path if whose == "embedded" else self.directory / f"{whose}.toml"
 
     def rewrite(self, was: str, becomes: str) -> None:
@@ -149,6 +158,7 @@ class TrialSet:
             self.real.start()
         self.api_ports = [ports["compute"], *free_ports(self.apis - 1)]
         self.placement_ports = [ports["placement"], *free_ports(self.apis - 1)]
+        self.console_port = WEBCONSOLE_PORT + self.port_shift if self.port_shift else free_ports(1)[0]
         self._write_files(postgres, urls, ports)
         self.run(
             "embedded", "embedded"
@@ -156,14 +166,20 @@ class TrialSet:
         self._let_in(postgres)
         if self.real is not None and self.nats is not None:
             there = [self.nats.port, *(ports[name] for name in ("identity", "image", "network", "volume", "metadata"))]
-            self.real.reach(there)
+            self.real.reach(there if self.beside is None else [*there, *self.beside.reached])
         begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
         begun += [self.launch(f"agent-{plan.host}", *self.agent_arguments(plan)) for plan in planned_hosts(self.config)]
         begun += [self.launch(f"api-{number + 1}", *self.api_arguments(number)) for number in range(self.apis)]
-        begun += [self.launch(name, name) for name in ("metadata", "console") if self.guests_ask]
+        begun += [self.launch(name, name) for name in self._guest_roles()]
         for each in begun:
             self.wait_ready(*each)
         self._wait_for_hosts()
+
+    def _guest_roles(self) -> tuple[str, ...]:
+        """Roles that run because guests, and who looks at them, ask them."""
+        if self.guests_ask:
+            return "metadata", "console", CONSOLE_WEB
+        return ("metadata",) if self.real_guests else ()
 
     def _write_files(self, postgres: Server, urls: Mapping[str, str], ports: Mapping[str, int]) -> None:
         """Write one file for all processes, or, if the bus is secured, one for each role and agent, and start the bus."""
@@ -185,19 +201,24 @@ class TrialSet:
             return CONFIG.format(**values) + neighbours + self.settings + (REAL_GUESTS if self.real_guests else "")
 
         write(self.config_path, file({}))
+        write(self.path_of(CONSOLE_WEB), console_file(self.config, self.console_port))
         self.guarded = None if is_open else Guarded(self.directory, planned_hosts(self.config))
         self.nats = self._stack.enter_context(NatsServer(conf="" if self.guarded is None else self.guarded.conf))
         if self.guarded is None:
             write(self.config_path, file({"url": self.nats.url}))
+            for plan in planned_hosts(self.config) if self.real is not None else ():
+                self._write_agents_file(plan, {"url": self.nats.url})
         else:
             for role in (*ON_THE_BUS, "metadata"):
                 bus = self.guarded.bus(role, self.nats.url) if role in ON_THE_BUS else {}
                 write(self.path_of(role), file(bus, role))
             for plan in planned_hosts(self.config):
-                bus = self.guarded.bus(f"agent-{plan.host}", self.nats.url)
-                lowest = min(self.level or PORTS_ARRIVE_BOUND, self.config.agent.level)
-                own = None if self.real is None else self.real.settings(plan.host)
-                write(self.path_of(f"agent-{plan.host}"), agents_file(self.config, plan, bus, lowest, own))
+                self._write_agents_file(plan, self.guarded.bus(f"agent-{plan.host}", self.nats.url))
+
+    def _write_agents_file(self, plan: HostPlan, bus: Mapping[str, Any]) -> None:
+        lowest = min(self.level or PORTS_ARRIVE_BOUND, self.config.agent.level)
+        own = None if self.real is None else self.real.settings(plan.host, self.config.api.metadata.port)
+        write(self.path_of(f"agent-{plan.host}"), agents_file(self.config, plan, bus, lowest, own))
 
     def _let_in(self, postgres: Server) -> None:
         """Grant each process its rights in the databases, and approve the hosts."""
@@ -229,7 +250,7 @@ class TrialSet:
             case "agent":
                 return self.agent_arguments(next(plan for plan in planned_hosts(self.config) if plan.host == which))
             case _:
-                return (role,)
+                return (name,) if name == CONSOLE_WEB else (role,)
 
     @property
     def config(self) -> Config:
@@ -317,6 +338,11 @@ class TrialSet:
     def api_urls(self) -> list[str]:
         return [f"http://127.0.0.1:{port}/v2.1" for port in self.api_ports]
 
+    @property
+    def console_url(self) -> str:
+        """The web console's, where `guests_ask`."""
+        return f"http://127.0.0.1:{self.console_port}"
+
     def placement_urls(self) -> list[str]:
         return [f"http://127.0.0.1:{port}/placement" for port in self.placement_ports]
 
@@ -336,51 +362,3 @@ class TrialSet:
         reply = httpx.post(f"{self.config.api.identity.url}/v3/auth/tokens", json=asked, timeout=30.0)
         reply.raise_for_status()
         return str(reply.headers["X-Subject-Token"])
-
-
-def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="moorage set", description=__doc__)
-    parser.add_argument("--directory", type=Path, default=Path("moorage-set"), help="configuration, logs, hosts")
-    parser.add_argument("--hosts", type=int, default=4)
-    parser.add_argument(
-        "--driver", choices=("simulated", "libvirt"), default="simulated", help="libvirt: real guests, as root"
-    )
-    parser.add_argument("--port-shift", type=int, default=0, help="added to the usual ports (0: free ports are taken)")
-    arguments = parser.parse_args(argv)
-    trial = TrialSet(
-        arguments.directory.resolve(),
-        hosts=arguments.hosts,
-        port_shift=arguments.port_shift,
-        real_guests=arguments.driver == "libvirt",
-        guests_ask=True,
-    )
-    for sign in (signal.SIGINT, signal.SIGTERM):  # also where a shell started us with SIGINT ignored
-        signal.signal(sign, signal.default_int_handler)
-    try:
-        require_embedded()
-        trial.start()
-        config = trial.config
-        path, _ = write_clouds(
-            Path.cwd(),
-            auth_url=f"{config.api.identity.url}/v3",
-            region=config.region.name,
-            admin_password=admin_password(config),
-            demo_password=demo_password(config),
-        )
-        sys.stdout.write(
-            f"\n{len(trial.processes)} processes, PostgreSQL and NATS are up; logs in {trial.directory}\n"
-            f"compute API: {', '.join(trial.api_urls())}\nplacement API: {', '.join(trial.placement_urls())}\n"
-            f"metadata: {config.api.metadata.url}, consoles: {config.api.console.url}\nclouds: {path} (OS_CLOUD={ADMIN})\nCtrl-C stops all of it.\n"
-        )
-        sys.stdout.flush()
-        signal.pause()
-    except Invalid as problem:
-        sys.stderr.write(f"moorage: {problem.public}\n")
-        return 2
-    except KeyboardInterrupt:
-        sys.stdout.write("\n")
-    finally:
-        for sign in (signal.SIGINT, signal.SIGTERM):  # a second one would leave processes behind
-            signal.signal(sign, signal.SIG_IGN)
-        trial.stop()
-    return 0

@@ -60,9 +60,6 @@ port = {console}
 REAL_GUESTS = """
 [agent]
 driver = "libvirt"
-
-[metadata]
-force_config_drive = true
 """
 
 
@@ -148,6 +145,17 @@ def agents_file(
         user = config.service_user
         values["network"] = {"url": config.network.url or config.api.network.url}
         values["service_user"] = {"user": user.user, "password": user.password, "project": user.project}
+    return tables(values)
+
+
+def console_file(config: Config, port: int) -> str:
+    """All that the web console needs: where people log in and which port is its own. It has no account, database or key."""
+    values: dict[str, Mapping[str, Any]] = {
+        "": {"data_dir": config.data_dir, "log_level": config.log_level},
+        "region": {"name": config.region.name},
+        "identity": {"url": config.identity.url or f"{config.api.identity.url}/v3"},
+        "api.webconsole": {"port": port},
+    }
     return tables(values)
 
 

@@ -42,16 +42,21 @@ class RealHosts:
         """Return the host's address on the bridge."""
         return f"{UNDERLAY}.{self.names.index(host) + 1}"
 
+    def switch(self, host: str) -> Path:
+        """Where the host's Open vSwitch has its sockets, if somebody gives it one."""
+        return self.directory / host / "ovs"
+
     def inside(self, host: str) -> list[str]:
         """Return the words before a command that make it run on that host."""
         return ["ip", "netns", "exec", self.namespace(host)]
 
-    def settings(self, host: str) -> JsonObject:
-        """The host's table `[libvirt]`."""
+    def settings(self, host: str, metadata_port: int) -> JsonObject:
+        """The host's table `[libvirt]`. `metadata_port`: of the metadata service, on the host's own loopback."""
         address = self.address(host)
         return {
             "uri": self.daemons[host].uri, "address": address, "migration_address": address, "vxlan_address": address,
-            "live_uri": "qemu+tcp://{address}/system", "live_post_copy": True, "dhcp": True,
+            "live_uri": "qemu+tcp://{address}/system", "live_post_copy": True, "dhcp": True, "routers": True,
+            "ovs_db": f"unix:{self.switch(host)}/db.sock", "metadata_url": f"http://127.0.0.1:{metadata_port}",
         }  # fmt: skip
 
     def start(self) -> None:

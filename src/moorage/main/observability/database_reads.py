@@ -14,9 +14,10 @@ from functools import partial
 from moorage.model.errors import Problem
 from moorage.sql import Database, Tx, label
 from moorage.store.cell import notifications as of_cell
-from moorage.store.region import counts
+from moorage.store.region import counts, waiting
 from moorage.store.region import notifications as of_region
 from moorage.store.region.counts import Backlog, OpenOperations
+from moorage.store.region.waiting import CauseCount
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ class Seen:
     operations: tuple[OpenOperations, ...] = ()
     inbox: Backlog | None = None
     outbox: Backlog | None = None
+    waiting: Mapping[str, CauseCount] = field(default_factory=dict[str, CauseCount])
+    """Servers that wait for a host, by what they lack."""
 
 
 @dataclass
@@ -54,6 +57,7 @@ def _read_queues(tx: Tx, *, region: bool, conducts: bool, outboxes: bool) -> See
         counts.open_operations(tx) if region and conducts else (),
         counts.inbox_backlog(tx) if region and conducts else None,
         counts.outbox_backlog(tx, outbox) if outboxes and conducts else None,
+        waiting.by_cause(tx) if region and conducts else {},
     )
 
 

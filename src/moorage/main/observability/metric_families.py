@@ -60,6 +60,16 @@ FAMILIES: dict[str, Family] = {
     "moorage_leases_lost_total": Family("counter", "Leases that this process lost and took again"),
     "moorage_round_age_seconds": Family("gauge", "Since a round of this process last began", ("round",)),
     "moorage_round_failed": Family("gauge", "Whether its last run ended with a problem", ("round",)),
+    # boots that wait for a host
+    "moorage_waiting_servers": Family(
+        "gauge", "Servers of the region that wait for a host, by what they lack; who lacks two things counts for both", ("cause",)
+    ),
+    "moorage_waiting_servers_oldest_seconds": Family("gauge", "Since the first of them began to wait; 0: none does", ("cause",)),
+    "moorage_wakeups_total": Family(
+        "counter", "Waiting servers that this conductor woke: for room, their time is over, they were cancelled", ("why",)
+    ),
+    "moorage_wakeups_in_vain_total": Family("counter", "Those woken for room that fell asleep again"),
+    "moorage_waiting_searches_total": Family("counter", "Searches for a host on behalf of sleeping servers"),
     # what waits in tables
     "moorage_outbox_rows": Family("gauge", "Notifications that wait to be sent", ("database",)),
     "moorage_outbox_oldest_seconds": Family("gauge", "Since the oldest of them was written", ("database",)),

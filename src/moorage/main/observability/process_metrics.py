@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,10 +16,12 @@ from moorage.main.observability.database_reads import CachedRead, CachedReads
 from moorage.main.observability.metric_families import FAMILIES
 from moorage.main.observability.sources import Sources
 from moorage.operations.cell_databases import CellDatabase
+from moorage.scheduler.lacks import CAUSES
 from moorage.sql import Database, Load
 from moorage.sql.postgresql import PostgresqlDatabase
 from moorage.sql.sqlite import SqliteDatabase
 from moorage.store.region.counts import OPEN_STATES, Backlog
+from moorage.store.region.waiting import CauseCount
 
 Value: TypeAlias = tuple[Sequence[str], float]
 US = 1_000_000
@@ -101,6 +103,8 @@ class State(Collector):
                 "moorage_operations_oldest_seconds",
                 *((key, max(0.0, (now_us - each.oldest_at) / US)) for key, each in known.items()),
             )
+            for name, values in of_waiting(region.waiting, now_us).items():
+                yield shown(name, *values)
             yield one("moorage_inbox_events", region.inbox.count)
             yield one("moorage_inbox_oldest_seconds", _age_s(region.inbox, now_us))
         outboxes = {name: each.outbox for name, each in seen.items() if each.outbox is not None}
@@ -121,6 +125,10 @@ class State(Collector):
             yield one("moorage_lease_held", conductor.alive)
             yield one("moorage_lease_left_seconds", max(0.0, conductor.lease.left_s()))
             yield one("moorage_leases_lost_total", conductor.lease.lost)
+        if (waker := self.sources.waker) is not None:
+            yield shown("moorage_wakeups_total", *(((why,), count) for why, count in waker.woken.items()))
+            yield one("moorage_wakeups_in_vain_total", waker.in_vain)
+            yield one("moorage_waiting_searches_total", waker.searches)
         if rounds is not None:
             last = {name: runs[-1] for name, runs in rounds.runs.items() if runs}
             now = time.time()
@@ -179,6 +187,18 @@ class State(Collector):
             yield shown("moorage_breaker_refused_total", *(((name,), count) for name, count in refused.items()))
         if circuits:
             yield shown("moorage_breaker_open", *(((name,), count) for name, count in circuits.items()))
+
+
+def of_waiting(counts: Mapping[str, CauseCount], now_us: int) -> dict[str, list[Value]]:
+    """Every cause has its sample, also where nobody waits."""
+    nobody = CauseCount(0, now_us)
+    each = {cause: counts.get(cause, nobody) for cause in CAUSES}
+    return {
+        "moorage_waiting_servers": [((cause,), found.servers) for cause, found in each.items()],
+        "moorage_waiting_servers_oldest_seconds": [
+            ((cause,), max(0.0, (now_us - found.oldest_at) / US)) for cause, found in each.items()
+        ],
+    }
 
 
 def load_of(database: Database) -> Load | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # a process that has little of this should not have to load t
     from moorage.clients.http import ServiceClient
     from moorage.conductor.cell_conductor import CellConductor
     from moorage.conductor.reconcile_loop import ReconcileLoop
+    from moorage.conductor.waking import Waker
     from moorage.conductor.worker import Conductor
     from moorage.main.composition import RegionProcess
     from moorage.main.http_servers import HttpServer
@@ -47,6 +48,11 @@ class Sources:
     def conductor(self) -> "Conductor | None":
         """The conductor of this process; None: it executes no operations."""
         return None if self.region is None else self.region.conductor
+
+    @property
+    def waker(self) -> "Waker | None":
+        """What wakes boots that wait for a host, if this process conducts."""
+        return None if self.region is None else self.region.waker
 
     @property
     def cells(self) -> "Sequence[CellConductor]":

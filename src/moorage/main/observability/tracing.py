@@ -50,7 +50,7 @@ KINDS = {
     SpanType.OBEY: SpanKind.SERVER,
     SpanType.DRIVE: SpanKind.INTERNAL,
 }
-WELL = frozenset({OK, "done", CANCELLED, "left"})
+WELL = frozenset({OK, "done", CANCELLED, "left", "asleep"})
 _NOTHING = Context()
 _wanted: ContextVar[int] = ContextVar("moorage_trace_id", default=0)
 _doing: ContextVar[TelemetrySpan | None] = ContextVar("moorage_telemetry_span", default=None)

@@ -1,6 +1,6 @@
-"""What is decided before a boot's first step: names become ids, MACs are minted, rights and quota are looked at, once.
+"""Accepts a boot: names become ids, MACs are minted, rights and quota are checked, once, before the first step.
 
-The user's token is used here, while the request is answered, and nowhere after (RULES §7).
+The user's token is used here, while the request is answered, and never afterwards (RULES §7).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,17 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.quota import DEFAULT_LIMITS, Over, Shortfall
 from moorage.model.server import Server
-from moorage.operations.accept import accepted, dispatch, persist
+from moorage.operations.accept import accepted, dispatch, newest_known, persist
 from moorage.operations.boot import boot_devices, boot_volumes
-from moorage.operations.boot.boot import BOOT, BOOT_WITH_VOLUMES, Boot, NoRoom, ask_of
+from moorage.operations.boot.boot import (
+    BOOT,
+    BOOT_THAT_WAITS,
+    BOOT_WITH_VOLUMES,
+    BOOT_WITH_VOLUMES_THAT_WAITS,
+    Boot,
+    NoRoom,
+    ask_of,
+)
 from moorage.operations.boot.boot_checks import (
     BootRights,
     check_counts,
@@ -31,11 +39,13 @@ from moorage.operations.boot.boot_checks import (
     with_pools,
 )
 from moorage.operations.boot.boot_servers import JudgedRequest, boots_of, refuse_devices
+from moorage.operations.boot.boot_waits import requested_wait
 from moorage.operations.boot.expected_ports import guaranteed, ports_expected, rules_of
 from moorage.operations.boot.scheduler_hints import hinted_hosts
 from moorage.operations.context import SagaContext
 from moorage.operations.preview import Previewed
 from moorage.operations.request_secrets import encrypted
+from moorage.saga import Saga
 from moorage.sql import Tx, label
 from moorage.store.region import operations as region_operations
 from moorage.store.region import quotas, server_groups, volume_intents
@@ -43,7 +53,7 @@ from moorage.store.region import servers as region_servers
 
 SERVERS_AT_ONCE_MAX = 1000
 NUMBER_MAX = 2**31 - 1
-"""Whoever asks for more servers than that is counted as asking for so many."""
+"""A request for more servers counts as a request for this many."""
 
 
 async def begin(
@@ -54,14 +64,14 @@ async def begin(
     rights: BootRights,
     request_id: str = "",
 ) -> tuple[Server, ...]:
-    """Accept the boot of one or more servers, in one commit, or refuse all of it with a reason.
+    """Accept the boot of one or more servers in one commit, or refuse all of it with a reason.
 
     Raises Invalid (unknown flavor, image, key, zone, network …), Forbidden, OverQuota, Conflict (a port in use, `auto`
-    refused), and Unavailable when a service that must be asked is out.
+    refused), and Unavailable when a service that is needed does not answer.
     """
     project = principal.project
     if project is None:
-        raise Forbidden("A server belongs to a project, and this token is for none.")
+        raise Forbidden("A server belongs to a project, and this token has no project.")
     if not 1 <= request.min_count <= request.max_count:
         raise Invalid("min_count must be <= max_count, and at least 1")
     check_counts(request)
@@ -88,16 +98,24 @@ async def begin(
         principal, project, request, request_id, known, found, place, checked, gates, same, different
     )
     boots = boots_of(context, judged)
-    fit = await _that_have_room(context, boots, rules)
+    if wait := await requested_wait(context, boots[0].server, may_wait=rights.may_wait):
+        boots = [msgspec.structs.replace(each, wait=wait) for each in boots]
+    saga = await _saga_of(context, boots[0])
+    if saga in (BOOT, BOOT_WITH_VOLUMES):
+        boots = [msgspec.structs.replace(each, wait=None) for each in boots] if wait else boots
+        fit = await _that_have_room(context, boots, rules)
+    else:
+        fit = None  # each waits for itself
     if not context.preview:
         boots = await boot_volumes.with_volumes(context, principal, token, boots)
-    return await _accept(context, judged, boots, fit)
+    return await _accept(context, judged, boots, fit, saga)
 
 
 async def _refuse_so_many(
     context: SagaContext, principal: Principal, project: str, request: BootRequest, flavor: Flavor
 ) -> NoReturn:
-    """More than one request may make: the quota is what forbids it in Nova, so it is asked first, and nothing is built for it.
+    """Refuse more servers than one request may make. The quota is checked first, because in Nova it is the quota that
+    forbids this.
 
     Raises OverQuota.
     """
@@ -111,25 +129,22 @@ async def _refuse_so_many(
     short = await context.region.write(work)
     if short is not None:
         raise short.problem()
-    raise OverQuota(f"At most {SERVERS_AT_ONCE_MAX} servers may be asked for in one request.")
+    raise OverQuota(f"At most {SERVERS_AT_ONCE_MAX} servers may be requested at once.")
 
 
-# ------------------------------------------------------------------------------------------------- looking up
-
-
-# ------------------------------------------------------------------------------------------------- making up
-
-
-# ------------------------------------------------------------------------------------------------- accepting
+# ------------------------------------------------------------------------------------------------ acceptance
 
 
 async def _accept(
-    context: SagaContext, judged: JudgedRequest, boots: Sequence[Boot], fit: "_Fit | None"
+    context: SagaContext,
+    judged: JudgedRequest,
+    boots: Sequence[Boot],
+    fit: "_Fit | None",
+    saga: Saga[Boot, SagaContext],
 ) -> tuple[Server, ...]:
     """Servers, operations and quota in one transaction (RULES §2); of `max_count` as many as the quota allows (§17)."""
     principal, project, request = judged.principal, judged.project, judged.request
     group, ports_free = judged.known.group, judged.nics.ports_free
-    saga = BOOT_WITH_VOLUMES if _has_volumes(context, boots[0].server) else BOOT
     owner = await context.dispatcher.choose(saga.name)
     ours = sum(nic.ours for nic in boots[0].nics)
     most = len(boots) if ports_free is None or not ours else min(len(boots), ports_free // ours)
@@ -183,7 +198,7 @@ async def _accept(
 
 
 async def _begun(context: SagaContext, answer: list[tuple[Server, Accepted]] | Shortfall) -> tuple[Server, ...]:
-    """Told to whoever executes it. Raises what the quota says."""
+    """Hand the accepted operations to their conductors. Raises the quota's problem when there was a shortfall."""
     if isinstance(answer, Shortfall):
         raise answer.problem()
     if context.preview:
@@ -193,13 +208,15 @@ async def _begun(context: SagaContext, answer: list[tuple[Server, Accepted]] | S
     return tuple(server for server, _ in answer)
 
 
-def _has_volumes(context: SagaContext, server: Server) -> bool:
-    """In a preview those that would be made for it have no ids yet."""
-    return bool(server.volumes) or (context.preview and any(each.created for each in server.block_devices))
+async def _saga_of(context: SagaContext, boot: Boot) -> Saga[Boot, SagaContext]:
+    """Before its volumes are made.  While a conductor lives that does not know how to wait, nobody waits."""
+    volumes = bool(boot.server.volumes) or any(each.created for each in boot.server.block_devices)
+    plain, waits = (BOOT_WITH_VOLUMES, BOOT_WITH_VOLUMES_THAT_WAITS) if volumes else (BOOT, BOOT_THAT_WAITS)
+    return plain if boot.wait is None else (await newest_known(context, waits, plain))[0]
 
 
 class _Fit(msgspec.Struct, frozen=True):
-    """How many servers of a request there is room for, and why not for more."""
+    """How many servers of a request fit, and why not more."""
 
     count: int
     refusal: NoRoom
@@ -208,10 +225,10 @@ class _Fit(msgspec.Struct, frozen=True):
 async def _that_have_room(
     context: SagaContext, boots: Sequence[Boot], rules: Mapping[str, Sequence[Json]]
 ) -> _Fit | None:
-    """Of several servers asked for together, either all have a host or none gets one (RULES §17, as Nova).
+    """Check the room for several servers of one request: either all get a host or none does (RULES §17, as Nova).
 
-    Judged on the picture as it is now, each server counted before the next is placed; None: there is room for all.
-    What their networks will guarantee to ports that are not made yet is known from the rules of their policies.
+    The world as it is now decides; each server is counted before the next is placed. None: all fit. The rules of a
+    network's policy tell what it will guarantee to ports that are not made yet.
     """
     if len(boots) == 1:
         return None
@@ -234,6 +251,6 @@ def _amounts(boots: Sequence[Boot]) -> dict[str, int]:
 
 
 def _that_fit(short: Shortfall, boot: Boot) -> int:
-    """How many servers every broken limit still has room for."""
+    """How many servers fit within every limit that was exceeded."""
     each = _amounts([boot])
     return min(max(over.limit - over.used, 0) // max(each[over.resource], 1) for over in short.over)

@@ -1,7 +1,7 @@
 """Boot: ports first, then one claim of compute and addresses, then the host.
 
-What is asked is decided in `accept_boot.py` before step one.  A refusal by the network or by a host moves on to the next
-host with the same ports and MACs (S0.4, S0.15); only what is local to the refused host is taken back in between.
+`accept_boot.py` decides the input before step one. When the network service or a host refuses, the boot goes to the
+next host with the same ports and MACs (S0.4, S0.15); only what is local to the refused host is undone in between.
 """
 
 import logging
@@ -20,6 +20,7 @@ from moorage.model.verdict import Row
 from moorage.operations.boot.boot_claim import HostClaim
 from moorage.operations.boot.boot_input import Boot, BootRun, Claim, Made, NoRoom, ask_of, networks_of
 from moorage.operations.boot.boot_record import create_action, request_of, without_boot_only, write_error
+from moorage.operations.boot.boot_waits import claim_or_sleep
 from moorage.operations.boot.legacy_ports import Built, ports_of
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import connecting, hold_volumes, with_attachments, with_disks
@@ -44,6 +45,7 @@ from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
+from moorage.store.region import waiting
 
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
@@ -52,7 +54,10 @@ logger = logging.getLogger(__name__)
 
 @step(patience_s=NETWORK_PATIENCE_S)
 async def make_ports(run: BootRun) -> Made:
-    """Get the user's ports and make the missing ones, none bound. The MACs minted before make a repeat safe (RULES §7)."""
+    """Read the user's ports and make the missing ones; none is bound. The minted MACs make a repeat safe (RULES §7).
+
+    Raises NoCapacity when the request was accepted without room for its servers.
+    """
     boot = run.input
     if boot.no_room is not None:
         raise NoCapacity(boot.no_room.fault, private=msgspec.json.encode(boot.no_room.ledger).decode())
@@ -63,7 +68,7 @@ async def make_ports(run: BootRun) -> Made:
 
 @make_ports.undo
 async def delete_made_ports(run: BootRun) -> None:
-    """Ours are deleted, the user's let go; found by device and MAC, so it is safe though nothing was made."""
+    """Delete our ports and release the user's. Both are found by device and MAC, so this is safe when none was made."""
     if run.input.nics:
         await ports_of(run).release(run.get(claim_host))
 
@@ -71,12 +76,13 @@ async def delete_made_ports(run: BootRun) -> None:
 @step(region=True, moves=True, needs=(make_ports,))
 async def claim_host(run: BootRun) -> Claim:
     """Hold compute and addresses on the best willing host, in one claim; a loser takes the next (N1)."""
-    return await HostClaim(run, run[make_ports]).take_best()
+    claim, wait = HostClaim(run, run[make_ports]), run.input.wait
+    return await (claim.take_best() if wait is None else claim_or_sleep(run, claim, wait, _leave_last_host))
 
 
 @claim_host.undo
 async def release_host(run: BootRun) -> None:
-    """Claims are keyed by server, so this is safe twice and safe when nothing was claimed."""
+    """Release the claims. They are keyed by server, so a repeat is safe, also when nothing was claimed."""
 
     def work(tx: Tx) -> Sequence[Row]:
         region_servers.unplace(tx, run.input.server.id, run.operation)
@@ -87,7 +93,7 @@ async def release_host(run: BootRun) -> None:
 
 @step(moves=True, needs=(make_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
 async def bind_ports(run: BootRun) -> tuple[Port, ...]:
-    """Set the host on each port; deferred addresses are given here, and refusals found here (S0.13, S0.14)."""
+    """Set the host on each port; deferred addresses are assigned here, and refusals found here (S0.13, S0.14)."""
     claim, ports = run[claim_host], run[make_ports].ports
     options = BindOptions(
         subnets=claim.subnets,
@@ -104,7 +110,7 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
 
 @bind_ports.undo
 async def unbind_ports(run: BootRun) -> None:
-    """Only in the final unwinding; the next attempt's bind replaces the host (RULES §8)."""
+    """Runs only in the final unwinding: the next attempt's bind replaces the host (RULES §8)."""
     made = run.get(make_ports)
     if made is not None and made.ports:
         await ports_of(run).unbind(made.ports)
@@ -112,9 +118,9 @@ async def unbind_ports(run: BootRun) -> None:
 
 @step(moves=True, needs=(claim_host, bind_ports))
 async def record_server(run: BootRun) -> int:
-    """The server's row in its cell, with the action that began it; its generation.
+    """Write the server's row in its cell, with its boot action; return its generation.
 
-    An earlier attempt's row in another cell goes first: a server is never in two cells.
+    An earlier attempt's row in another cell is removed first: a server is never shown in two cells.
     """
     claim, boot = run[claim_host], run.input
     by = records.fence(run)
@@ -136,11 +142,24 @@ async def record_server(run: BootRun) -> int:
 
 @record_server.undo
 async def remove_record(run: BootRun) -> None:
-    """The region's order is the record again, in ERROR with its fault since the turn (docs/decisions/0010)."""
+    """Make the region's order the record again; it shows ERROR and the fault since the saga began to unwind
+    (docs/decisions/0010).
+    """
     claim = run.get(claim_host)
     by = records.fence(run)
     for cell in cells_with_record(run, None if claim is None else claim.cell):
         await _remove_record(run, cell, by)
+
+
+async def _leave_last_host(run: BootRun) -> None:
+    """Before it sleeps: its ports stay its own, with the addresses that they had before, and no cell has its record; safe twice."""
+    ports = run[make_ports].ports
+    if ports:
+        keeps = {port.id: port.fixed_ips for port in ports}
+        await run.context.network.take_off_host(run.input.server.id, keeps.keys(), keeps=keeps)
+    by = records.fence(run)
+    for cell in cells_with_record(run, None):
+        await in_this_cell(cell, partial(_remove_record, run, cell, by))
 
 
 async def _remove_record(run: BootRun, cell: CellId, by: cell_servers.Fence) -> None:
@@ -154,7 +173,7 @@ def _remove(tx: Tx, run: BootRun, by: cell_servers.Fence) -> None:
 
 @step(host_local=True, needs=(claim_host, bind_ports, record_server), patience_s=HOST_PATIENCE_S)
 async def start_guest(run: BootRun) -> GuestState | Built:
-    """The host makes the guest, from finished data: it asks no network service for anything (S0.20)."""
+    """Let the host make the guest from complete data: the host calls no network service (S0.20)."""
     claim, ports = run[claim_host], run[bind_ports]
     guest = guest_of(run.input.server, _networks(run), ports, claim.availability_zone, run.input.files)
     guest = await with_disks(run.context, run.input.server, guest, _attachments(run))
@@ -183,10 +202,10 @@ async def destroy_guest(run: BootRun) -> None:
     patience_s=VIF_PLUGGING_MAX_S + NETWORK_PATIENCE_S,
 )
 async def await_vifs(run: BootRun) -> None:
-    """Wait until the network says that what was bound is plugged, where an operator asked for that (RULES §20).
+    """Wait until the network service reports the bound ports as plugged, where an operator configured that (RULES §20).
 
-    The inbox and the port are both read, so an event that came early, or never, is no matter; what is said of an earlier
-    host does not count: it goes with the next claim.  Raises HostFailed when the time is over and that is to be fatal.
+    The inbox and the ports are both read, so an event may come early or be lost. Events about an earlier host do not
+    count: the next claim removes them. Raises HostFailed when the time is over and the configuration makes that fatal.
     """
     started = run.get(start_guest)
     await ports_of(run).await_plugged(run[claim_host], run[bind_ports], started)
@@ -194,7 +213,7 @@ async def await_vifs(run: BootRun) -> None:
 
 @step(no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True, needs=(record_server, start_guest))
 async def announce(run: BootRun) -> None:
-    """BUILD → ACTIVE, compare-and-swap; the action is finished with it.  From then on the start counts (RULES §23)."""
+    """Change BUILD to ACTIVE by compare-and-swap, and finish the action. From then on the start counts (RULES §23)."""
     await _show_active(run)
     run.context.hosts.start_counts(run[claim_host].name, run.input.server.id, run.input.seq)
 
@@ -217,7 +236,7 @@ async def _show_active(run: BootRun) -> None:
         written = recorded(run, claim, ports, generation, now)
 
         def at_once(tx: Tx) -> None:
-            """What `record_server` wrote is known: no need to read it, unless somebody changed it since."""
+            """Write without reading: `record_server` wrote the row, and it has not changed since."""
             cell_servers.write(tx, shown(written), by)
             also(tx)
 
@@ -232,9 +251,10 @@ async def _show_active(run: BootRun) -> None:
 
 @announce.passed
 async def was_announced(run: BootRun) -> bool:
-    """An adopter asks: was the server shown ACTIVE already, by this operation?  Who told it before can write no more then.
+    """Whether this operation has shown the server ACTIVE already. An adopter asks this; the earlier executor can write
+    no more by then.
 
-    `launched_at` is written by `announce` alone; what an administrator says of the state since then does not matter.
+    Only `announce` writes `launched_at`; a state that an administrator set since then does not matter.
     """
     claim = run.get(claim_host)
     if claim is None:
@@ -264,7 +284,7 @@ def shown_active(
 
 
 def recorded(run: BootRun, claim: Claim, ports: tuple[Port, ...], generation: int, now: int) -> Server:
-    """The record as it is in the cell while the guest is made."""
+    """The record in the cell while the guest is made."""
     return msgspec.structs.replace(
         with_attachments(claim.order or run.input.server, _attachments(run)),
         operation=run.operation,
@@ -282,6 +302,8 @@ def recorded(run: BootRun, claim: Claim, ports: tuple[Port, ...], generation: in
 
 def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
     """The server shows ERROR with its fault in the commit that turns the saga; a cancelled one goes on to its delete."""
+    if run.input.wait is not None:
+        waiting.forget(tx, run.operation)
     if reason == "cancel":
         return
     write_error(tx, run.input, problem)
@@ -289,6 +311,8 @@ def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
 
 def _ended(tx: Tx, run: BootRun, status: str) -> None:
     records.release(tx, run, drop_order=status == "done")
+    if run.input.wait is not None:
+        waiting.forget(tx, run.operation)
     input = without_boot_only(run.input)
     if input is not None:
         region_operations.forget_part(tx, run.operation, msgspec.json.encode(input))
@@ -330,6 +354,10 @@ BOOT_WITH_VOLUMES = Saga(
     turned=_turned,
     ended=_ended,
 )
+
+BOOT_THAT_WAITS = Saga("boot/3", Boot, *BOOT.parts, turned=_turned, ended=_ended)
+"""The same steps, where no host is found asleep: a conductor of an earlier release, which would end it, does not know the name."""
+BOOT_WITH_VOLUMES_THAT_WAITS = Saga("boot/4", Boot, *BOOT_WITH_VOLUMES.parts, turned=_turned, ended=_ended)
 
 
 def _attachments(run: BootRun) -> dict[str, str] | None:

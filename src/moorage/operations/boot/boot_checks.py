@@ -1,4 +1,4 @@
-"""What can refuse a boot before anything is written: flavor, key, group, zone, networks and counts."""
+"""Checks that can refuse a boot before anything is written: flavor, key, group, zone, networks and counts."""
 
 import msgspec
 
@@ -21,19 +21,21 @@ NOVAS_AUTO_REFUSAL = 400
 
 
 class BootRights(msgspec.Struct, frozen=True):
-    """What policy says of who asks; judged by the API."""
+    """What policy allows the caller; decided by the API."""
 
     may_force_host: bool = False
     may_request_host: bool = False
     may_zero_disk: bool = False
     may_external_network: bool = False
     sees_all_flavors: bool = False
+    may_wait: bool = False
+    """Servers of theirs may wait for a host."""
     is_admin: bool = False
-    """Sees the servers and server groups of every project (`context_is_admin`)."""
+    """The caller sees the servers and server groups of every project (`context_is_admin`)."""
 
 
 class References(msgspec.Struct, frozen=True):
-    """What the region knows of the things a request names."""
+    """The region's records of what a request names."""
 
     flavor: Flavor
     key: KeyPair | None
@@ -41,7 +43,7 @@ class References(msgspec.Struct, frozen=True):
 
 
 class RequestedPlace(msgspec.Struct, frozen=True):
-    """Where the server may be, as asked."""
+    """Where the request wants the server to be."""
 
     zone: str | None = None
     host: str | None = None
@@ -67,7 +69,7 @@ async def resolve_references(
 
 
 async def _flavor(context: SagaContext, project: str, reference: str, rights: BootRights) -> Flavor:
-    """As kept a moment ago where that will do; a refusal is told only from what was read now."""
+    """The cached flavor if the boot may use it; a refusal is always decided by a new read."""
     found = flavor_cache.cached(context.region, reference)
     if not _usable(found, project, rights):
         found = await flavor_cache.read(context.region, reference)
@@ -84,7 +86,7 @@ def _group(tx: Tx, group_id: str | list[str] | None, project: str, administrator
     if group_id is None:
         return None
     if not isinstance(group_id, str):
-        raise Invalid("The hint group names one server group.")
+        raise Invalid("The hint group must name one server group.")
     group = server_groups.get(tx, group_id)
     if group is None or (group.project != project and not administrator):
         raise Invalid(f"Server group {group_id} could not be found.")
@@ -92,6 +94,10 @@ def _group(tx: Tx, group_id: str | list[str] | None, project: str, administrator
 
 
 async def requested_place(context: SagaContext, request: BootRequest, rights: BootRights) -> RequestedPlace:
+    """Return where the request wants the server to be.
+
+    Raises Forbidden when policy does not allow the caller to name a host, Invalid for an unknown host or zone.
+    """
     world = context.placement.world()
     zone, host, node = request.availability_zone, request.host, request.hypervisor_hostname
     forced = False
@@ -113,16 +119,16 @@ async def requested_place(context: SagaContext, request: BootRequest, rights: Bo
 
 
 async def check_zone(context: SagaContext, zone: str) -> None:
-    """Raises Invalid unless a host that is in service is in this zone; nobody is told so on old news."""
+    """Raises Invalid unless a host that is in service is in this zone; the cache is refreshed before a refusal."""
     engine = context.placement
     if not engine.world().has_zone(zone):
-        await engine.catch_up()  # it may have been put into service a moment ago
+        await engine.catch_up()  # the host may have been put into service a moment ago
     if not engine.world().has_zone(zone):
         raise Invalid("The requested availability zone is not available")
 
 
 def _zone_if_it_is_theirs(context: SagaContext, zone: str, host: str) -> str:
-    """Of a host that is named with a zone: the host is what is meant, as in Nova, and another's zone is passed over."""
+    """A zone named together with a host: the host decides, as in Nova, and a zone that is not the host's is ignored."""
     world = context.placement.world()
     at = world.slots_by_name.get(host)
     theirs = context.settings.default_availability_zone if at is None else world.zone_names[int(world.zone[at])]
@@ -149,7 +155,11 @@ def _nic(index: int, wish: NicWish) -> NicAsk:
 async def checked_nics(
     context: SagaContext, token: str, project: str, request: BootRequest, rights: BootRights
 ) -> CheckedNics:
-    """What the network service says of the request, asked with the user's token."""
+    """Check the requested NICs at the network service, with the user's token.
+
+    Raises what the service refuses: Invalid, Forbidden, Conflict (a port in use), NotFound; Unavailable when it does
+    not answer. A refused `auto` is Conflict, or Invalid where `auto_refusal` says so.
+    """
     try:
         return await context.network.check(
             token,
@@ -167,14 +177,19 @@ async def checked_nics(
 
 
 async def with_pools(context: SagaContext, checked: CheckedNics) -> CheckedNics:
-    """The pools of routed networks are drawn before anybody chooses a host, and what nobody has free is asked of again."""
+    """Copy the address pools of routed networks into placement before a host is chosen; a network without a free
+    address is read again.
+    """
     if context.draw_segments is None or not any(each.routed for each in checked.networks.values()):
         return checked
     return msgspec.structs.replace(checked, networks=await context.draw_segments(checked.networks))
 
 
 def check_guarantees(request: BootRequest, checked: CheckedNics) -> None:
-    """Below 2.72 a port that was made with a guarantee is refused, as Nova does; a network's policy never is (N5)."""
+    """Refuse ports with a guarantee below 2.72, as Nova does; guarantees of a network's policy are never refused (N5).
+
+    Raises Invalid.
+    """
     if not request.qos_ports_allowed and any(port.resource_request for port in checked.ports.values()):
         raise Invalid(
             "Creating servers with ports having resource requests, like a port with a QoS minimum bandwidth policy, is not "
@@ -183,12 +198,12 @@ def check_guarantees(request: BootRequest, checked: CheckedNics) -> None:
 
 
 def check_counts(request: BootRequest) -> None:
-    """Before anybody is asked of what the request names. Raises Invalid."""
+    """Check the counts of a request before any service is called. Raises Invalid when one is over its limit."""
     if not isinstance(request.nics, str) and len(request.nics) > NICS_MAX:
-        raise Invalid(f"A server has at most {NICS_MAX} network interfaces, and {len(request.nics)} are asked for.")
+        raise Invalid(f"A server has at most {NICS_MAX} network interfaces, and {len(request.nics)} were requested.")
     if len(request.security_groups) > SECURITY_GROUPS_MAX:
         many = len(request.security_groups)
-        raise Invalid(f"A server has at most {SECURITY_GROUPS_MAX} security groups, and {many} are asked for.")
+        raise Invalid(f"A server has at most {SECURITY_GROUPS_MAX} security groups, and {many} were requested.")
     if request.max_count == 1 or isinstance(request.nics, str):
         return
     if any(nic.port for nic in request.nics):

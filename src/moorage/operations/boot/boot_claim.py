@@ -1,7 +1,8 @@
-"""The claim of a boot: compute and addresses on the best willing host, in one transaction."""
+"""The claim of a boot: compute and addresses on the best host that has room, in one transaction."""
 
 import msgspec
 
+from moorage.model.decision_log import Subject
 from moorage.model.errors import NoCapacity, Unavailable
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.server import Server
@@ -14,32 +15,59 @@ from moorage.operations.steps.ports import VIF_PLUGGED
 from moorage.operations.steps.record_cells import WAITING, cells_out
 from moorage.operations.steps.segments import without_exhausted
 from moorage.sql import Tx, label
-from moorage.store.region import inbox
+from moorage.store.region import inbox, waiting
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.claim_statements import Owner
 
 LOST_KEPT_MAX = 20
 CLAIM_ROUNDS_MAX = 50
-"""Ranked anew this often at most; each round but the first follows a lost claim."""
+"""How often the hosts are ranked; each round but the first follows a lost claim."""
 
 
 class HostClaim:
-    """One attempt of a boot to get a host; whoever loses a claim takes the next host (N1)."""
+    """One attempt of a boot to claim a host; when another claim was faster, it tries the next host (N1)."""
 
     def __init__(self, run: BootRun, made: Made) -> None:
         self._run = run
         self._ports = made.ports
         self._networks = networks_of(run.input, made)
 
-    async def take_best(self) -> Claim:
-        """The claim on the best host that nobody else took first.  Raises NoCapacity when no host is left."""
+    def plain_ask(self) -> Ask:
+        """What is asked, whatever earlier attempts found exhausted; not on hosts that failed."""
+        return ask_of(self._run.input, self._networks, self._ports, not_on=self._blamed)
+
+    @property
+    def _blamed(self) -> tuple[HostId, ...]:
+        return tuple(HostId(host) for host in self._run.blamed)
+
+    def only_blamed_have_room(self, ask: Ask) -> bool:
+        """Whether hosts that failed this boot would have room, and no others; what the last attempt still holds there is room, too."""
         engine = self._run.context.placement
-        ports, exhausted = self._ports, frozenset(each for cause in self._run.causes for each in cause.without)
-        not_on = tuple(HostId(host) for host in self._run.blamed)
-        ask = ask_of(self._run.input, self._networks, ports, not_on=not_on)
-        ask = without_exhausted(ask, ports, exhausted)
+        if not ask.not_on or engine.rank(ask).best:
+            return False
+        last = ProviderId(self._run.tried[-1])
+        own = [(last, resource, amount) for resource, amount in ask.resources.items()]
+        engine.picture.pend(own, -1)
+        try:
+            return bool(engine.rank(msgspec.structs.replace(ask, not_on=())).best)
+        finally:
+            engine.picture.pend(own, +1)
+
+    async def take_best(self) -> Claim:
+        """Claim the best host that no other request claimed first.
+
+        Raises NoCapacity when no host is left, Unavailable while the database of a cell that may have room does not
+        answer.
+        """
+        engine = self._run.context.placement
+        ports, exhausted = (
+            self._ports,
+            frozenset(each for cause in self._run.causes_since_sleep for each in cause.without),
+        )
+        ask = without_exhausted(self.plain_ask(), ports, exhausted)
         ask = msgspec.structs.replace(ask, cells_out=cells_out(self._run))
-        verdict, fresh = engine.rank(ask), False
+        subject = Subject(self._run.input.server.id, self._run.operation, self._run.attempt, "boot")
+        verdict, fresh = engine.decide(ask, subject), False
         lost: list[str] = []
         for _ in range(CLAIM_ROUNDS_MAX):
             for choice in verdict.best:
@@ -49,24 +77,24 @@ class HostClaim:
                 if isinstance(answer, Claim):
                     return answer
                 lost.append(answer.why())
-                if answer.stale:  # so may be the others of this verdict
+                if answer.stale:  # the other choices of this verdict may be stale too
                     break
             if fresh and not verdict.best:
                 if ask.cells_out and engine.rank(msgspec.structs.replace(ask, cells_out=())).best:
                     if still_out := self._run.context.cells.out():
                         raise Unavailable(WAITING).naming(f"waiting for the database of cell {', '.join(still_out)}")
                     ask = msgspec.structs.replace(ask, cells_out=())  # they were out when an earlier attempt ended
-                    verdict, fresh = engine.rank(ask), False
+                    verdict, fresh = engine.decide(ask, subject), False
                     continue
                 raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
-            verdict, fresh = await engine.rank_fresh(ask), True
+            verdict, fresh = await engine.decide_fresh(ask, subject), True
         raise NoCapacity(
             "No valid host was found. Every claim was taken by another request first.",
             private=msgspec.json.encode(verdict.ledger).decode(),
         )
 
     def _claim_of(self, choice: Choice, ask: Ask, ledger: DecisionRecord, lost: tuple[str, ...]) -> Claim:
-        """What a claim on this host would be, as the picture knows the host now."""
+        """The claim on this host, as the world shows the host now."""
         world = self._run.context.placement.world()
         slot = world.slots[choice.host]
         return Claim(
@@ -84,7 +112,7 @@ class HostClaim:
         )
 
     async def _take(self, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
-        """One transaction: the claim, and in which cell the server is to be; a shortage writes nothing."""
+        """In one transaction: the claim, and the server's cell. A shortage writes nothing."""
         boot, engine = self._run.input, self._run.context.placement
         server = boot.server
         owner = Owner(server.id, server.project, server.user, operation=self._run.operation, attempt=self._run.attempt)
@@ -99,6 +127,8 @@ class HostClaim:
             )
             if isinstance(answer, Shortage):
                 tx.refuse(answer)
+            if boot.wait is not None:
+                waiting.claimed(tx, self._run.operation)
             if self._run.attempt > 1:
                 inbox.drop(tx, boot.server.id, VIF_PLUGGED)
             order = region_servers.place(tx, boot.server.id, self._run.operation, choice.cell)
@@ -111,7 +141,7 @@ class HostClaim:
         return granted(engine, answer)
 
     def _subnets(self, segments: tuple[ProviderId | None, ...]) -> dict[int, str]:
-        """For each NIC with a claimed segment, that segment's IPv4 subnet, unless its address was chosen before."""
+        """For each NIC with a claimed segment, that segment's IPv4 subnet, unless the NIC has a chosen address."""
         found: dict[int, str] = {}
         for port, segment in zip(self._ports, segments, strict=False):
             network = self._networks.get(port.network)
@@ -124,7 +154,7 @@ class HostClaim:
 
 
 def _was_changed(boot: Boot, order: Server | None) -> bool:
-    """Whether the owner changed what is shown of the server since it was asked; fences and the place do not count."""
+    """Whether the owner changed the server since the boot was accepted; fences and the host do not count."""
     kept = {
         name: getattr(boot.server, name) for name in ("generation", "operation", "op_epoch", "op_line", "updated_at")
     }

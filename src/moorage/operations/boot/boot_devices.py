@@ -1,7 +1,9 @@
-"""The block devices of a boot, decided before it is accepted: what each is made from, what it boots from, and Nova's refusals.
+"""Decides the block devices of a boot before it is accepted: what each is made from, which one boots, and Nova's
+refusals.
 
-The user's token says what may be seen and pays with the user's quota: volumes that are to be made are asked for with it, here, for
-nobody stores it.  Before the first is, an intent is written (`volume_intents`); the commit that accepts the boot removes it.
+Volumes are read and created with the user's token, so the user's rights and quota apply. This happens while the request
+is answered, because the token is not stored. An intent is written before the first volume is made (`volume_intents`);
+the commit that accepts the boot removes it.
 """
 
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ from moorage.operations.image_mappings import merged
 from moorage.operations.steps.volumes import volumes_of
 
 LOCAL_MAX = 3
-"""Devices on the host's own disk (Nova's `max_local_block_devices`)."""
+"""How many devices may be on the host's own disk (Nova's `max_local_block_devices`)."""
 DEVICES_MAX = 64
 BUSES = frozenset({"fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml"})
 WRONG = "Block Device Mapping is Invalid"
@@ -29,22 +31,24 @@ NO_ORDER = f"{WRONG}: Boot sequence for the instance and image/block device mapp
 
 
 class BootDevices(msgspec.Struct, frozen=True):
-    """What was understood."""
+    """The devices of a request, with what was read about them."""
 
     devices: tuple[BlockDevice, ...] = ()
     image: Image | None = None
-    """From which the server is booted; None for one that boots from a volume."""
+    """The image from which the server boots; None when it boots from a volume."""
     properties: dict[str, str] = {}
-    """Of the image, or of the image that was written on the root volume."""
+    """Properties of that image, or of the image that was written on the root volume."""
     local_root: bool = True
     zone: str | None = None
-    """Where the volumes are, if servers must be there too."""
+    """The volumes' zone, when servers must be in the same zone."""
 
 
 async def understood(
     context: SagaContext, principal: Principal, token: str, request: BootRequest, flavor: Flavor, *, may_zero_disk: bool
 ) -> BootDevices:
-    """Look at everything the request names. Raises Invalid, Forbidden, and Unavailable."""
+    """Read everything that the request's devices name. Raises Invalid, Forbidden, and Unavailable when a service does
+    not answer.
+    """
     if request.trusted_certs and not request.image_ref:
         raise Invalid("Image certificate validation is not supported for servers that boot from a volume.")
     image = None if not request.image_ref else await _image(context, token, request.image_ref)
@@ -100,7 +104,7 @@ async def _image_of_device(context: SagaContext, token: str, device: BlockDevice
 
 
 def check_form(request: BootRequest, flavor: Flavor) -> None:
-    """What can be refused without asking anybody. Raises Invalid, and Forbidden for too many."""
+    """Check the form of the devices without calling a service. Raises Invalid; Forbidden when there are too many."""
     devices = request.block_devices
     if len(devices) > DEVICES_MAX:
         raise Forbidden(
@@ -188,7 +192,7 @@ def _check_local(devices: Sequence[BlockDevice], flavor: Flavor) -> None:
     if sum(each.destination == "local" for each in devices) > LOCAL_MAX:
         raise Invalid(f"{WRONG}: You specified more local devices than the limit allows")
     if len(empty) > 1:
-        raise Invalid(f"{WRONG}: A server has one ephemeral disk on its host, and {len(empty)} are asked for.")
+        raise Invalid(f"{WRONG}: A server has one ephemeral disk on its host, and {len(empty)} were requested.")
 
 
 def without_device_name(device: str | None) -> str:
@@ -242,7 +246,7 @@ async def _snapshot(
 async def _written_on(
     context: SagaContext, project: str, token: str, snapshot: VolumeSnapshot, flavor: Flavor
 ) -> dict[str, str]:
-    """The properties of the image that was written on the volume of a snapshot."""
+    """The properties of the image from which the volume of a snapshot was made."""
     try:
         volume = await volumes_of(context).show(snapshot.volume, project, token)
     except NotFound as missing:
@@ -259,7 +263,7 @@ def _root(
     flavor: Flavor,
     may_zero_disk: bool,
 ) -> BootDevices:
-    """What the server boots from, and whether the flavor is enough for it."""
+    """The device that the server boots from; checks that the flavor is large enough."""
     if device.destination == "local":
         if image is None:
             raise Invalid(NO_ORDER)
@@ -269,7 +273,8 @@ def _root(
         _check_written(written, device, flavor)
         return BootDevices((), image, written.properties, local_root=False)
     if image is not None:
-        # The server is described by the image it names, and boots from the volume: whether that is bootable is not asked.
+        # # The server shows the image that it names, and boots from the volume: whether the volume is bootable is not
+        # checked.
         _check_named(image, device, flavor)
         return BootDevices((), image, image.properties, local_root=False)
     if volume is not None:
@@ -281,7 +286,7 @@ def _root(
 
 
 def _check_named(image: Image, device: BlockDevice, flavor: Flavor) -> None:
-    """A volume that is there already was made large enough by whoever made it, as in Nova."""
+    """An existing volume is taken to be large enough, as in Nova."""
     if device.source == "volume":
         device = msgspec.structs.replace(device, size_gib=max(device.size_gib or 0, image.min_disk_gib))
     _check_written(image, device, flavor)
@@ -308,7 +313,7 @@ def _check_ram(metadata: dict[str, str], flavor: Flavor) -> None:
 PLAIN = frozenset(
     {"image_id", "image_name", "checksum", "container_format", "disk_format", "min_disk", "min_ram", "size"}
 )
-"""What the volume service keeps of an image beside its properties."""
+"""What the volume service stores about an image besides its properties."""
 
 
 def _properties(metadata: dict[str, str]) -> dict[str, str]:
@@ -316,7 +321,7 @@ def _properties(metadata: dict[str, str]) -> dict[str, str]:
 
 
 def _zone(context: SagaContext, request: BootRequest, volumes: Sequence[Volume]) -> str | None:
-    """Where servers and volumes must be in one zone: the one of the volumes. Raises Invalid when they are not."""
+    """The volumes' zone, when servers and volumes must be in one zone. Raises Invalid when they are in different ones."""
     if context.settings.cross_az_attach or not volumes:
         return None
     zones = sorted({each.availability_zone or "" for each in volumes})
@@ -328,6 +333,3 @@ def _zone(context: SagaContext, request: BootRequest, volumes: Sequence[Volume])
         raise Invalid(f"{mismatch}Server and volumes are not in the same availability zone. Server is in: {input}. "
                        f"Volumes are in: {zones[0]}.")  # fmt: skip
     return None if zones[0] == context.settings.default_availability_zone else zones[0]
-
-
-# ------------------------------------------------------------------------------------------------- for each server

@@ -1,4 +1,4 @@
-"""What a boot is asked, what its first steps answer, and what the scheduler is asked for it: all of it is kept in journals.
+"""The input of a boot, the results of its first steps, and its request to the scheduler; all are kept in journals.
 
 Fields are only ever added, with defaults (RULES §19).
 """
@@ -14,6 +14,7 @@ from moorage.model.network import NetworkFacts, NicAsk, Port
 from moorage.model.resources import Needs
 from moorage.model.server import Server
 from moorage.model.verdict import DecisionRecord
+from moorage.model.waiting import Wait
 from moorage.model.world import Ask, GroupAsk
 from moorage.operations.context import SagaContext
 from moorage.operations.gates import ANY_LEVEL, OPEN, PORTS_ARRIVE_BOUND, Gates
@@ -23,20 +24,20 @@ from moorage.saga import Run
 
 
 class NoRoom(msgspec.Struct, frozen=True):
-    """There was no room for all the servers of a request, so none of them gets a host."""
+    """There was no room for all servers of a request, so none of them gets a host."""
 
     fault: str
     ledger: DecisionRecord
 
 
 class Boot(msgspec.Struct, frozen=True):
-    """Everything a boot needs to know; nothing is looked up by name after this."""
+    """Everything a boot needs; nothing is looked up by name after this."""
 
     server: Server
     seq: int = 1
     request_id: str = ""
     global_request_id: str = ""
-    """What services are told; the caller's own, if they sent one."""
+    """The request id that services get; the caller's own, if they sent one."""
     nics: tuple[NicAsk, ...] = ()
     networks: dict[str, NetworkFacts] = {}
     security_groups: tuple[str, ...] = ()
@@ -49,16 +50,18 @@ class Boot(msgspec.Struct, frozen=True):
     different_host: tuple[HostId, ...] = ()
     min_level: int = 3
     gates: Gates = OPEN
-    """Who sees to the ports, decided when it was asked (RULES §13)."""
+    """Who makes and binds the ports; decided when the boot was accepted (RULES §13)."""
     no_room: NoRoom | None = None
     sealed_password: str = ""
-    """The administrator's password of the guest, for its config drive; empty: it has none, or nobody is to be told."""
+    """The guest's administrator password for its config drive; empty: there is none, or it is not returned."""
     files: tuple[InjectedFile, ...] = ()
     """Put into the guest when it is made (below 2.57)."""
+    wait: Wait | None = None
+    """Where no host will do, it sleeps until one may; None: it ends then."""
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """The host that was chosen, what is held there, and the account of those that were not."""
+    """The chosen host, what is claimed there, and the reasons against the other hosts."""
 
     host: HostId
     name: str
@@ -66,23 +69,23 @@ class Claim(msgspec.Struct, frozen=True):
     cell: CellId
     availability_zone: str
     level: int = PORTS_ARRIVE_BOUND
-    """Of the host's agent, when it was chosen."""
+    """The level of the host's agent when it was chosen."""
     subnets: dict[int, str] = {}
-    """NIC index → the subnet its address is to come from, on routed networks."""
+    """NIC index → the subnet of its address, on routed networks."""
     ledger: DecisionRecord = DecisionRecord(0, 0, {})
     lost: tuple[str, ...] = ()
-    """Claims that somebody else won first, in words."""
+    """Claims that another request won first, as sentences."""
     order: Server | None = None
-    """The order as it was at the claim, if its owner changed it since it was asked (a new name, metadata …)."""
+    """The order as it was at the claim, if its owner changed it after the request (a new name, metadata …)."""
     profiles: dict[int, dict[str, Any]] = {}
-    """NIC index → what its port's binding profile is to say of the providers that give what it was guaranteed."""
+    """NIC index → the binding profile of its port: which providers give what the port was guaranteed."""
     given: tuple[groups.GroupShare, ...] = ()
     attempt: int = 0
-    """In which it was made; 0: by a boot, or by a release that does not say."""
+    """The attempt that made the claim; 0: a boot, or a release that does not record it."""
 
 
 class Made(msgspec.Struct, frozen=True):
-    """The ports of a boot, and facts of networks that did not exist when it was asked (`auto`)."""
+    """The ports of a boot, and facts of networks that did not exist when it was accepted (`auto`)."""
 
     ports: tuple[Port, ...] = ()
     networks: dict[str, NetworkFacts] = {}
@@ -97,7 +100,7 @@ def networks_of(boot: Boot, made: Made | None) -> Mapping[str, NetworkFacts]:
 
 
 def cells_with(networks: Iterable[NetworkFacts]) -> tuple[CellId, ...] | None:
-    """The cells that have addresses of every network; None: all have."""
+    """The cells that have addresses of every network; None: all cells do."""
     found: set[CellId] | None = None
     for network in networks:
         if network.cells:
@@ -108,7 +111,7 @@ def cells_with(networks: Iterable[NetworkFacts]) -> tuple[CellId, ...] | None:
 def ask_of(
     boot: Boot, networks: Mapping[str, NetworkFacts], ports: tuple[Port, ...], *, not_on: tuple[HostId, ...]
 ) -> Ask:
-    """What the scheduler is asked: needs of flavor and image, for each NIC its segments, and what single providers must give."""
+    """The request to the scheduler: needs of flavor and image, segments for each NIC, and request groups."""
     wanted = groups.wanted(ports, networks, boot.needs)
     return Ask(
         resources=boot.needs.resources,

@@ -1,6 +1,6 @@
-"""The ports of a boot where every host is of level 3: the conductor makes and binds them (RULES §7, §13).
+"""The ports of a boot when every host is of level 3: the conductor makes and binds them (RULES §7, §13).
 
-`ports_of` in `legacy_ports.py` chooses between this and what older hosts need, once for a boot.
+`ports_of` in `legacy_ports.py` chooses between this and the way of older hosts, once for a boot.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from moorage.operations.steps.vif_plugging import await_plugged
 
 
 class BootPorts:
-    """The ports of one boot that has any; failures of the network service are raised as its client raises them."""
+    """The ports of one boot; errors of the network service are raised as its client raises them."""
 
     def __init__(self, run: BootRun) -> None:
         self._run = run
 
     async def make(self) -> Made:
-        """Get the user's ports and make the missing ones, none bound."""
+        """Read the user's ports and make the missing ones; none is bound."""
         boot, network = self._run.input, self._run.context.network
         ports = await network.ensure_ports(
             boot.server.id,
@@ -34,32 +34,34 @@ class BootPorts:
         return Made(ports, {each: await network.network(each) for each in unknown})
 
     async def release(self, claim: Claim | None) -> None:
-        """Delete ours, let go the user's."""
+        """Delete our ports, release the user's."""
         boot = self._run.input
         await self._run.context.network.release_ports(boot.server.id, made_macs(boot.nics), users=())
 
     async def bind(self, claim: Claim, ports: tuple[Port, ...], options: BindOptions) -> tuple[Port, ...]:
-        """Bind the ports to the host.  Raises BindRefused when the network refuses it."""
+        """Bind the ports to the host. Raises BindRefused when the network service refuses it."""
         return await self._run.context.network.bind_ports(
             self._run.input.server.id, claim.name, claim.availability_zone, ports, options
         )
 
     async def unbind(self, ports: tuple[Port, ...]) -> None:
-        """Take the host from the ports."""
+        """Remove the host from the ports."""
         await self._run.context.network.unbind_ports(self._run.input.server.id, ports)
 
     async def start(
         self, command_context: CommandContext, claim: Claim, ports: tuple[Port, ...], guest: GuestSpec
     ) -> PowerState:
-        """Have the host start the guest; its ports are finished.  Raises HostFailed when the host could not."""
+        """Let the host start the guest; its ports are bound. Raises HostFailed when the host cannot."""
         return await self._run.context.hosts.start_guest(HostAddress(claim.cell, claim.name), command_context, guest)
 
     async def await_plugged(self, claim: Claim, ports: tuple[Port, ...], started: object) -> None:
-        """Wait until the network says that the ports are plugged.  Raises HostFailed when that is late, and fatal."""
+        """Wait until the network service reports the ports as plugged. Raises HostFailed when that is late and
+        configured as fatal.
+        """
         await await_plugged(self._run, ports, claim.name)
 
     def result(
         self, started: object, networks: Mapping[str, NetworkFacts]
     ) -> tuple[PowerState | None, tuple[Nic, ...] | None]:
-        """How the guest is, and its NICs where they are others than those that were bound."""
+        """The guest's state, and its NICs where they differ from those that were bound."""
         return started if isinstance(started, PowerState) else None, None

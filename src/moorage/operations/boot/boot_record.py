@@ -1,4 +1,4 @@
-"""What a boot writes of a server besides its record in the cell: its action, its fault, its order when all is over."""
+"""What a boot writes about a server besides its record in the cell: its action, its fault, and its order at the end."""
 
 import msgspec
 
@@ -13,7 +13,7 @@ from moorage.store.region import servers as region_servers
 
 
 def write_error(tx: Tx, boot: Boot, problem: Problem) -> None:
-    """The server's order shows ERROR, with the fault."""
+    """Let the server's order show ERROR, with the fault."""
     now = now_us()
     fault = fault_of(problem, now)
     where = region_servers.find(tx, boot.server.id)
@@ -32,9 +32,9 @@ def write_error(tx: Tx, boot: Boot, problem: Problem) -> None:
 
 
 def without_boot_only(boot: Boot) -> Boot | None:
-    """The order as its journal keeps it when the boot is over; None: there is nothing to leave out.
+    """The input that the journal keeps when the boot is over; None when nothing must be removed.
 
-    What moves need of it stands in the server's record.
+    Moves read what they need from the server's record.
     """
     server = boot.server
     if not (server.hints or server.user_data or boot.files or boot.sealed_password):
@@ -44,7 +44,7 @@ def without_boot_only(boot: Boot) -> Boot | None:
 
 
 def create_action(boot: Boot, now: int, events: tuple[ActionEvent, ...]) -> Action:
-    """The action that a boot is shown as."""
+    """The action that shows the boot."""
     return Action(
         server=boot.server.id,
         action="create",
@@ -58,5 +58,5 @@ def create_action(boot: Boot, now: int, events: tuple[ActionEvent, ...]) -> Acti
 
 
 def request_of(boot: Boot) -> str:
-    """The id of the request that asked for it."""
+    """The id of the request that asked for the boot."""
     return boot.request_id or f"req-{boot.server.id}"

@@ -1,4 +1,4 @@
-"""The servers of a boot request, as their first records and as inputs of the boot saga."""
+"""Makes the servers of a boot request: their first records, and the inputs of their sagas."""
 
 import re
 import secrets
@@ -36,7 +36,7 @@ MIB_PER_GIB = 1024
 
 
 class JudgedRequest(msgspec.Struct, frozen=True):
-    """A request with everything that was found out about it: what its servers are made from."""
+    """A checked request, with everything from which its servers are made."""
 
     principal: Principal
     project: str
@@ -59,7 +59,7 @@ def boots_of(context: SagaContext, judged: JudgedRequest) -> list[Boot]:
     reservation = request.reservation_id or f"r-{secrets.token_hex(4)}"
     drive = config_drives.wanted(context, request.config_drive, properties)
     sealed = context.seals.seal(request.admin_password) if drive and context.seals and request.admin_password else ""
-    if not context.vendor_data:  # the only reader of roles
+    if not context.vendor_data:  # only vendor data needs the roles
         principal = msgspec.structs.replace(principal, roles=())
     judged = msgspec.structs.replace(
         judged, principal=principal, request=msgspec.structs.replace(request, config_drive=drive)
@@ -96,7 +96,9 @@ def _minted(nic: NicAsk, server: ServerId) -> NicAsk:
 
 
 def refuse_devices(flavor: Flavor | FlavorCopy) -> None:
-    """Raises Invalid: no host here hands devices through by an alias, and nobody gives accelerators, as in a Nova without either."""
+    """Raises Invalid for a flavor with PCI aliases or accelerators: this cloud has neither, and a Nova without them
+    refuses the same.
+    """
     if alias := flavor.extra_specs.get("pci_passthrough:alias"):
         raise Invalid(f"PCI alias {alias.partition(':')[0].strip()} is not defined")
     if profile := flavor.extra_specs.get("accel:device_profile"):
@@ -104,7 +106,7 @@ def refuse_devices(flavor: Flavor | FlavorCopy) -> None:
 
 
 def needs_of_flavor(flavor: Flavor | FlavorCopy, properties: Mapping[str, str], *, local_root: bool = True) -> Needs:
-    """`local_root`: the root is on the host's own disk."""
+    """The needs of a flavor and an image's properties. `local_root`: the root disk is on the host."""
     swap_gib = -(-flavor.swap_mib // MIB_PER_GIB)
     return needs_of(
         vcpus=flavor.vcpus,
@@ -160,7 +162,7 @@ def _server(judged: JudgedRequest, reservation: str, launch_index: int) -> Serve
 
 
 def _groups_shown(request: BootRequest, checked: CheckedNics) -> tuple[str, ...]:
-    """A server without ports has none, whatever was asked for."""
+    """A server without ports has no security groups, whatever the request says."""
     if not checked.nics:
         return ()
     return checked.group_names if checked.group_names is not None else tuple(request.security_groups) or ("default",)
@@ -178,7 +180,7 @@ def _first_nic(nic: NicAsk, checked: CheckedNics) -> Nic:
 
 
 def sanitized_hostname(name: str, server: str) -> str:
-    """A host name a guest can have, made from the server's name as Nova does."""
+    """A valid host name for the guest, made from the server's name as Nova does."""
     found = re.sub(r"[ _.]", "-", name.encode("latin-1", "ignore").decode("latin-1"))
     found = re.sub(r"[^a-zA-Z0-9-]+", "", found).lower().strip("-")[:HOSTNAME_CHARACTERS_MAX].rstrip("-")
     return found or f"Server-{server}"[:HOSTNAME_CHARACTERS_MAX]

@@ -1,4 +1,4 @@
-"""The volumes that a boot makes: created while the request is answered, and forgotten when the boot was not accepted."""
+"""Creates the volumes of a boot while the request is answered, and deletes them when the boot is not accepted."""
 
 import asyncio
 import time
@@ -53,7 +53,11 @@ def _named(device: str | None) -> str:
 
 
 async def with_volumes(context: SagaContext, principal: Principal, token: str, boots: Sequence[Boot]) -> list[Boot]:
-    """Ask for the volumes that are to be made, with the user's token. Raises OverQuota, Invalid, Unavailable: then none is left."""
+    """Create the volumes with the user's token.
+
+    Raises OverQuota, Invalid, and Unavailable; then no volume is left. Other errors of the volume service are raised as
+    they are.
+    """
     servers = [boot.server for boot in boots if any(each.created for each in boot.server.block_devices)]
     if not servers:
         return list(boots)
@@ -104,7 +108,9 @@ def _new(context: SagaContext, server: Server, device: BlockDevice) -> NewVolume
 async def forget(
     context: SagaContext, servers: Sequence[ServerId], volumes: Sequence[str], *, keep: bool = False
 ) -> None:
-    """Volumes of servers that were not accepted after all; what cannot be deleted now a reconciler finds by the intent."""
+    """Delete volumes of servers that were not accepted; a reconciler finds by the intent those that cannot be deleted
+    now.
+    """
     for each in volumes:
         try:
             await volumes_of(context).delete(each)
@@ -115,7 +121,7 @@ async def forget(
 
 
 async def forget_boots(context: SagaContext, boots: Sequence[Boot]) -> None:
-    """The same, of boots that were not accepted."""
+    """The same, for boots that were not accepted."""
     if boots:
         made = [each.volume for boot in boots for each in boot.server.block_devices if each.created and each.volume]
         await forget(context, [boot.server.id for boot in boots], made)

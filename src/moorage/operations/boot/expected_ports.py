@@ -1,4 +1,4 @@
-"""The ports of a boot as they will be, before they are made: with what their networks will guarantee them."""
+"""The ports of a boot before they are made, with what their networks will guarantee."""
 
 import asyncio
 import ipaddress
@@ -15,7 +15,7 @@ from moorage.operations.steps import groups
 
 
 async def rules_of(context: SagaContext, input: CheckedNics | Boot) -> dict[str, tuple[Json, ...]]:
-    """Network → the rules of its policy, for networks on which ports of ours are to be made."""
+    """Network → the rules of its policy, for networks on which we make ports."""
     policies = {nic.network: input.networks[nic.network].qos_policy for nic in input.nics if nic.ours and nic.network}
     wanted = {network: policy for network, policy in policies.items() if policy is not None}
     found = await asyncio.gather(*(context.network.rules_of(policy) for policy in wanted.values()))
@@ -23,13 +23,13 @@ async def rules_of(context: SagaContext, input: CheckedNics | Boot) -> dict[str,
 
 
 def guaranteed(checked: CheckedNics, rules: Mapping[str, Sequence[Json]]) -> bool:
-    """Whether a port that is to be made will be guaranteed something by its network."""
+    """Whether a network will guarantee something to a port that we make."""
     ports = ports_to_be([nic for nic in checked.nics if nic.ours and nic.network in rules])
     return any(groups.expected(port, checked.networks[port.network], rules[port.network]) for port in ports)
 
 
 def ports_expected(boot: Boot, rules: Mapping[str, Sequence[Json]]) -> tuple[Port, ...]:
-    """The ports of a boot as they will be, with what they will ask."""
+    """The ports of a boot as they will be, with their resource requests."""
     return tuple(
         msgspec.structs.replace(port, resource_request=groups.expected(port, boot.networks[port.network], asks))
         if port.ours and (asks := rules.get(port.network))
@@ -39,7 +39,7 @@ def ports_expected(boot: Boot, rules: Mapping[str, Sequence[Json]]) -> tuple[Por
 
 
 async def expected_with_addresses(context: SagaContext, boot: Boot) -> tuple[Port, ...]:
-    """The ports of a boot as they will be, with what their networks will guarantee; a fixed address that was asked for counts."""
+    """The ports of a boot as they will be, with their guarantees; a requested fixed address counts."""
     ports = ports_expected(boot, await rules_of(context, boot))
     chosen = {nic.index: nic.address for nic in boot.nics if nic.address is not None}
     return tuple(

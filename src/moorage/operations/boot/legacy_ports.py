@@ -1,11 +1,11 @@
-"""Ports while a gate is shut (RULES §13): who makes and who binds them, by what the boot decided at its beginning.
+"""Ports while a gate is shut (RULES §13): who makes and who binds them, as the boot decided when it began.
 
     early_ports  bind_in_conductor   made by                    bound by
     yes          yes                 the conductor, at first    the conductor
     yes          no                  the conductor, at first    the host; the conductor for a host of level 3
     no           no                  the host; the conductor for a host of level 3, when it was chosen
 
-Until a port is made, it stands in the saga as it will be: with its NIC and its minted MAC, without an id.
+Until a port is made, the saga describes it as it will be: with its NIC and its minted MAC, without an id.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -67,7 +67,7 @@ class ChosenHost(Protocol):
 
 
 class Built(msgspec.Struct, frozen=True):
-    """What a host that saw to the ports itself answered."""
+    """The answer of a host that made or bound the ports itself."""
 
     power: PowerState
     plumbed: Plumbed = Plumbed()
@@ -81,13 +81,15 @@ class LegacyPorts:
         self._by_conductor = BootPorts(run)
 
     async def make(self) -> Made:
-        """Make the ports if that may be before a host is chosen; else they are what they will be."""
+        """Make the ports if that is allowed before a host is chosen; otherwise return them as they will be."""
         if self._run.input.gates.early_ports:
             return await self._by_conductor.make()
         return Made(ports_to_be(self._run.input.nics))
 
     async def release(self, claim: Claim | None) -> None:
-        """Delete ours, let go the user's: by the host that was asked last where the conductor has no credentials."""
+        """Delete our ports, release the user's. Where the conductor has no credentials, the host that was asked last
+        does it.
+        """
         boot = self._run.input
         if not boot.gates.credentials:
             await _release_by_host(self._run, claim)
@@ -96,20 +98,20 @@ class LegacyPorts:
             await self._run.context.network.release_ports(boot.server.id, made_macs(boot.nics), users=users)
 
     async def bind(self, claim: Claim, ports: tuple[Port, ...], options: BindOptions) -> tuple[Port, ...]:
-        """Bind the ports for a host of level 3; others do it themselves when they start the guest."""
+        """Bind the ports for a host of level 3; older hosts bind them when they start the guest."""
         if _host_plumbs(self._run.input, claim):
             return ports
         return await self._by_conductor.bind(claim, await _made_late(self._run, ports), options)
 
     async def unbind(self, ports: tuple[Port, ...]) -> None:
-        """Take the host from the ports, if they were made before it was chosen."""
+        """Remove the host from the ports, if they were made before it was chosen."""
         if self._run.input.gates.early_ports:
             await self._by_conductor.unbind(ports)
 
     async def start(
         self, command_context: CommandContext, claim: Claim, ports: tuple[Port, ...], guest: GuestSpec
     ) -> PowerState | Built:
-        """Have the guest started: from finished data, or on a host that sees to the ports first (S0.12)."""
+        """Let the host start the guest: from complete data, or after it has made or bound the ports itself (S0.12)."""
         run = self._run
         if not _host_plumbs(run.input, claim):
             return await self._by_conductor.start(command_context, claim, ports, guest)
@@ -117,24 +119,26 @@ class LegacyPorts:
         return await build(run, command_context, claim, _order_for(run, claim, ports), guest, made)
 
     async def await_plugged(self, claim: Claim, ports: tuple[Port, ...], started: PowerState | Built | None) -> None:
-        """Wait until the network says that the ports are plugged, if the conductor can ask it."""
+        """Wait until the network service reports the ports as plugged, if the conductor can call it."""
         if self._run.input.gates.credentials:
             await self._by_conductor.await_plugged(claim, bound(started, ports), started)
 
     def result(
         self, started: PowerState | Built | None, networks: Mapping[str, NetworkFacts]
     ) -> tuple[PowerState | None, tuple[Nic, ...] | None]:
-        """How the guest is, and its NICs where the host had to tell them."""
+        """The guest's state, and its NICs where the host had to report them."""
         return answered(started, networks)
 
 
 def ports_of(run: BootRun) -> BootPorts | LegacyPorts:
-    """Who sees to a boot's ports; decided by the gates as they were when the boot began, so it never changes for a boot."""
+    """Choose who makes and binds a boot's ports. The gates at the beginning of the boot decide, so the choice never
+    changes.
+    """
     return BootPorts(run) if run.input.gates == OPEN else LegacyPorts(run)
 
 
 def ports_to_be(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
-    """The ports as they will be when they are made: on a routed network their address comes with the host."""
+    """The ports as they will be when they are made; on a routed network the host decides the address."""
     return tuple(
         Port(
             id="",
@@ -155,7 +159,7 @@ def ports_to_be(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
 
 
 def _users_ports(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
-    """The user's ports as they were before anybody took them: what is restored when they are let go."""
+    """The user's ports as they were before we used them: this is restored when they are released."""
     return tuple(
         Port(
             id=nic.port,
@@ -172,12 +176,14 @@ def _users_ports(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
 
 
 def _host_plumbs(boot: AsksPorts, place: ChosenHost) -> bool:
-    """The host sees to the ports itself: it is of level 1 or 2, and the boot was begun while that was the way."""
+    """Whether the host makes or binds the ports itself: it is of level 1 or 2, and the gates were shut when the boot
+    began.
+    """
     return bool(boot.nics) and not boot.gates.bind_in_conductor and place.level < PORTS_ARRIVE_BOUND
 
 
 async def _made_late(run: Run[AsksPorts, SagaContext], ports: tuple[Port, ...]) -> tuple[Port, ...]:
-    """For a host of level 3: the ports themselves, made now if they were not before, or taken over from an older host."""
+    """For a host of level 3: make the ports now if they do not exist, or take them over from an older host."""
     if all(port.id for port in ports):
         return ports
     left = _left_by_hosts(run.causes)
@@ -188,7 +194,7 @@ async def _made_late(run: Run[AsksPorts, SagaContext], ports: tuple[Port, ...]) 
         boot.server.id,
         boot.server.project,
         boot.nics,
-        unsure=True,  # whoever else was asked may have made them, this host before it was upgraded too
+        unsure=True,  # another host may have made them, or this host before its upgrade
         security_groups=boot.security_groups,
     )
     refuse_unclaimed(made)
@@ -196,7 +202,7 @@ async def _made_late(run: Run[AsksPorts, SagaContext], ports: tuple[Port, ...]) 
 
 
 def _left_by_hosts(causes: Sequence[Cause]) -> Plumbed:
-    """The ports that came back with the newest failure that has any (S0.5)."""
+    """The ports that the newest failure reports, of those failures that report any (S0.5)."""
     for cause in reversed(causes):
         left = msgspec.json.decode(cause.left, type=Plumbed | None)
         if left is not None and left.ports:
@@ -205,7 +211,7 @@ def _left_by_hosts(causes: Sequence[Cause]) -> Plumbed:
 
 
 def _order_for(run: Run[AsksPorts, SagaContext], place: ChosenHost, ports: tuple[Port, ...]) -> PortOrder:
-    """What the host is told to do about the ports."""
+    """What the host is asked to do about the ports."""
     boot = run.input
     early = boot.gates.early_ports
     left = _left_by_hosts(run.causes)
@@ -234,10 +240,10 @@ async def build(
     guest: GuestSpec,
     made: Callable[[], Awaitable[tuple[Port, ...]]] | None,
 ) -> Built:
-    """Have a host see to the ports and start the guest.
+    """Let a host make or bind the ports and start the guest.
 
-    Where it was brought to level 3 since it was claimed, the conductor sees to them, `made` by then: nothing is lost but a message.
-    It has no way to the network service: `made` is None.
+    If the host was upgraded to level 3 after it was claimed, the conductor makes and binds the ports, with `made`; this
+    costs one message. `made` is None when the conductor cannot reach the network service.
     """
     to, bare = HostAddress(place.cell, place.name), msgspec.structs.replace(guest, vifs=())
     try:
@@ -279,23 +285,24 @@ async def _start_bound(
 
 
 def bound(started: PowerState | Built | None, ports: tuple[Port, ...]) -> tuple[Port, ...]:
-    """The ports as they are on the host: as the conductor bound them, or as the host says that it did."""
+    """The ports on the host: as the conductor bound them, or as the host reports that it did."""
     return started.plumbed.ports if isinstance(started, Built) else ports
 
 
 def answered(
     started: PowerState | Built | None, networks: Mapping[str, NetworkFacts]
 ) -> tuple[PowerState | None, tuple[Nic, ...] | None]:
-    """How the guest is, and its NICs where the host had to tell them."""
+    """The guest's state, and its NICs where the host had to report them."""
     if not isinstance(started, Built):
         return started, None
     return started.power, nics_of(started.plumbed.ports, {**networks, **started.plumbed.networks})
 
 
 async def _release_by_host(run: Run[AsksPorts, SagaContext], place: ChosenHost | None) -> None:
-    """The saga is taken back and the conductor cannot reach the network service: the host it last asked releases the ports.
+    """Let the host that was asked last release the ports: the saga unwinds, and the conductor cannot reach the network
+    service.
 
-    No host was asked: no port was made or taken.
+    If no host was asked, no port was made or taken.
     """
     if place is None:
         return
@@ -319,7 +326,7 @@ async def _release_by_host(run: Run[AsksPorts, SagaContext], place: ChosenHost |
 
 
 def release_order(nics: Sequence[Nic]) -> DestroyGuest | None:
-    """What a host that deletes a server is told of its ports: ours go, the user's are only let go (S0.8)."""
+    """Which ports a host that deletes a server deletes (ours) and which it only releases (the user's) (S0.8)."""
     if not nics:
         return None
     return DestroyGuest(

@@ -1,8 +1,8 @@
-"""The scheduler hints `same_host` and `different_host`: where the servers are that they name.
+"""The scheduler hints `same_host` and `different_host`: finds the hosts of the servers that they name.
 
-A project may say where its servers are to be only by servers that it sees: those of others are as unknown to it as ids that nobody
-has, or it could place itself beside anybody. Administrators see all when they boot; a move goes by the servers of the moved one's
-project, whoever asks for it.
+A project may refer only to servers that it sees. Servers of other projects count as unknown ids; otherwise a project
+could place its servers beside any other's. Administrators see all servers when they boot. A move uses the servers of
+the moved server's project, whoever asks for the move.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from moorage.operations.steps import servers as records
 
 Hints = Mapping[str, str | list[str]]
 Hinted = tuple[tuple[HostId, ...] | None, tuple[HostId, ...]]
-"""Only there, if anywhere is said; not there."""
+"""(the only allowed hosts, or None for any; the forbidden hosts)."""
 
 
 async def hinted_hosts(context: SagaContext, hints: Hints, project: str | None) -> Hinted:
-    """Of a server that is to be made in this project; None: by somebody who sees every project.
+    """The hinted hosts for a new server of this project; None: the caller sees every project.
 
-    Where no server that is named for `same_host` is to be seen, no host will do, as in Nova.
+    When none of the servers named for `same_host` is visible, no host fits, as in Nova.
     """
     same, different = _named(hints, "same_host"), _named(hints, "different_host")
     near = None if same is None else _hosts(await _servers(context, same), project)
@@ -29,7 +29,9 @@ async def hinted_hosts(context: SagaContext, hints: Hints, project: str | None) 
 
 
 async def hinted_again(context: SagaContext, server: Server) -> Hinted:
-    """Of a server that moves. It is not held where it is by another project's server, beside which only an administrator put it."""
+    """The hinted hosts for a server that moves. A server of another project, beside which an administrator put it, does
+    not hold it.
+    """
     same, different = _named(server.hints, "same_host"), _named(server.hints, "different_host")
     near: tuple[HostId, ...] | None = None
     if same is not None:

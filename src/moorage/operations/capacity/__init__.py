@@ -1,1 +1,1 @@
-"""What fits, and what if something fails: questions that change nothing (N8)."""
+"""Capacity and failover questions: how many servers fit, and what happens if something fails. They change nothing (N8)."""

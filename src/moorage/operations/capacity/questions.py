@@ -1,4 +1,4 @@
-"""What is asked for when somebody wants to know how many servers fit: by the same functions as a boot asks."""
+"""Capacity questions, as requests to the scheduler; the same functions as for a boot make them."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,9 @@ from moorage.store.region import flavors, server_groups
 
 NETWORKS_MAX = 64
 FAILURES_MAX = 100
-"""Things whose failure one request asks about."""
+"""How many failures one request may name."""
 HOSTS_LISTED, HOSTS_LISTED_MAX = 100, 10_000
-"""Hosts that an answer names, those with the most room first."""
+"""How many hosts an answer lists, those with the most room first: the default, and the maximum."""
 KBPS_MAX = 2_147_483_647
 
 Text = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -33,7 +33,7 @@ Kbps = Annotated[int, Meta(ge=0, le=KBPS_MAX)]
 
 
 class WantedNic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A network card; bandwidth beside that, or instead of that, which the network's policy guarantees."""
+    """A NIC; its bandwidth replaces or adds what the network's policy guarantees."""
 
     uuid: Text
     egress_kbps: Kbps = 0
@@ -42,21 +42,21 @@ class WantedNic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CapacityQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many more of these fit."""
+    """How many more servers of this kind fit."""
 
     flavor: Text
     networks: Annotated[tuple[WantedNic, ...], Meta(max_length=NETWORKS_MAX)] = ()
     group: Text | None = None
     availability_zone: Text | None = None
     project: Annotated[str, Meta(max_length=255)] = ""
-    """Whose servers they are; empty: the caller's."""
+    """The project that would own the servers; empty: the caller's."""
     without: Without = Without()
     added: Added = Added()
     hosts: Annotated[int, Meta(ge=0, le=HOSTS_LISTED_MAX)] = HOSTS_LISTED
 
 
 class FailoverQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What if these fail, each by itself."""
+    """What happens if each of these fails by itself."""
 
     kind: Kind
     names: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=FAILURES_MAX)]
@@ -65,7 +65,9 @@ class FailoverQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def ask_for(context: SagaContext, question: CapacityQuestion, project: str) -> Ask:
-    """Raises NotFound (flavor, network), Invalid (group), and Unavailable."""
+    """The request of one such server to the scheduler. Raises NotFound (flavor, network), Invalid (group), and
+    Unavailable.
+    """
     flavor = await context.region.read(lambda tx: flavors.visible(tx, question.flavor, project=None, everything=True))
     group = await _group(context, question.group)
     found = await asyncio.gather(*(context.network.network(each.uuid) for each in question.networks))
@@ -108,7 +110,7 @@ async def _group(context: SagaContext, wanted: str | None) -> GroupAsk | None:
 def _guaranteed(
     ports: Sequence[Port], wanted: Sequence[WantedNic], networks: Mapping[str, NetworkFacts]
 ) -> tuple[Port, ...]:
-    """Bandwidth that the question names takes the place of what the network's policy guarantees."""
+    """Bandwidth that the question names replaces what the network's policy guarantees."""
     found: list[Port] = []
     for port in ports:
         nic = wanted[port.index]

@@ -1,7 +1,8 @@
-"""Servers of hosts, cells and segments, with what an evacuation of each would ask the scheduler; nothing is begun.
+"""Servers of hosts, cells and segments, each with the scheduler request that its evacuation would make; nothing is
+begun.
 
-Ports are taken from the servers' records.  Those with guarantees, or that are virtual functions, are read at the network service, which
-alone knows all that they ask.
+Ports are taken from the servers' records. Ports with guarantees and virtual functions are read at the network service,
+because only it knows their resource requests.
 """
 
 import asyncio
@@ -27,19 +28,21 @@ from moorage.operations.unshelve_input import needs_of_server
 from moorage.store.cell import servers as cell_servers
 
 SERVERS_MAX = 20_000
-"""Servers that one request looks at."""
+"""How many servers one request may concern."""
 PORTS_READ_MAX = 2_000
-"""Servers among them whose ports are read at the network service."""
+"""For how many of them the ports are read at the network service."""
 READ_AT_ONCE = 16
 PAGE = 1_000
 REST_EVERY = 100
-"""Servers after which others get their turn."""
+"""After how many servers the event loop may run other tasks."""
 
 Concerned = Callable[[Server], bool]
 
 
 async def residents_of(context: SagaContext, concerned: Concerned) -> tuple[Resident, ...]:
-    """Of all cells. Raises Conflict: there are too many; Unavailable: a cell or the network service is out."""
+    """The residents of all cells. Raises Conflict when there are too many, Unavailable when a cell or the network
+    service does not answer.
+    """
     found: list[Server] = []
     for cell in context.cells.ids:
         found += await _of_cell(context, cell, concerned)
@@ -82,7 +85,7 @@ def _wants_ports(server: Server) -> bool:
 
 
 class _Reading:
-    """What servers have in common is read once."""
+    """Reads once what servers have in common."""
 
     def __init__(self, context: SagaContext, networks: dict[str, NetworkFacts]) -> None:
         self._context, self._networks = context, networks
@@ -125,7 +128,7 @@ class _Reading:
 
 
 def _port(nic: Nic) -> Port:
-    """As its record knows it: enough for a port without guarantees."""
+    """The port as the record has it: enough for a port without guarantees."""
     changed: dict[str, Any] = {} if nic.addresses else {"ip_allocation": "none"}
     return Port(
         id=str(nic.port or ""),

@@ -1,4 +1,4 @@
-"""Answers to what fits and what if something fails: on a copy of the picture, beside the event loop, few at once."""
+"""Answers capacity and failover questions: on a copy of the world, in threads, few at once."""
 
 import asyncio
 import threading
@@ -24,11 +24,11 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.world_changes import changed, copied, hosts_of, segment_of, with_twins
 
 AT_ONCE = 2
-"""Questions that one process works on at the same time; more are refused with 429."""
+"""How many questions one process answers at the same time; more are refused with 429."""
 FILL_SERVERS_MAX = 2_000
-"""Servers that are placed for an answer, where the order of placing matters."""
+"""How many servers are placed for an answer, when the order of placing matters."""
 FILL_SLICE = 20
-"""Servers placed before the event loop is asked whether somebody waits."""
+"""After how many placed servers the event loop may run other tasks."""
 AGAIN_AFTER_S = 5.0
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class CapacityService:
     context: SagaContext
     _questions: int = 0
     _threads: int = 0
-    """That work on questions, of which some may have been given up meanwhile."""
+    """Threads that work on questions; the callers of some may have gone."""
 
     @contextmanager
     def _place(self) -> Iterator[None]:
@@ -54,7 +54,7 @@ class CapacityService:
             self._questions -= 1
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """A caller that goes away leaves the thread running, which counts until it ends."""
+        """When a caller goes away, its thread runs on, and counts until it ends."""
         return await asyncio.to_thread(self._counted, work, *arguments)
 
     def _counted(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -67,7 +67,9 @@ class CapacityService:
                 self._threads -= 1
 
     async def capacity(self, principal: Principal, question: CapacityQuestion) -> Capacity:
-        """How many fit. Raises NotFound, Invalid, Unavailable, and TooManyRequests."""
+        """How many servers fit. Raises NotFound, Invalid, Unavailable, and TooManyRequests when too many questions are
+        being answered.
+        """
         with self._place():
             ask = await ask_for(self.context, question, principal.project or "")
             await self.context.placement.catch_up()
@@ -83,7 +85,9 @@ class CapacityService:
             return await self._in_thread(answer, found, fill)
 
     async def failover(self, question: FailoverQuestion) -> tuple[Failover, ...]:
-        """Who finds another place, and who does not. Raises Invalid, Conflict, Unavailable, and TooManyRequests."""
+        """Which servers find another place, and which do not. Raises Invalid, Conflict, Unavailable, and
+        TooManyRequests.
+        """
         with self._place():
             await self.context.placement.catch_up()
             world = copied(self.context.placement.world())
@@ -103,7 +107,7 @@ class CapacityService:
             )
 
     async def capacity_snapshot(self) -> WorldSnapshot:
-        """The picture with its servers. Raises Conflict, Unavailable, and TooManyRequests."""
+        """The world with its servers. Raises Conflict, Unavailable, and TooManyRequests."""
         with self._place():
             await self.context.placement.catch_up()
             world = copied(self.context.placement.world())
@@ -120,7 +124,7 @@ def _snapshot(world: World, residents: Sequence[Resident]) -> WorldSnapshot:
 
 
 def _concerned(world: World, question: FailoverQuestion) -> tuple[frozenset[str], frozenset[str]]:
-    """Names of hosts, and ids of segments, whose servers are looked at. Raises Invalid."""
+    """Names of hosts and ids of segments whose servers are concerned. Raises Invalid."""
     if question.kind == "segment":
         return frozenset(), frozenset(str(segment_of(world, name)) for name in question.names)
     masks = [hosts_of(world, question.kind, name) for name in question.names]

@@ -1,4 +1,4 @@
-"""Deletes that are asked for: which version of the saga it is, and its place behind whoever holds the server."""
+"""Accepts a delete: chooses the version of the saga, and its place behind the operation that holds the server."""
 
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId, OperationId
@@ -19,6 +19,7 @@ from moorage.operations.delete.delete import (
     DeleteSaga,
 )
 from moorage.operations.steps import moving
+from moorage.operations.steps.sleepers import waker_of
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations as region_operations
@@ -27,22 +28,25 @@ from moorage.store.region import servers as region_servers
 ACROSS_CELLS = frozenset(
     {"resize/2", "live_migrate/2", "confirm_resize/2", "revert_resize/2", "unshelve/3", "evacuate/3", "move_record/1"}
 )
-"""Of a server that one of these holds there may be a record in another cell."""
+"""While one of these operations holds a server, another cell may have a record of the server."""
 MOVES = ACROSS_CELLS | {"resize/1", "live_migrate/1", "confirm_resize/1", "revert_resize/1"}
 WITHOUT_VOLUMES = frozenset(
-    {"boot/1", "power/1", "attach_interface/1", "attach_interface/2", "detach_interface/1", DELETE.name}
+    {"boot/1", "boot/3", "power/1", "attach_interface/1", "attach_interface/2", "detach_interface/1", DELETE.name}
 )
-"""Of a server that one of these holds nothing is attached meanwhile."""
+"""While one of these operations holds a server, no volume is attached to it."""
 NOT_YET = "this server cannot be deleted before all conductors are of this release; try again later"
 
 
 async def begin(
     context: SagaContext, principal: Principal, server: Server, *, force: bool = False, request_id: str = ""
 ) -> None:
-    """Accept a delete: at once if nobody holds the server, else behind the holder, who is told to stop (RULES §9).
+    """Accept a delete: at once if no operation holds the server; otherwise behind the holder, which is asked to stop
+    (RULES §9).
 
-    A repeated delete adds nothing.
+    A repeated delete has no further effect. Raises Unavailable while no version of the saga that removes everything is
+    known to all conductors.
     """
+    waker = await waker_of(context)
     (newest, owner), gates = await newest_known(context, *reversed(VERSIONS)), context.gates()
     seen, server = await _seen(context, server)
     operation = region_operations.new_id()
@@ -57,7 +61,7 @@ async def begin(
             holder = region_operations.get(tx, held.holder)
             if holder is not None and holder.name == "delete":
                 tx.refuse((None, None, None))
-            region_operations.ask_to_cancel(tx, held.holder, moving.DELETED)
+            region_operations.ask_to_cancel(tx, held.holder, moving.DELETED, waker)
         saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != seen + 1)
         input = Delete(
             server,
@@ -89,9 +93,10 @@ async def begin(
 
 
 async def _seen(context: SagaContext, server: Server) -> tuple[int, Server]:
-    """The server's number of operations, and its record as it was after that: what ends after it is no secret to the version.
+    """The server's number of operations, and then its record. The record is read after the number, so it shows the
+    effects of every operation that had ended by then.
 
-    The record as the caller read it where its cell is out.
+    When the cell does not answer, the record as the caller read it.
     """
     where = await context.region.read(lambda tx: region_servers.find(tx, server.id))
     if where is None or where.cell is None:
@@ -104,10 +109,12 @@ async def _seen(context: SagaContext, server: Server) -> tuple[int, Server]:
 
 
 def _version(server: Server, newest: DeleteSaga, holder: Operation | None, *, overtaken: bool) -> DeleteSaga:
-    """The shortest for a server that has nothing more, for the release before knows that and may come back meanwhile.
+    """Choose the version of the saga. The shortest is for a server that has nothing more: the previous release knows
+    it, and that release may return.
 
-    Else the newest; while a conductor lives that does not know it, the shortest of the others that takes away all.
-    `overtaken`: the server may have more by now than was read.  Raises Unavailable while a conductor lives that does not know it.
+    Otherwise it is the newest; while a conductor lives that does not know it, the shortest of the others that removes
+    everything. `overtaken`: the server may have more by now than was read. Raises Unavailable while a conductor lives
+    that does not know the version that is needed.
     """
     if server.moved is not None or overtaken or (holder is not None and holder.saga in MOVES):
         wanted = DELETE_WITH_MOVES
@@ -118,11 +125,11 @@ def _version(server: Server, newest: DeleteSaga, holder: Operation | None, *, ov
     if newest is DELETE_IN_ALL_CELLS and (moving.cell_left(server) is not None or _crosses(holder)):
         return newest
     if VERSIONS.index(newest) >= VERSIONS.index(DELETE_BEFORE_SHOWN):
-        return DELETE_BEFORE_SHOWN  # a record that a move left in another cell meanwhile goes with a round
+        return DELETE_BEFORE_SHOWN  # a reconciler removes the record that a move may leave in another cell meanwhile
     if VERSIONS.index(newest) >= VERSIONS.index(wanted):
         return wanted
     if overtaken:
-        return newest  # nobody can have begun what a living conductor does not know
+        return newest  # an operation that some conductor does not know cannot have begun
     raise Unavailable(NOT_YET)
 
 

@@ -1,7 +1,8 @@
-"""Delete: forward only.  What was destroyed cannot come back, so nothing here is taken back; it is told until it is done.
+"""Delete: goes only forward. What was destroyed cannot come back, so nothing is undone; it is executed until it is
+done.
 
-It works on a half-built, unplaced or ERROR server (RULES §9): its first step looks where the server is now, after whatever
-held the server has ended.
+It works on a half-built, unplaced or ERROR server (RULES §9): when the operation that held the server has ended, the
+first step reads where the server is.
 """
 
 import logging
@@ -36,22 +37,22 @@ logger = logging.getLogger(__name__)
 
 FORWARD_ONLY = "what was destroyed cannot come back: a delete only goes forward"
 PATIENCE_S = 24 * 3600.0
-"""A delete waits this long for a service that is out before it is stuck."""
+"""How long a delete waits for a service that does not answer before it is stuck."""
 
 
 class Delete(msgspec.Struct, frozen=True):
     server: Server
-    """As it was when the delete was asked; the saga looks again."""
+    """The record when the delete was accepted; the saga reads it again."""
     seq: int
     request_id: str = ""
     user: str = ""
     action: Literal["delete", "forceDelete"] = "delete"
-    """As it was asked."""
+    """The action that the user asked for."""
     global_request_id: str = ""
     by_project: str = ""
-    """The project whoever asked acted for."""
+    """The project of the token with which the user asked."""
     gates: Gates = OPEN
-    """Who sees to the ports, decided when it was asked (RULES §13)."""
+    """Who makes and binds the ports; decided when the delete was accepted (RULES §13)."""
 
 
 DeleteRun = Run[Delete, SagaContext]
@@ -59,15 +60,16 @@ DeleteRun = Run[Delete, SagaContext]
 
 @step(no_undo="reads only", patience_s=PATIENCE_S)
 async def find_server(run: DeleteRun) -> LocatedServer:
-    """Where the server is now that nobody else holds it."""
+    """Find where the server is, now that no other operation holds it."""
     return await records.find(run.context, run.input.server.id)
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S, point_of_no_return=True)
 async def destroy_guest(run: DeleteRun) -> bool:
-    """The host destroys the guest, if there is one; a silent host does so when it is back.
+    """Let the host destroy the guest, if there is one; a silent host does so when it returns.
 
-    A host that says it failed is asked again, for as long as it takes: a delete does not turn, and people see what it waits for.
+    If the host reports a failure, it is asked again without limit: a delete does not unwind, and operators see what it
+    waits for. Raises Unavailable for such a failure.
     """
     found = run[find_server]
     if found.server is None or found.cell is None or found.server.host is None:
@@ -81,9 +83,10 @@ async def destroy_guest(run: DeleteRun) -> bool:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
 async def release_ports(run: DeleteRun) -> None:
-    """Ours are deleted, the user's let go (S0.8); the record says which, and minted MACs say it where there is no record.
+    """Delete our ports, release the user's (S0.8). The record tells which is which; without a record the minted MACs
+    do.
 
-    An old host did so with its guest.  It is looked after here too, unless the conductor has no way to the network service.
+    An old host did this with its guest. It is done here too, unless the conductor cannot reach the network service.
     """
     server = run[find_server].server or run.input.server
     if not run.input.gates.credentials and (not server.nics or await _released_by_host(run)):
@@ -93,7 +96,7 @@ async def release_ports(run: DeleteRun) -> None:
 
 
 async def _released_by_host(run: DeleteRun) -> bool:
-    """Whether the ports are gone though we cannot see them: an old host answered, or no host ever had them."""
+    """Whether the ports are gone though we cannot read them: an old host said so, or no host ever had them."""
     found = run[find_server]
     if found.server is None or found.cell is None or found.server.host is None:
         return True
@@ -104,9 +107,10 @@ async def _released_by_host(run: DeleteRun) -> bool:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, destroy_guest), patience_s=PATIENCE_S)
 async def release_volumes(run: DeleteRun) -> bool:
-    """Volumes are let go, and those that go with the server deleted; False: the volume service is out.
+    """Release the volumes, and delete those that are to go with the server. Returns False when the volume service does
+    not answer.
 
-    Nobody waits for it here: the server goes all the same, and `finish_volumes` does it when the service is back.
+    The step does not wait then: the delete goes on, and `finish_volumes` releases them when the service answers again.
     """
     try:
         await release_all(run.context, run[find_server].server or run.input.server)
@@ -118,15 +122,15 @@ async def release_volumes(run: DeleteRun) -> bool:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
 async def mark_deleted(run: DeleteRun) -> None:
-    """The record says DELETED, in the cell or in the region, and the action is finished."""
+    """Let the record say DELETED, in the cell or in the region, and finish the action."""
     found = run[find_server]
     if found.server is None or found.cell is None:
-        return  # the region's own record is marked by the commit that ends the saga
+        return  # the commit that ends the saga marks the region's own record
     now = now_us()
     event = ActionEvent("compute_terminate_instance", now, now, "Success", found.server.host)
     action = Action(
         server=found.server.id,
-        action="delete",  # a forced one too, as in Nova
+        action="delete",  # also for a forced delete, as in Nova
         request_id=run.input.request_id or f"req-{run.operation}",
         user=run.input.user,
         project=found.server.project,
@@ -146,14 +150,14 @@ async def mark_deleted(run: DeleteRun) -> None:
 
 
 def deleted(server: Server, now: int) -> Server:
-    """The record of a server that is no more."""
+    """The record of a deleted server."""
     return msgspec.structs.replace(
         server,
         vm_state=VmState.DELETED,
         task_state=None,
         power_state=PowerState.NOSTATE,
         moved=None,
-        hints={},  # nothing moves any more
+        hints={},  # it never moves again
         deleted_at=server.deleted_at or now,
         terminated_at=server.terminated_at or now,
         updated_at=now,
@@ -162,7 +166,7 @@ def deleted(server: Server, now: int) -> Server:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, release_ports, mark_deleted), region=True)
 async def release_claims(run: DeleteRun) -> None:
-    """Compute, addresses, quota and the group's place go in one commit, with the region's record."""
+    """Release compute, addresses, quota and the place in its group in one commit, with the region's record."""
     await _give_back(run)
 
 
@@ -177,7 +181,7 @@ async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
         server_groups.leave(tx, [server.id])
         region_servers.mark_deleted(tx, server.id, now_us())
         if found.server is None or found.server.deleted or found.server.vm_state is VmState.SOFT_DELETED:
-            return rows  # an earlier delete gave back its quota
+            return rows  # an earlier delete released its quota
         quotas.release(tx, server.project, server.charged, server.user)
         if found.cell is None:
             region_servers.write_order(tx, deleted(server, now_us()))
@@ -188,14 +192,14 @@ async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, release_volumes), patience_s=PATIENCE_S)
 async def finish_volumes(run: DeleteRun) -> None:
-    """What a volume service that was out could not let go is let go when it is back, however long that takes."""
+    """Release the volumes that could not be released while the volume service did not answer; it waits without limit."""
     if run.get(release_volumes) is not True:
         await release_all(run.context, run[find_server].server or run.input.server)
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
 async def delete_shelved_image(run: DeleteRun) -> None:
-    """A shelved server's disk is an image of ours: it goes with the server."""
+    """Delete the image of a shelved server's disk: it is ours and goes with the server."""
     server = run[find_server].server or run.input.server
     if server.shelved is not None and server.shelved.image is not None:
         await run.context.images.delete(server.shelved.image)
@@ -203,7 +207,7 @@ async def delete_shelved_image(run: DeleteRun) -> None:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
 async def confirm_move(run: DeleteRun) -> None:
-    """What a server that waits to be confirmed or reverted left on its old host goes first: guest and bindings."""
+    """Remove the guest and bindings that a resize or migration waiting for confirmation left on the old host."""
     server = run[find_server].server
     if server is None or server.moved is None or server.deleted:
         return
@@ -214,7 +218,7 @@ async def confirm_move(run: DeleteRun) -> None:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
 async def end_move(run: DeleteRun) -> None:
-    """The move's record says that it was confirmed."""
+    """Let the move's record say that it was confirmed."""
     found = run[find_server]
     server = found.server
     if server is None or server.moved is None or found.cell is None or server.deleted:
@@ -225,7 +229,7 @@ async def end_move(run: DeleteRun) -> None:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, confirm_move, end_move), region=True)
 async def release_move(run: DeleteRun) -> None:
-    """What the move held on the old host."""
+    """Release what the move held on the old host."""
     server = run[find_server].server
 
     def work(tx: Tx) -> Sequence[Row]:
@@ -238,14 +242,17 @@ async def release_move(run: DeleteRun) -> None:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, confirm_move, end_move, release_ports), region=True)
 async def release_all_claims(run: DeleteRun) -> None:
-    """The same, with what the move held, and before anybody can see that the server is gone: who then boots at once finds its quota
-    and its place free."""
+    """The same, with what the move held, before the server is seen as deleted: an owner who then boots at once finds
+    quota and room free.
+    """
     await _give_back(run, of_move=True)
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, mark_deleted), patience_s=PATIENCE_S)
 async def remove_record(run: DeleteRun) -> tuple[CellId, ...]:
-    """Records of it in other cells, which are not shown: each in one try. Those that are gone; the round removes the others."""
+    """Try once to remove hidden records of the server in other cells. Returns the cells where it is gone; a reconciler
+    removes the others.
+    """
     server = run.input.server.id
     hidden = await run.context.region.read(lambda tx: hidden_records.open_of(tx, [server]))
     cells = sorted(hidden.get(server, ()))
@@ -254,7 +261,7 @@ async def remove_record(run: DeleteRun) -> tuple[CellId, ...]:
 
 @step(no_undo=FORWARD_ONLY, needs=(remove_record,), region=True)
 async def forget_hidden(run: DeleteRun) -> None:
-    """Nothing is hidden any more, where those records are gone."""
+    """Remove the marks of hidden records that are gone."""
     gone = run[remove_record]
 
     def work(tx: Tx) -> None:
@@ -276,9 +283,11 @@ DELETE = Saga(
     ended=records.release_server,
     forward_only=True,
 )
-"""For servers without volumes and without an image of their disk: every release knows it, so a release may be taken back meanwhile.
+"""For servers without volumes and without an image of their disk. Every release knows it, so the release may be
+downgraded meanwhile.
 
-Its quota and claims are back one commit after the server is seen to be gone; when the release before knows `delete/4`, that is for all.
+Quota and claims are released one commit after the server is seen as deleted; once the previous release knows
+`delete/4`, that version is for all servers.
 """
 
 DELETE_WITH_VOLUMES = Saga(
@@ -314,7 +323,7 @@ DELETE_WITH_MOVES = Saga(
     ended=records.release_server,
     forward_only=True,
 )
-"""For servers that were moved, and may be by who holds them: it confirms first, as Nova does."""
+"""For servers that were moved, or that their holder may move: it confirms the move first, as Nova does."""
 
 DELETE_BEFORE_SHOWN = Saga(
     "delete/4",
@@ -332,9 +341,10 @@ DELETE_BEFORE_SHOWN = Saga(
     ended=records.release_server,
     forward_only=True,
 )
-"""For servers that have more: quota and claims are back before the server is seen to be gone.
+"""For servers that have more: quota and claims are released before the server is seen as deleted.
 
-A volume service that is out holds up neither: volumes are tried once before, and finished after the record says DELETED.
+A volume service that does not answer delays neither: volumes are tried once before, and finished after the record says
+DELETED.
 """
 
 
@@ -358,4 +368,4 @@ VERSIONS: tuple[DeleteSaga, ...] = (
     DELETE_BEFORE_SHOWN,
     DELETE_IN_ALL_CELLS,
 )
-"""From the one that takes away least to the one that takes away all."""
+"""In order: from the version that removes least to the one that removes everything."""

@@ -1,7 +1,7 @@
-"""Soft delete and restore: a deleted server is switched off and kept for a while, and may be had back until it is reclaimed.
+"""Soft delete and restore: a deleted server is switched off and kept for a time, in which it can be restored.
 
-While it is so it weighs nothing in its project's quota, as in Nova, and keeps its host, claim, ports and addresses.  A soft
-delete goes only forward, as a delete does: it was answered.  A restore that fails leaves the server deleted as it was.
+Until it is reclaimed it uses no quota, as in Nova, and keeps its host, claim, ports and addresses. A soft delete goes
+only forward, as a delete does, because its request was answered. A restore that fails leaves the server soft-deleted.
 """
 
 import msgspec
@@ -20,6 +20,7 @@ from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context
 from moorage.operations.steps.servers import LocatedServer, StateCheck
+from moorage.operations.steps.sleepers import waker_of
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
@@ -33,25 +34,25 @@ FORWARD_ONLY = "a delete that was answered only goes forward; the server is rest
 PATIENCE_S = 24 * 3600.0
 HOST_PATIENCE_S = 300.0
 AT_ONCE = frozenset({VmState.BUILDING, VmState.RESIZED, VmState.SHELVED, VmState.SHELVED_OFFLOADED})
-"""From these a server is deleted at once: what could be restored is not on its host."""
+"""A server in one of these states is deleted at once: its host does not have what a restore needs."""
 
 
 class SoftDelete(msgspec.Struct, frozen=True):
     server: Server
-    """As it was when the delete was asked; the saga looks again."""
+    """The record when the delete was accepted; the saga reads it again."""
     seq: int
     request_id: str = ""
     user: str = ""
     global_request_id: str = ""
     by_project: str = ""
-    """The project whoever asked acted for."""
+    """The project of the token with which the user asked."""
 
 
 class Restore(msgspec.Struct, frozen=True):
     server: Server
     seq: int
     limits: dict[str, int] = {}
-    """Default limits of quota, when it was asked."""
+    """Default limits of quota when the restore was accepted."""
     request_id: str = ""
     user: str = ""
     global_request_id: str = ""
@@ -71,12 +72,12 @@ def weight_of(server: Server) -> dict[str, int]:
 
 @step(no_undo="reads only", patience_s=PATIENCE_S)
 async def find_server(run: SoftDeleteRun) -> LocatedServer:
-    """Where the server is now that nobody else holds it."""
+    """Find where the server is, now that no other operation holds it."""
     return await records.find(run.context, run.input.server.id)
 
 
 def _there(found: LocatedServer) -> bool:
-    """Whether there is anything to do: it is not deleted yet, in either way."""
+    """Whether there is work to do: the server is neither deleted nor soft-deleted."""
     server = found.server
     return (
         server is not None
@@ -88,7 +89,10 @@ def _there(found: LocatedServer) -> bool:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S, point_of_no_return=True)
 async def switch_off(run: SoftDeleteRun) -> int:
-    """Off at once, as Nova does it.  A silent host cannot be asked, and nobody waits for it; a host that fails is asked again."""
+    """Switch it off at once, as Nova does. A silent host is not waited for; a host that fails is asked again.
+
+    Raises Unavailable when the host fails.
+    """
     found = run[find_server]
     if not _there(found) or found.server is None or found.server.host is None:
         return PowerState.NOSTATE  # it was shelved, and left its host, between the request and now
@@ -107,7 +111,7 @@ async def switch_off(run: SoftDeleteRun) -> int:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, switch_off), patience_s=PATIENCE_S)
 async def mark_soft_deleted(run: SoftDeleteRun) -> None:
-    """The record says SOFT_DELETED, and the action is finished."""
+    """Let the record say SOFT_DELETED, and finish the action."""
     found = run[find_server]
     if not _there(found):
         return
@@ -127,8 +131,9 @@ async def mark_soft_deleted(run: SoftDeleteRun) -> None:
 
 
 def may_be_restored(server: Server) -> bool:
-    """Whether what it needs is on its host.  One that was being shelved or moved when it was deleted is not:
-    it is reclaimed at once."""
+    """Whether its host has what a restore needs. A server that was being shelved or moved when it was deleted is
+    reclaimed at once.
+    """
     return server.host is not None and server.shelved is None and server.moved is None
 
 
@@ -147,7 +152,7 @@ def soft_deleted(server: Server, power: int, now: int) -> Server:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, mark_soft_deleted), region=True)
 async def release_quota(run: SoftDeleteRun) -> None:
-    """It weighs nothing from here on; its claim stays."""
+    """Release its quota; its claim stays."""
     found = run[find_server]
 
     def work(tx: Tx) -> None:
@@ -179,13 +184,13 @@ async def begin_restore(run: RestoreRun) -> LocatedServer:
 
 @begin_restore.undo
 async def fail_restore(run: RestoreRun) -> None:
-    """It is deleted as it was, and may be asked for again until it is reclaimed."""
+    """Leave it soft-deleted; another restore is possible until it is reclaimed."""
     await server_action.failed(run, RESTORE_EVENT)
 
 
 @step(region=True, needs=(begin_restore,))
 async def charge_quota(run: RestoreRun) -> bool:
-    """It weighs again what it weighed. Raises OverQuota: somebody took the room since it was accepted."""
+    """Charge its quota again. Raises OverQuota when other servers took the room since the restore was accepted."""
     server = run.input.server
     limits = {**DEFAULT_LIMITS, **run.input.limits}
 
@@ -214,7 +219,9 @@ async def switch_on(run: RestoreRun) -> GuestState:
 
 @switch_on.undo
 async def off_again(run: RestoreRun) -> None:
-    """A silent host's guest may be on; the record says that it is to be off, and a delete finds it."""
+    """Switch it off. The guest of a silent host may stay on; the record says that it is to be off, and a delete finds
+    it.
+    """
     found = run.get(begin_restore)
     if found is None:
         return
@@ -236,7 +243,7 @@ async def record_restored(run: RestoreRun) -> None:
 
 
 def restored(server: Server, power: int, now: int) -> Server:
-    """The record of a server that was had back."""
+    """The record of a restored server."""
     return msgspec.structs.replace(
         server, vm_state=VmState.ACTIVE, task_state=None, power_state=power, soft_deleted_at=None, updated_at=now
     )
@@ -247,11 +254,11 @@ RESTORE = Saga(
 )
 
 
-# ---------------------------------------------------------------------------------------------------- beginning
+# --------------------------------------------------------------------------------------------------- acceptance
 
 
 def is_for_later(context: SagaContext, server: Server) -> bool:
-    """Whether a delete of this server is to be one that can be taken back: only of one that was launched, as in Nova."""
+    """Whether a delete of this server is a soft delete: only for a server that was launched, as in Nova."""
     return (
         context.settings.reclaim_instance_interval_s > 0
         and server.launched_at is not None
@@ -260,13 +267,14 @@ def is_for_later(context: SagaContext, server: Server) -> bool:
 
 
 async def begin(context: SagaContext, principal: Principal, server: Server, *, request_id: str = "") -> None:
-    """Accept a soft delete: at once if nobody holds the server, else behind the holder, who is told to stop (RULES §9).
+    """Accept a soft delete: at once if no operation holds the server; otherwise behind the holder, which is asked to
+    stop (RULES §9).
 
-    A repeated delete adds nothing.
+    A repeated delete has no further effect.
     """
     if server.vm_state is VmState.SOFT_DELETED:
         return
-    owner = await context.dispatcher.choose(SOFT_DELETE.name)
+    owner, waker = await context.dispatcher.choose(SOFT_DELETE.name), await waker_of(context)
     operation = region_operations.new_id()
 
     def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
@@ -277,7 +285,7 @@ async def begin(context: SagaContext, principal: Principal, server: Server, *, r
             holder = region_operations.get(tx, held.holder)
             if holder is not None and holder.name in {"delete", "soft_delete"}:
                 tx.refuse((None, None, None))
-            region_operations.ask_to_cancel(tx, held.holder, "soft deleted")
+            region_operations.ask_to_cancel(tx, held.holder, "soft deleted", waker)
         input = SoftDelete(
             server, held.seq, request_id, principal.user, global_request_id.get(), principal.project or ""
         )
@@ -303,7 +311,7 @@ async def begin(context: SagaContext, principal: Principal, server: Server, *, r
 async def begin_restoring(
     context: SagaContext, principal: Principal, server: Server, *, check: StateCheck, request_id: str = ""
 ) -> None:
-    """Accept a restore. Raises OverQuota and Conflict."""
+    """Accept a restore. Raises OverQuota; Conflict for a server whose host no longer has what a restore needs."""
     check(server)
     limits = dict(context.settings.quota or {})
     short = await context.region.read(

@@ -1,1 +1,1 @@
-"""How the servers of a host or of a whole cell leave it, each by an operation of its own."""
+"""Drains: the servers of a host or of a cell leave it, each by an operation of its own."""

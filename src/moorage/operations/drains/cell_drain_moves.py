@@ -1,7 +1,7 @@
-"""How servers leave a cell that is emptied, and whether all of them have a place elsewhere (N7).
+"""How servers leave a cell that is drained, and whether all of them have a place elsewhere (N7).
 
-Those on hosts leave with their host (`drain_moves.py`), to any cell that is open; the record of an offloaded one goes to a cell in which it
-could be unshelved.
+Servers on hosts leave with their host (`drain_moves.py`), to any open cell. The record of an offloaded server goes to a
+cell in which it could be unshelved.
 """
 
 import msgspec
@@ -26,24 +26,24 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 
 SERVERS_MAX = 5_000
-"""Of one cell for which a plan is made."""
+"""The largest number of servers in a cell for which a plan is made."""
 PAGE = 1_000
 LIVE_ACROSS = "live_migrate/2"
 NOWHERE = "no other cell is open and answers"
 
 
 def live(context: SagaContext, cell: CellId) -> bool:
-    """Whether running servers can leave that cell while they run: it is linked with another one."""
+    """Whether running servers can leave the cell while they run: it has a link to another cell."""
     return LIVE_ACROSS in SAGAS and any(cell in pair for pair in context.settings.cell_links)
 
 
 async def hosts_of(context: SagaContext, cell: CellId) -> list[str]:
-    """By name. Raises Unavailable."""
+    """The names of the cell's hosts. Raises Unavailable."""
     return sorted(each.host for each in await context.cells[cell].read(cell_hosts.listed))
 
 
 async def offloaded(context: SagaContext, cell: CellId, most: int) -> list[Server]:
-    """Servers of this cell that are on no host, in the order of their ids."""
+    """Servers of this cell that are on no host, in the order of their ids; at most `most`."""
     found: list[Server] = []
     after = ""
     while len(found) < most:
@@ -61,8 +61,10 @@ async def offloaded(context: SagaContext, cell: CellId, most: int) -> list[Serve
 
 
 async def planned(context: SagaContext, cell: CellId, user: str, project: str, *, wants_live: bool) -> CellPlan:
-    """Who goes where: host by host, the largest server of each first, each placed where the ones before it leave room; no host of the cell
-    takes anybody. Raises Unavailable (the cell is out), Conflict (it has more servers than are planned for)."""
+    """The plan, host by host, the largest server of each host first. Each is placed in the room that earlier ones
+    leave; hosts of the drained cell take none. Raises Unavailable when the cell does not answer, Conflict when it has
+    more than `SERVERS_MAX` servers.
+    """
     await context.placement.catch_up()
     trial = Trial(context.placement.world(), context.placement.rank_on)
     names = await hosts_of(context, cell)
@@ -75,7 +77,7 @@ async def planned(context: SagaContext, cell: CellId, user: str, project: str, *
         servers = await context.cells[cell].read(lambda tx, name=name: cell_servers.on_host(tx, name))  # type: ignore[misc]
         count += len(servers)
         if count > SERVERS_MAX:
-            raise Conflict(f"Cell {cell} has more than {SERVERS_MAX} servers; empty some of its hosts first.")
+            raise Conflict(f"Cell {cell} has more than {SERVERS_MAX} servers; drain some of its hosts first.")
         order = sorted(servers, key=lambda each: (-each.flavor.ram_mib, -each.flavor.vcpus, each.id))
         rows = [await _on_host(context, trial, each, name, user, project, by_live=by_live) for each in order]
         left = await drain_moves.left_before(context, cell, name, {each.id for each in servers})
@@ -96,13 +98,15 @@ async def _on_host(
 
 
 async def place_of(context: SagaContext, trial: Trial, server: Server, user: str, project: str) -> RecordRow:
-    """Where an offloaded server could be unshelved: the cell with the best room for it now, else one that it could be in at all."""
+    """A cell in which an offloaded server could be unshelved: the one with the most room now, or one that could have it
+    at all.
+    """
     row = RecordRow(server.id, server.name)
     try:
         asks = await _asks(context, server, user, project)
     except Unavailable:
         raise
-    except Conflict as busy:  # something is being done to it, which will be over
+    except Conflict as busy:  # another operation works on it, which will end
         return msgspec.structs.replace(row, why=f"busy: {busy.public}")
     except Problem as refused:
         return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=refused.public)
@@ -121,7 +125,7 @@ def _elsewhere(context: SagaContext, ask: Ask, server: Server) -> Ask:
 
 
 async def _asks(context: SagaContext, server: Server, user: str, project: str) -> tuple[Ask, ...]:
-    """What its unshelve would ask of hosts of all cells."""
+    """The scheduler requests of its unshelve, for hosts of all cells."""
 
     def check(now: Server) -> None:
         if now.vm_state is not VmState.SHELVED_OFFLOADED or now.task_state is not None:
@@ -138,13 +142,15 @@ async def _asks(context: SagaContext, server: Server, user: str, project: str) -
     return ()
 
 
-# --------------------------------------------------------------------------------------------------- one by one
+# ----------------------------------------------------------------------------------------------- single servers
 
 
 async def leave(
     context: SagaContext, row: RecordRow, server: Server, user: str, project: str, request_id: str
 ) -> RecordRow:
-    """Begin the move of its record to a cell that could have it. Raises what its acceptance raises."""
+    """Begin the move of its record to a cell that could have it. Raises Conflict when there is none, and what its
+    acceptance raises.
+    """
     await context.placement.catch_up()
     trial = Trial(context.placement.world(), context.placement.rank_on)
     found = await place_of(context, trial, server, user, project)

@@ -1,4 +1,4 @@
-"""How servers leave a host that is emptied, each by an operation of its own, and whether all of them have another place (N13)."""
+"""How servers leave a drained host, each by an operation of its own, and whether all of them have another place (N13)."""
 
 from collections.abc import Collection, Sequence
 
@@ -28,20 +28,20 @@ _COLD = {
     VmState.ACTIVE: MoveMethod.COLD,
     VmState.STOPPED: MoveMethod.COLD,
     VmState.SHELVED: MoveMethod.OFFLOAD,
-    VmState.BUILDING: MoveMethod.COLD,  # when it is built
+    VmState.BUILDING: MoveMethod.COLD,  # once it is built
 }
 _LIVE = {**_COLD, VmState.ACTIVE: MoveMethod.LIVE, VmState.PAUSED: MoveMethod.LIVE, VmState.BUILDING: MoveMethod.LIVE}
 
 
 COLD_ACROSS = "resize/2"
 OWNERS_MOVE = "its owner moved it, and must confirm or revert that"
-UNDECIDED = (
-    "what it left on the host may be all there is of it: its move waits to be reverted, or the server to be deleted"
-)
+UNDECIDED = "the host may have all that is left of it: revert its move, or delete the server"
 
 
 def way_of(server: Server, *, live: bool) -> MoveMethod:
-    """Running servers are moved live, if that is wanted, stopped ones cold; what is suspended, rescued or broken is for its owner."""
+    """The method for this server: live for running servers if that is wanted, cold for stopped ones. Suspended, rescued
+    or broken servers are left to their owners.
+    """
     return (_LIVE if live else _COLD).get(server.vm_state, MoveMethod.NONE)
 
 
@@ -52,15 +52,15 @@ def why_none(server: Server) -> str:
 
 
 class MoveAway(msgspec.Struct, frozen=True):
-    """Away from which host, on whose behalf, and how."""
+    """The host to leave, on whose behalf, and how."""
 
     host: str
     user: str
     project: str
     live: bool = False
-    """Running guests keep running."""
+    """Whether running guests keep running."""
     across: bool = False
-    """To a host of any cell."""
+    """Whether the destination may be in another cell."""
 
 
 async def leave(
@@ -72,7 +72,7 @@ async def leave(
 ) -> None:
     """Begin a server's move away from a host.
 
-    Raises what its acceptance raises: Conflict, also when the server has left the host, Unavailable, and Invalid.
+    Raises what its acceptance raises: Conflict (also when the server has left the host), Unavailable, and Invalid.
     """
     host, live, across = move.host, move.live, move.across
     way, principal = way_of(server, live=live), Principal(move.user, project=move.project)
@@ -80,7 +80,7 @@ async def leave(
         await _refuse_unless_crossing(context)
 
     def check(now: Server) -> None:
-        if now.host != host:  # its owner moved it since it was looked at: a second move would be for nothing
+        if now.host != host:  # its owner moved it meanwhile: a second move is not needed
             raise Conflict(f"instance {now.id} is not on host {host} any more")
         if way is MoveMethod.NONE or way_of(now, live=live) is not way or now.task_state is not None:
             raise Conflict(f"instance {now.id} is {now.vm_state.value}, and is not moved now")
@@ -96,14 +96,16 @@ async def leave(
 
 
 async def _refuse_unless_crossing(context: SagaContext) -> None:
-    """Raises Unavailable while not everybody who runs knows moves across cells: it would only be moved about in its own."""
+    """Raises Unavailable while some process does not know moves across cells: the server would stay in its own cell."""
     if not await other_cells.all_know(context):
         raise Unavailable("Moves across cells begin when all APIs are of this release.")
     await context.dispatcher.choose(COLD_ACROSS)
 
 
 async def left_before(context: SagaContext, cell: CellId, host: str, known: Collection[ServerId]) -> list[DrainServer]:
-    """Servers that others moved away from the host and that wait to be confirmed or reverted: what they keep there stays with them."""
+    """Servers that their owners moved away from the host and that wait for confirm or revert: what they hold there
+    stays with them.
+    """
     leaving = await context.cells[cell].read(lambda tx: migrations.leaving(tx, host))
     found = list[DrainServer]()
     for id in sorted(leaving.stay - set(known))[:SERVERS_MAX]:
@@ -115,7 +117,9 @@ async def left_before(context: SagaContext, cell: CellId, host: str, known: Coll
 
 
 async def begun_as(context: SagaContext, server: Server, request_id: str) -> bool:
-    """Whether the move that waits to be confirmed was begun by that request; no: it is its owner's, who may revert it."""
+    """Whether that request began the move that waits for confirmation. If not, it is the owner's move, and the owner
+    may revert it.
+    """
     if server.moved is None or server.cell is None:
         return False
     move = server.moved.migration
@@ -124,13 +128,13 @@ async def begun_as(context: SagaContext, server: Server, request_id: str) -> boo
 
 
 async def confirm_move(context: SagaContext, server: Server, request_id: str = "") -> None:
-    """Confirm this move of it, as its owner would. Raises Conflict: it waits for that no more."""
+    """Confirm this move of the server, as its owner would. Raises Conflict when it no longer waits for confirmation."""
     user, project, seen = server.user, server.project, server.moved
 
     def check(now: Server) -> None:
         move = None if now.moved is None else now.moved.migration
         if now.vm_state is not VmState.RESIZED or move is None or seen is None or move != seen.migration:
-            raise Conflict(f"instance {now.id} waits for no confirmation any more")
+            raise Conflict(f"instance {now.id} no longer waits for confirmation")
 
     await confirm_resize.begin(context, server, user, project, check=check, request_id=request_id)
 
@@ -148,9 +152,10 @@ async def planned(
     *,
     live: bool = True,
 ) -> tuple[DrainServer, ...]:
-    """Who goes where, the largest first: each is placed where the ones before it leave room, and the host takes nobody.
+    """Plan where each server goes, the largest first: each is placed in the room that earlier ones leave. The drained host
+    takes none.
 
-    Nor do the hosts of other drains that are under way, whose servers that wait are placed before.
+    Hosts of other drains under way take none either; the servers that still wait in those drains are placed first.
     """
     await context.placement.catch_up()
     trial = Trial(context.placement.world(), context.placement.rank_on)
@@ -164,7 +169,7 @@ async def planned(
 
 
 async def _placed(context: SagaContext, trial: Trial, drain: Drain) -> None:
-    """Room for those of another drain that have not begun to move."""
+    """Reserve room for the servers of another drain that have not begun to move."""
     for row in drain.servers:
         if (
             row.progress is DrainProgress.WAITING
@@ -181,7 +186,7 @@ async def planned_one(
     server: Server,
     move: MoveAway,
 ) -> DrainServer:
-    """Where it would go from that host, taken from the trial; or why it stays."""
+    """Where the server would go from that host, reserved in the trial; or why it stays."""
     row = DrainServer(server.id, server.name, way_of(server, live=move.live))
     if row.way is MoveMethod.NONE:
         return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=why_none(server))
@@ -192,14 +197,14 @@ async def planned_one(
     except Previewed as previewed:
         (new,) = previewed.accepted
         input = msgspec.json.decode(new.asked, type=SAGAS[new.saga].input_type)
-    except Conflict as busy:  # something is being done to it, which will be over
+    except Conflict as busy:  # another operation works on it, which will end
         return msgspec.structs.replace(row, why=f"busy: {busy.public}")
     except Problem as refused:
         return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=refused.public)
     try:
         if input is not None:
             _, asks = await dry_run.wanted(context, of_all_cells(input) if move.across else input)
-    except Problem as refused:  # one server whose ports cannot be read is no reason to refuse the plan of the others
+    except Problem as refused:  # one server with unreadable ports must not stop the plan for the others
         return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=refused.public)
     if asks is None:  # it needs no other host
         return row
@@ -210,19 +215,19 @@ async def planned_one(
 
 
 def of_all_cells(input: msgspec.Struct) -> msgspec.Struct:
-    """The same as who may move servers to other cells asks it."""
+    """The same input with the permission to move to other cells."""
     if "cross_cell" not in input.__struct_fields__:
         return input
     return msgspec.structs.replace(input, cross_cell=True)
 
 
 def stays(rows: Sequence[DrainServer]) -> list[DrainServer]:
-    """Those who have no other place, or cannot be moved."""
+    """The servers that have no other place, or cannot be moved."""
     return [each for each in rows if each.progress is DrainProgress.LEFT]
 
 
 def retried(drain: Drain) -> Drain:
-    """As it begins: the plan's refusals are asked again, for room may have come."""
+    """The drain as it begins: servers that the plan refused are tried again, because room may have become free."""
     rows = tuple(
         msgspec.structs.replace(each, progress=DrainProgress.WAITING)
         if each.progress is DrainProgress.LEFT and each.way is not MoveMethod.NONE

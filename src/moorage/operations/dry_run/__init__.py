@@ -1,1 +1,1 @@
-"""What an operation would do: its hosts in order, why others are refused, and the calls of each step."""
+"""Dry run: what an operation would do: its hosts in order, why others are refused, and the calls of each step."""

@@ -1,7 +1,7 @@
-"""What would be done, told without doing it (N12): the hosts in order, why the others are refused, and the calls.
+"""Predicts an operation without executing it (N12): the hosts in order, why the others are refused, and the calls.
 
-The request went the way of the real one up to its first write (`preview.py`), so what is asked of the scheduler here is what its
-first claim would ask, by the same function.  Ports that are not made yet are judged as they will be.
+The request was processed like a real one up to its first write (`preview.py`), so the scheduler gets the same request,
+made by the same function, as for the real first claim. Ports that are not made yet count as they will be.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,14 +35,14 @@ from moorage.scheduler.trial import Trial
 
 
 class HostCandidate(msgspec.Struct, frozen=True):
-    """One host that would do."""
+    """A host that fits."""
 
     host: str
     cell: str
     segments: tuple[str, ...] = ()
-    """Whose addresses would be taken, by name."""
+    """Names of the segments whose addresses would be taken."""
     providers: dict[str, str] = {}
-    """Group → the provider that would give what it asks."""
+    """Request group → the provider that would serve it."""
     weights: dict[str, float] = {}
 
 
@@ -52,21 +52,21 @@ class PlannedStep(msgspec.Struct, frozen=True):
 
 
 class ServerPlan(msgspec.Struct, frozen=True):
-    """One server."""
+    """The prediction for one server."""
 
     operation: str
     server: str
     name: str
     hosts: tuple[HostCandidate, ...]
-    """Best first; empty: it goes nowhere, or there is no host for it."""
+    """Best first; empty when it needs no host or none fits."""
     fault: str
-    """What it would fail with; empty: it would be done."""
+    """The fault with which it would fail; empty when it would succeed."""
     verdict: Verdict | None
     steps: tuple[PlannedStep, ...]
 
 
 async def plan(context: SagaContext, accepted: Sequence[Accepted]) -> tuple[ServerPlan, ...]:
-    """Several servers of one request one after the other, each where the ones before it leave room."""
+    """Predict the servers of one request one after the other, each in the room that earlier ones leave."""
     await context.placement.catch_up()
     trial = Trial(context.placement.world(), context.placement.rank_on)
     return tuple([await _plan_one(context, each, trial) for each in accepted])
@@ -91,7 +91,7 @@ async def _plan_one(context: SagaContext, new: Accepted, trial: Trial) -> Server
 
 
 def placed(trial: Trial, asks: Tries) -> Verdict:
-    """As a claim tries them, one after the other."""
+    """The verdict of the requests as a claim tries them, one after the other."""
     refused: list[Verdict] = []
     for ask in asks.asks:
         refused.append(trial.place(ask))
@@ -103,7 +103,10 @@ def placed(trial: Trial, asks: Tries) -> Verdict:
 
 
 async def wanted(context: SagaContext, input: Any) -> tuple[Cards, Tries | None]:
-    """The ports that take part, and what the scheduler would be asked; None: the server stays where it is."""
+    """The ports concerned, and the requests to the scheduler; None when the server stays where it is.
+
+    Raises Unavailable for a server that has no cell yet, and what the requests raise.
+    """
     if isinstance(input, Boot):
         cards = Cards(await expected_with_addresses(context, input), input.networks)
         return cards, _one(ask_of_boot(input, input.networks, cards.ports, not_on=()))
@@ -143,7 +146,7 @@ _TAKES: Mapping[type[Any], Takes] = {
 
 
 async def _refusal(context: SagaContext, input: Any, cards: Cards) -> str:
-    """What a step before the claim refuses."""
+    """The refusal of a step before the claim."""
     try:
         if isinstance(input, Resize):
             prepare_resize.refuse_shrinking(input.server, input.flavor)

@@ -1,4 +1,4 @@
-"""The calls that each step of an operation would make, for a dry run: of the services, the hosts and our own databases."""
+"""The calls that each step of an operation would make, for a dry run: to services, hosts and our own databases."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -124,7 +124,7 @@ _LIVE: Mapping[str, Made] = {
     "record_completed": RECORD,
 }
 _LEFT: Mapping[str, Made] = {"leave_addresses": _nothing, "release_addresses": _nothing}
-"""Only a server that is given addresses of another segment has any to let go of."""
+"""Only a server that gets addresses of another segment has addresses to release."""
 
 _LEAVING_ITS_CELL: Mapping[str, Made] = {
     "check_cells": _each_volume("GET /volumes/{volume}"),
@@ -136,11 +136,15 @@ _LEAVING_ITS_CELL: Mapping[str, Made] = {
     "remove_record": _always("cell", "remove the server's old record"),
     "forget_hidden": _always("region", "write that no record is hidden"),
 }
-"""Where it came to a host of its own cell, nothing is copied, and the record is changed in its place."""
+"""A server that stays in its cell is not copied; its record is changed in place."""
+
+_BOOT_WITH_VOLUMES = {"hold_volumes": _each_volume("POST /attachments"), **_BOOT, "connect_volumes": _CONNECT}
 
 CALLS: Mapping[str, Mapping[str, Made]] = {
     "boot/1": _BOOT,
-    "boot/2": {"hold_volumes": _each_volume("POST /attachments"), **_BOOT, "connect_volumes": _CONNECT},
+    "boot/2": _BOOT_WITH_VOLUMES,
+    "boot/3": _BOOT,
+    "boot/4": _BOOT_WITH_VOLUMES,
     "resize/1": {
         "begin_action": RECORD,
         "check_source": _always("host", "move_target"),

@@ -1,1 +1,1 @@
-"""Evacuation of servers whose host is dead, and what becomes of that host's records afterwards."""
+"""Evacuation of servers whose host is dead, and the cleanup of that host's records afterwards."""

@@ -1,4 +1,4 @@
-"""What an evacuation is asked, and how it is accepted: only with proof that the server's host is fenced (RULES §11)."""
+"""The request of an evacuation, and its acceptance: only with proof that the server's host is fenced (RULES §11)."""
 
 import msgspec
 
@@ -24,16 +24,16 @@ from moorage.store.cell import hosts as cell_hosts
 
 
 class EvacuateWish(msgspec.Struct, frozen=True):
-    """What is asked for."""
+    """What an evacuation request asks for."""
 
     host: str | None = None
     stopped: bool = False
-    """It stays off (2.95)."""
+    """The server stays off (2.95)."""
     shared_storage: bool = False
-    """Its disk is said to be where other hosts have it too (until 2.13)."""
+    """The caller says that the disk is on storage that other hosts share (until 2.13)."""
     password: str = ""
     cross_cell: bool = False
-    """Who asks may have servers moved to other cells."""
+    """Whether the caller may have servers moved to other cells."""
 
 
 async def begin(
@@ -45,7 +45,7 @@ async def begin(
     check: StateCheck,
     request_id: str = "",
 ) -> None:
-    """Accept it. Raises NotFound (server or host), Invalid (the same host, the host is up), and Conflict."""
+    """Accept an evacuation. Raises NotFound (server or host), Invalid (the same host, or the host is up), and Conflict."""
     if wish.host is not None:
         await _check_host(context, server, wish.host)
     check(server)
@@ -92,7 +92,9 @@ async def begin(
 
 
 async def _check_host(context: SagaContext, server: Server, host: str) -> None:
-    """In Nova's words; a host of another cell is found, and then no valid one."""
+    """Check the requested host, with Nova's messages. A host of another cell passes here, and the claim finds no valid
+    host.
+    """
     for cell in context.cells.ids:
         if await context.cells[cell].read(lambda tx: cell_hosts.named(tx, host)) is not None:
             break

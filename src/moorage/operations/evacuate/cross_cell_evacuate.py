@@ -1,16 +1,16 @@
-"""Evacuation of a server that may leave its cell: with the permission, to a host of any cell that can have it.
+"""Evacuation of a server that may leave its cell: with permission, to a host of any suitable cell.
 
-    check_cells       which cells cannot have its volumes and addresses
+    check_cells       which cells cannot use its volumes and addresses
     the steps of `evacuate`, on a host of any other cell, and
-      open_cell       that cell takes writes, or another one is tried
-    begin_copy, seal_record, copy_record    its record, as it is to be seen, is in the cell of its host
-    show_there        it is shown there (point of no return)
-    record_left       the old record's move is `done`; where it came to a host of its own cell, the record is changed in its place instead
+      open_cell       checks that the other cell's database accepts writes, else the next host is tried
+    begin_copy, seal_record, copy_record    the record, as it will be shown, is written to the new host's cell
+    show_there        the new record is shown (point of no return)
+    record_left       the old record's move becomes `done`; on a host of its own cell, the record is changed in place
     leave_addresses, release_addresses
 
-The old record stays, sealed, and the region says that it is not shown: its migration is what tells the old host, when that is back, to
-destroy its guest, and what the move holds there is given back then (conductor/returned_hosts.py).  After that the round `hidden_records`
-removes it.
+The old record stays, sealed, and the region marks it as hidden. Its migration tells the old host, when that returns, to
+destroy its guest; what the move holds there is released then (conductor/returned_hosts.py). Afterwards the reconciler
+`hidden_records` removes the record.
 """
 
 import logging
@@ -55,26 +55,26 @@ logger = logging.getLogger(__name__)
 
 
 def _home(run: EvacuateRun) -> CellId:
-    """Where its record was when this began."""
+    """The cell of its record when this began."""
     return moving.here(run.input.server).cell
 
 
 def _elsewhere(run: EvacuateRun) -> CellId | None:
-    """The cell that its record goes to; None: it stays."""
+    """The cell that gets its record; None when it stays in its cell."""
     claim = run.get(claim_host)
     return None if claim is None or claim.cell == _home(run) else claim.cell
 
 
 @step(needs=(claim_host,), no_undo=second_records.A_FENCE)
 async def open_cell(run: EvacuateRun) -> None:
-    """The host's cell takes writes: found out before anything is bound there."""
+    """Check that the new host's cell accepts writes before anything is bound there."""
     if (to := _elsewhere(run)) is not None:
         await second_records.open_cell_or_elsewhere(run, to)
 
 
 @step(region=True, needs=(claim_host, start_guest))
 async def begin_copy(run: EvacuateRun) -> None:
-    """What the other cell gets is not shown."""
+    """Mark the other cell's record as hidden."""
     to = _elsewhere(run)
     if to is None:
         await run.commit(lambda tx: None)
@@ -84,28 +84,28 @@ async def begin_copy(run: EvacuateRun) -> None:
 
 @begin_copy.undo
 async def end_copy(run: EvacuateRun) -> None:
-    """It has got nothing, or it is out and gets rid of it when it is back."""
+    """Remove the copy; a cell that does not answer removes it when it is back."""
     if (to := _elsewhere(run)) is not None:
         await second_records.drop_copy(run, to)
 
 
 @step(needs=(claim_host, begin_copy))
 async def seal_record(run: EvacuateRun) -> None:
-    """Requests wait for the other record."""
+    """Let requests that write wait for the other record."""
     if _elsewhere(run) is not None:
         await second_records.seal(run, _home(run))
 
 
 @seal_record.undo
 async def unseal_record(run: EvacuateRun) -> None:
-    """Requests write to it again."""
+    """Let requests write to the record again."""
     if _elsewhere(run) is not None:
         await second_records.unseal(run, _home(run))
 
 
 @step(needs=(claim_host, seal_record), no_undo="the undo of begin_copy removes it: until then it is not shown")
 async def copy_record(run: EvacuateRun) -> None:
-    """On its new host, with its action and its move ended and all that there is of it."""
+    """Copy everything of the server to the other cell: on its new host, with action and move ended."""
     if (to := _elsewhere(run)) is None:
         return
     now, home, move = server_action.now_us(), _home(run), run.input.migration
@@ -124,7 +124,7 @@ async def copy_record(run: EvacuateRun) -> None:
 
 @step(region=True, needs=(claim_host, copy_record), no_undo=SHOWN_THERE, point_of_no_return=True)
 async def show_there(run: EvacuateRun) -> None:
-    """From this commit on it is in the cell of its host."""
+    """From this commit on the server is shown in the cell of its host."""
     to = _elsewhere(run)
     if to is None:
         await run.commit(lambda tx: None)
@@ -134,10 +134,11 @@ async def show_there(run: EvacuateRun) -> None:
 
 @step(needs=(claim_host, show_there), no_undo=SHOWN_THERE, patience_s=PATIENCE_S)
 async def record_left(run: EvacuateRun) -> None:
-    """The move that the old cell knows is `done`, so that what it holds is given back when the old host returns; then the start counts.
+    """Set the old cell's move to `done`, so that what it holds is released when the old host returns; then the start
+    counts.
 
-    Said to another cell in one try: while its database is out nobody waits for it, and what is `migrating` there of a server that is shown
-    elsewhere is taken for done (`evacuations_over.left_at`).
+    Another cell is tried once: its database is not waited for. A move that is `migrating` there counts as done when the
+    server is shown elsewhere (`evacuations_over.left_at`).
     """
     claim = run[claim_host]
     if _elsewhere(run) is None:
@@ -146,7 +147,9 @@ async def record_left(run: EvacuateRun) -> None:
     try:
         await moving.show(run, _home(run), run.input.migration, MigrationStatus.DONE, unless=OVER)
     except Unavailable as out:
-        logger.info("%s: the move that %s left has no end there: %s", run.operation, run.input.server.id, out.public)
+        logger.info(
+            "%s: the old record of server %s is not marked as done: %s", run.operation, run.input.server.id, out.public
+        )
     run.context.hosts.start_counts(claim.name, run.input.server.id, run.input.seq)
 
 

@@ -1,21 +1,23 @@
-"""Evacuate: a server whose host is dead is made anew on another one, with its ports and addresses, from its image or its volumes.
+"""Evacuate: a server whose host is dead is rebuilt on another host, with its ports and addresses, from its image or
+volumes.
 
     begin_action      the action, and the move's record: `accepted`
-    fence_source      proof that the old guest cannot run; without one nothing is touched (RULES §11)
-    read_ports        its ports, with what they ask of a host by now
-    on a host, and if that fails on the next one, with the same ports:
-      claim_host      compute, guarantees and addresses there in one claim; what it had is held by the move
+    fence_source      proof that the old guest cannot run; without it nothing is changed (RULES §11)
+    read_ports        its ports, with their current resource requests
+  on a host, and after a failure on the next one, with the same ports:
+      claim_host      compute, guarantees and addresses in one claim; the move holds what the server held
       bind_ports      each port on the host, with the providers that were claimed (S1.4, S1.5)
-      connect_volumes each volume is exported to the host, and to the old one no more
+      connect_volumes each volume is exported to the new host, and no longer to the old one
       record_destination   `pre-migrating`
-      prove_fenced    proof again, of this moment; from here on the old host is told to destroy its guest: `migrating`
+      prove_fenced    proof again, at this moment; from here on the old host is told to destroy its guest: `migrating`
       start_guest, await_vifs
     record_evacuated  on its new host (point of no return): `done`
-    leave_addresses, release_addresses   where it was given addresses of another segment, the old ones go (`evacuate/2`)
+    leave_addresses, release_addresses   addresses of a segment that the server left are released (`evacuate/2`)
 
-Its local disk is the image's again: what was written on the old host is lost, as in Nova.  The old host is silent; when it is back without
-the guest its cell's conductor gives back what the move holds there, and the record says `completed` (conductor/returned_hosts.py).
-A failure leaves the server in ERROR on its old host, with the claim it had.  Who may leave its cell has `evacuate_cross_cell`.
+Its local disk is made from the image again: what was written on the old host is lost, as in Nova. When the silent old
+host returns without the guest, its cell's conductor releases what the move holds there, and the record says `completed`
+(conductor/returned_hosts.py). A failure leaves the server in ERROR on its old host, with its claim. For servers that
+may leave their cell see `evacuate_cross_cell`.
 """
 
 import msgspec
@@ -67,7 +69,7 @@ OVER = frozenset({MigrationStatus.DONE, MigrationStatus.COMPLETED})
     no_undo="what the move's record says of its destination stays; that it failed is said by the first step's undo",
 )
 async def record_destination(run: EvacuateRun) -> None:
-    """The move's record says where it goes."""
+    """Write the destination into the move's record."""
     await _show(run, TaskState.REBUILD_BLOCK_DEVICE_MAPPING, MigrationStatus.PRE_MIGRATING)
 
 
@@ -77,9 +79,10 @@ async def record_destination(run: EvacuateRun) -> None:
     patience_s=HOST_PATIENCE_S,
 )
 async def prove_fenced(run: EvacuateRun) -> FenceProof:
-    """Recorded, and proved then: an old host that comes back from now on is told to destroy its guest.
+    """Record that the source is fenced, with a proof of this moment: from now on an old host that returns is told to
+    destroy its guest.
 
-    It has the only disk, so that is recorded of no host that was not proved to be fenced before, too.
+    The old host may have the only disk, so this is recorded only for a host that was proved to be fenced before, too.
     """
     await fencing.prove(run, "prove_fenced", server_of(run))
     await _show(run, TaskState.REBUILD_SPAWNING, MigrationStatus.MIGRATING)
@@ -88,7 +91,9 @@ async def prove_fenced(run: EvacuateRun) -> FenceProof:
 
 @prove_fenced.undo
 async def keep_old_guest(run: EvacuateRun) -> None:
-    """After the new guest is gone, and before volumes and ports."""
+    """Cancel that the old host destroys its guest. Runs after the new guest is gone, and before volumes and ports go
+    back.
+    """
     await back.keep_guest(run, moving.here(run.input.server).cell)
 
 
@@ -104,7 +109,7 @@ async def _show(run: EvacuateRun, task: TaskState, status: MigrationStatus) -> N
     patience_s=HOST_PATIENCE_S,
 )
 async def start_guest(run: EvacuateRun) -> PowerState:
-    """The host makes it from the image or the volumes: there is proof that the other one cannot run."""
+    """Let the host make the guest from the image or the volumes: it is proved that the other guest cannot run."""
     claim = run[claim_host]
     guest = await _guest(run, claim)
     try:
@@ -118,7 +123,9 @@ async def start_guest(run: EvacuateRun) -> PowerState:
 
 @start_guest.undo
 async def destroy_guest(run: EvacuateRun) -> None:
-    """A silent host destroys it when it returns; until its start counts it keeps it off (RULES §23)."""
+    """Destroy the guest. A silent host does so when it returns; until its start counts it keeps the guest off (RULES
+    §23).
+    """
     claim = run.get(claim_host)
     if claim is not None:
         await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.input.server.id)
@@ -140,7 +147,7 @@ async def _guest(run: EvacuateRun, claim: Claim) -> GuestSpec:
     patience_s=VIF_PLUGGING_MAX_S + NETWORK_PATIENCE_S,
 )
 async def await_vifs(run: EvacuateRun) -> None:
-    """Wait until the network says that what was bound is plugged; a guest that is off plugs nothing."""
+    """Wait until the network service reports the bound ports as plugged. A guest that is off plugs nothing."""
     claim, ports = run[claim_host], run[bind_ports]
     if run.input.becomes is VmState.ACTIVE:
         await await_plugged(run, ports, claim.name)
@@ -152,12 +159,12 @@ async def await_vifs(run: EvacuateRun) -> None:
     point_of_no_return=True,
 )
 async def record_evacuated(run: EvacuateRun) -> None:
-    """On its new host; the action is finished with it."""
+    """Show the server on its new host, and finish the action."""
     await show_evacuated(run)
 
 
 def ended_well(run: EvacuateRun, now: int) -> tuple[ActionEvent, ...]:
-    """What its action says when it is done."""
+    """The last event of its action."""
     claim = run[claim_host]
     told = segment_change.describe_bound(run.get(read_ports), claim.subnets, run.get(bind_ports))
     return tuple(
@@ -167,7 +174,7 @@ def ended_well(run: EvacuateRun, now: int) -> tuple[ActionEvent, ...]:
 
 
 async def show_evacuated(run: EvacuateRun) -> None:
-    """In its own cell."""
+    """The same in its own cell."""
     now, claim = server_action.now_us(), run[claim_host]
 
     def also(tx: Tx) -> None:
@@ -181,7 +188,7 @@ async def show_evacuated(run: EvacuateRun) -> None:
 
 @record_evacuated.passed
 async def was_recorded(run: EvacuateRun) -> bool:
-    """An adopter asks: does the move's record say so already?"""
+    """Whether the move's record says so already. An adopter asks this."""
     by, id = records.fence(run), run.input.server.id
 
     def finished(tx: Tx) -> Server | None:
@@ -195,7 +202,7 @@ async def was_recorded(run: EvacuateRun) -> bool:
 
 
 def evacuated(run: EvacuateRun, server: Server, now: int) -> Server:
-    """The record of a server on its new host. What its executor forgot stays as it is."""
+    """The record on the new host. A field that the executor has forgotten stays as it is."""
     claim, cards = run[claim_host], run.get(read_ports)
     ports, attachments, state = run.get(bind_ports), run.get(connect_volumes), run.get(start_guest)
     return msgspec.structs.replace(
@@ -213,13 +220,13 @@ def evacuated(run: EvacuateRun, server: Server, now: int) -> Server:
     patience_s=old_addresses.PATIENCE_S,
 )
 async def leave_addresses(run: EvacuateRun) -> None:
-    """Of segments that it left; the record is in the cell of its host by now."""
+    """Take addresses of left segments from the ports; the record is in the cell of its new host by now."""
     await old_addresses.leave(run, run[claim_host].cell, run[read_ports], run[claim_host].subnets)
 
 
 @step(region=True, needs=(read_ports, claim_host, leave_addresses), no_undo=old_addresses.FORWARD_ONLY)
 async def release_addresses(run: EvacuateRun) -> None:
-    """What else the move holds on the old host stays until that is back."""
+    """Release those addresses. What else the move holds on the old host stays until that host returns."""
     await old_addresses.release(run, run.input.migration, run[read_ports], run[claim_host].subnets)
 
 
@@ -247,4 +254,4 @@ EVACUATE_ACROSS = Saga(
     release_addresses,
     ended=records.release_server,
 )
-"""For servers that may be given addresses of other segments."""
+"""For servers that may get addresses of other segments."""

@@ -1,4 +1,4 @@
-"""The first half of an evacuation: the old host is fenced, another host is claimed, and ports and volumes go there."""
+"""The first half of an evacuation: the old host is fenced, another host is claimed, and ports and volumes move there."""
 
 import msgspec
 
@@ -37,13 +37,15 @@ EvacuateRun = Run[Evacuate, SagaContext]
 
 @step
 async def begin_action(run: EvacuateRun) -> LocatedServer:
-    """The action and the move's record show from the start."""
+    """Show the action and the move's record from the start."""
     return await moving.begun(run, ACTION, MigrationType.EVACUATION, MigrationStatus.ACCEPTED)
 
 
 @begin_action.undo
 async def fail_action(run: EvacuateRun) -> None:
-    """ERROR on its old host, as in Nova; as it was where nothing was touched, or when it is being deleted."""
+    """The server is in ERROR on its old host, as in Nova. It stays as it was when nothing was changed, or when it is
+    being deleted.
+    """
     found = await records.find(run.context, run.input.server.id)
     if found.cell is None or found.server is None:
         return
@@ -72,13 +74,15 @@ async def fail_action(run: EvacuateRun) -> None:
     patience_s=NETWORK_PATIENCE_S,
 )
 async def fence_source(run: EvacuateRun) -> FenceProof:
-    """Refused before anything is touched."""
+    """Get proof that the old host is fenced, before anything is changed."""
     await _refuse_old_hosts(run, server_of(run))
     return await fencing.prove(run, "fence_source", server_of(run))
 
 
 async def _refuse_old_hosts(run: EvacuateRun, server: Server) -> None:
-    """Raises HostFailed. Its ports are asked for only while an agent or the pin may be too old: one reading is for the whole move (S1.16)."""
+    """Raises HostFailed. The ports are read only while an agent or the pin may be too old: one reading serves the whole
+    move (S1.16).
+    """
     source = str(server.host)
     if move_ports.too_old(run.context, source):
         cards = await cards_of(run.context, server)
@@ -87,20 +91,21 @@ async def _refuse_old_hosts(run: EvacuateRun, server: Server) -> None:
 
 @step(needs=(begin_action, fence_source), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
 async def read_ports(run: EvacuateRun) -> Cards:
-    """One reading for the whole move: what the ports ask, and how they are bound (S1.16)."""
+    """Read the ports once for the whole move: their resource requests and bindings (S1.16)."""
     return await cards_of(run.context, server_of(run))
 
 
 @step(needs=(begin_action, read_ports), no_undo="reads only", patience_s=VOLUME_PATIENCE_S)
 async def check_cells(run: EvacuateRun) -> CellReach:
-    """Which other cells cannot have its volumes and addresses; only of one that may leave its cell (`evacuate/3`)."""
+    """Which other cells cannot use its volumes and addresses; only for a server that may leave its cell (`evacuate/3`)."""
     return await other_cells.reach_of(run.context, server_of(run), run[read_ports], other_cells.ANEW)
 
 
 @step(region=True, moves=True, needs=(begin_action, read_ports))
 async def claim_host(run: EvacuateRun) -> Claim:
-    """The best willing host of its cell, or of any it may go to. What the server held is held by the move from then on, and nothing is
-    doubled."""
+    """Claim the best host with room, in its cell or in any allowed cell. The move then holds what the server held;
+    nothing is counted twice.
+    """
     cards = run[read_ports]
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     where = (server_of(run), cards, cell_of(run), run.blamed)
@@ -111,13 +116,15 @@ async def claim_host(run: EvacuateRun) -> Claim:
 
 @claim_host.undo
 async def give_claim_back(run: EvacuateRun) -> None:
-    """What the move held is the server's again."""
+    """The server holds again what the move held."""
     await move_claims.given_back(run, run.get(read_ports) if run.input.across else None)
 
 
 @step(moves=True, needs=(read_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
 async def bind_ports(run: EvacuateRun) -> tuple[Port, ...]:
-    """From the host that is dead to this one; a refusal is found here. Who was overtaken binds nothing: the fence is asked before."""
+    """Bind the ports to this host instead of the dead one; a refusal is found here. An executor that was overtaken
+    binds nothing: the fence is checked first.
+    """
     claim, cards = run[claim_host], run[read_ports]
     if not cards.ports:
         return ()
@@ -152,7 +159,7 @@ def _previous_addresses(run: EvacuateRun, claim: Claim, cards: Cards) -> dict[in
 
 @bind_ports.undo
 async def bind_ports_back(run: EvacuateRun) -> None:
-    """Only in the final unwinding; the next attempt's bind replaces the host."""
+    """Runs only in the final unwinding: the next attempt's bind replaces the host."""
     cards, claim = run.get(read_ports), run.get(claim_host)
     if cards is None or claim is None or not cards.ports:
         return
@@ -161,14 +168,16 @@ async def bind_ports_back(run: EvacuateRun) -> None:
 
 @step(moves=True, needs=(begin_action, claim_host, bind_ports), patience_s=VOLUME_PATIENCE_S)
 async def connect_volumes(run: EvacuateRun) -> dict[str, str]:
-    """Mapping → attachment: a new one for this host, and the old host's are gone."""
+    """Attach the volumes to this host and remove the old host's attachments. Returns mapping → attachment."""
     claim = run[claim_host]
     return await offload.export_volumes(run, cell_of(run), server_of(run), end_of(claim).address, again=True)
 
 
 @connect_volumes.undo
 async def give_volumes_back(run: EvacuateRun) -> None:
-    """Only in the final unwinding: a silent host is given none, so nobody has them, and they are the server's still."""
+    """Runs only in the final unwinding: a silent host gets no attachments, so no host has the volumes; they stay the
+    server's.
+    """
     found = run.get(begin_action)
     if found is not None and found.server is not None and found.server.volumes:
         await or_left_to_delete(run.context, found.server.id, offload.exported_back(run, found.server))

@@ -1,4 +1,4 @@
-"""What an evacuation is asked; kept in journals.
+"""The input of an evacuation; kept in journals.
 
 Fields are only ever added, with defaults (RULES §19).
 """
@@ -13,18 +13,18 @@ from moorage.model.world import GroupAsk
 
 
 class Evacuate(msgspec.Struct, frozen=True):
-    """Everything is decided; nothing is looked up by name after this."""
+    """Everything that the evacuation needs; nothing is looked up by name after this."""
 
     server: Server
     seq: int
     migration: str
     """The UUID of the move."""
     fence: FenceProof | None = None
-    """What was known when it was asked."""
+    """The proof that was known when it was accepted."""
     stopped: bool = False
-    """It stays off there, whatever it was (2.95)."""
+    """Whether it stays off on the new host, in whatever state it was (2.95)."""
     host: str | None = None
-    """Only there."""
+    """The only host where it may go."""
     needs: Needs = Needs({})
     group: GroupAsk | None = None
     near: tuple[HostId, ...] | None = None
@@ -35,9 +35,9 @@ class Evacuate(msgspec.Struct, frozen=True):
     global_request_id: str = ""
     by_project: str = ""
     across: bool = False
-    """It may be given addresses of other segments."""
+    """Whether it may get addresses of other segments."""
     cross_cell: bool = False
-    """It may go to other cells."""
+    """Whether it may go to other cells."""
 
     @property
     def flavor(self) -> FlavorCopy:
@@ -45,12 +45,12 @@ class Evacuate(msgspec.Struct, frozen=True):
 
     @property
     def same_host(self) -> bool:
-        """Never where it was."""
+        """Never: the old host is excluded."""
         return False
 
     @property
     def becomes(self) -> VmState:
-        """As it was; one that was in ERROR runs."""
+        """The state after the evacuation: the same as before; a server in ERROR becomes active."""
         was = self.server.vm_state
         off = was is VmState.STOPPED or (self.stopped and was is not VmState.ERROR)
         return VmState.STOPPED if off else VmState.ACTIVE

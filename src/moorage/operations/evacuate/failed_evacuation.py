@@ -1,4 +1,4 @@
-"""What an evacuation that could not be done leaves: the server on its old host, which is silent, with its ports and its record."""
+"""Cleans up a failed evacuation: the server stays on its old host, which is silent, with its ports and its record."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -24,15 +24,16 @@ from moorage.sql import Tx
 from moorage.store.cell import migrations
 
 UNTOUCHED_AT = "fence_source"
-"""The step that refuses before anything is touched."""
+"""The step that refuses before anything is changed."""
 
 logger = logging.getLogger(__name__)
 
 
 def failed(input: Evacuate, server: Server, turned: Cause) -> Server:
-    """The record: as it was where proof was lacking, or an agent was too old, before anything was touched.
+    """The record after the failure: unchanged when proof was lacking or an agent was too old, because nothing was
+    changed then.
 
-    Later its volumes are exported to nobody, while its host is silent; a server without any has lost nothing.
+    Later its volumes are attached to no host while its host is silent; a server without volumes is unchanged also then.
     """
     now = server_action.now_us()
     unproved = turned.code == fencing.NOT_FENCED and (turned.step == UNTOUCHED_AT or not server.volumes)
@@ -44,9 +45,9 @@ def failed(input: Evacuate, server: Server, turned: Cause) -> Server:
 async def bind_back(
     run: Run[Evacuate, SagaContext], cards: Cards, claim: Claim, keeps: Mapping[int, Sequence[FixedIp]] | None
 ) -> None:
-    """On the old host; `keeps`: with the addresses they had, where they may have been given others.
+    """Bind the ports to the old host. `keeps`: their former addresses, when they may have got others.
 
-    What the network service cannot bind there is on no host: still the server's, with its addresses.
+    A port that the network service cannot bind there stays unbound; it is still the server's, with its addresses.
     """
     end, server = moving.here(run.input.server), run.input.server.id
     await moving.not_overtaken(run, end.cell)
@@ -65,22 +66,24 @@ async def bind_back(
     except BindRefused as refused:
         if refused.code != BINDING_FAILED:
             raise
-        # The network's agent there is as dead as the host: for as long as it is, nobody binds anything there.
+        # # The old host's network agent is down like the host, so the network service cannot bind ports there.
         logger.warning("%s: its ports are on no host: %s", server, refused.public)
         again = {port.id: keeps[port.index] for port in cards.ports if port.index in keeps} if keeps else None
         await run.context.network.take_off_host(server, [port.id for port in cards.ports], keeps=again)
 
 
 async def keep_guest(run: Run[Evacuate, SagaContext], cell: CellId) -> None:
-    """Nothing is started elsewhere any more: an old host that comes back from now on keeps its guest, off."""
+    """Cancel the order to destroy the old guest: nothing starts elsewhere any more, and an old host that returns keeps
+    its guest off.
+    """
 
     def also(tx: Tx) -> None:
         found = migrations.get(tx, run.input.migration)
         if found is not None and found.status is MigrationStatus.MIGRATING:
             moving.with_status(tx, run.input.migration, MigrationStatus.PRE_MIGRATING)
 
-    same = lambda now: now  # noqa: E731  the fence is asked
+    same = lambda now: now  # noqa: E731  only the fence is checked
     try:
         await records.change(run.context, cell, run.input.server.id, records.fence(run), same, also)
     except NotFound:
-        return  # with its record the move's goes
+        return  # the move's record goes with the server's

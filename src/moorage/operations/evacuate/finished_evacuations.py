@@ -1,4 +1,4 @@
-"""Evacuations that are over, for the host that was left is back without the guest, or was removed for good: their records say so."""
+"""Ends the records of evacuations when the old host has returned without the guest, or was removed for good."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 async def left_at(
     host: str, left: Database, region: Database, cells: Mapping[Any, Database]
 ) -> tuple[list[Migration], frozenset[ServerId]]:
-    """What was evacuated from a host of the cell `left` while it was dead, and which of those servers another cell shows.
+    """Evacuations away from a dead host of the cell `left`, and which of those servers another cell shows.
 
-    A move that this cell has as `migrating` still is done where the server is shown elsewhere: its database was out when that was to be
-    said to it.  Any other that is `migrating` is under way.
+    A move that is still `migrating` in this cell is done when the server is shown elsewhere: the database did not
+    answer when `done` was to be written. Any other `migrating` move is under way.
     """
     found = await left.read(lambda tx: migrations.evacuated_from(tx, host))
     if not found:
@@ -37,9 +37,10 @@ async def left_at(
 async def completed_where_shown(
     over: Sequence[Migration], now_us: int, left: Database, region: Database, cells: Mapping[Any, Database]
 ) -> list[Migration]:
-    """Those that may be ended in the cell that was left: where another cell shows the server, it says that the move is over.
+    """Of these moves, those that may be ended in the cell that was left: where another cell shows the server, its
+    record says that the move is over.
 
-    Of one whose cell is out nothing is ended: who looks at the host again finds it open.
+    When that other cell does not answer, the move stays open, and the next check of the host finds it.
     """
     shown = await region.read(lambda tx: region_servers.cells_of(tx, [each.server for each in over]))
     done: list[Migration] = []
@@ -56,7 +57,7 @@ async def completed_where_shown(
 
 
 def complete(tx: Tx, over: Sequence[Migration], now_us: int) -> None:
-    """Inside a transaction of a cell that has a record of them."""
+    """Mark the moves as completed, in a transaction of a cell that has their records."""
     for each in over:
         row = migrations.get(tx, each.uuid)
         if row is not None and row.status in migrations.STARTED_ELSEWHERE:

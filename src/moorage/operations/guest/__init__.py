@@ -1,1 +1,1 @@
-"""What is done to a guest where it is: power, rescue, rebuild, a crash dump, consoles."""
+"""Operations on a guest where it is: power, rescue, rebuild, crash dump, consoles."""

@@ -1,8 +1,8 @@
-"""Consoles of servers: a token is given for one, and looked at when somebody comes with it.
+"""Consoles of servers: issues a token for a console, and checks the token when it is used.
 
-A token is good while its time lasts, its server is on the host it was on, and that host says that the console is still where it
-was: a guest that was stopped, moved, rebuilt or deleted since has none there (what listens at its old port may be another's).
-With `single_use`, the first connection uses it up.
+A token is valid until it expires, while its server is on the same host and that host reports the console at the same
+address. A guest that was stopped, moved, rebuilt or deleted has no console there (its old port may serve another guest
+now). With `single_use`, the first connection consumes the token.
 """
 
 import hashlib
@@ -30,22 +30,22 @@ TOKEN_CHARACTERS_MAX = 255
 HOST_PATIENCE_S = 10.0
 GOING = frozenset({TaskState.DELETING, TaskState.SOFT_DELETING})
 NOT_NOW = GOING | {TaskState.MIGRATING}
-"""No console is given out: what it would show is about to be elsewhere, or gone."""
+"""In these states no console is issued: the guest is about to move or to be deleted."""
 UNAVAILABLE = "console_unavailable"
 
 
 @dataclass(frozen=True)
 class ConsoleSettings:
-    """What an operator may turn (`main/config.py` says what each is for)."""
+    """What an operator may configure (`main/config.py` explains each setting)."""
 
     urls: Mapping[str, str]
-    """Console type → where people reach its proxy; a type without one is unavailable."""
+    """Console type → the URL of its proxy; a type without one is unavailable."""
     token_life_s: float = 600.0
     single_use: bool = True
 
 
 class Consoles:
-    """Gives tokens, and says what they are good for."""
+    """Issues console tokens, and resolves them."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class Consoles:
         self.settings = settings
 
     async def open(self, server: Server, kind: ConsoleType) -> str:
-        """The URL, with a new token in it.
+        """Return the console's URL with a new token.
 
-        Raises Invalid for a kind that is not to be had, Conflict when the server has no console now, NotBuilt when its host knows of
-        none, Unavailable when it could not be asked.
+        Raises Invalid for an unavailable type, Conflict when the server has no console now, NotBuilt when its host has
+        no consoles, Unavailable when the host does not answer.
         """
         base = self.settings.urls.get(kind.value)
         if not base:
@@ -86,7 +86,7 @@ class Consoles:
             return await self._ask(cell, host, server, kind.value)
         except HostFailed as failure:
             if failure.code == NOT_SUPPORTED:
-                raise NotBuilt("The host of this server has no consoles to give.", private=str(failure)) from failure
+                raise NotBuilt("The host of this server has no consoles.", private=str(failure)) from failure
             if failure.code == UNAVAILABLE:
                 raise Invalid(f"Unavailable console type {kind.value}.", private=str(failure)) from failure
             raise Conflict(
@@ -99,34 +99,36 @@ class Consoles:
         to = HostAddress(cell, host)
         return await self._hosts.ask(to, server, Verb.GET_CONSOLE, GetConsole(kind), ConsoleSocket, HOST_PATIENCE_S)
 
-    # ---------------------------------------------------------------------------------------- who comes with one
+    # --------------------------------------------------------------------------------------------- tokens in use
 
     async def resolve(self, token: str) -> ConsoleToken:
-        """What a token is good for now. Raises NotFound with the reason why for nothing; Unavailable when that cannot be told."""
+        """Return the token's console. Raises NotFound with the reason when the token is not valid; Unavailable when the
+        host does not answer.
+        """
         if not 0 < len(token) <= TOKEN_CHARACTERS_MAX:
             raise NotFound("there is no such token")
         with label("consoles"):
             found = await self._region.read(lambda tx: console_tokens.get(tx, digest(token)))
         if found is None:
-            raise NotFound("there is no such token, or its time is long over")
+            raise NotFound("there is no such token, or it expired long ago")
         if found.expires_at <= self._now():
-            raise NotFound("the token's time is over: ask for a new one")
+            raise NotFound("the token has expired: request a new one")
         if found.used and self.settings.single_use:
-            raise NotFound("the token was used before: ask for a new one")
+            raise NotFound("the token was used before: request a new one")
         await self._still_there(found)
         return found
 
     async def take(self, token: ConsoleToken) -> None:
-        """Use it up. Raises NotFound when somebody else was faster."""
+        """Consume the token. Raises NotFound when another connection was faster."""
         if not self.settings.single_use:
             return
         with label("consoles"):
             taken = await self._region.write(lambda tx: console_tokens.take(tx, token.hash, self._now()))
         if not taken:
-            raise NotFound("the token was used before: ask for a new one")
+            raise NotFound("the token was used before: request a new one")
 
     def left_s(self, token: ConsoleToken) -> float:
-        """How long it is good."""
+        """Seconds until the token expires."""
         return max(0.0, (token.expires_at - self._now()) / 1_000_000)
 
     async def _still_there(self, token: ConsoleToken) -> None:
@@ -142,7 +144,7 @@ class Consoles:
         if record is None or record.deleted:
             raise NotFound("the server is gone")
         if record.host != token.host:
-            raise NotFound("the server is on another host since: ask for a new token")
+            raise NotFound("the server has moved to another host: request a new token")
         if record.task_state in GOING:
             raise NotFound("the server is being deleted")
         try:
@@ -154,19 +156,21 @@ class Consoles:
         except UnknownOutcome as lost:
             raise Unavailable("the host of the server does not answer", private=lost.private) from lost
         if now != token.socket:
-            raise NotFound("the server was started anew since: ask for a new token")
+            raise NotFound("the server was started again: request a new token")
 
     def _now(self) -> int:
         return int(self._clock.now() * 1_000_000)
 
 
 def digest(token: str) -> str:
-    """What is kept of a token."""
+    """The form in which a token is stored."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def access_url(base: str, kind: ConsoleType, token: str) -> str:
-    """The proxy's URL with the token: in noVNC's query `path`, which its page passes on to the WebSocket; else as `token`."""
+    """The proxy's URL with the token: inside noVNC's query `path`, which its page passes to the WebSocket; for others
+    as `token`.
+    """
     if kind is not ConsoleType.NOVNC:
         return f"{base}?token={token}"
     split = urlsplit(base)

@@ -1,4 +1,4 @@
-"""Make a guest crash, for its dump: the host sends it a non-maskable interrupt, and what it does then is its own affair."""
+"""Crash dump: the host sends the guest a non-maskable interrupt; the guest's system decides what it does then."""
 
 import msgspec
 
@@ -29,7 +29,7 @@ class CrashDump(msgspec.Struct, frozen=True):
     user: str = ""
     global_request_id: str = ""
     by_project: str = ""
-    """The project whoever asked acted for."""
+    """The project of the token with which the user asked."""
 
 
 CrashDumpRun = Run[CrashDump, SagaContext]
@@ -47,7 +47,7 @@ async def fail_action(run: CrashDumpRun) -> None:
 
 @step(needs=(begin_action,), patience_s=HOST_PATIENCE_S, no_undo="a guest that crashed cannot be taken back")
 async def interrupt_guest(run: CrashDumpRun) -> PowerState:
-    """The host answers a repeat with what it kept, so one request makes one dump."""
+    """Send the interrupt. The host answers a repeat with the stored result, so one request makes one dump."""
     to = server_action.host_of(run[begin_action])
     return await run.context.hosts.change_guest(
         to, command_context(run, "interrupt_guest"), run.input.server.id, Verb.CRASH_DUMP
@@ -56,7 +56,7 @@ async def interrupt_guest(run: CrashDumpRun) -> PowerState:
 
 @step(needs=(begin_action, interrupt_guest), no_undo="it records what happened", point_of_no_return=True)
 async def end_action(run: CrashDumpRun) -> None:
-    """Nothing of the record changes but what the host sees of the guest's power, which it reports by itself."""
+    """Finish the action. The guest's power state may change; its host reports that."""
     await server_action.done(run, run[begin_action], EVENT, lambda server: server)
 
 
@@ -66,7 +66,7 @@ CRASH_DUMP = Saga("crash_dump/1", CrashDump, begin_action, interrupt_guest, end_
 async def begin(
     context: SagaContext, principal: Principal, server: Server, *, check: StateCheck, request_id: str = ""
 ) -> None:
-    """Accept it. Raises Conflict when something else is being done to the server, or what `check` raises."""
+    """Accept a crash dump. Raises Conflict when another operation holds the server, or what `check` raises."""
     owner = await context.dispatcher.choose(CRASH_DUMP.name)
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:

@@ -1,4 +1,4 @@
-"""Power: stop, start, reboot, pause, unpause, suspend, resume.  One saga for all; the verb is in what is asked."""
+"""Power: stop, start, reboot, pause, unpause, suspend, resume. One saga for all; its input names the verb."""
 
 import time
 from typing import Literal, TypeAlias
@@ -39,7 +39,7 @@ REBOOTED_AFTER = frozenset(
         TaskState.SUSPENDING,
     }
 )
-"""A hard reboot may be asked for while one of these is under way, as in Nova: it is accepted when that is over."""
+"""While one of these operations holds the server, a hard reboot waits for it, as in Nova."""
 
 
 class _Effect(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Power(msgspec.Struct, frozen=True):
     user: str = ""
     global_request_id: str = ""
     by_project: str = ""
-    """The project whoever asked acted for."""
+    """The project of the token with which the user asked."""
 
 
 PowerRun = Run[Power, SagaContext]
@@ -77,7 +77,10 @@ PowerRun = Run[Power, SagaContext]
 
 @step
 async def begin_action(run: PowerRun) -> LocatedServer:
-    """The action shows from the start; where the server is now is found with it."""
+    """Show the action from the start, and find where the server is.
+
+    Raises NotFound when the server is on no host.
+    """
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
@@ -89,7 +92,7 @@ async def begin_action(run: PowerRun) -> LocatedServer:
 
 @begin_action.undo
 async def fail_action(run: PowerRun) -> None:
-    """The action ends in Error; the guest is as its host last saw it, so nothing else is touched."""
+    """End the action with Error; the guest is as its host last saw it, so nothing else is changed."""
     found = await records.find(run.context, run.input.server.id)
     if found.cell is not None:
         now = server_action.now_us()
@@ -106,7 +109,10 @@ async def fail_action(run: PowerRun) -> None:
     no_undo="a guest's power cannot be given back; it is observed",
 )
 async def switch_power(run: PowerRun) -> PowerState:
-    """The host does it; a repeat is answered with the stored result (RULES §10)."""
+    """Let the host do it; a repeat is answered with the stored result (RULES §10).
+
+    Raises Internal for an unknown verb.
+    """
     server = run[begin_action].server
     assert server is not None
     assert server.cell is not None
@@ -133,7 +139,7 @@ async def switch_power(run: PowerRun) -> PowerState:
 
 @step(needs=(begin_action, switch_power), no_undo="it records what happened", point_of_no_return=True)
 async def record_power(run: PowerRun) -> None:
-    """The state the guest is in now, and the end of the action."""
+    """Record the guest's power state, and finish the action."""
     found = run[begin_action]
     assert found.cell is not None
     now, effect, state = server_action.now_us(), EFFECTS[run.input.verb], int(run[switch_power])
@@ -157,10 +163,10 @@ POWER = Saga("power/1", Power, begin_action, switch_power, record_power, ended=r
 async def begin(
     context: SagaContext, principal: Principal, server: Server, verb: PowerVerb, request_id: str = ""
 ) -> None:
-    """Accept a power action. Raises Conflict when something else is being done to the server.
+    """Accept a power action. Raises Conflict when another operation holds the server, NotFound when the server is gone.
 
-    An interface that is being attached or detached, and a boot that has shown its server ACTIVE, are waited for: people see
-    no task that would forbid the action.  So is what a hard reboot may follow, for a while.
+    It waits for an attach or detach of an interface, and for a boot that has shown its server ACTIVE: users see no task
+    then that forbids the action. For a while it also waits for operations that a hard reboot may follow.
     """
     owner = await context.dispatcher.choose(POWER.name)
     operation = region_operations.new_id()

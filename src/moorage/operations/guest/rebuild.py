@@ -1,10 +1,11 @@
-"""Rebuild: the guest is made anew in its place, from another image or the same one; its ports, addresses and claim stay.
+"""Rebuild: the guest is made again on its host, from the same image or another one; its ports, addresses and claim
+stay.
 
-A server that boots from a volume (2.93) gets the image written over that volume, which no host has meanwhile; other volumes stay as
-they are.
+For a server that boots from a volume (2.93) the image is written over that volume, which no host has meanwhile; other
+volumes stay unchanged.
 
-Whatever can refuse it is asked in `begin`, before anything is destroyed.  From the moment the host may have begun, the old disk
-counts as gone: what fails then leaves the server in ERROR, and it may be rebuilt again.
+`begin` checks everything that can refuse a rebuild before anything is destroyed. From the moment when the host may have
+begun, the old disk counts as lost: a failure then leaves the server in ERROR, and it may be rebuilt again.
 """
 
 import msgspec
@@ -49,29 +50,29 @@ EVENTS = ("rebuild_server", "compute_rebuild_instance")
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 600.0
 UNTOUCHED = frozenset({"not_supported", "too_late", "guest_in_the_way", "turn_is_past", "garbled"})
-"""With these a host says that it has not begun."""
+"""With one of these codes a host says that it has not begun."""
 
 
 class Rebuild(msgspec.Struct, frozen=True):
-    """Everything is decided; nothing is looked up by name after this."""
+    """Everything that the rebuild needs; nothing is looked up by name after this."""
 
     server: Server
-    """As it was."""
+    """The record before."""
     seq: int
     becomes: Server
-    """As it is to be, in the fields named."""
+    """The record after, in the fields named."""
     fields: tuple[str, ...] = ()
     preserve_ephemeral: bool = False
     files: tuple[InjectedFile, ...] = ()
     sealed_password: str = ""
-    """For its config drive; empty: it has none, or nobody is to be told."""
+    """For its config drive; empty: there is none, or it is not returned."""
     request_id: str = ""
     user: str = ""
     global_request_id: str = ""
     by_project: str = ""
-    """The project whoever asked acted for."""
+    """The project of the token with which the user asked."""
     reimage: str = ""
-    """The image to be written over the root volume; empty: volumes stay as they are."""
+    """The image to write over the root volume; empty: volumes stay unchanged."""
 
 
 RebuildRun = Run[Rebuild, SagaContext]
@@ -79,7 +80,9 @@ RebuildRun = Run[Rebuild, SagaContext]
 
 @step
 async def begin_action(run: RebuildRun) -> LocatedServer:
-    """The record shows the new image and what else is new from here on, as Nova's does, and so does the action."""
+    """Show the new image and the other changes from here on, as Nova does, and the action. Raises NotFound when the
+    server is on no host.
+    """
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
@@ -95,7 +98,7 @@ async def begin_action(run: RebuildRun) -> LocatedServer:
 
 
 def with_new(input: Rebuild, server: Server) -> Server:
-    """The record with what was asked for."""
+    """The record with the requested changes."""
     new = {name: getattr(input.becomes, name) for name in input.fields}
     return msgspec.structs.replace(
         server, **new, task_state=TaskState.REBUILDING, progress=0, updated_at=server_action.now_us()
@@ -104,7 +107,9 @@ def with_new(input: Rebuild, server: Server) -> Server:
 
 @begin_action.undo
 async def fail_action(run: RebuildRun) -> None:
-    """Where the host has not begun the server is as it was; else nobody knows what its disk is, and it is in ERROR."""
+    """Restore the record when the host has not begun; otherwise the state of the disk is unknown, and the server is in
+    ERROR.
+    """
     found = await records.find(run.context, run.input.server.id)
     if found.cell is None or found.server is None:
         return
@@ -136,7 +141,7 @@ def _broken(server: Server, run: RebuildRun) -> Server:
 
 @step(needs=(begin_action,), patience_s=NETWORK_PATIENCE_S, no_undo="reads only")
 async def read_ports(run: RebuildRun) -> Cards:
-    """The ports as they are bound; the guest gets them again."""
+    """Read the ports as they are bound; the new guest gets the same."""
     found = run[begin_action]
     assert found.server is not None
     return await cards_of(run.context, found.server)
@@ -144,7 +149,9 @@ async def read_ports(run: RebuildRun) -> Cards:
 
 @step(needs=(begin_action, read_ports), patience_s=VOLUME_PATIENCE_S)
 async def hold_root(run: RebuildRun) -> str:
-    """The guest is off, and its root volume is reserved for the server and on no host: what writes on it now is the volume service."""
+    """Switch the guest off, and reserve its root volume for the server without a host: only the volume service writes
+    on it now.
+    """
     if not run.input.reimage:
         return ""
     found = run[begin_action]
@@ -163,14 +170,14 @@ async def hold_root(run: RebuildRun) -> str:
 
 
 async def _not_overtaken(run: RebuildRun, found: LocatedServer) -> None:
-    """Ask the fence before anything is done to the volume: who was overtaken writes no image. Raises Stale."""
+    """Check the fence before the volume is changed: an executor that was overtaken writes no image. Raises Stale."""
     assert found.cell is not None
     await records.change(run.context, found.cell, run.input.server.id, records.fence(run), lambda server: server)
 
 
 @hold_root.undo
 async def export_root_again(run: RebuildRun) -> None:
-    """The server is in ERROR, its guest off; the volume is its host's again, so that a rebuild can be asked once more."""
+    """Export the root volume to the host again. The server is in ERROR, its guest off, and another rebuild is possible."""
     found = run.get(begin_action)
     if run.input.reimage and found is not None and found.server is not None:
         await or_left_to_delete(run.context, found.server.id, _export_again(run, found))
@@ -193,7 +200,7 @@ async def _export_again(run: RebuildRun, found: LocatedServer) -> None:
     no_undo="the old disk is gone: a rebuild that failed leaves an ERROR, and may be asked again",
 )
 async def write_root(run: RebuildRun) -> None:
-    """The volume service writes the image over the volume."""
+    """Let the volume service write the image over the volume."""
     found = run[begin_action]
     assert found.server is not None
     if run.input.reimage:
@@ -207,7 +214,9 @@ async def write_root(run: RebuildRun) -> None:
     no_undo="by the undo of hold_root it is exported anyway",
 )
 async def connect_volumes(run: RebuildRun) -> dict[str, str]:
-    """Mapping → attachment: the root is exported to the host again; of the others the service must know how they are reached."""
+    """Export the root volume to the host again, and read the connections of the other volumes. Returns mapping →
+    attachment.
+    """
     found = run[begin_action]
     assert found.server is not None
     server, held = found.server, dict[str, str]()
@@ -227,7 +236,7 @@ async def connect_volumes(run: RebuildRun) -> dict[str, str]:
     no_undo="the old disk is gone: a rebuild that failed leaves an ERROR, and may be asked again",
 )
 async def rebuild_guest(run: RebuildRun) -> PowerState:
-    """The host makes it anew in one go; a repeat is answered with what it kept (RULES §10)."""
+    """Let the host make the guest again in one command; a repeat is answered with the stored result (RULES §10)."""
     found, cards, attachments = run[begin_action], run[read_ports], run[connect_volumes]
     assert found.server is not None
     assert found.cell is not None
@@ -252,7 +261,7 @@ async def rebuild_guest(run: RebuildRun) -> PowerState:
 
 @step(needs=(begin_action, rebuild_guest), no_undo="it records what happened", point_of_no_return=True)
 async def record_rebuilt(run: RebuildRun) -> None:
-    """ACTIVE, or STOPPED as before, and the end of the action."""
+    """Show ACTIVE, or STOPPED as before, and finish the action."""
     found, state, now = run[begin_action], int(run[rebuild_guest]), server_action.now_us()
     assert found.cell is not None
     host = None if found.server is None else found.server.host
@@ -268,7 +277,7 @@ async def record_rebuilt(run: RebuildRun) -> None:
 
 
 def rebuilt(input: Rebuild, server: Server, power: int, now: int) -> Server:
-    """The record when it is done."""
+    """The record when the rebuild is done."""
     stays_off = input.server.vm_state is VmState.STOPPED
     return msgspec.structs.replace(
         server,
@@ -297,7 +306,7 @@ REBUILD = Saga(
 )
 
 
-# --------------------------------------------------------------------------------------------------- beginning
+# -------------------------------------------------------------------------------------------------- acceptance
 
 
 async def begin(
@@ -310,10 +319,10 @@ async def begin(
     check: StateCheck,
     request_id: str = "",
 ) -> Server:
-    """Accept it, and answer the record as it is to be.
+    """Accept a rebuild, and return the record as it will be.
 
-    Raises Invalid (an unknown image, one that does not fit flavor or host, an unknown key), Conflict, and Unavailable when the
-    image service is out.
+    Raises Invalid (an unknown image, one that does not fit flavor or host, an unknown key), Conflict, and Unavailable when
+    the image service does not answer.
     """
     check(server)
     volumes = await in_use(context, principal, token, server)

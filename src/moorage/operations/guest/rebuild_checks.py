@@ -1,4 +1,4 @@
-"""What can refuse a rebuild before anything is destroyed, and the record that it will have."""
+"""Checks that can refuse a rebuild before anything is destroyed, and the record that the server will have."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ from moorage.store.region import keypairs
 
 
 class RebuildRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The action's body, whatever version it was asked in; UNSET: it stays as it is."""
+    """The action's body in any version; UNSET: the field stays as it is."""
 
     image: str
     name: str | msgspec.UnsetType = msgspec.UNSET
@@ -39,13 +39,16 @@ class RebuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     admin_password: str = ""
     may_zero_disk: bool = False
     reimage: bool = False
-    """The root volume of a server that boots from one is written anew."""
+    """Whether the root volume of a server that boots from one is written again."""
 
 
 async def image_of_volume(
     context: SagaContext, token: str, server: Server, request: RebuildRequest, volumes: Mapping[str, Volume]
 ) -> Image:
-    """The image, if it may be written over the root volume, or is what the volume was made from."""
+    """Return the image if it may be written over the root volume, or if the volume was made from it.
+
+    Raises Invalid for another image, and for certificate validation, which does not exist for volumes.
+    """
     if not isinstance(request.trusted_certs, msgspec.UnsetType) and request.trusted_certs:
         raise Invalid("Image certificate validation is not supported for volume-backed servers.")
     volume = volumes[reimage.root_of(server).volume or ""]
@@ -72,7 +75,7 @@ async def _shown(context: SagaContext, token: str, request: RebuildRequest) -> I
 
 
 async def image_of(context: SagaContext, token: str, server: Server, request: RebuildRequest) -> Image:
-    """The image, if server and host may have it."""
+    """Return the image if server and host may use it. Raises Invalid if not."""
     image = await _shown(context, token, request)
     check_image(image, server.flavor, may_zero_disk=request.may_zero_disk)
     if image.id != server.image:
@@ -81,9 +84,9 @@ async def image_of(context: SagaContext, token: str, server: Server, request: Re
 
 
 async def _check_host(context: SagaContext, server: Server, image: Image) -> None:
-    """The server's own host is asked whether it can run another image: its traits and what the hypervisor must be.
+    """Check that the server's own host can run another image: its traits and its hypervisor.
 
-    What the server holds is not asked anew: amounts are the flavor's, and the flavor stays.
+    Amounts are not checked: they are the flavor's, which stays.
     """
     needs = needs_of(
         vcpus=0, memory_mb=0, disk_gb=0, extra_specs=server.flavor.extra_specs, image_properties=image.properties
@@ -113,7 +116,7 @@ async def _check_host(context: SagaContext, server: Server, image: Image) -> Non
 async def rebuilt_record(
     context: SagaContext, principal: Principal, server: Server, request: RebuildRequest, image: Image
 ) -> tuple[Server, tuple[str, ...]]:
-    """The record as it is to be, and the fields that are new."""
+    """Return the record as it will be, and the fields that change. Raises Invalid for an unknown key."""
     new: dict[str, object] = {
         "image": ImageId(image.id),
         "image_name": image.name,
@@ -123,7 +126,7 @@ async def rebuilt_record(
         "kernel_id": image.properties.get("kernel_id", ""),
         "ramdisk_id": image.properties.get("ramdisk_id", ""),
     }
-    if server.volume_backed:  # that it has no image is how clients know it
+    if server.volume_backed:  # clients recognize it by the missing image
         del new["image"], new["image_name"]
     plain = (
         "name",

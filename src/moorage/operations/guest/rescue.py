@@ -1,7 +1,8 @@
-"""Rescue and unrescue: the guest boots from a rescue image, with its own disks beside it, and later from its own again.
+"""Rescue and unrescue: the guest boots from a rescue image, with its own disks attached, and later from its own disk
+again.
 
-The server's own disk is untouched all the while, so a rescue that fails is taken back: the guest is as it was.  An unrescue that
-fails leaves the server rescued, as it was, and may be asked again.
+The server's own disk is not changed meanwhile, so a rescue that fails is undone: the guest is as before. An unrescue
+that fails leaves the server rescued, and another one is possible.
 """
 
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ DEVICES = frozenset({"disk", "cdrom", "floppy"})
 BUSES = frozenset({"fdc", "ide", "lxc", "sata", "scsi", "uml", "usb", "virtio", "xen"})
 BACKED_TRAIT = "COMPUTE_RESCUE_BFV"
 MAPPINGS = ("block_device_mapping", "img_block_device_mapping")
-"""An image with one of these is no disk, but names snapshots of volumes."""
+"""An image with one of these properties has no disk; it names snapshots of volumes."""
 LEFT_RESCUED = (
     "The host fell silent while a rescue or its end was taken back; a hard reboot brings the server's own disk."
 )
@@ -48,16 +49,16 @@ LEFT_RESCUED = (
 
 class Rescue(msgspec.Struct, frozen=True):
     server: Server
-    """As it was."""
+    """The record before."""
     seq: int
     rescue: RescueSpec
     request_id: str = ""
     user: str = ""
     global_request_id: str = ""
     by_project: str = ""
-    """The project whoever asked acted for."""
+    """The project of the token with which the user asked."""
     sealed_password: str = ""
-    """For the config drive that the guest finds while it is rescued; empty: its server has none, or nobody is to be told."""
+    """For the config drive that the rescued guest gets; empty: the server has none, or the password is not returned."""
 
 
 class Unrescue(msgspec.Struct, frozen=True):
@@ -83,13 +84,15 @@ async def begin_action(run: RescueRun) -> LocatedServer:
 
 @begin_action.undo
 async def fail_action(run: RescueRun) -> None:
-    """The server is as it was: its guest runs from its own disk, or is off."""
+    """Restore the record: the guest runs from its own disk, or is off."""
     await server_action.failed(run, RESCUE_EVENT)
 
 
 @step(needs=(begin_action,), patience_s=HOST_PATIENCE_S)
 async def rescue_guest(run: RescueRun) -> GuestState:
-    """The host shuts the guest down and boots it from the rescue image, with a config drive of its own where it has one."""
+    """Let the host shut the guest down and boot it from the rescue image, with a config drive of its own where the
+    server has one.
+    """
     found = run[begin_action]
     order = RescueGuest(run.input.rescue, await _drive(run, found.server))
     to, mine = server_action.host_of(found), command_context(run, "rescue_guest")
@@ -97,7 +100,7 @@ async def rescue_guest(run: RescueRun) -> GuestState:
 
 
 async def _drive(run: RescueRun, server: Server | None) -> InstanceMetadata | None:
-    """As the server's own, but with the password of this rescue; that of its boot is kept by nobody."""
+    """The server's own config drive, with the password of this rescue; the boot's password is stored nowhere."""
     if server is None or not server.config_drive:
         return None
     cards, zone = await cards_of(run.context, server), server.availability_zone
@@ -108,9 +111,9 @@ async def _drive(run: RescueRun, server: Server | None) -> InstanceMetadata | No
 
 @rescue_guest.undo
 async def unrescue_again(run: RescueRun) -> None:
-    """The guest boots from its own disk again, or is off as it was; with no guest there is nothing to take back.
+    """Boot the guest from its own disk again, or leave it off as it was. Without a guest there is nothing to undo.
 
-    A host that is silent cannot be asked, and nobody should wait for it: then nobody knows what the guest runs, which is an ERROR.
+    A silent host is not waited for: then it is unknown what the guest runs, and the server is in ERROR.
     """
     found = run.get(begin_action)
     if found is not None:
@@ -188,7 +191,7 @@ async def begin_unrescue(run: UnrescueRun) -> LocatedServer:
 
 @begin_unrescue.undo
 async def fail_unrescue(run: UnrescueRun) -> None:
-    """It is still rescued, and may be asked again."""
+    """The server is still rescued, and another unrescue is possible."""
     await server_action.failed(run, UNRESCUE_EVENT)
 
 
@@ -200,7 +203,7 @@ async def unrescue_guest(run: UnrescueRun) -> GuestState:
 
 @unrescue_guest.undo
 async def rescue_again(run: UnrescueRun) -> None:
-    """What people are shown is true: a server that is shown rescued runs from its rescue image."""
+    """Boot from the rescue image again, because the server is still shown as rescued."""
     found, spec = run.get(begin_unrescue), run.input.server.rescue
     if found is not None and spec is not None:
         await _take_back(run, found, "rescue_again", Verb.RESCUE_GUEST, RescueGuest(spec))
@@ -224,19 +227,19 @@ def unrescued(server: Server, power: int, now: int) -> Server:
 UNRESCUE = Saga("unrescue/1", Unrescue, begin_unrescue, unrescue_guest, record_unrescued, ended=records.release_server)
 
 
-# ---------------------------------------------------------------------------------------------------- beginning
+# --------------------------------------------------------------------------------------------------- acceptance
 
 
 @dataclass(frozen=True)
 class RescueRequest:
-    """What a caller asks of a rescue."""
+    """What a rescue request asks for."""
 
     image: str | None = None
-    """None: the default image of the configuration, else the server's own."""
+    """None: the default image of the configuration, or the server's own."""
     password: str = field(default="", repr=False)
-    """The administrator's of the rescued guest; its config drive has it."""
+    """The administrator password of the rescued guest, for its config drive."""
     may_boot_from_volume: bool = False
-    """Servers that boot from a volume may be rescued too (2.87), from an image that names both device and bus."""
+    """Whether servers that boot from a volume may be rescued (2.87), from an image that names both device and bus."""
 
 
 async def begin(
@@ -290,9 +293,9 @@ async def begin_back(
 
 
 async def _spec(context: SagaContext, token: str, server: Server, image: str | None) -> RescueSpec:
-    """From the image that was asked for, else the operator's, else the server's own."""
+    """From the requested image, or the operator's, or the server's own."""
     if image is None and not context.settings.rescue_image:
-        if server.volume_backed or server.image is None:  # there is no image of its own to boot from
+        if server.volume_backed or server.image is None:  # it has no image of its own to boot from
             raise _not_backed(server)
         return _stable(server.image, server.image_properties)
     wanted = image or context.settings.rescue_image
@@ -306,7 +309,7 @@ async def _spec(context: SagaContext, token: str, server: Server, image: str | N
 
 
 async def _volumes_in_use(context: SagaContext, principal: Principal, token: str, server: Server) -> None:
-    """Raises Conflict: what may be waited for is one, here as in Nova (a rebuild's is a bad request)."""
+    """Raises Conflict for a volume that is in use: the caller may wait for it, as in Nova (a rebuild answers Invalid)."""
     try:
         await in_use(context, principal, token, server)
     except Invalid as refused:
@@ -318,14 +321,14 @@ def _not_backed(server: Server) -> Invalid:
 
 
 async def _check_host(context: SagaContext, server: Server) -> None:
-    """Raises Invalid when the server's host does not say that it can rescue what boots from a volume."""
+    """Raises Invalid when the server's host cannot rescue servers that boot from a volume."""
     ask = Ask(resources={}, required=(BACKED_TRAIT,), host=server.host, project=server.project, staying=True)
     if not context.placement.rank(ask).best and not (await context.placement.rank_fresh(ask)).best:
         raise Invalid(f"Instance {server.id} cannot be rescued: Host unable to rescue a volume-backed instance")
 
 
 def _stable(image: str, properties: dict[str, str]) -> RescueSpec:
-    """With a device or a bus named by the image every disk keeps its place."""
+    """When the image names a device or a bus, every disk keeps its place."""
     device, bus = properties.get("hw_rescue_device", ""), properties.get("hw_rescue_bus", "")
     if (device and device not in DEVICES) or (bus and bus not in BUSES):
         raise _unsupported(image)

@@ -1,1 +1,1 @@
-"""Images made of a server: of its disk, or of the volumes it boots from."""
+"""Images made from a server: from its disk, or from the volumes it boots from."""

@@ -1,8 +1,9 @@
-"""Snapshot and backup: the host copies the guest's disk and sends the copy into an image that was made with the request.
+"""Snapshot and backup: the host copies the guest's disk and sends the copy into an image that was created with the
+request.
 
-The image is there, queued, before anybody is answered; this saga makes it whole or deletes it.  The guest stands still only
-while its disk is copied, if it can be made to; the copy is sent while it goes on.  A backup is a snapshot after which the oldest of its
-kind go, down to `rotation`.
+The image exists, queued, before the request is answered; this saga completes it or deletes it. The guest is quiesced
+only while its disk is copied, if that is possible; the copy is sent while the guest runs. A backup is a snapshot after
+which the oldest backups of its type are deleted, down to `rotation`.
 """
 
 from collections.abc import Callable
@@ -30,13 +31,15 @@ from moorage.store.region import servers as region_servers
 
 HOST_PATIENCE_S = 300.0
 IMAGE_PATIENCE_S = 24 * 3600.0
-"""Once the image is whole, its rotation waits so long for an image service that is out before it is stuck."""
+"""How long the rotation waits for an image service that does not answer before the operation is stuck; the image is
+complete by then.
+"""
 BACKUPS_SEEN_MAX = 1000
-"""Of one server and type; more of them go with the next backup."""
+"""How many backups of one server and type are read; a later backup deletes the rest."""
 ACTIONS = {"snapshot": "createImage", "backup": "createBackup"}
 EVENTS = {"snapshot": "compute_snapshot_instance", "backup": "compute_backup_instance"}
 TASKS = {"snapshot": TaskState.IMAGE_SNAPSHOT_PENDING, "backup": TaskState.IMAGE_BACKUP}
-"""What is shown from when it was accepted."""
+"""The task state while the operation waits to begin."""
 TAKING = {"snapshot": TaskState.IMAGE_SNAPSHOT, "backup": TaskState.IMAGE_PENDING_UPLOAD}
 
 
@@ -47,7 +50,7 @@ class SnapshotInput(msgspec.Struct, frozen=True):
     kind: Literal["snapshot", "backup"] = "snapshot"
     backup_type: str = ""
     rotation: int = 0
-    """Backups of that type that are left when it is done; of a snapshot nothing."""
+    """How many backups of the type remain afterwards; unused for a snapshot."""
     request_id: str = ""
     user: str = ""
     global_request_id: str = ""
@@ -59,19 +62,19 @@ SnapshotRun = Run[SnapshotInput, SagaContext]
 
 @step(of_request=True)
 async def hold_image(run: SnapshotRun) -> ImageId:
-    """The image is this saga's from here on: it was made, empty, before the request was accepted."""
+    """From here on this saga owns the image, which was created, empty, before the request was accepted."""
     return run.input.image
 
 
 @hold_image.undo
 async def delete_image(run: SnapshotRun) -> None:
-    """Half an image is of no use to anybody. Absent is success, and so is one that its owner has protected."""
+    """Delete the incomplete image. An absent or protected image counts as success."""
     await run.context.images.delete(run.input.image)
 
 
 @step(needs=(hold_image,))
 async def begin_action(run: SnapshotRun) -> LocatedServer:
-    """The action shows from the start; where the server is now is found with it."""
+    """Show the action from the start, and find where the server is. Raises NotFound when it is on no host."""
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
@@ -83,7 +86,7 @@ async def begin_action(run: SnapshotRun) -> LocatedServer:
 
 @begin_action.undo
 async def fail_action(run: SnapshotRun) -> None:
-    """The action ends in Error; the server is as it was."""
+    """End the action with Error; the server is unchanged."""
     found = await records.find(run.context, run.input.server.id)
     if found.cell is not None:
         now = server_action.now_us()
@@ -102,7 +105,7 @@ async def show_taking(run: SnapshotRun) -> None:
 
 @step(needs=(begin_action, show_taking), patience_s=HOST_PATIENCE_S)
 async def take_snapshot(run: SnapshotRun) -> None:
-    """The host copies the disk, with the guest's file systems made still where that can be done."""
+    """Let the host copy the disk, with the guest's file systems quiesced where that is possible."""
     server = _server(run)
     quiesce = snapshot_image.quiesce_of(server)
     await disk_copy.take(run, "take_snapshot", _host_of(server), run.input.image, quiesce)
@@ -110,7 +113,7 @@ async def take_snapshot(run: SnapshotRun) -> None:
 
 @take_snapshot.undo
 async def drop_snapshot(run: SnapshotRun) -> None:
-    """The copy goes."""
+    """Delete the copy on the host."""
     found = run.get(begin_action)
     if found is not None and found.server is not None:
         await disk_copy.drop(run, "drop_snapshot", _host_of(found.server), run.input.image)
@@ -128,7 +131,7 @@ async def show_uploading(run: SnapshotRun) -> None:
     no_undo="the image is deleted by the first step's undo, and the host is told to stop by that of the copy",
 )
 async def upload_image(run: SnapshotRun) -> None:
-    """The host sends the copy to the image service: the data goes through no conductor."""
+    """Let the host send the copy to the image service; the data pass through no conductor."""
     await disk_copy.send(run, "upload_image", _host_of(_server(run)), run.input.image)
 
 
@@ -138,7 +141,7 @@ async def upload_image(run: SnapshotRun) -> None:
     point_of_no_return=True,
 )
 async def record_snapshot(run: SnapshotRun) -> None:
-    """The action has ended; a server is no other for being copied."""
+    """Finish the action; the record does not change otherwise."""
     found, now = run[begin_action], server_action.now_us()
     assert found.cell is not None
     events = (ActionEvent(EVENTS[run.input.kind], now, now, "Success", _server(run).host),)
@@ -149,7 +152,9 @@ async def record_snapshot(run: SnapshotRun) -> None:
 
 @step(needs=(record_snapshot,), no_undo="it only goes forward", patience_s=IMAGE_PATIENCE_S)
 async def rotate_backups(run: SnapshotRun) -> tuple[str, ...]:
-    """The oldest backups of this type go; one that is protected or in use stays, as in Nova. The ids of those that went."""
+    """Delete the oldest backups of this type; protected or used ones stay, as in Nova. Returns the ids of the deleted
+    images.
+    """
     input = run.input
     if input.kind != "backup":
         return ()
@@ -174,16 +179,16 @@ SNAPSHOT = Saga(
 )
 
 
-# --------------------------------------------------------------------------------------------------- beginning
+# -------------------------------------------------------------------------------------------------- acceptance
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True):
-    """What is asked of the image to be."""
+    """What the request says about the new image."""
 
     name: str
     metadata: dict[str, str] = {}
     backup_type: str | None = None
-    """None: a snapshot that stays."""
+    """None: a snapshot, which no rotation deletes."""
     rotation: int = 0
 
 
@@ -197,9 +202,10 @@ async def begin(
     check: Callable[[Server], None],
     request_id: str = "",
 ) -> ImageId:
-    """Make the image, accept the operation, and answer with the image's id. Raises what the image service refuses, and Conflict.
+    """Create the image, accept the operation, and return the image's id. Raises what the image service refuses, and
+    Conflict.
 
-    `check` refuses a server in a state that forbids it; asked again when its turn has come.
+    `check` refuses a server in a state that forbids it; it is called again when the operation gets its turn.
     """
     kind: Literal["snapshot", "backup"] = "snapshot" if wish.backup_type is None else "backup"
     also = wish.metadata if wish.backup_type is None else {**wish.metadata, "backup_type": wish.backup_type}

@@ -1,11 +1,13 @@
-"""An image of a server that boots from a volume: snapshots of its volumes, and an image without data that names them.
+"""Image of a server that boots from a volume: snapshots of its volumes, and an image without data that names them.
 
-The image and the snapshots are made with the user's token while the request is answered, for they belong to the user and cost the
-user's quota; from then on this operation owns them (docs/decisions/0015): it waits until the snapshots are there, writes what they
-are into the image, as Nova does (`block_device_mapping`, `bdm_v2`), and makes it whole; or all of them go.
+The image and the snapshots are made with the user's token while the request is answered, because they belong to the
+user and use the user's quota. Then this operation owns them (docs/decisions/0015): it waits until the snapshots are
+ready, writes their mapping into the image, as Nova does (`block_device_mapping`, `bdm_v2`), and completes it; or it
+deletes them all.
 
-A guest that runs and has an agent (`hw_qemu_guest_agent`) is still from before the first snapshot until the last is there, as far as its host
-can do that; without, the volumes are as after a sudden loss of power, and a server whose image says `os_require_quiesce` is refused.
+A running guest with an agent (`hw_qemu_guest_agent`) is quiesced from before the first snapshot until after the last
+one, where its host supports that. Otherwise the volumes are as after a sudden power loss; a server whose image says
+`os_require_quiesce` is refused then.
 """
 
 import asyncio
@@ -37,11 +39,11 @@ from moorage.store.region import servers as region_servers
 ACTION, EVENT = "createImage", "api_snapshot_instance"
 IMAGE_PATIENCE_S = 300.0
 GIVEN_UP_WITHIN_S = 10.0
-"""So long who is refused waits for the snapshots that were made until then; they go later if that is not enough."""
+"""How long a refused request waits for snapshots that are being made, to delete them; a reconciler deletes the rest."""
 LOOK_FIRST_S = 0.05
 LOOK_MOST_S = 2.0
 OURS = frozenset({"block_device_mapping", "bdm_v2", "root_device_name", "disk_format", "container_format", "size"})
-"""What a user's metadata do not say of such an image."""
+"""Properties that the user's metadata cannot set for such an image."""
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -62,33 +64,37 @@ class SnapshotVolumes(msgspec.Struct, frozen=True):
     global_request_id: str = ""
     by_project: str = ""
     still: bool = False
-    """The guest was made still before the first snapshot, with the image's id as the reason."""
+    """Whether the guest was quiesced before the first snapshot, with the image's id as the reason."""
 
 
 VolumesRun = Run[SnapshotVolumes, SagaContext]
 
 
 class NotTaken(Problem):
-    """A snapshot of a volume did not come to be."""
+    """A snapshot of a volume failed."""
 
     code = "snapshot_not_taken"
 
 
 class NotQuiesced(Conflict):
-    """The server's image says that its volumes are not to be copied while the guest writes to them."""
+    """The server's image forbids copies of its volumes while the guest writes, and the guest could not be quiesced."""
 
     code = "quiesce_failed"
 
 
 @step(of_request=True)
 async def hold_image(run: VolumesRun) -> ImageId:
-    """Image and snapshots, and that the guest is still, are this operation's from here on: all was done before it was accepted."""
+    """From here on this operation owns the image, the snapshots and the quiesced guest; all exist before it was
+    accepted.
+    """
     return run.input.image
 
 
 @hold_image.undo
 async def delete_image(run: VolumesRun) -> None:
-    """The guest writes again; then the snapshots go: by the image, what is left of them could be found. Absent is success."""
+    """Resume the guest's writes, then delete the snapshots, then the image: by the image the remaining snapshots can be
+    found. Absent counts as success.
+    """
     if run.input.still:
         await steps_quiesce.thaw_if_possible(run.context, run.input.server, run.input.image)
     for each in run.input.taken:
@@ -98,13 +104,13 @@ async def delete_image(run: VolumesRun) -> None:
 
 @step(needs=(hold_image,))
 async def begin_action(run: VolumesRun) -> LocatedServer:
-    """The action shows from the start."""
+    """Show the action from the start."""
     return await server_action.begun(run, ACTION)
 
 
 @begin_action.undo
 async def fail_action(run: VolumesRun) -> None:
-    """The action ends in Error; the server is as it was."""
+    """End the action with Error; the server is unchanged."""
     await server_action.failed(run, EVENT)
 
 
@@ -116,7 +122,7 @@ async def show_taking(run: VolumesRun) -> None:
 
 @step(needs=(show_taking,), patience_s=VOLUME_PATIENCE_S, no_undo="the snapshots go by the first step's undo")
 async def await_snapshots(run: VolumesRun) -> None:
-    """Wait until the snapshots can be used. Raises NotTaken when one cannot."""
+    """Wait until the snapshots are ready. Raises NotTaken when one failed."""
     for each in run.input.taken:
         found = await _settled(run.context, each.snapshot)
         if found is None or found.status != "available":
@@ -126,7 +132,9 @@ async def await_snapshots(run: VolumesRun) -> None:
 
 @step(needs=(await_snapshots,), no_undo="a guest that was let go needs nothing")
 async def thaw_guest(run: VolumesRun) -> None:
-    """The guest writes again. Raises NotTaken where it had to be still until now, and nobody can say that it was."""
+    """Resume the guest's writes. Raises NotTaken when the guest had to be quiesced until now and the host cannot
+    confirm that it was.
+    """
     input = run.input
     if not input.still:
         return None
@@ -142,13 +150,13 @@ async def thaw_guest(run: VolumesRun) -> None:
 
 @step(needs=(await_snapshots,), patience_s=IMAGE_PATIENCE_S, no_undo="the image goes by the first step's undo")
 async def write_image(run: VolumesRun) -> None:
-    """What the server's disks are made from; the image is whole then."""
+    """Write the mapping of the disks into the image, which completes it."""
     await run.context.images.fill_with_properties(run.input.image, properties_of(run.input))
 
 
 @step(needs=(begin_action, write_image), no_undo="an image that is whole is its owner's", point_of_no_return=True)
 async def record_image(run: VolumesRun) -> None:
-    """The action has ended; a server is no other for being copied."""
+    """Finish the action; the record does not change otherwise."""
     await server_action.done(run, run[begin_action], EVENT, lambda server: server)
 
 
@@ -177,11 +185,13 @@ SNAPSHOT_STILL = Saga(
     record_image,
     ended=records.release_server,
 )
-"""Of a guest that may be still meanwhile."""
+"""For a guest that may be quiesced meanwhile."""
 
 
 async def _settled(context: SagaContext, snapshot: str) -> VolumeSnapshot | None:
-    """The snapshot when it is made, or is not to be; None: it is not there. Raises Unavailable when that takes too long."""
+    """The snapshot when it is ready or failed; None when it does not exist. Raises Unavailable when that takes too
+    long.
+    """
     until, pause_s = time.monotonic() + context.settings.volume_wait_s, LOOK_FIRST_S
     while True:
         try:
@@ -197,24 +207,24 @@ async def _settled(context: SagaContext, snapshot: str) -> VolumeSnapshot | None
 
 
 async def _drop(context: SagaContext, snapshot: str) -> None:
-    """A snapshot that is being made cannot be deleted yet, so that is waited for."""
+    """A snapshot that is being made cannot be deleted yet, so this waits for it."""
     found = await _settled(context, snapshot)
     if found is not None and found.status not in {"deleting", "deleted"}:
         await volumes_of(context).delete_snapshot(snapshot)
 
 
-# ------------------------------------------------------------------------------------------------ what is written
+# ------------------------------------------------------------------------------------------------------ the image
 
 
 def properties_of(input: SnapshotVolumes) -> dict[str, str]:
-    """The image's properties about its disks, as Nova writes them: lists are JSON, and everything is text."""
+    """The image's properties about its disks, in Nova's form: lists are JSON, and all values are text."""
     by_bdm = {each.bdm: each for each in input.taken}
     mapping = [_mapped(each, by_bdm.get(each.bdm)) for each in input.server.block_devices]
     return {"block_device_mapping": msgspec.json.encode(mapping).decode(), "bdm_v2": "True"}
 
 
 def _mapped(device: BlockDevice, taken: Taken | None) -> dict[str, object]:
-    """One device: a snapshot becomes a volume again, a blank disk of the host is blank again."""
+    """One device: a snapshot becomes a volume again, an empty local disk stays empty."""
     return {
         "source_type": device.source if taken is None else "snapshot",
         "destination_type": device.destination,
@@ -234,7 +244,7 @@ def _mapped(device: BlockDevice, taken: Taken | None) -> dict[str, object]:
     }
 
 
-# --------------------------------------------------------------------------------------------------- beginning
+# -------------------------------------------------------------------------------------------------- acceptance
 
 
 async def begin(
@@ -247,9 +257,10 @@ async def begin(
     check: Callable[[Server], None],
     request_id: str = "",
 ) -> ImageId:
-    """Make the image and the snapshots, accept the operation, and answer with the image's id.
+    """Create the image and the snapshots, accept the operation, and return the image's id.
 
-    Raises what the image and the volume service refuse, Invalid where the guest must stand still for it, and Conflict.
+    Raises what the image and volume services refuse, Invalid when the guest must be quiesced and cannot be, Conflict (also
+    NotQuiesced), and Unavailable when a service does not answer.
     """
     quiesce = quiesce_wanted(server)
     saga = SNAPSHOT_VOLUMES if quiesce is Quiesce.NO else SNAPSHOT_STILL
@@ -261,7 +272,7 @@ async def begin(
     try:
         still = await _made_still(context, server, image, quiesce)
         taken = await _take(context, principal, token, server, wish.name, image)
-    except UnknownOutcome as lost:  # the snapshot may come yet: by the image a later round finds it
+    except UnknownOutcome as lost:  # the snapshot may still appear: a reconciler finds it by the image
         await _thaw(context, server, image, still)
         raise Unavailable(lost.public, private=lost.private) from lost
     except Problem:
@@ -295,7 +306,9 @@ async def begin(
 
 
 def quiesce_wanted(server: Server) -> Quiesce:
-    """As Nova decides it: only a guest that runs is made still, and only through its agent. Raises Invalid where it must be, and has none."""
+    """Whether to quiesce, decided as in Nova: only a running guest, and only through its agent. Raises Invalid when it
+    is required and there is no agent.
+    """
     wanted = snapshot_image.quiesce_of(server)
     if server.vm_state is not VmState.ACTIVE:
         return Quiesce.NO
@@ -305,13 +318,15 @@ def quiesce_wanted(server: Server) -> Quiesce:
 
 
 async def _made_still(context: SagaContext, server: Server, image: ImageId, quiesce: Quiesce) -> bool:
-    """Whether the guest is still. Raises Invalid where its host cannot do that, NotQuiesced where it did not, if it must be."""
+    """Whether the guest is quiesced. If it is required: raises Invalid when its host cannot do that, NotQuiesced when
+    it failed.
+    """
     if quiesce is Quiesce.NO:
         return False
     try:
         await steps_quiesce.freeze(context, server, image)
     except Problem as failed:
-        if failed.code not in steps_quiesce.NEVER_STILL:  # it may have been, or be yet
+        if failed.code not in steps_quiesce.NEVER_STILL:  # it may have been quiesced, or may be yet
             await steps_quiesce.thaw_if_possible(context, server, image)
         if quiesce is not Quiesce.MUST:
             return False
@@ -340,7 +355,9 @@ async def _take(
 
 
 async def _give_up(context: SagaContext, image: ImageId) -> None:
-    """Of a request that was refused; what cannot go soon goes in a later round, by the image, which stays until then."""
+    """Undo a refused request. Snapshots that cannot be deleted soon are found by a reconciler through the image, which
+    stays until then.
+    """
     try:
         if await asyncio.shield(_dropped_soon(context, image)):
             await snapshot_image.drop(context, image)
@@ -349,7 +366,7 @@ async def _give_up(context: SagaContext, image: ImageId) -> None:
 
 
 async def _dropped_soon(context: SagaContext, image: ImageId) -> bool:
-    """The same as `dropped`, and again for a while: a snapshot that is being made cannot be deleted yet."""
+    """Like `dropped`, repeated for a while: a snapshot that is being made cannot be deleted yet."""
     until, pause_s = time.monotonic() + GIVEN_UP_WITHIN_S, LOOK_FIRST_S
     while not await dropped(context, image):
         if time.monotonic() >= until:
@@ -360,7 +377,7 @@ async def _dropped_soon(context: SagaContext, image: ImageId) -> bool:
 
 
 async def dropped(context: SagaContext, image: str) -> bool:
-    """Delete the snapshots that were made for an image; False: one cannot go yet."""
+    """Delete the snapshots that were made for an image. Returns False when one cannot be deleted yet."""
     all_went = True
     for each in await volumes_of(context).snapshots_for(image):
         if each.status not in {"deleting", "deleted"}:

@@ -1,4 +1,4 @@
-"""What can be refused before an interface is attached, and the errors of an attach that failed."""
+"""Checks before an interface is attached, and the errors of an attach that failed."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from moorage.operations.steps.hosts import HOST_SILENT
 
 ACCELERATED = frozenset({"accelerator-direct", "accelerator-direct-physical"})
 NOT_SUPPORTED = "not_supported"
-"""What a host says whose driver has no such verb."""
+"""The code of a host whose driver does not support the command."""
 
 
 class AttachWish(msgspec.Struct, frozen=True):
@@ -21,13 +21,16 @@ class AttachWish(msgspec.Struct, frozen=True):
 
     nic: NicWish
     external_allowed: bool = False
-    """The caller may use external networks (a policy)."""
+    """Whether policy allows the caller to use external networks."""
 
 
 async def checked_nic(
     context: SagaContext, token: str, server: Server, wish: NicWish, external_allowed: bool
 ) -> CheckedNics:
-    """What the network service says of the wish, asked with the user's token; refusals in the words of an attach."""
+    """Check the requested NIC at the network service, with the user's token; refusals have the messages of an attach.
+
+    Raises Invalid, and what the network service refuses otherwise.
+    """
     nic = NicAsk(0, wish.network or "", wish.port, wish.address, wish.tag, ours=wish.port is None)
     try:
         checked = await context.network.check(
@@ -58,11 +61,14 @@ AS_ATTACH: Mapping[str, type[Problem]] = {
     "network_ambiguous": Invalid,
     "fixed_ip_in_use": Conflict,
 }
-"""Refusals of a boot that an attach is refused with otherwise."""
+"""Refusals of a boot that have another kind when they refuse an attach."""
 
 
 def minted_nic(nic: NicAsk, server: Server) -> NicAsk:
-    """With an index that no card of this server had, as long as there is one, and the MAC that belongs to it."""
+    """The NIC with an index that no NIC of this server had, if one is free, and the MAC for that index.
+
+    Raises Invalid when the server has as many interfaces as are allowed.
+    """
     used = {each.index for each in server.nics}
     index = max([server.next_nic, *(each + 1 for each in used)])
     if index >= NICS_MAX:
@@ -75,7 +81,9 @@ def minted_nic(nic: NicAsk, server: Server) -> NicAsk:
 
 
 def api_error(server: Server, problem: Problem) -> Problem:
-    """In Nova's words and kinds: a host that cannot is its failure, a lack or a refused bind the caller's."""
+    """The error in Nova's kinds and messages: a host that cannot do it is the host's failure, a shortage or a refused
+    bind is the caller's.
+    """
     if isinstance(problem, BindRefused | NoCapacity):
         return Invalid(problem.public, private=problem.private, code=problem.code)
     if isinstance(problem, HostFailed) and problem.code == NOT_SUPPORTED:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from moorage.model.decision_log import Subject
 from moorage.model.errors import NoCapacity, NotFound, Problem
 from moorage.model.ids import ProviderId
 from moorage.model.network import BindOptions, BindRefused, NetworkFacts, NicAsk, Port
@@ -36,7 +37,7 @@ EVENT = "compute_attach_interface"
 
 
 class AttachInterfaceInput(msgspec.Struct, frozen=True):
-    """One card, decided before step one."""
+    """One NIC, decided before step one."""
 
     server: Server
     seq: int
@@ -48,13 +49,13 @@ class AttachInterfaceInput(msgspec.Struct, frozen=True):
 
 
 class CardClaim(msgspec.Struct, frozen=True):
-    """What was claimed for the card, of whom."""
+    """What was claimed for the NIC, and from which providers."""
 
     amounts: tuple[tuple[ProviderId, str, int], ...] = ()
     subnet: str | None = None
-    """Where its address is to come from, on a routed network."""
+    """The subnet of its address, on a routed network."""
     profiles: dict[int, dict[str, Any]] = {}
-    """What the binding profile is to say of the providers of its guarantees."""
+    """The binding profile: the providers of its guarantees."""
     given: tuple[groups.GroupShare, ...] = ()
 
 
@@ -63,7 +64,10 @@ AttachRun = Run[AttachInterfaceInput, SagaContext]
 
 @step
 async def begin_action(run: AttachRun) -> LocatedServer:
-    """The action shows from the start, and the card's index is used up, whatever comes of it."""
+    """Show the action from the start, and use up the NIC's index, also if the attach fails later.
+
+    Raises NotFound when the server is on no host.
+    """
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
@@ -81,7 +85,7 @@ async def begin_action(run: AttachRun) -> LocatedServer:
 
 @begin_action.undo
 async def fail_action(run: AttachRun) -> None:
-    """The action ends in Error; the server is as it was."""
+    """End the action with Error; the server is unchanged."""
     found = await records.find(run.context, run.input.server.id)
     if found.cell is not None:
         now = server_action.now_us()
@@ -95,7 +99,7 @@ async def fail_action(run: AttachRun) -> None:
 
 @step(patience_s=NETWORK_PATIENCE_S, needs=(begin_action,))
 async def make_port(run: AttachRun) -> Port:
-    """Get the user's port, or make one, not bound; the MAC minted before makes a repeat safe (RULES §7)."""
+    """Read the user's port, or make one; it is not bound. The minted MAC makes a repeat safe (RULES §7)."""
     server = run.input.server
     ports = await run.context.network.ensure_ports(server.id, server.project, (run.input.nic,), unsure=run.unsure)
     return ports[0]
@@ -103,23 +107,25 @@ async def make_port(run: AttachRun) -> Port:
 
 @make_port.undo
 async def release_port(run: AttachRun) -> None:
-    """Ours is deleted, the user's let go as it was; found by its MAC or id, so it is safe though nothing was made."""
+    """Delete our port, or restore the user's. It is found by MAC or id, so this is safe when none was made."""
     letting_go = run.context.network.release_nic(run.input.server.id, run.input.nic)
     await with_our_credentials(run.context, run.input.server.id, letting_go)
 
 
 @step(region=True, moves=True, needs=(begin_action, make_port))
 async def claim_more(run: AttachRun) -> CardClaim:
-    """Claim what the port needs of the server's own host and its segment; a loser takes the next candidate (N1, N5).
+    """Claim what the port needs on the server's own host and its segment; if another claim was faster, try the next
+    candidate (N1, N5).
 
-    What an earlier attempt claimed, on a segment without addresses, is given back with it.
+    What an earlier attempt claimed on a segment without addresses is released in the same transaction.
     """
     engine, ask = run.context.placement, _ask(run)
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     ask = without_exhausted(ask, (run[make_port],), exhausted)
     if not any(nic.segments for nic in ask.nics) and not ask.groups:
         return await run.commit(lambda tx: CardClaim())
-    verdict, fresh = engine.rank(ask), False
+    subject = Subject(run.input.server.id, run.operation, run.attempt, "attach")
+    verdict, fresh = engine.decide(ask, subject), False
     for _ in range(CLAIM_ROUNDS_MAX):
         if verdict.best:
             answer = await _take(run, verdict.best[0], ask)
@@ -128,7 +134,7 @@ async def claim_more(run: AttachRun) -> CardClaim:
         elif fresh:
             break
         # The numbers that were short are known now, so the next candidate comes first: all are tried before a "no".
-        verdict, fresh = await engine.rank_fresh(ask), True
+        verdict, fresh = await engine.decide_fresh(ask, subject), True
     raise _no_room(run, verdict)
 
 
@@ -156,7 +162,7 @@ async def _take(run: AttachRun, choice: Choice, ask: Ask) -> CardClaim | Shortag
 
 
 def _retracted(tx: Tx, run: AttachRun, given: CardClaim | None) -> tuple[Row, ...]:
-    """What this operation claimed, and no more: the consumer bears its name until it is taken back."""
+    """Release what this operation claimed, and no more: the consumer's name is this operation's."""
     if given is None or not given.amounts:
         return ()
     port = run.get(make_port)
@@ -175,7 +181,7 @@ async def give_back(run: AttachRun) -> None:
 
 @step(moves=True, needs=(begin_action, make_port, claim_more), patience_s=NETWORK_PATIENCE_S)
 async def bind_port(run: AttachRun) -> Port:
-    """Set the server's host on the port; a deferred address is given here, and a refusal found here (S0.13)."""
+    """Set the server's host on the port; a deferred address is assigned here, and a refusal found here (S0.13)."""
     server, given, port = server_of(run), run[claim_more], run[make_port]
     assert server.host is not None
     subnets = {port.index: given.subnet} if given.subnet else {}
@@ -236,14 +242,14 @@ def _given(run: AttachRun, choice: Choice, ask: Ask) -> CardClaim:
 
 
 def _no_room(run: AttachRun, verdict: Verdict) -> Problem:
-    """In Nova's words; the cause is the operator's, with its numbers (N2)."""
+    """The refusal with Nova's message; the cause with its numbers is for operators (N2)."""
     server, port = run.input.server.id, run[make_port]
     said = f"No fixed IP addresses available for network: {port.network}"
     if port.resource_request:
         said = f"Failed to allocate additional resources to {server} during interface attach"
     here = tuple(miss for miss in verdict.ledger.misses if miss.host == server_of(run).host)
     why = here[0].why if here else verdict.fault()
-    ledger = DecisionRecord(1, 0, {miss.filter: 1 for miss in here}, here)  # no numbers of others for the owner
+    ledger = DecisionRecord(1, 0, {miss.filter: 1 for miss in here}, here)  # no amounts of other projects for the owner
     return NoCapacity(said, private=f"{why}\n{msgspec.json.encode(ledger).decode()}", code="no_room_for_interface")
 
 

@@ -1,11 +1,12 @@
-"""Attach an interface to a server that is on a host: a port, what it needs of the host and its segment, the bind, the plug.
+"""Attaches an interface to a server that is on a host: makes the port, claims what it needs of the host and its
+segment, binds and plugs it.
 
-Who asks is answered when it is done, as Nova answers.  The port is got or made as a boot gets it: its card has an index that no
-card of the server had, so its MAC is a new one, and a POST that is repeated finds what it made (RULES §7).  What the port needs,
-an address of the segment that this very host is wired to and what its policy guarantees, is claimed beside what the server
-holds; when somebody else was first, the next segment or device of the host is tried, until none is left.  A segment that turns
-out to have no address left, when the port is bound, is gone without, as boots do: each attempt is on the same host, and when no
-segment is left the refusal is the cause.
+The request is answered when the attach is done, as in Nova. The port is read or made as for a boot: the NIC has an
+index that no NIC of the server had, so its MAC is new, and a repeated POST finds the port that the first one made
+(RULES §7). The claim adds an address of the segment to which this host is wired, and guaranteed bandwidth, to what the
+server holds. When another claim was faster, the next segment or device of the host is tried, until none is left. When a
+bind shows that a segment has no address left, the segment is skipped, as boots do: each attempt is on the same host,
+and when no segment is left the refusal is the cause.
 """
 
 from collections.abc import Callable
@@ -51,7 +52,7 @@ ANSWERED_WITHIN_S = 300.0
 
 @step(needs=(begin_action, make_port, bind_port), patience_s=HOST_PATIENCE_S)
 async def plug(run: AttachRun) -> None:
-    """The host plugs it into the guest, from finished data (S0.20)."""
+    """Let the host plug it into the guest, from complete data (S0.20)."""
     server, port = server_of(run), run[bind_port]
     assert server.cell is not None
     assert server.host is not None
@@ -73,9 +74,9 @@ async def unplug(run: AttachRun) -> None:
     point_of_no_return=True,
 )
 async def record_nic(run: AttachRun) -> None:
-    """The card is in the server's record, and the action has ended.
+    """Write the NIC into the server's record, and finish the action.
 
-    Who adopts it after it was passed may not know how the port was bound; the record does.
+    A later executor may not know how the port was bound; the record does.
     """
     found, port, now = run[begin_action], run.get(bind_port), server_action.now_us()
     assert found.cell is not None
@@ -92,7 +93,7 @@ async def record_nic(run: AttachRun) -> None:
 
 
 def with_card(server: Server, run: AttachRun, port: Port, now: int) -> Server:
-    """The record with the card that the saga attached."""
+    """The record with the attached NIC."""
     nic = nic_of(port, run.input.networks.get(port.network))
     others = tuple(each for each in server.nics if each.port != nic.port)
     return msgspec.structs.replace(server, nics=(*others, nic), updated_at=now)
@@ -100,7 +101,7 @@ def with_card(server: Server, run: AttachRun, port: Port, now: int) -> Server:
 
 @record_nic.passed
 async def was_recorded(run: AttachRun) -> bool:
-    """An adopter asks: does the record show the card?  Who told it before can write no more then."""
+    """Whether the record shows the NIC. An adopter asks this; the earlier executor can write no more by then."""
     found, port = run.get(begin_action), run.get(make_port)
     if found is None or found.cell is None or port is None:
         return False
@@ -113,7 +114,7 @@ async def was_recorded(run: AttachRun) -> bool:
 
 
 def _same_host(_: CardClaim) -> str:
-    """An attach goes to its server's host; which that is, the server's record says."""
+    """An attach always goes to the server's host, which its record names."""
     return ""
 
 
@@ -127,7 +128,7 @@ ATTACH_INTERFACE = Saga(
     record_nic,
     ended=records.release_server,
 )
-"""One attempt, and one more for each segment that had no address left."""
+"""One attempt, and one more for each segment without a free address."""
 
 ATTACH_INTERFACE_1 = Saga(
     "attach_interface/1",
@@ -140,13 +141,10 @@ ATTACH_INTERFACE_1 = Saga(
     record_nic,
     ended=records.release_server,
 )
-"""As conductors of 0.1 know it: begun only while one of them is living, and told to its end."""
+"""The version that conductors of 0.1 know: begun only while one of them lives, and executed to its end."""
 
 
-# ------------------------------------------------------------------------------------------------- what is asked
-
-
-# --------------------------------------------------------------------------------------------------- beginning
+# -------------------------------------------------------------------------------------------------- acceptance
 
 
 async def begin(
@@ -159,9 +157,10 @@ async def begin(
     check: Callable[[Server], None],
     request_id: str = "",
 ) -> str:
-    """Attach a port, and return its id.  Raises what Nova refuses it with, and what `check` raises.
+    """Attach a port, and return its id. Raises Nova's refusals as `api_error` makes them, NotFound when the interface
+    is gone at once, and what `check` raises.
 
-    `check` refuses a server in a state that forbids it; it is called when no other operation has the server.
+    `check` refuses a server in a state that forbids it; it is called when no other operation holds the server.
     """
     refuse_without_credentials(context)
     checked = await checked_nic(context, token, server, wish.nic, wish.external_allowed)

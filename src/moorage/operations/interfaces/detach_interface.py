@@ -1,8 +1,8 @@
-"""Detach an interface: the host unplugs it, the port is let go, the record forgets it, and what was claimed for it is free.
+"""Detach an interface: the host unplugs it, the port is released, the record drops it, and its claim is released.
 
-Forward only once it is unplugged.  The claim goes last: while the port may still hold its address, so does the server.
-The same saga is told when the network service deleted the port by itself (C13): there is no port to let go then, a host that
-cannot unplug is no reason to stop, and what the record says the port held is given back.
+Once unplugged, it only goes forward. The claim is released last: while the port may still have its address, the server
+holds it. The same saga runs when the network service itself deleted the port (C13): then no port must be released, a
+host that cannot unplug does not stop the saga, and what the record says the port held is released.
 """
 
 import logging
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 FORWARD_ONLY = "what is unplugged is not plugged again: a detach only goes forward"
 HOST_PATIENCE_S = 120.0
 PATIENCE_S = 24 * 3600.0
-"""Once unplugged, it waits this long for a service that is out before it is stuck."""
+"""How long it waits, once unplugged, for a service that does not answer before it is stuck."""
 ACTION = "detach_interface"
 EVENT = "compute_detach_interface"
 
@@ -50,7 +50,7 @@ class DetachInterfaceInput(msgspec.Struct, frozen=True):
     seq: int
     nic: Nic
     gone: bool = False
-    """The network service deleted the port already: nobody asked for it, so no action shows it."""
+    """The network service deleted the port already; no user asked for that, so no action shows it."""
     request_id: str = ""
     user: str = ""
     global_request_id: str = ""
@@ -60,7 +60,7 @@ DetachRun = Run[DetachInterfaceInput, SagaContext]
 
 
 class DetachBegun(msgspec.Struct, frozen=True):
-    """Where the server is, and what its card holds there."""
+    """Where the server is, and what its NIC holds there."""
 
     found: LocatedServer
     held: tuple[tuple[ProviderId, str, int], ...] = ()
@@ -68,7 +68,10 @@ class DetachBegun(msgspec.Struct, frozen=True):
 
 @step
 async def begin_action(run: DetachRun) -> DetachBegun:
-    """The action shows from the start; where the server is, and what its port holds now, is found with it."""
+    """Show the action from the start, and find where the server is and what its port holds now.
+
+    Raises NotFound when the server is on no host.
+    """
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
@@ -81,8 +84,8 @@ async def begin_action(run: DetachRun) -> DetachBegun:
 async def _left_behind(run: DetachRun) -> dict[Key, int]:
     """What a port that is gone still holds.
 
-    Nobody can say any more what it was guaranteed last, so it is what the server holds of the same providers and its other ports
-    do not.  Where the flavor asks of single providers too, what was recorded must do.
+    Its last guarantees can no longer be read. So the result is what the server holds of the same providers beyond its
+    other ports. When the flavor has request groups too, the recorded values are used.
     """
     server, nic = run.input.server, run.input.nic
     held = held_by(nic)
@@ -98,7 +101,7 @@ async def _left_behind(run: DetachRun) -> dict[Key, int]:
 
 
 async def _as_it_is(run: DetachRun) -> Nic:
-    """The card with what its port is guaranteed now: the policy may have changed since it was recorded."""
+    """The NIC with its port's current guarantees: the policy may have changed since they were recorded."""
     nic = run.input.nic
     try:
         port = await run.context.network.port(str(nic.port))
@@ -109,7 +112,7 @@ async def _as_it_is(run: DetachRun) -> Nic:
 
 @begin_action.undo
 async def fail_action(run: DetachRun) -> None:
-    """The action ends in Error; the interface is as it was."""
+    """End the action with Error; the interface is as before."""
     found = await records.find(run.context, run.input.server.id)
     if found.cell is not None and not run.input.gone:
         now = server_action.now_us()
@@ -122,7 +125,9 @@ async def fail_action(run: DetachRun) -> None:
 
 @step(needs=(begin_action,), no_undo=FORWARD_ONLY, patience_s=HOST_PATIENCE_S, point_of_no_return=True)
 async def unplug(run: DetachRun) -> None:
-    """The host takes it out of the guest; no guest is success. A host that cannot leaves everything as it was."""
+    """Let the host remove it from the guest; no guest counts as success. A host that cannot do it leaves everything as
+    it was.
+    """
     server = run[begin_action].found.server
     assert server is not None
     assert server.cell is not None
@@ -138,7 +143,7 @@ async def unplug(run: DetachRun) -> None:
 
 @step(needs=(begin_action, unplug), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def let_port_go(run: DetachRun) -> None:
-    """Ours is deleted, the user's keeps its addresses (S0.8)."""
+    """Delete our port; the user's port keeps its addresses (S0.8)."""
     nic = run.input.nic
     if not run.input.gone:
         letting_go = run.context.network.drop_port(run.input.server.id, str(nic.port), ours=nic.ours)
@@ -147,7 +152,7 @@ async def let_port_go(run: DetachRun) -> None:
 
 @step(needs=(begin_action, let_port_go), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def forget_nic(run: DetachRun) -> None:
-    """The record does not show it any more, and the action has ended."""
+    """Remove the NIC from the record, and finish the action."""
     found, now = run[begin_action].found, server_action.now_us()
     assert found.cell is not None
     host = None if found.server is None else found.server.host
@@ -168,7 +173,7 @@ async def forget_nic(run: DetachRun) -> None:
 
 
 def without_card(server: Server, nic: Nic, now: int) -> Server:
-    """The record without a card; its index is not given again."""
+    """The record without a NIC; its index is not used again."""
     return msgspec.structs.replace(
         server,
         nics=tuple(each for each in server.nics if each.port != nic.port),
@@ -179,7 +184,7 @@ def without_card(server: Server, nic: Nic, now: int) -> Server:
 
 @step(needs=(begin_action, forget_nic), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, region=True)
 async def give_back(run: DetachRun) -> None:
-    """The segment's address, and the bandwidth of the providers that the binding named, are free again."""
+    """Release the segment's address, and the bandwidth of the providers that the binding named."""
     nic = run.input.nic
     held = amounts_of(run[begin_action].held)
     known_by = tuple(str(each) for each in (nic.port, nic.mac) if each)
@@ -216,7 +221,8 @@ async def begin(
 ) -> None:
     """Accept the detach of a port. Raises what `check` raises.
 
-    A port that the server does not have is found out after the answer, as Nova finds it out on the host: the action shows it.
+    A port that the server does not have is noticed after the answer, as Nova notices it on the host: the action shows
+    the error.
     """
     refuse_without_credentials(context)
     try:
@@ -253,7 +259,9 @@ async def _show_failed(context: SagaContext, server: Server, user: str, request_
 
 
 async def begin_gone(context: SagaContext, server: Server, port: str) -> None:
-    """The network service deleted a port under its server. Raises Conflict when somebody holds the server: ask again."""
+    """Begin the detach of a port that the network service deleted. Raises Conflict when another operation holds the
+    server: try again.
+    """
     await _begin(context, server, port, server.user, check=lambda now: None, gone=True, request_id="")
 
 

@@ -1,10 +1,10 @@
-"""`addFixedIp` and `removeFixedIp`, which ended with 2.43: an address more or less on a port that the server has.
+"""`addFixedIp` and `removeFixedIp`, which ended with 2.43: one more or one fewer address on a port of the server.
 
-The network service gives and takes it; then the record and, on a routed network, the claim are made to say what it says, as
-they are when somebody changes a port there (`operations/interfaces/port_sync.py`).  Should this process die in between, the network
-service's own word of the change brings it about.
+The network service changes the port; then the record and, on a routed network, the claim are changed to match, as after
+any change of a port there (`operations/interfaces/port_sync.py`). If this process ends in between, the event of the
+network service causes the same.
 
-Addresses that a move only holds for a revert are not the owner's to take away, and no address is given beside them.
+Addresses that a move only holds for a revert cannot be removed, and no address is added while they are held.
 """
 
 from moorage.model.errors import NotFound
@@ -15,13 +15,16 @@ from moorage.operations.steps import segment_change
 
 
 async def add(context: SagaContext, server: Server, network: str) -> None:
-    """Raises NotFound when the server has no port there, Conflict when there is no address left."""
+    """Add an address of the network to the server's port there.
+
+    Raises NotFound when the server has no port on the network, Conflict when no address is left.
+    """
     await context.network.add_address(server.id, network, held=segment_change.held_addresses(server))
     await port_sync.reconcile(context, server.id)
 
 
 async def remove(context: SagaContext, server: Server, address: str) -> None:
-    """Raises NotFound when the server does not have it."""
+    """Remove the address from the server's port. Raises NotFound when the server does not have it."""
     if address in segment_change.held_addresses(server):
         raise NotFound(f"Instance {server.id} does not have fixed IP '{address}'.")
     await context.network.drop_address(server.id, address)

@@ -1,22 +1,24 @@
-"""What the network service says of a server's ports, carried into the server's record and its claims.
+"""Copies the network service's facts about a server's ports into the server's record and its claims.
 
-The network service is the truth about ports and addresses.  Somebody may change an address there, or delete a port under a
-running server; it tells us (`network-changed`, `network-vif-deleted`), and when the word is lost a reconciler compares.  Both come
-here.  A server that an operation holds is left to that operation, and looked at again afterwards.
+The network service is authoritative for ports and addresses. Users may change an address there, or delete a port of a
+running server. It sends an event then (`network-changed`, `network-vif-deleted`); when the event is lost, a reconciler
+compares. Both call this module. A server that an operation holds is skipped, and compared again afterwards.
 
-    a port is gone             the card is unplugged and forgotten, and what it held is free (C13): a detach without a port
-    a port has other addresses the record shows them, and the floating ones that stand for them
+    a port is gone             the NIC is unplugged and dropped, and its claim released (C13): a detach without a port
+    a port has other addresses the record gets them, with their floating addresses
     a port has other groups    the record names them
-    addresses of segments      the claim is made to say what the ports have, in either direction
-    guarantees                 bandwidth and packet rate too, of the providers that the bindings name
+    addresses of segments      the claim is changed to match the ports, up or down
+    guarantees                 the same for bandwidth and packet rate, of the providers that the bindings name
 
-That a list shows a port no more is not enough for that: who lost a role is shown empty lists.  It takes the event that names the
-port, or the service's word on that very id while it shows us that we may see it (RULES §22).
+A port that is missing in a list is not enough to unplug it: a service user that lost a role gets empty lists. It takes
+the event that names the port, or the service's answer about that very id while other answers show that we may see ports
+(RULES §22).
 
-An address that a port only keeps for a revert is its move's, and not the server's.
+An address that a port keeps only for a revert belongs to its move, not to the server.
 
-What is in use is counted though it be more than there is: nobody else is to be promised it.  A guarantee cannot be mended where the
-binding names no provider for it, or one that is not below the server's host: then the claim stays as it is, and the operator is told.
+Amounts in use are claimed even beyond the capacity: they must not be promised again. A guarantee cannot be corrected
+when the binding names no provider for it, or one that is not below the server's host: then the claim stays, and the log
+reports it.
 """
 
 import asyncio
@@ -49,19 +51,20 @@ from moorage.store.region.placement.claim_statements import Key
 from moorage.store.servers import replace_server
 
 SETTLED_AFTER_S = 1.0
-"""Between a change of a claim and the change of its port's binding lie milliseconds."""
+"""A claim and its port's binding change within milliseconds of each other; a difference that lasts this long is real.
+"""
 logger = logging.getLogger(__name__)
 
 
 class SyncOutcome(StrEnum):
     NO_SERVER = "no_server"
     BUSY = "busy"
-    """An operation holds it: look again when it has ended."""
+    """An operation holds the server: compare again when it has ended."""
     TRUE = "true"
-    """Record and claim said what the network service says."""
+    """Record and claim match the network service."""
     MENDED = "mended"
     AMISS = "amiss"
-    """Something differs that nobody but the operator can mend; it is in the log."""
+    """There is a difference that only an operator can correct; it is in the log."""
 
 
 async def reconcile(
@@ -71,10 +74,11 @@ async def reconcile(
     deleted: Collection[str] = (),
     segments: Mapping[str, str | None] | None = None,
 ) -> SyncOutcome:
-    """Compare one server, and mend it. Raises Unavailable when the network service is out.
+    """Compare one server with the network service, and correct it. Raises Unavailable when the network service does not
+    answer.
 
-    `deleted`: ports that the network service named in an event of their deletion.  `segments`: of subnets, where they were
-    just listed: a card that is recorded on another one is asked of anew.
+    `deleted`: ports that a deletion event of the network service named. `segments`: subnet → segment, if it was just
+    read: a NIC that is recorded on another segment is read again.
     """
     where = await context.region.read(lambda tx: region_servers.find(tx, server_id))
     if where is None:
@@ -87,8 +91,8 @@ async def reconcile(
         return SyncOutcome.NO_SERVER
     held = await context.region.read(
         lambda tx: claim_statements.held(tx, server_id)
-    )  # before the ports: what changes meanwhile shows
-    carded = {str(nic.port) for nic in server.nics}  # anybody may write this server on a port of their own
+    )  # read before the ports, so that a change in between is noticed
+    carded = {str(nic.port) for nic in server.nics}  # users may set this server as the device of their own ports
     seen = segment_change.shown(server, await context.network.ports_of(server_id))
     ports = {
         port.id: await _without_held_addresses(context, server, port, segments) for port in seen if port.id in carded
@@ -118,14 +122,14 @@ async def reconcile(
 
 
 async def _lost(context: SagaContext, server: Server, lost: Sequence[Nic], deleted: Collection[str]) -> SyncOutcome:
-    """Cards whose ports the list does not show: unplugged where the port was named as deleted, and left where it was not."""
+    """NICs whose ports the list does not show: unplugged when the port was named as deleted, otherwise left."""
     named = [nic for nic in lost if str(nic.port) in deleted]
     input = [str(nic.port) for nic in lost if nic not in named]
     gone = await context.network.ports_gone(input, server.project)
     for port in (each for each in input if each not in gone):
         logger.error(
             "server %s: the network service does not list its port %s, and does not say that it is gone: nothing is unplugged; "
-            "may the service user still see all ports?",
+            "check that the service user may see all ports",
             server.id,
             port,
         )
@@ -139,7 +143,7 @@ async def _detach_lost(context: SagaContext, server: Server, lost: Sequence[Nic]
         logger.warning("server %s: port %s is gone from the network service", server.id, nic.port)
         try:
             await detach_interface.begin_gone(context, server, str(nic.port))
-        except (Conflict, NotFound):  # held by something else now, or forgotten meanwhile: the next look decides
+        except (Conflict, NotFound):  # held by another operation now, or dropped meanwhile: the next comparison decides
             return SyncOutcome.BUSY
     return SyncOutcome.MENDED
 
@@ -147,10 +151,10 @@ async def _detach_lost(context: SagaContext, server: Server, lost: Sequence[Nic]
 async def _without_held_addresses(
     context: SagaContext, server: Server, port: Port, segments: Mapping[str, str | None] | None
 ) -> Port:
-    """Without the addresses that it only keeps for a revert, where the record cannot say so.
+    """The ports without addresses that they keep only for a revert, when the record does not say so.
 
-    A cell that was put back to before a move across segments knows nothing of it: the move holds the old addresses, and the server is
-    not to claim them too.  Nothing else gives a port addresses of two segments.
+    A cell that was restored to a state before a move across segments does not know the move. The move holds the old
+    addresses, so the server must not claim them too. Nothing else gives a port addresses of two segments.
     """
     subnets = {ip.subnet for ip in port.fixed_ips if ":" not in ip.address}
     if len(subnets) < 2:
@@ -168,7 +172,9 @@ async def _without_held_addresses(
 
 
 def addresses_differ(nic: Nic, port: Port, segments: Mapping[str, str | None]) -> bool:
-    """Another address than is recorded, or one of another segment; a subnet that `segments` lacks says nothing."""
+    """Whether the port has other addresses than recorded, or addresses of another segment; subnets missing in
+    `segments` are ignored.
+    """
     if {(each.subnet, each.address) for each in port.fixed_ips} != {
         (each.subnet, each.address) for each in nic.addresses
     }:
@@ -179,9 +185,9 @@ def addresses_differ(nic: Nic, port: Port, segments: Mapping[str, str | None]) -
 async def _as_is(
     context: SagaContext, nic: Nic, ports: dict[str, Port], *, guaranteed: bool, segments: Mapping[str, str | None]
 ) -> Nic:
-    """The card as the network service has its port now; its tag, index and owner are ours to know.
+    """The NIC with the port's current facts; its tag, index and owner stay as recorded.
 
-    `guaranteed`: what its binding says of guarantees can be believed; else what is recorded stays.
+    `guaranteed`: whether the binding's guarantees are reliable; otherwise the recorded ones stay.
     """
     port = ports.get(str(nic.port))
     if port is None:
@@ -194,7 +200,7 @@ async def _as_is(
 
 
 def _amiss(context: SagaContext, server: Server, ports: Mapping[str, Port]) -> dict[str, str]:
-    """Port → why its guarantees cannot be held against a claim."""
+    """Port → why its guarantees cannot be compared with a claim."""
     below = context.placement.world().device_names(HostId(str(server.provider))).keys()
     found: dict[str, str] = {}
     for port in [ports[str(nic.port)] for nic in server.nics if str(nic.port) in ports]:
@@ -211,12 +217,14 @@ def _amiss(context: SagaContext, server: Server, ports: Mapping[str, Port]) -> d
 
 
 def asks_itself(server: Server) -> bool:
-    """The flavor asks for the same classes as ports do: what is claimed for whom cannot be told apart."""
+    """Whether the flavor has request groups with the same classes as ports: then claims cannot be assigned to one or
+    the other.
+    """
     return any(name.partition(":")[2] in GUARANTEED for name in server.flavor.extra_specs)
 
 
 async def _groups(context: SagaContext, server: Server, ports: Iterable[Port]) -> tuple[str, ...]:
-    """The names of the groups on the ports, in the order they were known in where they are the same."""
+    """The names of the ports' security groups, in their recorded order when they are the same."""
     ids = dict.fromkeys(group for port in ports for group in port.security_groups)
     names = await context.network.group_names(tuple(ids))
     if names is None or set(names) == set(server.security_groups):
@@ -237,7 +245,7 @@ async def _correct_claim(
     *,
     guarantees: bool,
 ) -> bool:
-    """Claimed is what the ports have, unless an operation began, or the claim changed, since we looked.
+    """Claim what the ports have, unless an operation began or the claim changed since the comparison.
 
     `held`: what was claimed before the ports were read.
     """
@@ -272,9 +280,10 @@ async def _correct_claim(
 
 
 async def _settled(context: SagaContext, server: Server, ports: Mapping[str, Port]) -> bool:
-    """Whether the ports are guaranteed the same a while later: the network service changes a claim first, and the port then.
+    """Whether the ports have the same guarantees a moment later: the network service changes a claim first, and its
+    port then.
 
-    Who looked in between would put back what was just changed.
+    A comparison in between would undo the change.
     """
     await asyncio.sleep(SETTLED_AFTER_S)
     later = {port.id: port for port in await context.network.ports_of(server.id) if port.id in ports}

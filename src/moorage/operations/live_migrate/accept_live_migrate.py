@@ -1,4 +1,4 @@
-"""What is decided before a live migration begins, and what is asked of one that is under way."""
+"""Accepts a live migration, and the requests about one that is under way."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
 CHECKED_WITHIN_S = 60.0
-"""How long whoever asks with an old microversion waits for the checks before the move."""
+"""How long a request of an old microversion waits for the checks before the move."""
 GIVEN_UP = "aborted"
 CHECKED = frozenset(
     {
@@ -48,15 +48,15 @@ CHECKED = frozenset(
 
 
 class LiveWish(msgspec.Struct, frozen=True):
-    """What is asked for."""
+    """What a live migration request asks for."""
 
     host: str | None = None
     block: bool | None = None
     """None: `auto`."""
     waits: bool = False
-    """The checks before the move are waited for, and their refusal is the answer."""
+    """Whether the request waits for the checks before the move, and answers with their refusal."""
     cross_cell: bool = False
-    """Who asks may have servers moved to other cells."""
+    """Whether the caller may have servers moved to other cells."""
 
 
 async def begin(
@@ -68,7 +68,9 @@ async def begin(
     check: StateCheck,
     request_id: str = "",
 ) -> None:
-    """Accept it. Raises Invalid (the host cannot be had, or, when that is waited for, a check refuses it), Conflict and NotFound."""
+    """Accept a live migration. Raises NotFound, Conflict, and Invalid when the host does not exist or, if the request
+    waits for the checks, when a check refuses.
+    """
     check(server)
     if wish.host is not None:
         check_host(context, server, wish.host, cross_cell=wish.cross_cell)
@@ -87,7 +89,7 @@ async def begin(
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
         if now.moved is not None:
-            raise Conflict(f"Instance {now.id} was moved, and that is neither confirmed nor reverted.")
+            raise Conflict(f"Instance {now.id} was moved, and the move is neither confirmed nor reverted.")
         input = LiveMigrate(
             server=now,
             seq=seq,
@@ -115,7 +117,7 @@ async def begin(
 
 
 async def _checked(context: SagaContext, server: Server, new: Accepted, move: str) -> None:
-    """Until a host was found that would have the guest. Raises Invalid with why there is none."""
+    """Wait until a suitable host was found. Raises Invalid with the reason when there is none."""
     assert server.cell is not None
     database = context.cells[server.cell]
 
@@ -130,14 +132,18 @@ async def _checked(context: SagaContext, server: Server, new: Accepted, move: st
 
 
 def check_host(context: SagaContext, server: Server, host: str, *, cross_cell: bool = False) -> None:
-    """In Nova's words; `cross_cell`: it may be of a cell that is linked with the server's."""
+    """Check the requested host, with Nova's messages. `cross_cell`: it may be in a cell that is linked with the
+    server's.
+
+    Raises Invalid.
+    """
     other_cells.refuse_other_cell(context, server, host, allowed=cross_cell)
     cell = other_cells.cell_of(context, host)
     if cell != server.cell and frozenset({cell, server.cell}) not in context.settings.cell_links:
         raise Invalid(f"Compute host {host} cannot be reached: its cell is not linked with the server's.")
 
 
-# ------------------------------------------------------------------------------------------------ of one under way
+# -------------------------------------------------------------------------------------------- migrations under way
 
 
 async def force_complete(
@@ -148,7 +154,7 @@ async def force_complete(
     request_id: str,
     telling: Sequence[ChangeListener] = (),
 ) -> None:
-    """Who tells it forces the source to switch as soon as it reads this."""
+    """Accept the request; the executor lets the source switch as soon as it reads it."""
     wish = inbox.ExternalEvent(server.id, live_migration.FORCE, migration.uuid, seen_at=now_us())
     await context.region.write(lambda tx: inbox.put_placed(tx, [wish]))
     await note_action(context, principal, server, "live_migration_force_complete", request_id, telling)
@@ -157,7 +163,9 @@ async def force_complete(
 async def abort(
     context: SagaContext, principal: Principal, server: Server, migration: Migration, request_id: str
 ) -> None:
-    """Who tells it takes it back, unless the guest has left by then; asked again, it is accepted again. Raises Invalid: it is over."""
+    """Accept the abort; the executor undoes the migration unless the guest has left by then. A repeat is accepted
+    again. Raises Invalid when the migration has ended.
+    """
 
     def work(tx: Tx) -> OperationId | None:
         where = region_servers.find(tx, server.id)
@@ -185,7 +193,7 @@ async def note_action(
     request_id: str,
     telling: Sequence[ChangeListener] = (),
 ) -> None:
-    """Something was said of a move: it shows among the server's actions; the one that it is about tells how it ended."""
+    """Record a request about a move among the server's actions; the move's own action says how it ended."""
     assert server.cell is not None
     now = now_us()
     action = Action(

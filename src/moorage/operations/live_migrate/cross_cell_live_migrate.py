@@ -1,18 +1,18 @@
-"""Live migration of a server that may leave its cell: with the permission, to a host of a cell that is linked with its own.
+"""Live migration of a server that may leave its cell: with permission, to a host of a cell that is linked with its own.
 
-    check_cells       which cells cannot have it: not linked (`[compute] cell_links`), without its volumes or addresses
+    check_cells       which cells are unsuitable: not linked (`[compute] cell_links`), without its volumes or addresses
     the steps of `live_migrate`, on a host of any other cell, and
-      open_cell       that cell takes writes, or another one is tried
+      open_cell       checks that the other cell's database accepts writes, else the next host is tried
     switch_guest      the source sends to the destination, as within a cell (point of no return)
     activate_bindings, complete_volumes, land_guest
-    begin_copy, seal_record, copy_record, show_there    its record is in the cell of its host, and shown there
-    record_moved      where it came to a host of its own cell, the record is changed in its place instead
+    begin_copy, seal_record, copy_record, show_there    the record is written to the new host's cell, and shown there
+    record_moved      on a host of its own cell, the record is changed in place instead
     clear_source, drop_source_volumes, drop_source_bindings, release_source
-    remove_record, forget_hidden    the old record goes; it stays while the guest is lost, for what the old host keeps is told by it
+    remove_record, forget_hidden    the old record is removed; it stays while the guest is lost: the old host needs it
     record_completed
 
-The hosts speak to each other, so only cells whose hosts reach one another are asked.  From the switch on it only goes forward, and a
-cell that is out is waited for.
+The hosts send to each other, so only cells whose hosts reach one another are considered. From the switch on the saga
+only goes forward, and waits for a cell that does not answer.
 """
 
 import msgspec
@@ -59,26 +59,26 @@ from moorage.store.cell.record_transfer import RecordCopy
 
 
 def _home(run: LiveRun) -> CellId:
-    """Where its record was when this began."""
+    """The cell of its record when this began."""
     return moving.here(run.input.server).cell
 
 
 def _elsewhere(run: LiveRun) -> CellId | None:
-    """The cell that its record goes to; None: it stays."""
+    """The cell that gets its record; None when it stays in its cell."""
     claim = run[claim_host]
     return None if claim.cell == _home(run) else claim.cell
 
 
 @step(needs=(claim_host,), no_undo=second_records.A_FENCE)
 async def open_cell(run: LiveRun) -> None:
-    """The host's cell takes writes: found out before anything is made there."""
+    """Check that the new host's cell accepts writes before anything is made there."""
     if (to := _elsewhere(run)) is not None:
         await second_records.open_cell_or_elsewhere(run, to)
 
 
 @step(region=True, needs=(claim_host, land_guest), no_undo=FORWARD_ONLY)
 async def begin_copy(run: LiveRun) -> None:
-    """What the other cell gets is not shown."""
+    """Mark the other cell's record as hidden."""
     to = _elsewhere(run)
     if to is None:
         await run.commit(lambda tx: None)
@@ -88,14 +88,14 @@ async def begin_copy(run: LiveRun) -> None:
 
 @step(needs=(claim_host, begin_copy), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def seal_record(run: LiveRun) -> None:
-    """Requests wait for the other record."""
+    """Let requests that write wait for the other record."""
     if _elsewhere(run) is not None:
         await second_records.seal(run, _home(run))
 
 
 @step(needs=(read_ports, claim_host, seal_record), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def copy_record(run: LiveRun) -> None:
-    """On its new host, with all that there is of it; of a guest that is lost, also what its old host keeps."""
+    """Copy everything of the server to the other cell, on its new host; for a lost guest also what its old host keeps."""
     if (to := _elsewhere(run)) is None:
         return
     home, move = _home(run), run.input.migration
@@ -113,14 +113,16 @@ async def copy_record(run: LiveRun) -> None:
 
 @step(region=True, needs=(claim_host, copy_record), no_undo=FORWARD_ONLY)
 async def show_there(run: LiveRun) -> None:
-    """From this commit on it is in the cell of its host."""
+    """From this commit on the server is shown in the cell of its host."""
     if (to := _elsewhere(run)) is not None:
         await second_records.show(run, _home(run), to)
 
 
 @step(needs=(claim_host, land_guest, show_there), no_undo=FORWARD_ONLY)
 async def remove_record(run: LiveRun) -> bool:
-    """The old record goes; False: it stays for now, because its cell is out or because the old host has what was lost."""
+    """Remove the old record. Returns False when it stays for now: its cell does not answer, or the old host keeps what
+    was lost.
+    """
     if _elsewhere(run) is None:
         return True
     return not await keeps_source(run) and await second_records.removed(run, _home(run))
@@ -128,7 +130,7 @@ async def remove_record(run: LiveRun) -> bool:
 
 @step(region=True, needs=(claim_host, remove_record), no_undo=FORWARD_ONLY)
 async def forget_hidden(run: LiveRun) -> None:
-    """Nothing is hidden any more, where the old record is gone."""
+    """Remove the marks of hidden records when the old record is gone."""
     if _elsewhere(run) is not None and run[remove_record]:
         await second_records.forget(run, _home(run))
 

@@ -1,17 +1,18 @@
-"""Live migration: a server changes hosts while it runs.
+"""Live migration: a server changes its host while it runs.
 
-    check_source, read_ports    its host can send it, and its ports can be bound at two hosts if they have guarantees (S1.10 to S1.12)
-    on a host, and if that cannot have it on the next one:
-      claim_host                compute, guarantees and addresses there in one claim; what it had is held by the move (RULES §11)
-      check_destination         the host says whether the guest could go on there
+    check_source, read_ports    its host can send it, and ports with guarantees can have two bindings (S1.10 to S1.12)
+    on a host, and if that one refuses on the next one:
+      claim_host                compute, guarantees and addresses in one claim; the move holds the old ones (RULES §11)
+      check_destination         the host confirms that the guest could run there
       bind_destination          inactive bindings there, with the providers of the new claim (S1.6)
       record_destination, export_volumes, prepare_guest, await_vifs
-    switch_guest                the source sends, and the guest goes on at the destination (point of no return)
+    switch_guest                the source sends, and the guest runs on at the destination (point of no return)
     activate_bindings, complete_volumes, land_guest, record_moved
     clear_source, drop_source_volumes, drop_source_bindings, release_source, record_completed
 
-The switch is between the two hosts; no word of ours lies in it.  So until the source says that the guest has left, everything can be
-taken back and the guest was never touched; from then on the saga only goes forward.  Who adopts it asks the hosts.
+The switch happens between the two hosts without a message of ours. So until the source reports that the guest has left,
+everything can be undone, and the guest was not changed. From then on the saga only goes forward. A later executor asks
+the hosts.
 """
 
 from collections.abc import Sequence
@@ -63,7 +64,9 @@ from moorage.store.region import inbox
 
 FORWARD_PATIENCE_S = 24 * 3600.0
 HOSTS_TRIED_MAX = 10
-"""More than of a boot: a host with other processors, or of an older version, refuses at once, and nothing was sent yet."""
+"""More than for a boot: a host with other processors, or of an older version, refuses at once, and nothing was sent
+yet.
+"""
 FORWARD_ONLY = "the guest runs on its new host: from here on it only goes forward"
 LOST = (
     "The server was live migrated, and its new host has lost it since. Its old host keeps its disk as it was then: when an administrator "
@@ -77,12 +80,12 @@ LOST = (
     point_of_no_return=True,
 )
 async def switch_guest(run: LiveRun) -> None:
-    """The source sends the guest, and at the switch it goes on at the destination. Who wants it back is heard until then."""
+    """Let the source send the guest; after the switch it runs at the destination. The move can be cancelled until then."""
     way = path_of(run)
     since = await live_migration.sending_since(run, way)
     await moving.show(run, cell_of(run), run.input.migration, MigrationStatus.RUNNING, sending_at=since)
     try:
-        # what an earlier try has aborted is not sent again
+        # # a migration that an earlier try aborted is not started again
         if not live_migration.is_overdue(since, run.input.timeout_s) and not await live_migration.is_cancelled(run):
             await live_migration.begin(run, way)
     except HostFailed:  # it may have begun all the same
@@ -106,7 +109,7 @@ async def _left(run: LiveRun, way: LiveMovePath) -> None:
 
 @switch_guest.undo
 async def keep_at_source(run: LiveRun) -> None:
-    """Nothing is sent any more."""
+    """Stop the sending; the guest stays at the source."""
     if run.get(claim_host) is not None:
         await live_migration.stay(run, path_of(run))
         await live_migration_limit.freed(run, here(run).cell, run.input.migration)
@@ -114,16 +117,20 @@ async def keep_at_source(run: LiveRun) -> None:
 
 @switch_guest.passed
 async def is_switched(run: LiveRun) -> bool:
-    """An adopter asks the hosts; while the guest is being sent it waits, for until that is over nobody knows."""
+    """Whether the guest runs at the destination, by asking the hosts. An adopter asks this; it waits while the guest is
+    being sent, because the outcome is open until then.
+    """
     stays = await live_migration.has_left(run, path_of(run), run.input.timeout_s, post_copy=run.input.post_copy)
     return stays is None
 
 
 @step(needs=(begin_action, read_ports, claim_host, switch_guest), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def activate_bindings(run: LiveRun) -> tuple[Port, ...]:
-    """Traffic goes to the new host. Where ports have one binding only, it is bound there."""
+    """Direct traffic to the new host. Ports with a single binding are bound there now."""
     claim, cards = run[claim_host], run[read_ports]
-    await moving.show(run, cell_of(run), run.input.migration, MigrationStatus.POST_MIGRATING)  # and it is not overtaken
+    await moving.show(
+        run, cell_of(run), run.input.migration, MigrationStatus.POST_MIGRATING
+    )  # this also checks the fence
     end = End(claim.cell, claim.name, claim.availability_zone)
     second = await bound_twice(run, claim, cards)
     return await live_migration.bound_after(
@@ -132,14 +139,14 @@ async def activate_bindings(run: LiveRun) -> tuple[Port, ...]:
 
 
 async def bound_twice(run: LiveRun, claim: Claim, cards: Cards) -> bool:
-    """As `bind_destination` answered, also when that is lost."""
+    """The answer of `bind_destination`, also when the executor has lost it."""
     bound = run.get(bind_destination)
     return bound.second if bound is not None else await wants_second_bindings(run, claim, cards)
 
 
 @step(needs=(begin_action, claim_host, switch_guest), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def complete_volumes(run: LiveRun) -> dict[str, str]:
-    """Mapping → attachment: each volume is in use there."""
+    """Mark each volume as in use at the destination. Returns mapping → attachment."""
     to = End(run[claim_host].cell, run[claim_host].name).address
     return await live_migration.complete_second_attachments(run.context, to, server_of(run))
 
@@ -150,15 +157,16 @@ async def complete_volumes(run: LiveRun) -> dict[str, str]:
     patience_s=FORWARD_PATIENCE_S,
 )
 async def land_guest(run: LiveRun) -> PowerState | None:
-    """The guest has its own cards and volumes there, and is meant to be on there from now on.
+    """Let the destination take the guest with its NICs and volumes; from now on it belongs there.
 
-    None: the host fell silent after the switch.  The record says all the same that the guest is there, so it can be evacuated.
-    NOSTATE: the host is heard, and has lost it since.  No try brings it back, so the record says that (`moved`).
+    None: the host fell silent after the switch. The record shows the guest there all the same, so it can be evacuated.
+    NOSTATE: the host answers but has lost the guest. No repeat brings it back, so the record says that (`moved`).
+    Raises Unavailable when the host fails.
     """
     claim, attachments = run[claim_host], run[complete_volumes]
     try:
         guest = await guest_there(run, claim, run[activate_bindings], attachments)
-    except NotFound:  # a volume was taken away since
+    except NotFound:  # a volume was detached since
         attachments = await live_migration.present_second_attachments(run.context, server_of(run), attachments)
         guest = await guest_there(run, claim, run[activate_bindings], attachments)
     guest = msgspec.structs.replace(guest, power_on=server_of(run).vm_state is not VmState.PAUSED)
@@ -169,17 +177,22 @@ async def land_guest(run: LiveRun) -> PowerState | None:
     except HostFailed as failed:
         if failed.code == HOST_SILENT:
             said = (await records.find(run.context, run.input.server.id)).server
-            return None if said is None or said.moved is None else PowerState.NOSTATE  # it was lost when it was heard
+            return (
+                None if said is None or said.moved is None else PowerState.NOSTATE
+            )  # it was already lost at the last report
         if failed.code in {NO_GUEST, NOTHING_ARRIVED} and await live_migration.is_lost(run, path_of(run)):
             return PowerState.NOSTATE
-        raise Unavailable(f"the host could not land the guest: {failed.public}", private=failed.private) from failed
+        raise Unavailable(
+            f"the host could not take over the guest: {failed.public}", private=failed.private
+        ) from failed
 
 
 @step(needs=(begin_action, read_ports, claim_host, land_guest), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def record_moved(run: LiveRun) -> None:
-    """The record says where it is; of a guest that is lost, also what its old host keeps until somebody decides (`Moved`).
+    """Show the server on its new host; for a lost guest, record also what its old host keeps until it is decided
+    (`Moved`).
 
-    Where it went to another cell, that cell's record says so already, and is shown (`live_migrate/2`).
+    When it went to another cell, that cell's record says so already, and is shown (`live_migrate/2`).
     """
     if run[claim_host].cell != cell_of(run):
         return
@@ -189,13 +202,13 @@ async def record_moved(run: LiveRun) -> None:
 
 
 def moved(run: LiveRun, server: Server, *, second: bool = False) -> Server:
-    """The record of a server that is on its new host, or was."""
+    """The record of a server on its new host, or whose guest was lost there."""
     claim, cards = run[claim_host], run.get(read_ports)
     ports, state, attachments = run.get(activate_bindings), run.get(land_guest), run.get(complete_volumes)
     placed = msgspec.structs.replace(
         move_claims.on_claimed(server, claim, cards, ports, attachments, state), updated_at=server_action.now_us()
     )
-    if not _is_lost(run):  # one that was found again since it was said to be lost is as it was
+    if not _is_lost(run):  # a guest that was found again is not lost
         was = server.vm_state if server.moved is None else run.input.server.vm_state
         return msgspec.structs.replace(placed, vm_state=was, moved=None)
     left = left_behind(run, second=second)
@@ -203,12 +216,14 @@ def moved(run: LiveRun, server: Server, *, second: bool = False) -> Server:
 
 
 def _is_lost(run: LiveRun) -> bool:
-    """Its new host is heard, and has no guest of it: what its old host has may be all there is."""
+    """Whether its new host answers and has no guest of it: then the old host may have the only disk."""
     return run.get(land_guest) is PowerState.NOSTATE
 
 
 async def keeps_source(run: LiveRun) -> bool:
-    """And the record says so: a release that did not know of that has let go of what the old host had, or is to."""
+    """Whether the old host is kept, and the record says so: a release that does not know that releases what the old
+    host had.
+    """
     if not _is_lost(run):
         return False
     found = await records.find(run.context, run.input.server.id)
@@ -216,7 +231,7 @@ async def keeps_source(run: LiveRun) -> bool:
 
 
 def left_behind(run: LiveRun, *, second: bool) -> Moved:
-    """What a revert goes back to: off, for its memory is gone."""
+    """What a revert goes back to: off, because its memory is lost."""
     was = run.input.server
     assert was.host is not None
     cell = None if run[claim_host].cell == cell_of(run) else cell_of(run)
@@ -239,19 +254,22 @@ def left_behind(run: LiveRun, *, second: bool) -> Moved:
 
 @step(needs=(begin_action, land_guest, record_moved), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def clear_source(run: LiveRun) -> None:
-    """What is left there goes: the disk, unless it may be all there is. A silent host does so when it returns."""
+    """Remove the rest on the old host: the disk, unless it may be the only one. A silent host does so when it returns.
+
+    Raises Unavailable when the host fails.
+    """
     if _is_lost(run):
         return
     mine, source = live_migration.command_after(run, "clear_source", run[claim_host].attempt), here(run).address
     try:
         await moving.if_there(run.context.hosts.destroy_guest(source, mine, run.input.server.id))
     except HostFailed as failed:
-        raise Unavailable(f"the host could not clear the guest: {failed.public}", private=failed.private) from failed
+        raise Unavailable(f"the host could not remove the guest: {failed.public}", private=failed.private) from failed
 
 
 @step(needs=(begin_action, complete_volumes, clear_source), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def drop_source_volumes(run: LiveRun) -> None:
-    """No volume is exported to the old host any more."""
+    """Remove the volumes' attachments to the old host."""
     for each in server_of(run).volumes:
         if each.attachment is not None:
             await volumes_of(run.context).drop_attachment(each.attachment)
@@ -259,7 +277,7 @@ async def drop_source_volumes(run: LiveRun) -> None:
 
 @step(needs=(begin_action, read_ports, land_guest, clear_source), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def drop_source_bindings(run: LiveRun) -> None:
-    """With the claim there (S1.7)."""
+    """Remove the bindings there, together with the claim (S1.7)."""
     cards, claim = run[read_ports], run[claim_host]
     if not await keeps_source(run) and cards.ports and await bound_twice(run, claim, cards):
         await live_migration.drop_bindings(run, here(run).name, cards)
@@ -267,7 +285,7 @@ async def drop_source_bindings(run: LiveRun) -> None:
 
 @step(region=True, needs=(begin_action, land_guest, clear_source, drop_source_bindings), no_undo=FORWARD_ONLY)
 async def release_source(run: LiveRun) -> None:
-    """What the move held on the old host."""
+    """Release what the move held on the old host."""
     keeps = await keeps_source(run)
 
     def work(tx: Tx) -> Sequence[Row]:
@@ -279,7 +297,7 @@ async def release_source(run: LiveRun) -> None:
 
 @step(needs=(begin_action, land_guest, release_source), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
 async def record_completed(run: LiveRun) -> None:
-    """The end of the action and of the move; of one whose guest is lost there is something left to decide."""
+    """End the action and the move; for a lost guest something is left to decide."""
     now, name = server_action.now_us(), run[claim_host].name
     status = MigrationStatus.FINISHED if await keeps_source(run) else MigrationStatus.COMPLETED
     at = {EVENTS[0]: None, EVENTS[3]: here(run).name}
@@ -322,6 +340,3 @@ LIVE_MIGRATE = Saga(
     record_completed,
     ended=records.release_server,
 )
-
-
-# ------------------------------------------------------------------------------------------------- what is asked

@@ -1,4 +1,4 @@
-"""What a live migration is asked, and what the scheduler is asked for it; kept in journals.
+"""The input of a live migration, and its request to the scheduler; kept in journals.
 
 Fields are only ever added, with defaults (RULES §19).
 """
@@ -17,38 +17,38 @@ from moorage.operations.steps.guest_respawn import Cards
 
 
 class LiveMigrate(msgspec.Struct, frozen=True):
-    """Everything is decided; nothing is looked up by name after this."""
+    """Everything that the migration needs; nothing is looked up by name after this."""
 
     server: Server
     seq: int
     migration: str
     """The UUID of the move."""
     host: str | None = None
-    """Only there."""
+    """The only host where it may go."""
     block: bool | None = None
-    """Whether local disks are sent; None: if they must be."""
+    """Whether local disks are sent; None: if that is needed."""
     needs: Needs = Needs({})
     group: GroupAsk | None = None
     near: tuple[HostId, ...] | None = None
-    """By the hint `same_host`."""
+    """Allowed hosts by the hint `same_host`."""
     far: tuple[HostId, ...] = ()
-    """By the hint `different_host`."""
+    """Forbidden hosts by the hint `different_host`."""
     post_copy: bool = False
-    """Who forces it may have it go on before all of its memory is there."""
+    """Whether a forced migration may switch before all memory is there."""
     timeout_s: float = 24 * 3600.0
-    """It is aborted when it was sent for so long."""
+    """How long the guest may be sent before the migration is aborted."""
     request_id: str = ""
     user: str = ""
     global_request_id: str = ""
     by_project: str = ""
     cross_cell: bool = False
-    """It may go to cells that are linked with its own."""
+    """Whether it may go to cells that are linked with its own."""
 
 
 def ask_of(
     input: LiveMigrate, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str], *, attempt: int = 1
 ) -> Ask:
-    """As a migration asks that is done while the guest is off."""
+    """The request to the scheduler; the same as for a migration of a guest that is off."""
     same = resize_input.Resize(
         server=server,
         seq=input.seq,

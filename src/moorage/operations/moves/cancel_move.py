@@ -1,7 +1,7 @@
-"""A move that somebody wants no more: it is taken back as far as it came, and its server goes on where it was.
+"""Cancels a move: it is undone as far as it came, and its server stays where it was.
 
-A cold move can be cancelled until its server is recorded on its new host: from then on it is reverted.  A live one can be aborted
-until its guest has left.  An evacuation has nowhere to go back to.
+A cold move can be cancelled until its server is recorded on its new host; afterwards it is reverted. A live one can be
+aborted until its guest has left. An evacuation has nothing to go back to.
 """
 
 import msgspec
@@ -36,15 +36,15 @@ class _MoveInput(msgspec.Struct, frozen=True):
 
 
 def move_of(operation: Operation) -> str:
-    """The UUID of the move that an operation is about; empty: it is no move, or one that ends one of before."""
+    """The UUID of the move that an operation executes; empty when it is not a move, or when it ends an earlier one."""
     return msgspec.json.decode(operation.asked, type=_MoveInput).migration if operation.asked else ""
 
 
 async def cancel(context: SagaContext, principal: Principal, server: Server, move: str, request_id: str) -> None:
-    """Who tells it takes it back, unless that is too late by then; asked again, it is accepted again.
+    """Accept the cancel; the executor undoes the move unless it is too late by then. A repeat is accepted again.
 
-    Raises NotFound (the server has no such move), Conflict, which says why it cannot be cancelled, and Unavailable while
-    conductors of a release that does not know this work.
+    Raises NotFound (the server has no such move), Conflict with the reason why it cannot be cancelled, and Unavailable
+    while conductors of a release without this run.
     """
     found = None
     if server.cell is not None:
@@ -66,9 +66,7 @@ async def cancel(context: SagaContext, principal: Principal, server: Server, mov
             region_operations.ask_to_cancel(tx, held.id, ON_REQUEST)
         return held.id
 
-    await context.dispatcher.choose(
-        EVACUATE_ACROSS.name
-    )  # a conductor of the release before takes this word for a delete
+    await context.dispatcher.choose(EVACUATE_ACROSS.name)  # a conductor of the previous release takes this for a delete
     holder = await context.region.write(work)
     if holder is None:
         raise _refusal(server, move, found)

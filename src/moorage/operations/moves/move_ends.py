@@ -1,7 +1,7 @@
-"""The two ends of a server's moves, for administrators: what is claimed, bound and attached on the host that it leaves and on the other.
+"""Shows what a move holds on its source and destination hosts, and what it waits for; for administrators.
 
-It reads: the moves' records (cell), claims and the operation that holds the server (region), and of a move that is open the network and
-the volume service.  One that does not answer leaves its part out, and says so.
+It only reads: the moves' records (cell), claims and the operation that holds the server (region), and for an open move
+the network and volume services. The answer names a service that does not answer, without its part.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ WAITS = {
     MigrationStatus.FINISHED: "its owner, to confirm or revert it",
     MigrationStatus.DONE: "its old host, to return without the guest",
 }
-"""Of a move at which no operation is: what it waits for; and of one that is queued."""
+"""State of a move without an active operation, or of a queued one → what it waits for."""
 
 
 class ProviderShare(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class BindingSeen(msgspec.Struct, frozen=True):
     active: bool
     vif_type: str
     addresses: tuple[str, ...] = ()
-    """Of the port; a port has them at both ends."""
+    """Addresses of the port; a port has them at both ends."""
 
 
 class AttachmentSeen(msgspec.Struct, frozen=True):
@@ -69,24 +69,24 @@ class EndSeen(msgspec.Struct, frozen=True):
     cell: str | None
     node: str | None
     consumer: str | None = None
-    """Whose claim it is: the server's or the move's; None: nothing is claimed here."""
+    """Which consumer has the claim: the server or the move; None: nothing is claimed here."""
     claimed: tuple[ProviderShare, ...] = ()
     addresses: int = 0
-    """IPv4 addresses of segments that the claim has."""
+    """IPv4 addresses of segments in the claim."""
     bindings: tuple[BindingSeen, ...] = ()
     attachments: tuple[AttachmentSeen, ...] = ()
 
 
 class Doing(msgspec.Struct, frozen=True):
-    """The operation that is at it."""
+    """The operation that works on the move."""
 
     id: str
     name: str
     status: str
     step: str
-    """The one that is under way, or about to be, as far as it is written."""
+    """The step that is under way, or next, as far as the journal shows."""
     back: bool
-    """It is being taken back."""
+    """Whether it is being undone."""
     attempt: int
     since: int
     cancel: str | None = None
@@ -103,9 +103,9 @@ class MoveSeen(msgspec.Struct, frozen=True):
     unbound: tuple[str, ...] = ()
     """Ports that have no binding on either host."""
     held_only: tuple[AttachmentSeen, ...] = ()
-    """Attachments that are exported to no host of the two."""
+    """Attachments that are exported to neither host."""
     out: tuple[str, ...] = ()
-    """Services that did not say what they have of it."""
+    """Services that did not answer."""
 
 
 class _RegionRows(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ class _RegionRows(msgspec.Struct, frozen=True):
 
 
 class _Outside(msgspec.Struct, frozen=True):
-    """What the network and the volume service have of the server: with the host of each."""
+    """What the network and volume services have of the server, with the host of each."""
 
     bindings: tuple[tuple[str, BindingSeen], ...] = ()
     attachments: tuple[tuple[str, AttachmentSeen], ...] = ()
@@ -127,7 +127,7 @@ NOTHING = _Outside()
 
 
 async def seen(context: SagaContext, server: Server, *, limit: int) -> tuple[MoveSeen, ...]:
-    """The newest first. Raises Unavailable when the server's cell is out."""
+    """The server's moves, newest first, at most `limit`. Raises Unavailable when the server's cell does not answer."""
     if server.cell is None:
         return ()
     query = migrations.MigrationQuery(limit=min(limit, MOVES_MAX), server=server.id)
@@ -174,10 +174,10 @@ def _seen(move: Migration, server: Server, region: _RegionRows, outside: _Outsid
 
 
 def _consumers(move: Migration, server: Server, region: _RegionRows) -> tuple[str | None, str | None]:
-    """Who holds what is claimed at its source, and at its destination.
+    """The consumers that hold the claims at the source and at the destination.
 
-    Once the server has a claim on the other host, the move has the one that it had before; until then, and after a revert, the server
-    has what it has where it is.
+    Once the server has a claim on the other host, the move has the earlier one. Before that, and after a revert, the
+    server's claim is where the server is.
     """
     if move.ended:
         return None, None
@@ -215,7 +215,7 @@ def _end(
 
 
 def _doing(move: Migration, operation: Operation | None) -> Doing | None:
-    """The operation that holds the server, if it is about this move: that began it, or ends it."""
+    """The operation that holds the server, if it executes or ends this move."""
     if operation is None or move.ended or (saga := SAGAS.get(operation.saga)) is None:
         return None
     if (about := move_of(operation)) and about != move.uuid:
@@ -236,7 +236,7 @@ def _doing(move: Migration, operation: Operation | None) -> Doing | None:
     )
 
 
-# ------------------------------------------------------------------------------------------------- at other services
+# ---------------------------------------------------------------------------------------------------- other services
 
 
 async def _outside(context: SagaContext, server: Server) -> _Outside:
@@ -253,7 +253,7 @@ async def _or_out(input: Awaitable[T]) -> T | None:
 
 
 async def _bindings(context: SagaContext, server: Server) -> tuple[tuple[str, BindingSeen], ...]:
-    """Host → binding. Where the network service knows no bindings, a port has the one that it shows."""
+    """Host → binding. When the network service has no bindings API, a port has the one that it shows."""
     if not server.nics:
         return ()
     several = await context.network.has_bindings()
@@ -266,7 +266,7 @@ async def _bindings(context: SagaContext, server: Server) -> tuple[tuple[str, Bi
             continue
         try:
             bindings = await context.network.bindings(port.id)
-        except NotFound:  # it went meanwhile
+        except NotFound:  # it was deleted meanwhile
             continue
         found += [(each.host, BindingSeen(port.id, each.active, each.vif_type, addresses)) for each in bindings]
         if not bindings:
@@ -275,7 +275,7 @@ async def _bindings(context: SagaContext, server: Server) -> tuple[tuple[str, Bi
 
 
 async def _attachments(context: SagaContext, server: Server) -> tuple[tuple[str, AttachmentSeen], ...]:
-    """Host → attachment; without a host: it is exported nowhere, or we may not see where."""
+    """Host → attachment; the host is empty when the volume is exported nowhere, or when we may not see where."""
     found: list[tuple[str, AttachmentSeen]] = []
     for volume in sorted({str(each.volume) for each in server.volumes}):
         hosts: Mapping[str, str] = {}
@@ -289,7 +289,7 @@ async def _attachments(context: SagaContext, server: Server) -> tuple[tuple[str,
 
 
 def may_be_cancelled(move: MoveSeen) -> bool:
-    """By `cancel_move`, as far as is known now."""
+    """Whether `cancel_move` would accept it, as far as is known now."""
     doing, kind = move.doing, move.migration.type
     if doing is None or doing.back or doing.cancel is not None or kind is MigrationType.EVACUATION:
         return False

@@ -1,1 +1,3 @@
-"""What others are told of servers, in Nova's words: `stories` say what happened, `notification_writer` keeps it, the formats word it."""
+"""Notifications about servers in Nova's formats: `event_map` says what happened, `outbox_writer` stores it, `versioned`
+and `unversioned` format it.
+"""

@@ -1,4 +1,4 @@
-"""Audit periods: the one that is running, and the last one that is over; in UTC, as Nova's `instance_usage_audit_period`."""
+"""Audit periods: the current one and the last completed one; in UTC, as Nova's `instance_usage_audit_period`."""
 
 import datetime
 from typing import Literal, TypeAlias
@@ -11,7 +11,7 @@ def moment(at_us: int) -> datetime.datetime:
 
 
 def began(at: datetime.datetime, unit: AuditUnit) -> datetime.datetime:
-    """When the period began that this moment is in."""
+    """When the period of this moment began."""
     hour = at.replace(minute=0, second=0, microsecond=0)
     match unit:
         case "hour":
@@ -25,14 +25,14 @@ def began(at: datetime.datetime, unit: AuditUnit) -> datetime.datetime:
 
 
 def last_completed(at_us: int, unit: AuditUnit) -> tuple[int, int]:
-    """(from, to) of the period before the one that is running, in microseconds."""
+    """(from, to) of the last completed period, in microseconds."""
     ended = began(moment(at_us), unit)
     before = began(ended - datetime.timedelta(microseconds=1), unit)
     return _micros(before), _micros(ended)
 
 
 def running(at_us: int, unit: AuditUnit) -> tuple[int, int]:
-    """(from, now) of the period that is running."""
+    """(from, now) of the current period, in microseconds."""
     return _micros(began(moment(at_us), unit)), at_us
 
 

@@ -1,5 +1,5 @@
-"""What is said of evacuations: `evacuate`, once, by the API; of each host that is tried `rebuild_scheduled`, by the conductor, and
-`rebuild` with start and end or error, as Nova's new host says it.
+"""Notifications of evacuations: `evacuate`, once, by the API; for each host that is tried `rebuild_scheduled`, by the
+conductor, and `rebuild` with start and end or error, as Nova's new host sends it.
 """
 
 import time
@@ -27,7 +27,7 @@ def _accepted(input: Evacuate) -> Iterator[ServerEvent]:
 
 
 def _events(run: Run[Evacuate, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
-    """Nova's host begins with it, so the start is told of each host that is tried."""
+    """Nova's host begins with it, so each host that is tried has a start."""
     busy = _busy(run.input)
     match line:
         case StepResult(step=evacuate_claim.claim_host.name):

@@ -1,4 +1,4 @@
-"""One thing a saga says of its server, before it is stamped with who, when and which."""
+"""One event of a saga's server, before it gets time, publisher and request id."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,42 +15,44 @@ from moorage.saga import Cause, Line, Run
 class ServerEvent:
     event: str
     server: Server
-    """As it is told: the record after the event."""
+    """The record after the event."""
     attempt: int = 0
     host: str | None = None
-    """Of the host that would have said it; None: it was not at any host."""
+    """The host that would have sent it; None: no host was involved."""
     service: Service = "conductor"
-    """Who says it where no host does."""
+    """The sender when no host is involved."""
     for_host: Service = "compute"
-    """Who says it where there is a host: its own agent, as a rule."""
+    """The sender when a host is involved: usually its own agent."""
     trouble: Trouble | None = None
     update: StateUpdate | None = None
     image: str = ""
-    """The image that is made of it."""
+    """The image that is made from it."""
     volume: str | None = None
-    """Of an event of a volume: which."""
+    """The volume of a volume's event."""
     new_volume: str | None = None
     new_flavor: FlavorCopy | None = None
-    """That it is about to have."""
+    """The flavor that it is about to have."""
 
 
 @dataclass(frozen=True)
 class EventSource:
-    """What is said of one kind of operation."""
+    """The notifications of one kind of operation."""
 
     input_type: type[msgspec.Struct]
     accepted: Callable[[Any], Iterator[ServerEvent]]
-    """From what was asked."""
+    """Events at acceptance, from the input."""
     events: Callable[[Run[Any, Any], Line, Server | None], Iterator[ServerEvent]]
-    """The third is the record as a step found it, if one looked for who told the saga before."""
+    """Events of a journal line. The third argument is the record as a step found it, if an earlier executor's step read
+    it.
+    """
 
 
 def changed(before: Server, after: Server, **also: Any) -> ServerEvent:
-    """`update`: the states of a server were others before."""
+    """`update`: the server's states changed."""
     was = StateUpdate(before.vm_state.value, None if before.task_state is None else before.task_state.value)
     return ServerEvent("update", after, update=was, **also)
 
 
 def trouble_of(cause: Cause) -> Trouble:
-    """The public part of a cause: what is private stays in the journal."""
+    """The public part of a cause: the private part stays in the journal."""
     return Trouble(kind=cause.kind, message=cause.public, step=cause.step)

@@ -2,11 +2,11 @@
 
     accepted       the commit that accepts it            power_off.start, delete.start
     Result         a region step's own commit            create.start (a host is claimed), shutdown.*
-    Failed, Turn   an attempt, or all of it, failed      create.error, reboot.error
+    Failed, Turn   an attempt, or the operation, failed  create.error, reboot.error
     Ended          the commit that ends it               create.end, delete.end, power_off.end
 
-A line is written once, in a transaction that is fenced, and what is said of it is written with it: whoever dies, it is
-neither lost nor said by two.  An operation with a start and an end, and perhaps an error, is one `start_and_end(…)`.
+A journal line is written once, in a fenced transaction, and its notifications with it: so they are neither lost nor
+sent twice when an executor dies. An operation with a start, an end and perhaps an error is one `start_and_end(…)`.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,12 +32,13 @@ from moorage.saga import Line, Run
 from moorage.saga.journal import Ended, Failed, StepResult, Unwinding
 
 AT_HOSTS = frozenset({"start_guest", "await_vifs", "tell_host", "plug", "unplug"})
-"""Steps that a host fails; of the others the conductor says so (S0.19: only host and publisher differ)."""
+"""Steps that fail at a host; for the other steps the conductor sends the error (S0.19: only host and publisher differ).
+"""
 CANCELLED = "UnexpectedDeletingTaskStateError"
 """Nova's name for a build that stopped because its server is being deleted."""
 
 
-# ------------------------------------------------------------------------------------------------------- in general
+# ----------------------------------------------------------------------------------------------------- shared parts
 
 
 def start_and_end(
@@ -50,8 +51,8 @@ def start_and_end(
 ) -> EventSource:
     """`X.start` when it is accepted, `X.end` when it is done, `X.error` when it failed.
 
-    `action` gives X, Nova's word, from what was asked (None: of this one nothing is said); `after` the record as it is
-    when it is done, from the saga and the record as an adopter may have found it.
+    `action` returns X, Nova's name, from the input (None: no notification); `after` returns the record when it is done,
+    from the saga and the record as an adopter found it.
     """
 
     def accepted(input: Any) -> Iterator[ServerEvent]:
@@ -81,7 +82,7 @@ def start_and_end(
 
 
 def _boot_accepted(input: boot.Boot) -> Iterator[ServerEvent]:
-    """Nova shows a server going from nothing to BUILDING."""
+    """Nova shows a server that changes from no state to BUILDING."""
     yield ServerEvent("update", input.server, update=StateUpdate())
 
 
@@ -105,7 +106,7 @@ def _boot_events(run: Run[boot.Boot, SagaContext], line: Line, seen: Server | No
 
 
 def _booted(run: Run[boot.Boot, SagaContext], seen: Server | None) -> Iterator[ServerEvent]:
-    """Ports and power state are results that may have died with the executor who showed it ACTIVE: then the row was read."""
+    """Ports and power state may be lost with the executor that showed it ACTIVE; then the row was read."""
     claim, ports = run[boot.claim_host], run.get(boot.bind_ports)
     if seen is not None:
         built = seen
@@ -120,7 +121,7 @@ def _booted(run: Run[boot.Boot, SagaContext], seen: Server | None) -> Iterator[S
 
 
 def _boot_turned(run: Run[boot.Boot, SagaContext], line: Unwinding) -> Iterator[ServerEvent]:
-    """The attempt that was under way ends with it; where no host was ever asked, what failed was the conductor's."""
+    """The current attempt ends with it; when no host was asked, the conductor failed."""
     cancelled = line.reason == "cancel"
     trouble = Trouble(CANCELLED, line.cause.public, line.cause.step) if cancelled else None
     trouble = trouble or trouble_of(line.cause)
@@ -233,7 +234,7 @@ def _snapshot_accepted(input: snapshot.SnapshotInput) -> Iterator[ServerEvent]:
 def _snapshot_events(
     run: Run[snapshot.SnapshotInput, SagaContext], line: Line, seen: Server | None
 ) -> Iterator[ServerEvent]:
-    """Nova tells of the copy itself, and of no failure."""
+    """Nova notifies the copy itself, and no failure."""
     input = run.input
     found = run.get(snapshot.begin_action)
     server = input.server if found is None or found.server is None else found.server
@@ -257,7 +258,7 @@ def _rebuild_server(input: rebuild.Rebuild) -> Server:
 
 
 def _rebuild_accepted(input: rebuild.Rebuild) -> Iterator[ServerEvent]:
-    """As Nova's: the new image is in the record from the start; what is scheduled is where it was."""
+    """As Nova: the new image is in the record from the start; the scheduled event has the old record."""
     server = _rebuild_server(input)
     yield changed(input.server, server, host=server.host, service="api")
     yield ServerEvent("rebuild_scheduled", server, host=server.host, for_host="conductor")
@@ -295,7 +296,7 @@ def _unrescued(run: Run[rescue.Unrescue, SagaContext], seen: Server | None) -> S
 
 
 def _soft_delete_accepted(input: soft_delete.SoftDelete) -> Iterator[ServerEvent]:
-    """As Nova's, it says when it was deleted, though it can be had back."""
+    """As Nova, it has the time of the deletion, though the server can be restored."""
     busy = msgspec.structs.replace(input.server, task_state=TaskState.SOFT_DELETING)
     yield changed(input.server, busy, host=busy.host, service="api")
     yield ServerEvent("soft_delete.start", msgspec.structs.replace(busy, deleted_at=now_us()), host=busy.host)
@@ -379,4 +380,4 @@ WITHOUT_NOTIFICATIONS: dict[str, str] = {
     "move_record": "it is on no host, and nothing of it changes but which database has its record",
     "assisted_snapshot": "Nova says nothing of it; the volume service tells of its snapshots itself",
 }
-"""Sagas of which nothing is said, and why."""
+"""Sagas without notifications, and the reason."""

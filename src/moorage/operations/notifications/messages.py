@@ -1,4 +1,4 @@
-"""A notification as the messages that are sent: one per format and topic, as oslo.messaging's notifiers put them."""
+"""Turns a notification into messages: one for each format and topic, as oslo.messaging's notifiers do."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,18 +15,18 @@ from moorage.operations.notifications.audit_periods import moment
 
 @dataclass(frozen=True)
 class Wording:
-    """How operators want to be told."""
+    """The formats and topics that operators configured."""
 
     format: NotificationFormat = "unversioned"
     topics: Sequence[str] = ("notifications",)
     versioned_topics: Sequence[str] = ("versioned_notifications",)
     image_url: str = ""
     bdms: bool = False
-    """Versioned ones always say which volumes a server has."""
+    """Whether unversioned notifications list the server's volumes; versioned ones always do."""
 
 
 def messages_of(notification: Notification, wording: Wording) -> list[Message]:
-    """In the formats that are wanted, as far as Nova has the event in them."""
+    """The messages in the configured formats, where Nova has the event in them."""
     found: list[Message] = []
     if wording.format in ("unversioned", "both"):
         event_type = unversioned.event_type(notification)
@@ -42,7 +42,7 @@ def messages_of(notification: Notification, wording: Wording) -> list[Message]:
 
 
 def audit_messages(event: Audited, wording: Wording) -> list[Message]:
-    """An event of the audit log, to the topics of the unversioned format: CADF is a form of its own."""
+    """An event of the audit log, to the topics of the unversioned format; CADF is a format of its own."""
     context = {
         "request_id": event.request_id,
         "global_request_id": event.global_request_id or None,

@@ -1,7 +1,8 @@
-"""What is said of moves: `resize_prep`, `resize`, `resize_finish`, `resize_confirm`, `resize_revert` and `live_migration_*`, each with
-start and end.
+"""Notifications of moves: `resize_prep`, `resize`, `resize_finish`, `resize_confirm`, `resize_revert` and
+`live_migration_*`, each with start and end.
 
-Nova's compute says them: the new host prepares and finishes, the old one sends and lets go.  Of a failure there is `resize.error`.
+Nova's compute sends them: the new host prepares and finishes, the old one sends and releases. A failure is
+`resize.error`.
 """
 
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from moorage.saga import Line, Run
 from moorage.saga.journal import Ended, StepResult, Unwinding
 
 STOP_GUEST = cross_cell_resize.stop_guest.name
-"""Where a guest may go to another cell it leaves from then on, whichever way its disk goes."""
+"""From this step on, a guest that may go to another cell leaves its host, whichever way its disk goes."""
 AT_HOSTS = frozenset({STOP_GUEST, prepare_resize.send_guest.name, resize.land_guest.name, resize.start_guest.name})
 
 
@@ -93,7 +94,7 @@ def _confirm_events(
 def _revert_accepted(input: revert_resize.RevertResize) -> Iterator[ServerEvent]:
     busy = _busy(input.server, TaskState.RESIZE_REVERTING)
     yield changed(input.server, busy, host=busy.host, service="api")
-    moved = input.server.moved  # the host that it goes back to says so
+    moved = input.server.moved  # the host to which it goes back sends it
     yield ServerEvent("resize_revert.start", busy, host=busy.host if moved is None else moved.host)
 
 
@@ -122,7 +123,7 @@ def _live_accepted(input: LiveMigrate) -> Iterator[ServerEvent]:
 
 
 def _live_events(run: Run[LiveMigrate, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
-    """The destination prepares and takes, the source sends and lets go, or both take back."""
+    """The destination prepares and takes over, the source sends and releases, or both undo."""
     server = run.input.server
     busy = _busy(server, TaskState.MIGRATING)
     match line:
@@ -138,7 +139,9 @@ def _live_events(run: Run[LiveMigrate, SagaContext], line: Line, seen: Server | 
             yield ServerEvent("live_migration_post_dest.start", busy, host=done.host)
             yield changed(busy, done, host=done.host)
             yield ServerEvent("live_migration_post_dest.end", done, host=done.host)
-            yield ServerEvent("live_migration_post.end", busy, host=server.host)  # the old host knows no better yet
+            yield ServerEvent(
+                "live_migration_post.end", busy, host=server.host
+            )  # the old host does not know better yet
         case Unwinding():
             yield from _live_turned(run, line, busy)
         case _:

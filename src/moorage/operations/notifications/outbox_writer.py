@@ -1,6 +1,6 @@
 """Writes the notifications of operations into the outbox, in the transaction that makes them true.
 
-A commit with notifications costs one more statement, however many they are; a commit without costs none.  A notification
+A commit with notifications costs one more statement, whatever their number; a commit without costs none. A notification
 that cannot be built is logged and left out: no operation fails because of its notifications.
 """
 
@@ -36,25 +36,25 @@ ChangeEvent: TypeAlias = Literal[
 
 
 class OutboxWriter:
-    """`operations.context.Herald`, for a region whose operators want notifications."""
+    """The `operations.context.NotificationWriter` of a region whose operators want notifications."""
 
     def __init__(self, host: str, state_changes: StateChanges = "", audit_unit: AuditUnit = "month") -> None:
         self.host = host
-        """The machine this process runs on, as publisher ids say it."""
+        """The name of this process's machine, for publisher ids."""
         self.state_changes: StateChanges = state_changes
         self.audit_unit: AuditUnit = audit_unit
         self.failures = 0
-        """Notifications that could not be built since the start."""
+        """How many notifications could not be built since the start."""
         self._seen: dict[OperationId, Server] = {}
 
     def seen(self, operation: OperationId, server: Server) -> None:
-        """The record, as a step found it; kept until the operation ends, or until there are too many."""
+        """Keep the record that a step found until the operation ends, or until there are too many."""
         while len(self._seen) >= SEEN_MAX:
             self._seen.pop(next(iter(self._seen)))
         self._seen[operation] = server
 
     def accepted(self, tx: Tx, begun: Sequence[Accepted]) -> None:
-        """Operations of one request, in the commit that accepts them."""
+        """Write notifications of the operations of one request, in the commit that accepts them."""
         notifications: list[Notification] = []
         for new in begun:
             source = EVENT_SOURCES.get(new.saga.partition("/")[0])
@@ -65,7 +65,7 @@ class OutboxWriter:
                 notifications += self._stamped(new.id, new.saga, input, source.accepted(input))
             except Exception:
                 self.failures += 1
-                logger.exception("what is accepted as %s %s could not be turned into notifications", new.saga, new.id)
+                logger.exception("notifications of accepted %s %s could not be built", new.saga, new.id)
         OUTBOX.write(tx, notifications)
 
     def on_commit(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
@@ -80,13 +80,14 @@ class OutboxWriter:
                 notifications += self._stamped(run.operation, saga.name, run.input, source.events(run, line, seen))
             except Exception:
                 self.failures += 1
-                logger.exception("a line of %s %s could not be turned into notifications", saga.name, run.operation)
+                logger.exception("notifications of a commit of %s %s could not be built", saga.name, run.operation)
         OUTBOX.write(tx, notifications)
 
     def of_change(self, principal: Principal, request_id: str, event: ChangeEvent) -> ChangeListener:
-        """For a record that is changed without an operation: a lock, another name, metadata, tags.
+        """Return a listener for a record that changes without an operation: a lock, another name, metadata, tags.
 
-        As in Nova `lock` and `unlock` are always notified, changes of tags too, and the rest when operators want updates.
+        As in Nova, `lock` and `unlock` and changes of tags are always notified, the rest only when operators want
+        updates.
         """
 
         def write_change(tx: Tx, outbox: Outbox, before: Server, after: Server) -> None:
@@ -118,7 +119,7 @@ class OutboxWriter:
     def _stamped(
         self, operation: OperationId, saga: str, input: Any, events: Iterable[ServerEvent]
     ) -> list[Notification]:
-        """Who, when, which: everything that does not depend on what happened."""
+        """Time, publisher and server: everything that does not depend on what happened."""
         now = time.time_ns() // 1000
         return [
             Notification(
@@ -146,7 +147,7 @@ class OutboxWriter:
         ]
 
     def _wanted(self, event: ServerEvent) -> bool:
-        """Whether operators want to know this change of states (Nova's `notify_on_state_change`)."""
+        """Whether operators want this change of states (Nova's `notify_on_state_change`)."""
         was, now = event.update, event.server
         if not self.state_changes or was is None:
             return False
@@ -164,6 +165,6 @@ def _difference(before: Server, after: Server) -> StateUpdate:
 
 
 def _id(operation: OperationId, event: ServerEvent) -> str:
-    """The same for the same event; an operation may change a server's states more than once in an attempt."""
+    """The same id for the same event; an operation may change a server's states more than once in an attempt."""
     states = f"/{event.server.vm_state}/{event.server.task_state}" if event.update is not None else ""
     return f"{operation}/{event.attempt}/{event.event}{states}"

@@ -1,6 +1,7 @@
-"""What is said of shelving: `shelve`, `shelve_offload` and `unshelve`, with start and end, as Nova's compute says them.
+"""Notifications of shelving: `shelve`, `shelve_offload` and `unshelve`, with start and end, as Nova's compute sends
+them.
 
-Nova tells of no failure of these; a server that is SHELVED and starts on its host is `power_on`.
+Nova notifies no failure of these; a SHELVED server that starts on its host is `power_on`.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ def _busy(server: Server, task: TaskState) -> Server:
 def _shelve_accepted(input: shelve.Shelve) -> Iterator[ServerEvent]:
     busy = _busy(input.server, TaskState.SHELVING)
     yield changed(input.server, busy, host=busy.host, service="api")
-    if input.image is not None:  # Nova offloads what boots from a volume, and says no more of it
+    if input.image is not None:  # Nova offloads a server that boots from a volume, and sends no more
         yield ServerEvent("shelve.start", busy, host=busy.host)
 
 
@@ -69,7 +70,7 @@ def _unshelve_accepted(input: Unshelve) -> Iterator[ServerEvent]:
 
 
 def _unshelve_events(run: Run[Unshelve, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
-    """The host begins with it, so the start is told when there is one."""
+    """The host begins with it, so the start is sent once there is a host."""
     busy = _busy(run.input.server, TaskState.UNSHELVING)
     match line:
         case StepResult(step=unshelve_claim.claim_host.name):

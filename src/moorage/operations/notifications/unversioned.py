@@ -1,4 +1,4 @@
-"""Nova's unversioned payload of `compute.instance.*`: what Ceilometer reads."""
+"""Nova's unversioned payload of `compute.instance.*`, which Ceilometer reads."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ VERSIONED_ONLY = frozenset(
         "volume_swap",
     }
 )
-"""Actions that Nova tells in its newer format only."""
+"""Actions that Nova notifies only in its newer format."""
 
 ENDS_ONLY = {"volume_attach": "volume.attach", "volume_detach": "volume.detach"}
-"""Actions that Nova tells in this format when they are done, in one word."""
+"""Actions that Nova notifies in this format only when they are done, with one event."""
 WITH_ADDRESSES = frozenset(
     {
         "create.end",
@@ -57,11 +57,11 @@ OLDER_WORDS = {
     "live_migration_abort": "live.migration.abort",
     "live_migration_force_complete": "live.migration.force.complete",
 }
-"""Of an event, or of its action."""
+"""Event, or action of an event → its name in this format."""
 
 
 def event_type(notification: Notification) -> str | None:
-    """None: Nova has no such event in this format."""
+    """The event type; None when Nova has no such event in this format."""
     action = notification.event.partition(".")[0]
     if action in VERSIONED_ONLY:
         return None
@@ -73,7 +73,9 @@ def event_type(notification: Notification) -> str | None:
 
 
 def publisher_id(notification: Notification) -> str:
-    """Nova's API speaks of deletes in the name of `compute`, of tags as `nova-api`; its conductor, of a rebuild, as `compute` on its own host."""
+    """The publisher id. As in Nova, the API sends deletes as `compute` and tags as `nova-api`; the conductor sends a
+    rebuild as `compute` on its own host.
+    """
     service: str = notification.service
     if notification.event == "rebuild_scheduled":
         return f"compute.{notification.told_by or notification.host}"
@@ -83,7 +85,7 @@ def publisher_id(notification: Notification) -> str:
 
 
 def payload(notification: Notification, image_url: str) -> dict[str, Any]:
-    """`image_url`: where the image service is; the payload has the address of the server's image."""
+    """The payload. `image_url`: base URL of the image service; the payload has the URL of the server's image."""
     server = notification.server
     body = _server(server, image_url)
     if notification.event in ("create.start", "rebuild.start", "rebuild.end"):
@@ -167,7 +169,7 @@ def _fixed_ips(server: Server) -> list[dict[str, Any]]:
 
 
 def _states(notification: Notification) -> dict[str, Any]:
-    """What was not said to have been other was as it is now."""
+    """A state without a recorded change is the current one."""
     server, was = notification.server, notification.update
     assert was is not None
     task = None if server.task_state is None else server.task_state.value
@@ -195,10 +197,10 @@ def written(at_us: int | None) -> str:
 
 
 def spoken(at_us: int) -> str:
-    """As Nova's `created_at` alone is: with a space, and with its zone."""
+    """The form of Nova's `created_at` only: with a space, and with the zone."""
     return str(moment(at_us))
 
 
 def bare(at_us: int) -> str:
-    """As the bounds of an audit are in `exists`: with a space, without a zone."""
+    """The form of an audit's bounds in `exists`: with a space, without a zone."""
     return str(moment(at_us).replace(tzinfo=None))

@@ -29,7 +29,7 @@ PAYLOADS: dict[str, tuple[str, str]] = {
     "volume_detach": ("InstanceActionVolumePayload", "1.7"),
     "volume_swap": ("InstanceActionVolumeSwapPayload", "1.9"),
 }
-"""By action; every other has `InstanceActionPayload`."""
+"""By action; every other action has `InstanceActionPayload`."""
 ACTION_PAYLOAD = ("InstanceActionPayload", "1.9")
 DEVICE_NAME_CHARACTERS = 14
 
@@ -38,7 +38,7 @@ SENT_AT_ONCE = frozenset({
     "create", "delete", "shutdown", "reboot", "resume", "rebuild", "resize", "resize_finish", "resize_revert",
     "shelve", "shelve_offload", "unshelve", "live_migration_pre", "live_migration_rollback",
 })  # fmt: skip
-"""What Nova's hosts do with the block devices at hand: these say which, whatever `bdms_in_notifications` is."""
+"""Nova's hosts have the block devices in memory for these: they list them, whatever `bdms_in_notifications` is."""
 WITHOUT_THEM = frozenset({"resize.error"})
 
 
@@ -51,7 +51,7 @@ def publisher_id(notification: Notification) -> str:
 
 
 def payload(notification: Notification, *, bdms: bool = False) -> dict[str, Any]:
-    """One versioned object; others stand inside it.  `bdms`: the block devices are always told."""
+    """One versioned object, with others inside. `bdms`: block devices are always listed."""
     server, action = notification.server, notification.event.partition(".")[0]
     data = _server(notification)
     if bdms or _has_block_devices(notification):
@@ -155,7 +155,7 @@ def _block_device(device: BlockDevice) -> dict[str, Any]:
 
 
 def _flavor(flavor: FlavorCopy) -> dict[str, Any]:
-    """`disabled` and `vcpu_weight` are columns of Nova's that no call of its API sets on a flavor one may boot."""
+    """`disabled` and `vcpu_weight` are columns of Nova that no API call sets on a flavor that may be booted."""
     return _object(
         "FlavorPayload",
         "1.4",
@@ -205,7 +205,7 @@ def _keypairs(server: Server) -> list[dict[str, Any]]:
     try:
         print_of_key = fingerprint(server.public_key, kind)
     except Problem:
-        print_of_key = ""  # taken once, and not readable by this release
+        print_of_key = ""  # stored by an older release, and not readable by this one
     return [
         _object(
             "KeypairPayload",
@@ -222,7 +222,7 @@ def _keypairs(server: Server) -> list[dict[str, Any]]:
 
 
 def _fault(trouble: Trouble) -> dict[str, Any]:
-    """Where it happened is the step's name; the trace stays in the journal, for it may hold what is private."""
+    """The place is the step's name; the trace stays in the journal, because it may hold private data."""
     return _object(
         "ExceptionPayload",
         "1.1",

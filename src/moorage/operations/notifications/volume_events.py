@@ -1,6 +1,6 @@
-"""What is said of volumes: attached, detached, swapped, in Nova's words, each with the volume's id.
+"""Notifications of volumes: attached, detached, swapped, with Nova's names and the volume's id.
 
-Nova says nothing else of them: no update of the server's state, for that does not change.
+Nova sends no update of the server's state for them, because it does not change.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,9 @@ def of_volume(
     *,
     says_error: bool = True,
 ) -> EventSource:
-    """`WORD.start` when it is accepted, `WORD.end` when it is done, `WORD.error` where it failed and Nova says so."""
+    """`WORD.start` when it is accepted, `WORD.end` when it is done, `WORD.error` when it failed and Nova has such an
+    event.
+    """
 
     def event_of(input: Any, event: str, server: Server, **also: Any) -> ServerEvent:
         old, new = getattr(input, "volume", None), getattr(input, "new_volume", None)

@@ -1,1 +1,1 @@
-"""Writes that concern one noun and tell no saga: a flavor, a key pair, a quota."""
+"""Writes that concern one kind of record and execute no saga: a flavor, a key pair, a quota."""

@@ -1,7 +1,7 @@
-"""Aggregates are made, renamed, filled and described by administrators.
+"""Aggregates: administrators create, rename, fill and describe them.
 
-A host is in one availability zone at most, and a zone does not change under servers that were promised it.  Membership
-is mirrored to the hosts' resource providers in the same transaction, so that placement never disagrees.
+A host is in at most one availability zone, and servers keep the zone that they were given. Membership is copied to the
+hosts' resource providers in the same transaction, so placement never disagrees.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,13 @@ from moorage.store.region.placement.tables import stamp
 
 
 async def create(region: Database, new: Aggregate) -> Aggregate:
+    """Create an aggregate. Raises Conflict for a taken name."""
     return await region.write(lambda tx: aggregates.add(tx, new))
 
 
 async def delete(region: Database, number: int) -> None:
+    """Delete an empty aggregate. Raises NotFound; Invalid when it has hosts."""
+
     def work(tx: Tx) -> None:
         found = aggregates.get(tx, number, to_change=True)
         if found.hosts:
@@ -40,7 +43,9 @@ async def update(
     name: str | None = None,
     metadata: Mapping[str, str | None],
 ) -> Aggregate:
-    """Rename, and set (or with None drop) keys of the metadata."""
+    """Rename it, and set keys of its metadata (None removes one). Raises NotFound, Conflict and Invalid when a zone
+    would change that it may not.
+    """
     if ZONE_KEY in metadata:
         await _refuse_moving_servers(region, cells, number, metadata[ZONE_KEY])
 
@@ -60,7 +65,9 @@ async def update(
 
 
 async def add_host(region: Database, cells: Mapping[str, Database], number: int, host: str, now: int) -> Aggregate:
-    """Raises NotFound, and Conflict when the host is in it, in another zone, or has servers that would change their zone."""
+    """Add the host. Raises NotFound; Conflict when the host is in it, in another zone, or has servers whose zone would
+    change; Invalid for a second zone.
+    """
     zone = (await region.read(lambda tx: aggregates.get(tx, number))).zone
     if zone is not None:
         await _refuse_other_zone(region, cells, host, zone, f"Cannot add host to aggregate {number}.")
@@ -80,7 +87,7 @@ async def add_host(region: Database, cells: Mapping[str, Database], number: int,
 
 
 async def remove_host(region: Database, cells: Mapping[str, Database], number: int, host: str, now: int) -> Aggregate:
-    """Raises NotFound, and Conflict when the host has servers that would change their zone."""
+    """Remove the host. Raises NotFound; Conflict when the host has servers whose zone would change."""
     found = await region.read(lambda tx: aggregates.get(tx, number))
     if found.zone is not None and host in found.hosts:
         zone = await region.read(lambda tx: _zone_of(tx, host, but=number))
@@ -93,7 +100,7 @@ async def remove_host(region: Database, cells: Mapping[str, Database], number: i
 
 
 def take_out(tx: Tx, number: int, host: str, now: int) -> Aggregate:
-    """Inside a transaction of the region."""
+    """Remove a host from an aggregate, inside a transaction of the region. Raises NotFound when it is not in it."""
     found = aggregates.get(tx, number, to_change=True)
     if host not in found.hosts:
         raise NotFound(f"Cannot remove host {host} in aggregate {number}")
@@ -104,7 +111,7 @@ def take_out(tx: Tx, number: int, host: str, now: int) -> Aggregate:
 
 
 def _mirror(tx: Tx, host: str, *, add: str | None = None, drop: str | None = None) -> None:
-    """The host's provider is stamped in any case: decisions that knew the host otherwise are to be made again (RULES §21)."""
+    """Every host's provider gets a new stamp: decisions that used the old membership must be repeated (RULES §21)."""
     at = stamp(tx)
     for provider in provider_statements.providers_named_hosts(tx, [host]):
         have = provider_statements.aggregates_of(tx, provider)
@@ -143,7 +150,9 @@ def _zone_of(tx: Tx, host: str, *, but: int | None = None) -> str | None:
 
 
 async def _servers_on(cells: Mapping[str, Database], host: str) -> bool:
-    """Those too that are about to be shown in another cell, or are and may come back."""
+    """Whether the host has servers; also those that are about to be shown in another cell, or are shown there and may
+    come back.
+    """
     for cell in cells.values():
         if await cell.read(lambda tx: cell_servers.on_host(tx, host, sealed=True)):
             return True

@@ -1,6 +1,6 @@
-"""What administrators say of whole cells: closed to servers from elsewhere, open again, or no more (N7).
+"""Administration of cells: closed to servers from elsewhere, opened again, or deleted (N7).
 
-The list of databases is the configuration's; what is said of a cell is the region's, in one commit with the stamps of its hosts.
+The configuration lists the databases; the region stores a cell's state, in one commit with the stamps of its hosts.
 """
 
 import msgspec
@@ -16,7 +16,7 @@ from moorage.store.region.placement.tables import stamp
 from moorage.store.region.servers import CellCount
 
 NAMED_MAX = 5
-"""Hosts that a refusal names."""
+"""How many hosts a refusal names."""
 NOTHING = CellCount(0, 0)
 
 
@@ -26,15 +26,15 @@ class CellSummary(msgspec.Struct, frozen=True):
     cell: CellId
     said: CellStatus
     uuid: str | None
-    """Of its database; None: no database of it was ever seen."""
+    """The id of its database; None when no database of the cell was ever seen."""
     hosts: int
     servers: int
     deleted_servers: int
-    """Those whose records are kept there for lists and usage."""
+    """Servers whose records are kept for lists and usage."""
 
 
 def listed(tx: Tx) -> list[CellSummary]:
-    """Every cell that the region has heard of, by name."""
+    """Every cell that the region knows, by name."""
     said, known, hosts = cells.every(tx), identity.cells(tx), cells.host_counts(tx)
     counts = region_servers.counts_by_cell(tx)
     return [
@@ -57,7 +57,9 @@ def _gone(cell: str) -> NotFound:
 async def set_disabled(
     region: Database, cell: CellId, now: int, *, disabled: bool, reason: str, by: str, configured: bool
 ) -> None:
-    """It holds for every claim that commits after this answers (RULES §21). Raises NotFound: nobody knows such a cell."""
+    """Close or open the cell. It holds for every claim that commits after the answer (RULES §21). Raises NotFound for
+    an unknown cell.
+    """
 
     def work(tx: Tx) -> bool:
         if not configured and cell not in identity.cells(tx):
@@ -70,15 +72,15 @@ async def set_disabled(
 
 
 async def delete(region: Database, cell: CellId, *, force: bool) -> None:
-    """The region forgets it. Raises NotFound; Conflict while hosts or servers are in it.
+    """Remove the cell from the region. Raises NotFound; Conflict while hosts or servers are in it.
 
-    `force`: although records of deleted servers are in its database, which nobody will see again.
+    `force`: also when its database has records of deleted servers, which are no longer shown then.
     """
 
     def work(tx: Tx) -> Conflict | NotFound | None:
         if cell not in identity.cells(tx) and cell not in cells.every(tx):
             tx.refuse(_gone(cell))
-        cells.come_in(tx, cell)  # from here on no host comes into it before we commit
+        cells.come_in(tx, cell)  # from here until the commit no host can join the cell
         if (refused := _in_use(tx, cell, force=force)) is not None:
             tx.refuse(refused)
         cells.forget(tx, cell)

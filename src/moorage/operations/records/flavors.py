@@ -1,4 +1,4 @@
-"""Flavors are made, described, given extra specs and opened to projects by administrators."""
+"""Flavors: administrators create them, describe them, set extra specs and give projects access."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def _write(region: Database, work: Work[T]) -> T:
-    """Commit, and let boots of this process see it at once."""
+    """Commit, and empty the cache of flavors of this process."""
     try:
         return await region.write(work)
     finally:
@@ -23,14 +23,18 @@ async def _write(region: Database, work: Work[T]) -> T:
 
 
 async def create(region: Database, new: Flavor) -> Flavor:
+    """Create a flavor. Raises Conflict when its id or name is taken."""
     return await _write(region, lambda tx: flavors.add(tx, new))
 
 
 async def delete(region: Database, flavor: str) -> None:
+    """Delete a flavor; servers keep their copy. Raises NotFound."""
     await _write(region, lambda tx: flavors.remove(tx, flavor))
 
 
 async def describe(region: Database, flavor: str, description: str | None, now: int) -> Flavor:
+    """Set the description. Raises NotFound."""
+
     def how(old: Flavor) -> Flavor:
         return msgspec.structs.replace(old, description=description)
 
@@ -38,7 +42,7 @@ async def describe(region: Database, flavor: str, description: str | None, now: 
 
 
 async def set_specs(region: Database, flavor: str, specs: Mapping[str, str], now: int) -> Flavor:
-    """Add to the extra specs, or replace those of the same name."""
+    """Add to the extra specs, or replace those of the same name. Raises NotFound."""
 
     def how(old: Flavor) -> Flavor:
         return msgspec.structs.replace(old, extra_specs={**old.extra_specs, **specs})
@@ -47,6 +51,8 @@ async def set_specs(region: Database, flavor: str, specs: Mapping[str, str], now
 
 
 async def drop_spec(region: Database, flavor: str, name: str, now: int) -> Flavor:
+    """Remove one extra spec. Raises NotFound when the flavor, or this extra spec of it, does not exist."""
+
     def how(old: Flavor) -> Flavor:
         if name not in old.extra_specs:
             raise NotFound(f"Flavor {flavor} has no extra specs with key {name}.")
@@ -56,7 +62,9 @@ async def drop_spec(region: Database, flavor: str, name: str, now: int) -> Flavo
 
 
 async def open_to(region: Database, flavor: str, project: str, now: int, *, refuse_public: bool) -> Flavor:
-    """Let a project use a private flavor."""
+    """Let a project use a private flavor. Raises NotFound; Conflict for a public flavor (with `refuse_public`) or when
+    the project has access already.
+    """
 
     def how(old: Flavor) -> Flavor:
         if refuse_public and old.is_public:
@@ -69,6 +77,8 @@ async def open_to(region: Database, flavor: str, project: str, now: int, *, refu
 
 
 async def close_to(region: Database, flavor: str, project: str, now: int) -> Flavor:
+    """End a project's access. Raises NotFound when the flavor does not exist or the project has no access."""
+
     def how(old: Flavor) -> Flavor:
         if project not in old.projects:
             raise NotFound(f"Flavor access not found for {flavor} / {project} combination.")

@@ -1,4 +1,6 @@
-"""Floating addresses, written at the network service with the user's own token: Nova's proxies, which ended with 2.36 and 2.44."""
+"""Floating addresses, changed at the network service with the user's own token: Nova's proxies, which ended with 2.36
+and 2.44.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,11 +17,11 @@ from moorage.sql import Database
 FLOATING = "floatingips"
 EXHAUSTED = frozenset({"IpAddressGenerationFailure", "ExternalIpAddressExhausted"})
 DEFAULT_POOL = "nova"
-"""The name of the network that addresses come from when no pool is named."""
+"""The network from which addresses come when no pool is named."""
 
 
 async def by_address(network: NetworkBackend, token: str, address: str) -> Json:
-    """The one floating address. Raises NotFound, Conflict."""
+    """The floating address record of this address. Raises NotFound when there is none, Conflict when there are several."""
     rows = await network.list_as(token, FLOATING, {"floating_ip_address": address})
     if not rows:
         raise NotFound(f"Floating IP not found for address {address}.")
@@ -29,7 +31,7 @@ async def by_address(network: NetworkBackend, token: str, address: str) -> Json:
 
 
 async def device_of(network: NetworkBackend, token: str, floating: Json) -> str:
-    """The device of the port it stands for; empty when it stands for none."""
+    """The device of the port to which it belongs; empty when it belongs to none."""
     if not floating.get("port_id"):
         return ""
     if details := floating.get("port_details"):
@@ -41,7 +43,9 @@ async def device_of(network: NetworkBackend, token: str, floating: Json) -> str:
 
 
 async def allocate(network: NetworkBackend, token: str, pool: str | None) -> Json:
-    """A new one from the pool (a network's name or id). Raises NotFound, Forbidden, Invalid."""
+    """Create a floating address from the pool (a network's name or id). Raises NotFound, Forbidden when the quota is
+    exceeded, Conflict when several networks have the name, Invalid.
+    """
     outside = await _pool(network, token, pool or DEFAULT_POOL)
     of_pool = f" in pool {pool}" if pool else ""
     try:
@@ -71,7 +75,7 @@ async def release(network: NetworkBackend, token: str, floating: str) -> None:
 
 
 async def put_on(network: NetworkBackend, token: str, server: Server, address: str, fixed: str) -> None:
-    """The floating address stands for this fixed one. Raises Invalid, NotFound, Forbidden."""
+    """Associate the floating address with this fixed address. Raises Invalid, NotFound, Forbidden."""
     port = next(nic.port for nic in server.nics if nic.port and fixed in {each.address for each in nic.addresses})
     try:
         found = await by_address(network, token, address)
@@ -100,7 +104,7 @@ async def take_off(network: NetworkBackend, token: str, floating: Json) -> None:
 
 
 def with_floating(nics: Sequence[Nic], told: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Nic, ...]:
-    """The cards with the floating addresses that the network service tells of their ports."""
+    """The NICs with the floating addresses that the network service lists for their ports."""
     return tuple(
         msgspec.structs.replace(
             nic, floating=tuple(Floating(address, fixed) for address, fixed in sorted(told.get(str(nic.port), ())))
@@ -112,7 +116,7 @@ def with_floating(nics: Sequence[Nic], told: Mapping[str, Sequence[tuple[str, st
 async def show_on(
     region: Database, cells: Mapping[str, Database], network: NetworkBackend, server: Server, now: int
 ) -> None:
-    """The server's record has the floating addresses that are at its ports now."""
+    """Write the ports' current floating addresses into the server's record."""
     told = await network.floating_of([nic.port for nic in server.nics if nic.port])
 
     def changed(found: Server) -> Server:

@@ -1,7 +1,7 @@
-"""What operators say of hosts: in or out of service, down, gone.
+"""What operators do with hosts: disable and enable, force down, delete.
 
-A host's row is its cell's; that it takes no servers is a trait in the region's placement.  No transaction spans the two,
-so the cell is written first, and saying it again mends what an accident left half said.
+A host's row is in its cell; the trait that keeps new servers away is in the region's placement. No transaction spans
+both, so the cell is written first; repeating the call completes a call that failed in between.
 """
 
 from collections.abc import Mapping
@@ -34,6 +34,7 @@ def _in_use() -> Conflict:
 async def set_disabled(
     region: Database, cell: Database, host: Host, now: int, *, disabled: bool, reason: str | None
 ) -> Host:
+    """Disable or enable a host. Raises NotFound."""
     changed = await cell.write(lambda tx: cell_hosts.set_disabled(tx, host.host, disabled, reason, now))
     if changed is None:
         raise _gone(host.host)
@@ -44,9 +45,11 @@ async def set_disabled(
 async def set_forced_down(
     region: Database, cell: Database, host: Host, now: int, *, forced: bool, by: str | None = None
 ) -> Host:
-    """The region is told before this answers: no claim that commits later takes the host, whoever hears of the cell or not.
+    """Mark the host as down, or undo that. The region is written before this answers: no claim that commits later takes
+    the host.
 
-    Who says so is kept: for evacuations it is their word that the host is fenced (RULES §11).
+    The operator's name is stored: for evacuations this is the operator's word that the host is fenced (RULES §11).
+    Raises NotFound.
     """
     changed = await cell.write(lambda tx: cell_hosts.set_forced_down(tx, host.host, forced, now, by))
     if changed is None:
@@ -56,10 +59,10 @@ async def set_forced_down(
 
 
 async def delete(region: Database, cells: Mapping[Any, Database], cell: Database, host: Host, now: int) -> None:
-    """A host that is no more: out of its aggregates, placement and cell.  Raises Conflict while servers are on it.
+    """Remove a host from its aggregates, placement and cell. Raises Conflict while servers are on it.
 
-    It does not come back, so what was evacuated from it is over, also where it was evacuated into another cell. Raises Unavailable when
-    that cell is out.
+    The host does not return, so evacuations away from it are ended, also those into other cells. Raises Unavailable
+    when such a cell does not answer.
     """
     if await cell.read(lambda tx: cell_servers.on_host(tx, host.host)):
         raise Conflict(
@@ -73,7 +76,7 @@ async def delete(region: Database, cells: Mapping[Any, Database], cell: Database
         holders = provider_statements.consumers_at(tx, provider_statements.tree_of(tx, host.id), len(over) + 1)
         return any(consumer not in over for consumer, _ in holders)
 
-    if await region.read(held_by_others):  # before anything is said to be over: the host may stay, and come back
+    if await region.read(held_by_others):  # checked before evacuations are ended: the host may stay, and return
         raise _in_use()
     if len(await completed_where_shown(left, now, cell, region, cells)) < len(left):
         raise Unavailable(f"The cell of a server that was evacuated from {host.host} is out; try again later.")

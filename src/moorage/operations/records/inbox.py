@@ -1,4 +1,4 @@
-"""External events come in: those of servers that have a place are kept, in one commit."""
+"""Takes external events: those of servers that have a cell are stored, in one commit."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from moorage.store.region.inbox import ExternalEvent
 
 
 async def take(region: Database, events: Sequence[ExternalEvent]) -> list[bool]:
-    """For each event whether it was kept; one of a server without a place (no cell yet) is not."""
+    """Return for each event whether it was stored; an event of a server without a cell is not."""
 
     with label("external_event"):
         kept = await region.write(lambda tx: inbox.put_placed(tx, events))

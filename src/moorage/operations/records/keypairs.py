@@ -1,4 +1,4 @@
-"""Key pairs: imported or, for old clients, made here; only the public half is kept."""
+"""Key pairs: imported or, for old clients, generated here; only the public key is stored."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ DER_UTF8_STRING = 0x0C
 
 
 async def add(region: Database, new: KeyPair, most: int) -> KeyPair:
-    """Raises Conflict for a taken name, OverQuota beyond `most`."""
+    """Store a key pair. Raises Conflict for a taken name, OverQuota when the user has `most` already."""
     made = await region.write(lambda tx: keypairs.add(tx, new, most))
     if made is None:
         raise OverQuota("Quota exceeded, too many key pairs.")
@@ -33,7 +33,7 @@ async def add(region: Database, new: KeyPair, most: int) -> KeyPair:
 
 
 async def refuse_early(region: Database, user: str, name: str, most: int) -> None:
-    """What `add` would refuse now, before anything is made for it. Raises as that does."""
+    """Refuse what `add` would refuse, before a key is generated. Raises Conflict and OverQuota."""
 
     def has_no_room(tx: Tx) -> bool:
         keypairs.refuse_taken(tx, user, name)
@@ -44,6 +44,7 @@ async def refuse_early(region: Database, user: str, name: str, most: int) -> Non
 
 
 async def delete(region: Database, user: str, name: str) -> None:
+    """Delete a key pair. Raises NotFound."""
     if not await region.write(lambda tx: keypairs.remove(tx, user, name)):
         raise NotFound(f"Keypair {name} not found for user {user}")
 
@@ -53,7 +54,7 @@ def _pairs_of_digits(digest: str) -> str:
 
 
 def fingerprint(public_key: str, kind: Literal["ssh", "x509"]) -> str:
-    """Of an OpenSSH public key (MD5, as ever) or of a certificate in PEM (SHA-1).  Raises Invalid."""
+    """The fingerprint of an OpenSSH public key (MD5) or of a certificate in PEM (SHA-1). Raises Invalid."""
     if len(public_key) > PUBLIC_KEY_MAX_CHARS:
         raise Invalid("Keypair data is invalid: the public key is too long")
     try:
@@ -69,7 +70,9 @@ def fingerprint(public_key: str, kind: Literal["ssh", "x509"]) -> str:
 
 
 async def generate(user: str, kind: Literal["ssh", "x509"]) -> tuple[str, str]:
-    """(private, public) in PEM and OpenSSH form, or PEM both.  Off the loop: it takes tenths of seconds of CPU."""
+    """Return (private, public): in PEM and OpenSSH form, or both in PEM. Runs in a thread, because it takes tenths of a
+    second of CPU.
+    """
     return await asyncio.to_thread(_ssh if kind == "ssh" else _x509, user)
 
 
@@ -83,7 +86,7 @@ def _ssh(user: str) -> tuple[str, str]:
 
 
 def _x509(user: str) -> tuple[str, str]:
-    """A client certificate as Windows' remote management wants it: the user as principal name."""
+    """A client certificate as Windows' remote management expects it: the user is its principal name."""
     key = rsa.generate_private_key(65537, BITS)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user[:64])])
     principal = f"{user}@localhost".encode()[:120]

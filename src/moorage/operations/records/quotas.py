@@ -1,4 +1,4 @@
-"""Limits of projects, of users in them and of the default class are set by administrators."""
+"""Quota limits of projects, of their users and of the default class, which administrators set."""
 
 from collections.abc import Mapping
 
@@ -15,12 +15,12 @@ NONE = -1
 
 
 def used_of(tx: Tx, project: str) -> dict[str, int]:
-    """What a project uses of everything that is counted."""
+    """What a project uses of each counted resource."""
     return {**quotas.usage(tx, project), "server_groups": server_groups.count(tx, project)}
 
 
 async def used_by(region: Database, cells: Cells, project: str, user: str) -> dict[str, int]:
-    """The same of one user in it: counted from servers wherever they are, unless the user's counters are kept."""
+    """The same of one user in the project: counted from the servers in all cells, unless the user has counters."""
 
     def work(tx: Tx) -> tuple[dict[str, int] | None, dict[str, int], int]:
         kept = user_quotas.usage(tx, project, user)
@@ -49,7 +49,7 @@ async def set_limits(
     force: bool,
     defaults: Mapping[str, int] = DEFAULT_LIMITS,
 ) -> None:
-    """All or none.  Raises Invalid for a limit below what is used or given out to users, unless forced."""
+    """Set all limits or none. Raises Invalid for a limit below what is used or given to users, unless forced."""
 
     def work(tx: Tx) -> None:
         if not force:
@@ -74,9 +74,9 @@ async def set_user_limits(
     force: bool,
     defaults: Mapping[str, int] = DEFAULT_LIMITS,
 ) -> None:
-    """All or none, and from now on the user is counted.
+    """Set all limits or none; from now on the user's usage is counted.
 
-    Raises Invalid for a limit below what the user has, or above what the project has left to give, unless forced.
+    Raises Invalid for a limit below what the user uses, or above what the project has left, unless forced.
     """
     used = await used_by(region, cells, project, user)
 
@@ -99,7 +99,7 @@ async def set_user_limits(
 
 
 def _within(name: str, limit: int, least: int, most: int) -> None:
-    """-1 is more than any number; as the most, it is any number."""
+    """-1 is no limit: larger than any number; as `most`, any number is allowed."""
     if 0 <= limit < least:
         raise Invalid(
             f"Quota limit {limit} for {name} must be greater than or equal to already used and reserved {least}."
@@ -117,5 +117,5 @@ async def forget_limits(region: Database, project: str) -> None:
 
 
 async def forget_user_limits(region: Database, project: str, user: str) -> None:
-    """The user is under the project's limits again, and counted no more."""
+    """Remove the user's limits and counters: only the project's limits apply."""
     await region.write(lambda tx: user_quotas.forget(tx, project, [user]))

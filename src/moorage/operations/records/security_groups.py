@@ -1,6 +1,6 @@
-"""Security groups of the project and of a server's ports, written at the network service with the user's own token.
+"""Security groups of the project and of a server's ports, changed at the network service with the user's own token.
 
-Names and sentences are those of Nova's proxies, which ended with 2.36; the two actions on servers have no end.
+Names and messages are those of Nova's proxies, which ended with 2.36; the two actions on servers still exist.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,9 @@ CANNOT = "Network requires port_security_enabled and subnet associated in order 
 
 
 async def find(network: NetworkBackend, token: str, project: str, name: str) -> str:
-    """The id of the group with this id or, among the project's, with this name. Raises NotFound, Conflict."""
+    """The id of the group with this id or, among the project's, with this name. Raises NotFound, Conflict when several
+    have the name.
+    """
     if await network.list_as(token, GROUPS, {"id": name, "fields": ["id"]}):
         return name
     rows = await network.list_as(token, GROUPS, {"name": name, "project_id": project, "fields": ["id"]})
@@ -31,7 +33,9 @@ async def find(network: NetworkBackend, token: str, project: str, name: str) -> 
 
 
 async def add_to_server(network: NetworkBackend, token: str, project: str, server: str, name: str) -> None:
-    """Every port of the server has the group afterwards. Raises Invalid when a port can have none."""
+    """Add the group to every port of the server. Raises Invalid when a port can have no groups, NotFound for an unknown
+    group or server.
+    """
     group = await find(network, token, project, name)
     ports = await _ports(network, token, server)
     if not all(_may_have_groups(port) for port in ports):
@@ -46,7 +50,7 @@ async def add_to_server(network: NetworkBackend, token: str, project: str, serve
 
 
 async def remove_from_server(network: NetworkBackend, token: str, project: str, server: str, name: str) -> None:
-    """No port of the server has the group afterwards. Raises NotFound when none had it."""
+    """Remove the group from every port of the server. Raises NotFound when none had it."""
     group = await find(network, token, project, name)
     having = [port for port in await _ports(network, token, server) if group in port["security_groups"]]
     if not having:
@@ -72,7 +76,7 @@ def _may_have_groups(port: Mapping[str, Any]) -> bool:
 
 
 async def names_on(network: NetworkBackend, token: str, server: str) -> tuple[str, ...]:
-    """What a server is shown to have: the names (or ids) of the groups on its ports, in their order."""
+    """The security groups that the server shows: names (or ids) of the groups on its ports, in their order."""
     groups = await network.security_groups_of(server, token)
     return tuple(dict.fromkeys(str(each.get("name") or each["id"]) for each in groups))
 
@@ -81,7 +85,7 @@ async def names_on(network: NetworkBackend, token: str, server: str) -> tuple[st
 
 
 async def create(network: NetworkBackend, token: str, name: str, description: str) -> Json:
-    """Raises Forbidden when the project may have no more."""
+    """Create a group. Raises Forbidden when the project may have no more."""
     try:
         return await network.make_as(token, GROUPS, {"name": name, "description": description})
     except Conflict as full:
@@ -93,7 +97,7 @@ async def update(network: NetworkBackend, token: str, group: str, name: str, des
 
 
 async def delete(network: NetworkBackend, token: str, group: str) -> None:
-    """Raises Invalid for a group that is in use."""
+    """Delete a group. Raises Invalid for a group that is in use."""
     await network.show_as(token, GROUPS, group)
     try:
         await network.remove_as(token, GROUPS, group)
@@ -114,5 +118,5 @@ async def delete_rule(network: NetworkBackend, token: str, rule: str) -> None:
 
 
 def over(refused: Refusal) -> Forbidden:
-    """What the network service calls a conflict, its quota above all, the old API called forbidden."""
+    """The Forbidden with which the old API reports a conflict at the network service, usually an exceeded quota."""
     return Forbidden(refused.public, private=refused.private, code="security_group_limit")

@@ -1,7 +1,8 @@
-"""One-noun writes on servers: each reads the record, changes it and writes it back if nobody was faster.
+"""Changes of a server's record without an operation: each reads the record, changes it, and writes it back if it is
+unchanged.
 
-The record is in the server's cell, or in the region while there is only the order.  What an operation is doing to the
-server meanwhile is not touched: these writes leave the fence alone.
+The record is in the server's cell, or in the region while it is only an order. These writes do not change the fence, so
+they do not disturb an operation that works on the server.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ METADATA_ITEMS_MAX = 128
 
 Changed = Callable[[Server], Server]
 ChangeListener = Callable[[Tx, Outbox, Server, Server], None]
-"""`(tx, outbox, before, after)`: writes what others are told of a change, with the change."""
+"""`(tx, outbox, before, after)`: writes the notifications of a change, in the change's transaction."""
 
 
 async def change(
@@ -43,16 +44,17 @@ async def change(
     action: Action | None = None,
     telling: ChangeListener | None = None,
 ) -> Server:
-    """Apply `changed` to the record as it is now, and write it. Raises NotFound, Conflict, or what `changed` raises.
+    """Apply `changed` to the current record, and write it. Raises NotFound, Conflict when other writers were always
+    faster, and what `changed` raises.
 
-    `action` is what people are shown of it; it is written with the change, where the server has a cell.  So is what
-    `telling` says of it to others.
+    `action` is the action that users see; it is written with the change when the server has a cell. So are the
+    notifications of `telling`.
     """
     for _ in range(TRIES):
         database, table, found, being_built = await _record(region, cells, ServerId(server_id))
         if found is None or found.deleted:
             raise NotFound(f"Instance {server_id} could not be found.")
-        if being_built:  # its cell will have it in a moment, and what were written here would be lost
+        if being_built:  # its cell will have the record in a moment, and would miss a change that is written here
             await asyncio.sleep(BUILT_SOON_S)
             continue
         wanted = checked_change(found, changed(found))
@@ -66,8 +68,8 @@ async def change(
         if written is not None:
             return written
         if table is cell_servers.servers and await database.read(partial(record_transfer.is_sealed, server=found.id)):
-            await asyncio.sleep(BUILT_SOON_S)  # another cell will have it in a moment
-    raise Conflict(f"Server {server_id} is being changed by others all the time; try again later.")
+            await asyncio.sleep(BUILT_SOON_S)  # another cell will have the record in a moment
+    raise Conflict(f"Server {server_id} is changed by other requests all the time; try again later.")
 
 
 def _write(
@@ -84,7 +86,7 @@ def _write(
 async def _record(
     region: Database, cells: Mapping[str, Database], server: ServerId
 ) -> tuple[Database, Any, Server | None, bool]:
-    """Where the record is, the record, and whether it is on its way from the order to a cell."""
+    """The database that has the record, the record, and whether it is moving from the order to a cell."""
     where = await region.read(lambda tx: region_servers.find(tx, server))
     if where is None:
         return region, region_servers.servers, None, False
@@ -97,12 +99,12 @@ async def _record(
 
 
 def with_fields(**fields: Any) -> Changed:
-    """Other values for fields of the record."""
+    """Set fields of the record."""
     return lambda server: msgspec.structs.replace(server, **fields)
 
 
 def with_metadata(items: Mapping[str, str], *, whole: bool, most: int = METADATA_ITEMS_MAX) -> Changed:
-    """Metadata added to, or (`whole`) put in place of, what there is."""
+    """Add to the metadata, or replace all of it (`whole`). Raises OverQuota when there would be more than `most` items."""
 
     def changed(server: Server) -> Server:
         after = dict(items) if whole else {**server.metadata, **items}
@@ -119,6 +121,8 @@ def check_count(metadata: Mapping[str, str], most: int) -> None:
 
 
 def without_metadata(key: str) -> Changed:
+    """Remove a metadata item. Raises NotFound."""
+
     def changed(server: Server) -> Server:
         if key not in server.metadata:
             raise NotFound("Metadata item was not found")
@@ -130,6 +134,8 @@ def without_metadata(key: str) -> Changed:
 
 
 def with_tag(tag: str, most: int) -> Changed:
+    """Add a tag. Raises Invalid when the server has `most` tags already."""
+
     def changed(server: Server) -> Server:
         if tag in server.tags:
             return server
@@ -141,6 +147,8 @@ def with_tag(tag: str, most: int) -> Changed:
 
 
 def without_tag(tag: str) -> Changed:
+    """Remove a tag. Raises NotFound."""
+
     def changed(server: Server) -> Server:
         if tag not in server.tags:
             raise NotFound(f"Server {server.id} has no tag '{tag}'")

@@ -1,1 +1,1 @@
-"""Resize and cold migration, to any host the caller may use, in any cell; confirm and revert."""
+"""Resize and cold migration, to any allowed host of any cell; confirm and revert."""

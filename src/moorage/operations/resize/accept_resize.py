@@ -1,4 +1,4 @@
-"""What is decided before a resize or migration begins: the flavor, the host, quota, and what Nova refuses in the request itself."""
+"""Accepts a resize or migration: flavor, host, quota, and the refusals that Nova makes in the request itself."""
 
 import msgspec
 
@@ -29,14 +29,14 @@ from moorage.store.region import quotas
 
 
 class ResizeWish(msgspec.Struct, frozen=True):
-    """What is asked for; no flavor: it is only migrated."""
+    """What the request asks for; without a flavor it is a migration."""
 
     flavor: str | None = None
     host: str | None = None
     disk_config: str | None = None
     sees_all_flavors: bool = False
     cross_cell: bool = False
-    """Who asks may have servers moved to other cells."""
+    """Whether the caller may have servers moved to other cells."""
 
 
 async def begin(
@@ -48,7 +48,7 @@ async def begin(
     check: StateCheck,
     request_id: str = "",
 ) -> None:
-    """Accept it. Raises Invalid (flavor or host cannot be had), OverQuota, Conflict and NotFound."""
+    """Accept a resize or migration. Raises Invalid (flavor or host unusable), OverQuota, Conflict and NotFound."""
     check(server)
     _check_host(context, server, wish)
     flavor = server.flavor
@@ -70,7 +70,7 @@ async def begin(
         check(now)
         move_ports.refuse_silent(context, now.host or "")
         if now.moved is not None:
-            raise Conflict(f"Instance {now.id} was moved, and that is neither confirmed nor reverted.")
+            raise Conflict(f"Instance {now.id} was moved, and the move is neither confirmed nor reverted.")
         input = Resize(
             server=now,
             seq=seq,
@@ -107,13 +107,13 @@ async def begin(
 
 
 def more(server: Server, flavor: FlavorCopy) -> dict[str, int]:
-    """What it would weigh more than it does: only that is asked of the quota, as in Nova."""
+    """The additional quota; as in Nova, only that is checked."""
     wants = {"cores": flavor.vcpus - server.flavor.vcpus, "ram": flavor.ram_mib - server.flavor.ram_mib}
     return {name: amount for name, amount in wants.items() if amount > 0}
 
 
 def _check_host(context: SagaContext, server: Server, wish: ResizeWish) -> None:
-    """In Nova's words."""
+    """Check the requested host, with Nova's messages."""
     if wish.host is None:
         return
     if wish.host == server.host:

@@ -1,9 +1,9 @@
-"""Confirm a resize or migration: what the server left on its old host is let go, guest, bindings and claim.
+"""Confirm a resize or migration: what the server left on its old host is released: guest, bindings and claim.
 
-From the first thing that goes it only goes forward; a host that has fallen silent destroys its guest when it returns.
+Once the first of these is gone it only goes forward; a host that has fallen silent destroys its guest when it returns.
 
-Of a server that came from another cell the record there goes last (`confirm_resize/2`).  A database that is out holds nobody up: the round
-`hidden_records` removes it when it is back.
+When a server came from another cell, the record there is removed last (`confirm_resize/2`). The confirm does not wait
+for a database that does not answer: the reconciler `hidden_records` removes the record later.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +51,9 @@ ConfirmRun = Run[ConfirmResize, SagaContext]
 
 @step(patience_s=HOST_PATIENCE_S)
 async def begin_confirm(run: ConfirmRun) -> LocatedServer:
-    """Refused while the new host says that it has no such guest: what its old host keeps may be all there is of it."""
+    """Begin. Raises HostFailed while the new host reports that it has no such guest: what its old host keeps may be all
+    that is left.
+    """
     found = await moving.begun_after(run, ACTION, MigrationStatus.CONFIRMING)
     server = found.server
     if server is None or moving.on_one_host(server) or await _was_cleared(run, server):
@@ -62,9 +64,10 @@ async def begin_confirm(run: ConfirmRun) -> LocatedServer:
 
 
 async def _was_cleared(run: ConfirmRun, server: Server) -> bool:
-    """Whether an executor who died has let go of the old guest already: nothing is left to keep. No: nobody says so.
+    """Whether an earlier executor has released the old guest already, so that nothing is left to keep. If this is
+    unknown: no.
 
-    What a live migration left is no guest, so a host that has none may have its disk still.
+    A live migration leaves no guest, so a host without a guest may still have its disk.
     """
     if not run.unsure or moving.moved_of(server).live:
         return False
@@ -78,7 +81,7 @@ async def _was_cleared(run: ConfirmRun, server: Server) -> bool:
 
 @begin_confirm.undo
 async def fail_confirm(run: ConfirmRun) -> None:
-    """Nothing was let go: it may be confirmed or reverted still."""
+    """Nothing was released: it may still be confirmed or reverted."""
     await server_action.failed(run, EVENT)
     found = await records.find(run.context, run.input.server.id)
     if found.server is not None and found.server.moved is not None:
@@ -91,7 +94,11 @@ async def clear_source(run: ConfirmRun) -> None:
 
 
 async def clear(run: Run[AboutServer, SagaContext], step: str, server: Server) -> None:
-    """The guest on the host that was left is destroyed, or, where that is its own, what was kept beside it goes."""
+    """Destroy the guest on the host that was left; where that is the server's own host, remove what was kept for a
+    revert.
+
+    Raises Unavailable when the host fails.
+    """
     source, move = moving.source_of(server), moving.moved_of(server).migration
     try:
         if not moving.on_one_host(server):
@@ -108,7 +115,7 @@ async def clear(run: Run[AboutServer, SagaContext], step: str, server: Server) -
 
 @step(needs=(begin_confirm, clear_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def drop_source_bindings(run: ConfirmRun) -> None:
-    """And the addresses of the old host's segments, where the move gave others."""
+    """Remove the bindings there, and the addresses of the old host's segments when the move gave others."""
     server = _server(run)
     await drop_bindings(run, server)
     left = {str(each.port): [old.address for old in each.old] for each in moving.moved_of(server).readdressed}
@@ -118,7 +125,7 @@ async def drop_source_bindings(run: ConfirmRun) -> None:
 
 
 async def drop_bindings(run: Run[AboutServer, SagaContext], server: Server) -> None:
-    """The inactive bindings on the host that was left."""
+    """Remove the inactive bindings on the host that was left."""
     moved = moving.moved_of(server)
     ports = [str(nic.port) for nic in server.nics if nic.port is not None]
     if moved.second_bindings and ports:
@@ -126,7 +133,9 @@ async def drop_bindings(run: Run[AboutServer, SagaContext], server: Server) -> N
 
 
 async def drop_bindings_at_both_ends(run: Run[AboutServer, SagaContext], server: Server) -> None:
-    """For a delete: its ports may be active on either host, where a revert was lost with a database; the active one goes with its port."""
+    """For a delete: the ports may be active on either host when a revert was lost with a database. The active binding
+    goes with its port.
+    """
     try:
         await drop_bindings(run, server)
         return
@@ -144,7 +153,7 @@ async def drop_bindings_at_both_ends(run: Run[AboutServer, SagaContext], server:
 
 @step(region=True, needs=(begin_confirm, drop_source_bindings), no_undo=FORWARD_ONLY)
 async def release_source(run: ConfirmRun) -> None:
-    """The claim that the move held, and what the larger of the two flavors weighed more."""
+    """Release the claim that the move held, and the quota that the larger flavor used in addition."""
     server = _server(run)
     after = msgspec.structs.replace(server, moved=None)
 
@@ -157,13 +166,13 @@ async def release_source(run: ConfirmRun) -> None:
 
 
 def difference(before: Server, after: Server) -> dict[str, int]:
-    """What a server weighs less than before."""
+    """What a server uses less than before."""
     return {name: amount - after.charged[name] for name, amount in before.charged.items()}
 
 
 @step(needs=(begin_confirm, release_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def record_confirmed(run: ConfirmRun) -> None:
-    """ACTIVE, or STOPPED where the guest is off, and the end of the action."""
+    """Show ACTIVE, or STOPPED when the guest is off, and finish the action."""
     found, now, server = run[begin_confirm], server_action.now_us(), _server(run)
     assert found.cell is not None
     events = (server_action.ended_event(EVENT, now, moving.moved_of(server).host),)
@@ -188,13 +197,13 @@ def confirmed(now: int) -> Callable[[Server], Server]:
 
 @step(needs=(begin_confirm, record_confirmed), no_undo=FORWARD_ONLY)
 async def remove_record(run: ConfirmRun) -> bool:
-    """Of the cell that it left, in one try; False: its database is out."""
+    """Try once to remove the record of the cell that it left. Returns False when the database does not answer."""
     return await second_records.removed(run, moving.source_of(_server(run)).cell)
 
 
 @step(region=True, needs=(begin_confirm, remove_record), no_undo=FORWARD_ONLY)
 async def forget_hidden(run: ConfirmRun) -> None:
-    """Nothing is hidden any more, where that record is gone."""
+    """Remove the mark of the hidden record when that record is gone."""
     if run[remove_record]:
         await second_records.forget(run, moving.source_of(_server(run)).cell)
 
@@ -234,16 +243,20 @@ CONFIRM_IN_OTHER_CELL = Saga(
 async def begin(
     context: SagaContext, server: Server, user: str, project: str, *, check: StateCheck, request_id: str = ""
 ) -> None:
-    """Accept a confirm. Raises Conflict (also while the host that was left is silent, as in Nova, or the one that lost it) and NotFound."""
+    """Accept a confirm. Raises NotFound; Conflict, also while the old host is silent, as in Nova, or the host that lost
+    the guest is.
+    """
     saga = _version(server)
     owner = await context.dispatcher.choose(saga.name)
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
         if _version(now) is not saga:
-            raise Conflict(f"Instance {now.id} was moved once more meanwhile; try again.")
+            raise Conflict(f"Instance {now.id} was moved again meanwhile; try again.")
         move_ports.refuse_silent(context, moving.source_of(now).name)
-        if moving.moved_of(now).live:  # the new host had lost it: nothing goes before it says that it has it again
+        if moving.moved_of(
+            now
+        ).live:  # the new host had lost the guest: nothing is removed before it reports the guest again
             move_ports.refuse_silent(context, moving.here(now).name)
         input = ConfirmResize(now, seq, request_id, user, global_request_id.get(), project)
         return accepted(saga, operation, now, input, owner=owner, user=user, seq=seq, request_id=request_id)

@@ -1,21 +1,22 @@
-"""Resize and cold migration that may end in another cell: for who has the permission (docs/decisions/0021).
+"""Resize and cold migration that may end in another cell, for callers with that permission (docs/decisions/0021).
 
-    check_neighbours  which cells cannot have the server, and why
-    on a host of any cell, and if that cannot have it on the next one:
+    check_neighbours  which cells are unsuitable, and why
+    on a host of any cell, and if that one refuses on the next one:
       claim_host, prepare_host
-      open_cell       the other cell takes writes; one that is out costs no attempt
-      bind_destination, reserve_volumes   what can be refused is refused before the guest is touched
+      open_cell       the other cell accepts writes; a cell that does not answer costs no attempt
+      bind_destination, reserve_volumes   refusals are found here, before the guest is changed
       record_destination
       hold_image, stop_guest, take_snapshot, upload_image   the disk goes through the image service, once
       send_guest, land_guest       only within the cell
       switch_volumes, activate_bindings, start_guest, await_vifs
-    begin_copy, seal_record, copy_record   the record as it is to be seen is in the other cell, and not shown
-    show_there        one commit: that record is the server's (point of no return)
+    begin_copy, seal_record, copy_record   the record, as it will be shown, is in the other cell, and hidden
+    show_there        one commit shows that record (point of no return)
     record_resized    within the cell: the record says VERIFY_RESIZE
     delete_image
 
-From `stop_guest` on the guest is off through all attempts, so the image, which the next attempt uses again, is never older than the disk.
-No host speaks to one of another cell.  What goes within its cell goes as in `resize/1`: steps for another cell do nothing then.
+From `stop_guest` on the guest is off through all attempts, so the image, which later attempts use again, is never older
+than the disk. No host sends to a host of another cell. A move within its cell is done as in `resize/1`: steps for
+another cell do nothing then.
 """
 
 from collections.abc import Callable
@@ -69,7 +70,7 @@ FORWARD_ONLY = "the server has been shown on its new host"
     patience_s=HOST_PATIENCE_S,
 )
 async def stop_guest(run: ResizeRun) -> None:
-    """It is switched off for whatever host, and stays so: its disk changes no more."""
+    """Switch the guest off, for any destination. It stays off: its disk no longer changes."""
     server = server_of(run)
     if server.vm_state is not VmState.ACTIVE:
         return
@@ -82,9 +83,11 @@ async def stop_guest(run: ResizeRun) -> None:
 
 @stop_guest.undo
 async def start_source(run: ResizeRun) -> None:
-    """Only in the final unwinding: what was on is on again, with its volumes. By then no other host has it.
+    """Runs only in the final unwinding: a guest that was on is switched on again, with its volumes. No other host has
+    it by then.
 
-    Unless it is to be deleted: then nobody waited for a host that is silent and may run it, and while one may it stays off.
+    A server that is to be deleted stays off: the unwinding does not wait then for a silent host, which may still run
+    the guest.
     """
     server, mine = run.input.server, partial(source_command_context, run)
     await prepare_resize.plug_volumes_again(run, mine)
@@ -93,7 +96,7 @@ async def start_source(run: ResizeRun) -> None:
 
 
 async def _is_gone(run: ResizeRun) -> bool:
-    """Whether the host that was claimed has nothing of it any more."""
+    """Whether the claimed host has nothing of it any more."""
     claim = run.get(claim_host)
     if claim is None or claim.name == run.input.server.host:
         return True
@@ -106,14 +109,14 @@ async def _is_gone(run: ResizeRun) -> bool:
     patience_s=IMAGE_PATIENCE_S,
 )
 async def send_guest(run: ResizeRun) -> None:
-    """Within its cell the disk goes from host to host."""
+    """Within its cell the disk is sent from host to host."""
     if stays_in_cell(run):
         await prepare_resize.send_guest.do(run)
 
 
 @send_guest.undo
 async def end_sending(run: ResizeRun) -> None:
-    """Nothing of what was sent is left. Its guest stays off: another host may be tried."""
+    """Remove what was sent. The guest stays off, because another host may be tried."""
     claim = run.get(claim_host)
     if claim is None or claim.cell != run.input.server.cell:
         return
@@ -129,7 +132,7 @@ async def end_sending(run: ResizeRun) -> None:
     patience_s=HOST_PATIENCE_S,
 )
 async def land_guest(run: ResizeRun) -> None:
-    """Within its cell the new host makes the guest of what was sent."""
+    """Within its cell the new host makes the guest from what was sent."""
     if stays_in_cell(run):
         await resize.land_guest.do(run)
 
@@ -148,7 +151,9 @@ async def drop_guest(run: ResizeRun) -> None:
     patience_s=HOST_PATIENCE_S,
 )
 async def start_guest(run: ResizeRun) -> PowerState:
-    """It is switched on there, or left off as it was; in another cell it is made of the image of its disk, or of its volumes."""
+    """Switch it on there, or leave it off as it was; in another cell it is made from the image of its disk, or from its
+    volumes.
+    """
     if stays_in_cell(run):
         return await resize.start_guest.do(run)
     claim, image = run[claim_host], run[transfer_image.hold_image]
@@ -160,7 +165,9 @@ async def start_guest(run: ResizeRun) -> PowerState:
 async def _started(run: ResizeRun, claim: Claim, guest: GuestSpec) -> PowerState:
     to = End(claim.cell, claim.name).address
     try:
-        with moving.elsewhere_only(but=(HOST_SILENT,)):  # it may run there: nobody else starts it before that is over
+        with moving.elsewhere_only(
+            but=(HOST_SILENT,)
+        ):  # it may run there: no other host starts it before this is decided
             state = await run.context.hosts.start_guest(to, command_context(run, "start_guest"), guest)
     except Problem:
         run.context.placement.count_failure(claim.host, failed=True)
@@ -171,7 +178,9 @@ async def _started(run: ResizeRun, claim: Claim, guest: GuestSpec) -> PowerState
 
 @start_guest.undo
 async def destroy_guest(run: ResizeRun) -> None:
-    """A silent host may run it: the old guest is not started before that host is heard, or said to be fenced (RULES §11)."""
+    """Destroy the guest. A silent host may run it: the old guest is not started until that host answers or is fenced
+    (RULES §11).
+    """
     assert resize.start_guest.undo_with is not None
     await resize.start_guest.undo_with(run)
 
@@ -181,14 +190,14 @@ async def destroy_guest(run: ResizeRun) -> None:
 
 @step(region=True, needs=(claim_host, await_vifs))
 async def begin_copy(run: ResizeRun) -> None:
-    """What the other cell gets is not shown."""
+    """Mark the other cell's record as hidden."""
     if not stays_in_cell(run):
         await second_records.open_copy(run, run[claim_host].cell)
 
 
 @begin_copy.undo
 async def end_copy(run: ResizeRun) -> None:
-    """It has got nothing, or it is out and gets rid of it when it is back."""
+    """Remove the copy; a cell that does not answer removes it when it is back."""
     claim = run.get(claim_host)
     if claim is not None and claim.cell != run.input.server.cell:
         await second_records.drop_copy(run, claim.cell)
@@ -196,14 +205,14 @@ async def end_copy(run: ResizeRun) -> None:
 
 @step(needs=(claim_host, begin_copy))
 async def seal_record(run: ResizeRun) -> None:
-    """Requests wait for the other record."""
+    """Let requests that write wait for the other record."""
     if not stays_in_cell(run):
         await second_records.seal(run, left_cell(run))
 
 
 @seal_record.undo
 async def unseal_record(run: ResizeRun) -> None:
-    """Requests write to it again."""
+    """Let requests write to the record again."""
     await second_records.unseal(run, moving.here(run.input.server).cell)
 
 
@@ -212,7 +221,7 @@ async def unseal_record(run: ResizeRun) -> None:
     no_undo="the undo of begin_copy removes it: until then it is not shown",
 )
 async def copy_record(run: ResizeRun) -> None:
-    """VERIFY_RESIZE on its new host, with the finished action and the finished move, and all there is besides."""
+    """Copy everything of the server: VERIFY_RESIZE on its new host, with action and move finished."""
     if stays_in_cell(run):
         return
     written = await second_records.copy(run, left_cell(run), run[claim_host].cell, _finished(run))
@@ -239,7 +248,7 @@ def _finished(run: ResizeRun) -> Callable[[RecordCopy], RecordCopy]:
     point_of_no_return=True,
 )
 async def show_there(run: ResizeRun) -> None:
-    """From this commit on it is in the other cell; within its cell only the lines are written."""
+    """From this commit on the server is shown in the other cell; within its cell only the journal lines are written."""
     claim = run[claim_host]
     if stays_in_cell(run):
         await run.commit(lambda tx: None)
@@ -250,7 +259,7 @@ async def show_there(run: ResizeRun) -> None:
 
 @step(needs=(read_ports, claim_host, activate_bindings, show_there), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def record_resized(run: ResizeRun) -> None:
-    """Within its cell: VERIFY_RESIZE, on its new host, in its new size; the action is finished with it."""
+    """Within its cell: show VERIFY_RESIZE on the new host, in the new size, and finish the action."""
     if stays_in_cell(run):
         await resize.record_resized.do(run)
 
@@ -294,6 +303,3 @@ RESIZE_ACROSS_CELLS = Saga(
     transfer_image.delete_image,
     ended=_ended,
 )
-
-
-# ------------------------------------------------------------------------------------------------- what is asked

@@ -38,13 +38,15 @@ HAS_GUEST = "guest_already_there"
     patience_s=NETWORK_PATIENCE_S,
 )
 async def check_services(run: ResizeRun) -> CellReach:
-    """The cells that cannot have it, each with its cause: asked of the network and the volume service before anything is touched."""
+    """The unsuitable cells, each with its reason; asked of the network and volume services before anything is changed."""
     return await other_cells.reach_of(run.context, server_of(run), run[read_ports], other_cells.RESIZE)
 
 
 @step(region=True, moves=True, needs=(begin_action, read_ports, check_services))
 async def claim_host(run: ResizeRun) -> Claim:
-    """The best willing host of any cell; after an attempt that failed, of the same cell first. What it held is held by the move."""
+    """Claim the best host with room of any cell; after a failed attempt, first of the same cell. The move then holds
+    what the server held.
+    """
     cards = run[read_ports]
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     where = (server_of(run), cards, left_cell(run), run.blamed)
@@ -54,13 +56,15 @@ async def claim_host(run: ResizeRun) -> Claim:
 
 @claim_host.undo
 async def give_claim_back(run: ResizeRun) -> None:
-    """What the move held is the server's again."""
+    """The server holds again what the move held."""
     await move_claims.given_back(run, run.get(read_ports) if run.input.across else None)
 
 
 @step(needs=(claim_host,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
 async def prepare_host(run: ResizeRun) -> MoveTarget:
-    """The host is heard: in the server's cell it says where it takes guests, in another one that it has none of it."""
+    """Check the host: in the server's cell it reports where it takes guests, in another cell that it has no guest of
+    the server.
+    """
     claim = run[claim_host]
     try:
         if stays_in_cell(run):
@@ -86,7 +90,9 @@ async def _refuse_with_guest(run: ResizeRun, claim: Claim) -> None:
 
 @step(needs=(claim_host, prepare_host), no_undo=second_records.A_FENCE)
 async def open_cell(run: ResizeRun) -> None:
-    """Another cell's database takes writes. One that is out is no fault of its hosts: another cell is tried, and it counts as no attempt."""
+    """Check that the other cell's database accepts writes. If it does not answer, its hosts are not to blame: another
+    cell is tried, and the attempt does not count.
+    """
     cell = run[claim_host].cell
     if not stays_in_cell(run):
         await record_cells.or_elsewhere(run, cell, lambda: second_records.open_cell(run, cell))
@@ -98,7 +104,9 @@ async def open_cell(run: ResizeRun) -> None:
     patience_s=VOLUME_PATIENCE_S,
 )
 async def reserve_volumes(run: ResizeRun) -> None:
-    """An attachment more for each volume, of no host yet: what the volume service refuses it refuses while the guest runs."""
+    """Make one more attachment for each volume, without a host: a refusal of the volume service comes while the guest
+    still runs.
+    """
     if stays_in_cell(run) or not server_of(run).volumes:
         return
     await moving.not_overtaken(run, left_cell(run))
@@ -111,7 +119,7 @@ async def reserve_volumes(run: ResizeRun) -> None:
 
 @reserve_volumes.undo
 async def drop_reservations(run: ResizeRun) -> None:
-    """What was exported by then is its old host's again."""
+    """Remove them. A volume that was exported by then belongs to its old host again."""
     claim = run.get(claim_host)
     if claim is not None and claim.cell != run.input.server.cell and run.input.server.volumes:
         await or_left_to_delete(run.context, run.input.server.id, _drop_reservations(run))
@@ -133,7 +141,7 @@ async def _drop_reservations(run: ResizeRun) -> None:
     no_undo="what the move's record says of its destination stays; that it failed is said by the first step's undo",
 )
 async def record_destination(run: ResizeRun) -> None:
-    """The move's record says where it goes, and in which cells its ends are if that is not one."""
+    """Write the destination into the move's record, and both cells if they differ."""
     claim, left = run[claim_host], left_cell(run)
     cells = (None, None) if stays_in_cell(run) else (left, claim.cell)
     to = move_claims.destination(claim, run[prepare_host].address)

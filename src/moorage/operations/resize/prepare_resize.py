@@ -1,4 +1,4 @@
-"""The first half of a resize or cold migration: a host is claimed and prepared, and the guest and its ports go there."""
+"""The first half of a resize or cold migration: a host is claimed and prepared, and the guest and its ports move there."""
 
 import logging
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from moorage.store.cell import actions
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
 HOST_UNREACHABLE, DISK_SHRINKS = "host_unreachable", "disk_shrinks"
-"""Codes of hosts: the new one cannot be reached from the old one; the disk would lose data, wherever it goes."""
+"""Codes of hosts: the old host cannot reach the new one; the disk would lose data on any host."""
 REFUSED_THERE = frozenset({BINDING_FAILED, BINDING_FAILED_KIND})
 EVENTS = ("cold_migrate", "compute_prep_resize", "compute_resize_instance", "compute_finish_resize")
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ ResizeRun = Run[Resize, SagaContext]
 
 @step
 async def begin_action(run: ResizeRun) -> LocatedServer:
-    """The action and the move's record show from the start."""
+    """Show the action and the move's record from the start."""
     kind = run.input.kind
     word = "resize" if kind is MigrationType.RESIZE else "migrate"
     return await moving.begun(run, word, kind, MigrationStatus.PRE_MIGRATING, run.input.flavor)
@@ -55,7 +55,7 @@ async def begin_action(run: ResizeRun) -> LocatedServer:
 
 @begin_action.undo
 async def fail_action(run: ResizeRun) -> None:
-    """The action ends in Error and the move's record with it; the server is as it was, with the reason as its fault."""
+    """End the action and the move's record with Error; the server is as before, with the reason as its fault."""
     found = await records.find(run.context, run.input.server.id)
     if found.cell is None or found.server is None:
         return
@@ -75,14 +75,14 @@ async def fail_action(run: ResizeRun) -> None:
 
 @step(needs=(begin_action,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
 async def check_source(run: ResizeRun) -> None:
-    """Its own host can send guests, and no disk is to shrink: refused before anything is touched."""
+    """Check, before anything is changed, that its own host can send guests and that no disk shrinks."""
     server = server_of(run)
     await moving.target_at(run, moving.here(server))
     refuse_shrinking(server, run.input.flavor)
 
 
 def refuse_shrinking(server: Server, new: FlavorCopy) -> None:
-    """Raises HostFailed: a disk would be smaller than it is."""
+    """Raises HostFailed when a disk would become smaller."""
     old = server.flavor
     root = not server.volume_backed and new.disk_gib < old.disk_gib
     if root or new.ephemeral_gib < old.ephemeral_gib:
@@ -91,7 +91,9 @@ def refuse_shrinking(server: Server, new: FlavorCopy) -> None:
 
 @step(needs=(begin_action, check_source), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
 async def read_ports(run: ResizeRun) -> Cards:
-    """One reading for the whole move: what the ports ask, and how they are bound (S1.16). Guarantees need hosts that understand them."""
+    """Read the ports once for the whole move: their resource requests and bindings (S1.16). Ports with guarantees need
+    hosts that support them.
+    """
     cards = await cards_of(run.context, server_of(run))
     move_ports.refuse_old_hosts(run.context, str(run.input.server.host), cards.ports, "moved")
     return cards
@@ -99,7 +101,9 @@ async def read_ports(run: ResizeRun) -> Cards:
 
 @step(region=True, moves=True, needs=(begin_action, read_ports))
 async def claim_host(run: ResizeRun) -> Claim:
-    """The best willing host of its cell; a loser takes the next (N1). What the server held is held by the move from then on."""
+    """Claim the best host with room in its cell; if another claim was faster, try the next (N1). The move then holds
+    what the server held.
+    """
     cards = run[read_ports]
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     where = (server_of(run), cards, cell_of(run), run.blamed)
@@ -108,13 +112,13 @@ async def claim_host(run: ResizeRun) -> Claim:
 
 @claim_host.undo
 async def give_claim_back(run: ResizeRun) -> None:
-    """What the move held is the server's again."""
+    """The server holds again what the move held."""
     await move_claims.given_back(run, run.get(read_ports) if run.input.across else None)
 
 
 @step(needs=(claim_host,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
 async def prepare_host(run: ResizeRun) -> MoveTarget:
-    """Where the host takes guests; one that is silent, or whose agent knows no moves, is not the one."""
+    """Read where the host takes guests; a host that is silent, or whose agent does not support moves, is skipped."""
     claim = run[claim_host]
     try:
         return await moving.target_at(run, claim)
@@ -125,7 +129,9 @@ async def prepare_host(run: ResizeRun) -> MoveTarget:
 
 @step(host_local=True, needs=(read_ports, claim_host, prepare_host), patience_s=NETWORK_PATIENCE_S)
 async def bind_destination(run: ResizeRun) -> bool:
-    """Inactive bindings on the host, with the providers that were claimed there (S1.6); False: its ports can have none."""
+    """Make inactive bindings on the host, with the claimed providers (S1.6). Returns False when its ports cannot have
+    them.
+    """
     claim, cards = run[claim_host], run[read_ports]
     if not await _second(run, claim, cards):
         return False
@@ -142,7 +148,7 @@ async def unbind_destination(run: ResizeRun) -> None:
 
 
 async def _second(run: ResizeRun, claim: Claim, cards: Cards) -> bool:
-    """Not where a port is to have an address of another segment: that comes with the one call that binds it there."""
+    """Not when a port gets an address of another segment: the call that binds it there also assigns the address."""
     return not claim.subnets and await move_ports.second_bindings(
         run.context, cards, str(run.input.server.host), claim.name
     )
@@ -153,7 +159,7 @@ async def _second(run: ResizeRun, claim: Claim, cards: Cards) -> bool:
     no_undo="what the move's record says of its destination stays; that it failed is said by the first step's undo",
 )
 async def record_destination(run: ResizeRun) -> None:
-    """The move's record says where it goes."""
+    """Write the destination into the move's record."""
     to = move_claims.destination(run[claim_host], run[prepare_host].address)
     move, status, task = run.input.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
     await moving.show(run, cell_of(run), move, status, task, **to)
@@ -161,7 +167,7 @@ async def record_destination(run: ResizeRun) -> None:
 
 @step(host_local=True, needs=(begin_action, claim_host, prepare_host, record_destination), patience_s=IMAGE_PATIENCE_S)
 async def send_guest(run: ResizeRun) -> None:
-    """Its host switches the guest off and sends its disk."""
+    """Let its host switch the guest off and send its disk."""
     order = SendGuest(run[prepare_host], run.input.migration)
     mine = msgspec.structs.replace(command_context(run, "send_guest"), patience_s=run.context.settings.image_deadline_s)
     source = server_action.host_of(run[begin_action])
@@ -171,10 +177,10 @@ async def send_guest(run: ResizeRun) -> None:
 
 @send_guest.undo
 async def start_source(run: ResizeRun) -> None:
-    """What was on is on again, and nothing is left of what was sent.
+    """Switch a guest that was on on again, and remove what was sent.
 
-    The first command ends the sending, whose disk would come after it was dropped.  Who is deleted has not waited for a
-    destination that is silent and may run the guest: then it stays off, for the delete that wants it gone.
+    The first command ends the sending, because its disk could otherwise arrive after it was removed. For a server that
+    is to be deleted, a silent destination that may run the guest is not waited for: then the guest stays off.
     """
     server, claim = run.input.server, run.get(claim_host)
     hosts, source = run.context.hosts, moving.here(server).address
@@ -188,7 +194,7 @@ async def start_source(run: ResizeRun) -> None:
 
 
 async def plug_volumes_again(run: ResizeRun, named: Callable[[str], CommandContext]) -> None:
-    """The old host's guest knew exports that are no more, if its volumes were switched."""
+    """The old host's guest used attachments that no longer exist, if its volumes were switched."""
     input, found = run.input.server, run.get(begin_action)
     if not input.volumes or found is None:
         return
@@ -203,7 +209,7 @@ async def plug_volumes_again(run: ResizeRun, named: Callable[[str], CommandConte
 
 @step(host_local=True, needs=(read_ports, claim_host, bind_destination, send_guest), patience_s=NETWORK_PATIENCE_S)
 async def activate_bindings(run: ResizeRun) -> tuple[Port, ...]:
-    """The switch: traffic goes to the new host. Where ports have one binding only, it is bound there."""
+    """Direct traffic to the new host. Ports with a single binding are bound there now."""
     claim, cards = run[claim_host], run[read_ports]
     if _stays_bound(run, claim):
         return cards.ports
@@ -224,7 +230,9 @@ def _stays_bound(run: ResizeRun, claim: Claim) -> bool:
 
 
 async def _bound_across(run: ResizeRun, end: End, claim: Claim, cards: Cards) -> tuple[Port, ...]:
-    """With an address of the new segment, beside the old one, which stays until this is confirmed; a segment without any is left out then."""
+    """Bind with an address of the new segment, in addition to the old one, which stays until the confirm; a segment
+    without a free address is skipped in later attempts.
+    """
     kept, left = segment_change.addresses_until_confirmed(cards, claim.subnets), str(run.input.server.host)
     try:
         ports = await move_ports.bound_at(
@@ -254,7 +262,8 @@ async def activate_source(run: ResizeRun) -> None:
     except BindRefused as refused:
         if refused.code not in REFUSED_THERE:
             raise
-        # The network's agent there is dead: its guest runs again all the same, and an audit binds the ports when it is back.
+        # # The network agent there is down. The guest runs again all the same, and an audit binds the ports when the
+        # agent is back.
         logger.warning("%s: its ports are not bound on their old host: %s", run.input.server.id, refused.public)
 
 

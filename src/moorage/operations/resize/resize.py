@@ -1,20 +1,21 @@
-"""Resize and cold migration: the server goes to another host, off, and waits there for its owner to confirm or revert it.
+"""Resize and cold migration: the server moves, switched off, to another host and waits there for confirm or revert.
 
-    read_ports        its ports, with what they ask of a host by now
-    on a host, and if that cannot have it on the next one:
-      claim_host      compute, guarantees and addresses there in one claim; what it had is held by the move (RULES §11)
-      prepare_host    the host says where it takes guests: one that cannot is found out here
-      bind_destination   inactive bindings there: a refusal costs nothing, traffic stays where it is
-      send_guest      the guest is switched off, and its disk goes to the other host
+    read_ports        its ports, with their current resource requests
+    on a host, and if that one refuses on the next one:
+      claim_host      compute, guarantees and addresses in one claim; the move holds the old ones (RULES §11)
+      prepare_host    the host reports where it takes guests: a host that cannot take them is found here
+      bind_destination   inactive bindings there: a refusal has no effect on the traffic
+      send_guest      the guest is switched off, and its disk is sent to the other host
       switch_volumes, activate_bindings, land_guest, start_guest, await_vifs
     record_resized    VERIFY_RESIZE (point of no return)
 
-Until `send_guest` nothing of the server was touched.  What fails after that gives it back as it was: the guest of the other host goes,
-ports and volumes are its old host's again, and the guest is switched on there if it was on.  If the new host was to blame, the next one is
-tried then; what its old host or another service refuses would fail there too.  Its old host keeps guest, claim and
-bindings until the move is confirmed or reverted, so a revert is never refused for lack of room.
+Until `send_guest` nothing of the server is changed. A later failure restores it: the other host's guest is removed,
+ports and volumes go back to the old host, and the guest is switched on there if it was on. If the new host was to
+blame, the next one is tried; what the old host or a service refuses would fail there too. The old host keeps guest,
+claim and bindings until the move is confirmed or reverted, so a revert is never refused for lack of room.
 
-A migration is a resize to the same flavor.  A server may be resized where it is, if that is allowed; its claim is held twice then.
+A migration is a resize to the same flavor. A server may be resized on its own host, if that is allowed; its claim is
+held twice then.
 """
 
 import msgspec
@@ -65,7 +66,7 @@ from moorage.store.region import quotas
 
 @step(host_local=True, needs=(begin_action, claim_host, send_guest), patience_s=VOLUME_PATIENCE_S)
 async def switch_volumes(run: ResizeRun) -> dict[str, str]:
-    """Mapping → attachment: each volume is exported to the new host, and to the old one no more."""
+    """Export each volume to the new host, and no longer to the old one. Returns mapping → attachment."""
     claim, server = run[claim_host], server_of(run)
     if claim.name == server.host:
         return {each.bdm: each.attachment for each in server.volumes if each.attachment is not None}
@@ -88,7 +89,7 @@ async def switch_volumes_back(run: ResizeRun) -> None:
     patience_s=HOST_PATIENCE_S,
 )
 async def land_guest(run: ResizeRun) -> None:
-    """The new host makes the guest of what was sent, in its new size; it is off still."""
+    """Let the new host make the guest from what was sent, in its new size; it is still off."""
     claim = run[claim_host]
     guest = await guest_there(run, run[activate_bindings])
     order = TakeGuest(guest, run.input.migration)
@@ -113,7 +114,7 @@ async def _drop(run: ResizeRun, step: str) -> bool:
 
 
 async def guest_there(run: ResizeRun, ports: tuple[Port, ...]) -> GuestSpec:
-    """What the host that was claimed is told to make."""
+    """The specification of the guest for the claimed host."""
     claim, cards, input = run[claim_host], run[read_ports], run.input
     server = msgspec.structs.replace(server_of(run), flavor=input.flavor)
     guest = guest_of(server, cards.networks, ports, claim.availability_zone)
@@ -124,12 +125,14 @@ async def guest_there(run: ResizeRun, ports: tuple[Port, ...]) -> GuestSpec:
 
 @step(host_local=True, needs=(claim_host, switch_volumes, activate_bindings, land_guest), patience_s=HOST_PATIENCE_S)
 async def start_guest(run: ResizeRun) -> PowerState:
-    """It is switched on there, or left off as it was."""
+    """Switch it on there, or leave it off as it was."""
     claim = run[claim_host]
     guest = await guest_there(run, run[activate_bindings])
     to = End(claim.cell, claim.name).address
     try:
-        with moving.elsewhere_only(but=(HOST_SILENT,)):  # it may run there: nobody else starts it before that is over
+        with moving.elsewhere_only(
+            but=(HOST_SILENT,)
+        ):  # it may run there: no other host starts it before this is decided
             state = await run.context.hosts.start_guest(to, command_context(run, "start_guest"), guest)
     except Problem:
         run.context.placement.count_failure(claim.host, failed=True)
@@ -140,7 +143,9 @@ async def start_guest(run: ResizeRun) -> PowerState:
 
 @start_guest.undo
 async def stop_guest(run: ResizeRun) -> None:
-    """A silent host may run it: the old guest is not started before that host is heard, or said to be fenced (RULES §11)."""
+    """Switch it off. A silent host may run it: the old guest is not started until that host answers or is fenced (RULES
+    §11).
+    """
     claim = run.get(claim_host)
     if await _drop(run, "stop_guest") or claim is None or await moving.for_delete(run):
         return
@@ -155,7 +160,9 @@ async def stop_guest(run: ResizeRun) -> None:
     patience_s=VIF_PLUGGING_MAX_S + NETWORK_PATIENCE_S,
 )
 async def await_vifs(run: ResizeRun) -> None:
-    """Wait until the network says that what was bound is plugged, as a boot does; a guest that is off plugs nothing."""
+    """Wait until the network service reports the bound ports as plugged, as a boot does. A guest that is off plugs
+    nothing.
+    """
     claim, ports = run[claim_host], run[activate_bindings]
     if run.input.server.vm_state is VmState.ACTIVE and claim.name != run.input.server.host:
         with moving.elsewhere_only():
@@ -168,7 +175,7 @@ async def await_vifs(run: ResizeRun) -> None:
     point_of_no_return=True,
 )
 async def record_resized(run: ResizeRun) -> None:
-    """VERIFY_RESIZE, on its new host, in its new size; the action is finished with it."""
+    """Show VERIFY_RESIZE on the new host, in the new size, and finish the action."""
     now, claim = server_action.now_us(), run[claim_host]
     events = events_of(run, now)
 
@@ -182,7 +189,7 @@ async def record_resized(run: ResizeRun) -> None:
 
 
 def events_of(run: ResizeRun, now: int) -> tuple[ActionEvent, ...]:
-    """Of the action that went well."""
+    """The events of the finished action."""
     claim, told = run[claim_host], segment_change.describe(_readdressed(run))
     return tuple(
         ActionEvent(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None)
@@ -192,7 +199,7 @@ def events_of(run: ResizeRun, now: int) -> tuple[ActionEvent, ...]:
 
 @record_resized.passed
 async def was_recorded(run: ResizeRun) -> bool:
-    """An adopter asks: does the record say so already, by this operation?"""
+    """Whether the record says so already, by this operation. An adopter asks this."""
     by, cell = records.fence(run), moving.here(run.input.server).cell
     row = await run.context.cells[cell].write(lambda tx: cell_servers.take_over(tx, run.input.server.id, by))
     shown = row is not None and row.moved is not None and row.moved.migration == run.input.migration
@@ -202,7 +209,7 @@ async def was_recorded(run: ResizeRun) -> bool:
 
 
 def resized(run: ResizeRun, server: Server, now: int) -> Server:
-    """The record of a server that waits to be confirmed or reverted. Done already, it stays as it is."""
+    """The record of a server that waits for confirm or revert. If that was written already, it stays as it is."""
     input, claim, cards = run.input, run[claim_host], run[read_ports]
     ports, attachments, state = run.get(activate_bindings), run.get(switch_volumes), run.get(start_guest)
     if server.moved is not None and server.moved.migration == input.migration:
@@ -238,13 +245,13 @@ def resized(run: ResizeRun, server: Server, now: int) -> Server:
 
 
 def _readdressed(run: ResizeRun) -> tuple[Readdressed, ...]:
-    """The cards that left their segments."""
+    """The NICs that left their segments."""
     claim, cards, ports = run[claim_host], run[read_ports], run.get(activate_bindings)
     return () if ports is None else segment_change.readdressed(cards, claim.subnets, ports)
 
 
 def _ended(tx: Tx, run: ResizeRun, status: str) -> None:
-    """What it weighed more in its quota is given back with a move that did not come to be."""
+    """Release the additional quota when the move failed."""
     if status == "unwound" and run.input.charged:
         quotas.release(tx, run.input.server.project, run.input.charged, run.input.server.user)
     records.release(tx, run)
@@ -272,6 +279,3 @@ RESIZE = Saga(
     record_resized,
     ended=_ended,
 )
-
-
-# ------------------------------------------------------------------------------------------------- what is asked

@@ -1,4 +1,4 @@
-"""What a resize or migration is asked, and what the scheduler is asked for it; kept in journals.
+"""The input of a resize or migration, and its request to the scheduler; kept in journals.
 
 Fields are only ever added, with defaults (RULES §19).
 """
@@ -21,42 +21,42 @@ from moorage.operations.unshelve_input import segments_of
 
 
 class Resize(msgspec.Struct, frozen=True):
-    """Everything is decided; nothing is looked up by name after this."""
+    """Everything that the move needs; nothing is looked up by name after this."""
 
     server: Server
     seq: int
     flavor: FlavorCopy
-    """That it is to have; its own: it is only migrated."""
+    """The new flavor; the server's own flavor for a migration."""
     migration: str
     """The UUID of the move."""
     kind: MigrationType = MigrationType.RESIZE
     host: str | None = None
-    """Only there."""
+    """The only host where it may go."""
     same_host: bool = False
-    """Its own host may be chosen again."""
+    """Whether its own host may be chosen."""
     across: bool = False
-    """It may be given addresses of other segments."""
+    """Whether it may get addresses of other segments."""
     disk_config: str | None = None
     needs: Needs = Needs({})
     group: GroupAsk | None = None
     near: tuple[HostId, ...] | None = None
-    """By the hint `same_host`."""
+    """Allowed hosts by the hint `same_host`."""
     far: tuple[HostId, ...] = ()
-    """By the hint `different_host`."""
+    """Forbidden hosts by the hint `different_host`."""
     charged: dict[str, int] = {}
-    """What it weighs in its quota more than it did, until this is over."""
+    """The additional quota until the move is over."""
     image: ImageId | None = None
-    """Through which its disk would go to another cell; None: its root is a volume, or it stays in its cell."""
+    """The image that carries its disk to another cell; None: its root is a volume, or it stays in its cell."""
     request_id: str = ""
     user: str = ""
     global_request_id: str = ""
     by_project: str = ""
     cross_cell: bool = False
-    """It may go to other cells."""
+    """Whether it may go to other cells."""
 
 
 class MoveInput(Protocol):
-    """What a move to any host of its cell is asked."""
+    """The input of a move to any host of its cell."""
 
     @property
     def flavor(self) -> FlavorCopy: ...
@@ -75,7 +75,7 @@ class MoveInput(Protocol):
 
 
 class MayCross(MoveInput, Protocol):
-    """One that may be given addresses of other segments."""
+    """A move that may give addresses of other segments."""
 
     @property
     def across(self) -> bool: ...
@@ -91,7 +91,7 @@ def tries_of(
     attempt: int = 1,
     exhausted: Collection[str] = frozenset(),
 ) -> Tries:
-    """On the segments of its addresses, and where that is allowed on others."""
+    """The requests in order: first the segments of its addresses, then other segments where that is allowed."""
     ask = ask_of(input, server, cards, cell, not_on, attempt=attempt)
     return tries(ask, server, cards, allowed=input.across, exhausted=exhausted)
 
@@ -99,8 +99,9 @@ def tries_of(
 def ask_of(
     input: MoveInput, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str], *, attempt: int = 1
 ) -> Ask:
-    """As a boot asks, of its own cell: another cell would need its record moved. In its group it is counted where it is, and where
-    an earlier attempt wanted it."""
+    """The request as a boot makes it, limited to its own cell: another cell would need its record moved. In its group
+    the server counts where it is, and where an earlier attempt claimed a host.
+    """
     group = None if input.group is None else msgspec.structs.replace(input.group, own=min(attempt, 2))
     wanted = groups.wanted(cards.ports, cards.networks, input.needs)
     return Ask(

@@ -1,14 +1,14 @@
-"""Revert a resize or migration: the server is on its old host again, in its old size; what it wrote on the new one is gone.
+"""Revert a resize or migration: the server is on its old host again, in its old size; its new disk is lost.
 
-check_source, read_ports         both the old host and its network agent live
-stop_destination                 the new guest is off: until here it can be taken back
-clear_destination                the new guest goes (point of no return)
-take_claim_back                  what the move held is the server's again: there is room by construction (N16)
+check_source, read_ports         the old host and its network agent both answer
+stop_destination                 the new guest is off: until here it can be undone
+clear_destination                the new guest is removed (point of no return)
+take_claim_back                  the server holds again what the move held, so there is always room (N16)
 return_volumes, return_ports, start_source, record_reverted, drop_destination_bindings
 
-One that came from another cell goes back with the record that it has by now, so what was attached or detached meanwhile stays so
-(`revert_resize/2`): `open_cell` asks before anything is touched whether that cell takes writes, and in place of `record_reverted` there are
-`seal_record`, `copy_record` and `show_there`.  The row of the region that hides the old cell's record is open since the move.
+A server that came from another cell goes back with its current record (`revert_resize/2`): `open_cell` checks before
+anything is changed that the old cell accepts writes, and `seal_record`, `copy_record` and `show_there` replace
+`record_reverted`. The region's row that hides the old cell's record exists since the move.
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ async def begin_revert(run: RevertRun) -> LocatedServer:
 
 @begin_revert.undo
 async def fail_revert(run: RevertRun) -> None:
-    """It is on its new host still, and may be confirmed or reverted."""
+    """It is still on its new host, and may be confirmed or reverted."""
     await server_action.failed(run, EVENTS[0])
     found = await records.find(run.context, run.input.server.id)
     if found.server is not None and found.server.moved is not None:
@@ -90,7 +90,7 @@ async def fail_revert(run: RevertRun) -> None:
 
 @step(needs=(begin_revert,), no_undo="a guest that is off stays off", patience_s=HOST_PATIENCE_S)
 async def check_source(run: RevertRun) -> None:
-    """Its old host answers and has the old guest, which is off: nothing is taken from the new one before."""
+    """Check that its old host answers and has the old guest, switched off, before the new guest is changed."""
     server = _server(run)
     source = moving.source_of(server)
     await moving.target_at(run, source)
@@ -105,7 +105,7 @@ async def check_source(run: RevertRun) -> None:
 
 @step(needs=(begin_revert,), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
 async def read_ports(run: RevertRun) -> Cards:
-    """The ports as they are bound now, and refused while they cannot be bound on the old host: the server would be off until they can."""
+    """Read the ports' bindings. Raises HostFailed while they cannot be bound on the old host."""
     server = _server(run)
     cards = await cards_of(run.context, server)
     if run.past or moving.on_one_host(server):
@@ -117,9 +117,9 @@ async def read_ports(run: RevertRun) -> Cards:
 
 @step(needs=(begin_revert, check_source, read_ports), patience_s=HOST_PATIENCE_S)
 async def stop_destination(run: RevertRun) -> None:
-    """The new guest is off, and a host that is silent cannot say so: then it is not reverted, for there would be two.
+    """Switch the new guest off. A silent host cannot confirm that, so the revert is refused: two guests could run.
 
-    One that has lost its guest has none that runs: what the old host kept is all there is.
+    A host that has lost the guest runs none: the old host has all that is left.
     """
     server = _server(run)
     try:
@@ -133,7 +133,7 @@ async def stop_destination(run: RevertRun) -> None:
 
 @stop_destination.undo
 async def start_destination(run: RevertRun) -> None:
-    """What ran runs again."""
+    """Switch the guest on again if it was on."""
     server = run.input.server
     if server.power_state in OFF:
         return
@@ -148,7 +148,7 @@ async def start_destination(run: RevertRun) -> None:
 
 @step(needs=(begin_revert, stop_destination), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, point_of_no_return=True)
 async def clear_destination(run: RevertRun) -> None:
-    """It is off already, so a host that falls silent now destroys it when it returns."""
+    """Remove the new guest. It is off already, so a host that falls silent now destroys it when it returns."""
     server = _server(run)
     move, same = moving.moved_of(server).migration, moving.on_one_host(server)
     await moving.take_back_guest(run, "clear_destination", moving.here(server), move, same_host=same)
@@ -156,7 +156,7 @@ async def clear_destination(run: RevertRun) -> None:
 
 @step(region=True, needs=(begin_revert, clear_destination), no_undo=FORWARD_ONLY)
 async def take_claim_back(run: RevertRun) -> None:
-    """The server's claim is the one that the move held, and its quota what the old flavor weighs."""
+    """The server's claim is the one that the move held, and its quota that of the old flavor."""
     server = _server(run)
     after = msgspec.structs.replace(server, flavor=moving.moved_of(server).flavor, moved=None)
 
@@ -171,7 +171,7 @@ async def take_claim_back(run: RevertRun) -> None:
 
 @step(needs=(begin_revert, take_claim_back), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def return_volumes(run: RevertRun) -> dict[str, str]:
-    """Mapping → attachment, exported to the old host."""
+    """Export the volumes to the old host. Returns mapping → attachment."""
     server = _server(run)
     if moving.on_one_host(server):
         return {each.bdm: each.attachment for each in server.volumes if each.attachment is not None}
@@ -181,7 +181,7 @@ async def return_volumes(run: RevertRun) -> dict[str, str]:
 
 @step(needs=(begin_revert, read_ports, take_claim_back), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def return_ports(run: RevertRun) -> tuple[Port, ...]:
-    """The binding on the old host is the active one again; what it says of providers is right still (S1.6), and its addresses were kept."""
+    """Activate the binding on the old host. Its providers are still right (S1.6), and its addresses were kept."""
     server, cards = _server(run), run[read_ports]
     moved = moving.moved_of(server)
     if moving.on_one_host(server) and not any(moved.profiles.values()) and not moved.readdressed:
@@ -200,7 +200,7 @@ async def return_ports(run: RevertRun) -> tuple[Port, ...]:
     patience_s=PATIENCE_S,
 )
 async def start_source(run: RevertRun) -> PowerState:
-    """The old guest, as it was; it is left off if it was off before the move."""
+    """Start the old guest, or leave it off if it was off before the move. Raises Unavailable when the host fails."""
     server, cards, ports = _server(run), run[read_ports], run[return_ports]
     moved, source = moving.moved_of(server), moving.source_of(server)
     old = msgspec.structs.replace(server, flavor=moved.flavor)
@@ -216,7 +216,7 @@ async def start_source(run: RevertRun) -> PowerState:
 
 @step(needs=(begin_revert, read_ports, start_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def record_reverted(run: RevertRun) -> None:
-    """Where and as it was, and the end of the action."""
+    """Show the server where and as it was, and finish the action."""
     found, now, server = run[begin_revert], server_action.now_us(), _server(run)
     assert found.cell is not None
     moved = moving.moved_of(server)
@@ -257,7 +257,7 @@ def reverted(run: RevertRun, server: Server, moved: Moved, now: int) -> Server:
 
 @step(needs=(begin_revert, read_ports, record_reverted), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def drop_destination_bindings(run: RevertRun) -> None:
-    """The inactive bindings on the host that was left."""
+    """Remove the inactive bindings on the host that was left."""
     await _drop_bindings(run)
 
 
@@ -270,19 +270,19 @@ async def _drop_bindings(run: RevertRun) -> None:
 
 @step(needs=(begin_revert, check_source), no_undo=second_records.A_FENCE, patience_s=HOST_PATIENCE_S)
 async def open_cell(run: RevertRun) -> None:
-    """The cell that it goes back to takes writes: else it is refused, and nothing was touched."""
+    """Check, before anything is changed, that the old cell accepts writes; otherwise the revert is refused."""
     await second_records.open_cell(run, _old_cell(run))
 
 
 @step(needs=(begin_revert, read_ports, start_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def seal_record(run: RevertRun) -> None:
-    """Requests wait for the record of the old cell."""
+    """Let requests that write wait for the old cell's record."""
     await second_records.seal(run, _cell(run))
 
 
 @step(needs=(begin_revert, read_ports, seal_record), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def copy_record(run: RevertRun) -> None:
-    """Where and as it was, and the end of the action, with all that was written meanwhile: in the old cell, and not shown yet."""
+    """Write the record, still hidden, to the old cell: reverted, with all changes since the move, and the end."""
     now, moved = server_action.now_us(), moving.moved_of(_server(run))
     events = tuple(server_action.ended_event(each, now, moved.host) for each in EVENTS)
 
@@ -296,26 +296,26 @@ async def copy_record(run: RevertRun) -> None:
 
 @step(region=True, needs=(begin_revert, copy_record), no_undo=FORWARD_ONLY)
 async def show_there(run: RevertRun) -> None:
-    """From this commit on it is in the old cell."""
+    """From this commit on the server is shown in the old cell."""
     await second_records.show(run, _cell(run), _old_cell(run))
     run.context.hosts.start_counts(moving.moved_of(_server(run)).host, run.input.server.id, run.input.seq)
 
 
 @step(needs=(begin_revert, read_ports, show_there), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def drop_bindings_there(run: RevertRun) -> None:
-    """As `drop_destination_bindings`."""
+    """The same as `drop_destination_bindings`."""
     await _drop_bindings(run)
 
 
 @step(needs=(begin_revert, show_there), no_undo=FORWARD_ONLY)
 async def remove_record(run: RevertRun) -> bool:
-    """Of the cell that it had gone to, in one try; False: its database is out."""
+    """Try once to remove the record of the cell to which it had gone. Returns False when the database does not answer."""
     return await second_records.removed(run, _cell(run))
 
 
 @step(region=True, needs=(begin_revert, remove_record), no_undo=FORWARD_ONLY)
 async def forget_hidden(run: RevertRun) -> None:
-    """Nothing is hidden any more, where that record is gone."""
+    """Remove the mark of the hidden record when that record is gone."""
     if run[remove_record]:
         await second_records.forget(run, _cell(run))
 
@@ -388,7 +388,7 @@ async def begin(
         check(now)
         moving.moved_of(now)
         if _version(now) is not saga:
-            raise Conflict(f"Instance {now.id} was moved once more meanwhile; try again.")
+            raise Conflict(f"Instance {now.id} was moved again meanwhile; try again.")
         input = RevertResize(now, seq, request_id, principal.user, global_request_id.get(), principal.project or "")
         return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 

@@ -1,14 +1,16 @@
-"""The temporary image of a move: the disk goes through it to a host of another cell, for no host speaks to one of those.
+"""The temporary image of a move: it carries the disk to a host of another cell, because hosts of different cells do not
+reach each other.
 
-    hold_image      made with our own rights, empty, under the id that was minted with the request
-    take_snapshot   the host that is left copies the disk; its guest must be off by then, and stay so
-    upload_image    and sends it, once: the next attempt uses the same image
+    hold_image      created with our own rights, empty, with the id that was minted with the request
+    take_snapshot   the host that is left copies the disk; its guest is off by then, and stays off
+    upload_image    the host sends the copy, once: later attempts use the same image
     delete_image    when the server is shown on its new host
 
-It belongs to the service's project, so no user's quota has it and no user's list.  It cannot leak: it says what it was made for and of which
-server, so whatever is left of it, half made or whole, is deleted by the round `stray_images` when nobody holds that server.
+The image belongs to the service's project, so it is in no user's quota and in no user's list. It cannot leak: it names
+its purpose and its server, so the reconciler `stray_images` deletes what is left of it, complete or not, when no
+operation holds that server.
 
-A move that ends within its cell, or whose root is a volume, makes none.
+A move that ends within its cell, or whose root is a volume, makes no image.
 """
 
 from moorage.model.guest import Quiesce
@@ -22,7 +24,7 @@ IMAGE_PATIENCE_S = 300.0
 
 @step(moves=True, needs=(claim_host,), patience_s=IMAGE_PATIENCE_S)
 async def hold_image(run: ResizeRun) -> ImageId | None:
-    """The image, without data, is there from here on; an earlier attempt may have made it, and filled it."""
+    """Create the image without data; an earlier attempt may have created and filled it."""
     image = _image(run)
     if image is not None:
         await moving.not_overtaken(run, moving.here(run.input.server).cell)
@@ -32,14 +34,16 @@ async def hold_image(run: ResizeRun) -> ImageId | None:
 
 @hold_image.undo
 async def drop_image(run: ResizeRun) -> None:
-    """In one try: nobody waits for an image service that is out, for the round deletes what is left."""
+    """Try once to delete it: an image service that does not answer is not waited for; the reconciler deletes the rest."""
     if run.input.image is not None:
         await snapshot_image.drop(run.context, run.input.image)
 
 
 @step(moves=True, needs=(claim_host, hold_image), patience_s=HOST_PATIENCE_S)
 async def take_snapshot(run: ResizeRun) -> bool:
-    """The host that is left copies the disk; False: that is not needed, or an earlier attempt has sent it."""
+    """Let the host that is left copy the disk. Returns False when that is not needed, or when an earlier attempt has
+    sent it.
+    """
     image, here = _image(run), moving.here(run.input.server).address
     if image is None:
         if run.tried and run.input.image is not None:  # an earlier attempt may have left a copy that it did not send
@@ -47,7 +51,9 @@ async def take_snapshot(run: ResizeRun) -> bool:
         return False
     if await snapshot_image.is_usable(run.context, image):
         return False
-    if run.tried:  # its host has not been told of this attempt before, so it would obey who was overtaken
+    if (
+        run.tried
+    ):  # its host does not know this attempt yet, so it would still accept commands of an executor that was overtaken
         await moving.not_overtaken(run, moving.here(run.input.server).cell)
     with moving.nowhere_else():
         await disk_copy.take(run, "take_snapshot", here, image, Quiesce.NO)
@@ -67,7 +73,7 @@ async def drop_snapshot(run: ResizeRun) -> None:
     no_undo="the image is deleted by the undo of the step that made it, and the host is told to stop by that of the copy",
 )
 async def upload_image(run: ResizeRun) -> None:
-    """It sends the copy to the image service."""
+    """Let the host send the copy to the image service."""
     image = _image(run)
     if image is not None and not await snapshot_image.is_usable(run.context, image):
         with moving.nowhere_else():
@@ -76,13 +82,13 @@ async def upload_image(run: ResizeRun) -> None:
 
 @step(needs=(claim_host, upload_image), no_undo="the disk is on its new host")
 async def delete_image(run: ResizeRun) -> None:
-    """In one try, also of what an earlier attempt made; the round deletes what is left."""
+    """Try once to delete it, also when an earlier attempt made it; the reconciler deletes the rest."""
     image = run.input.image
     if image is not None and (run.tried or _image(run) is not None):
         await snapshot_image.drop(run.context, image)
 
 
 def _image(run: ResizeRun) -> ImageId | None:
-    """None: the disk goes from host to host, or is a volume."""
+    """None: the disk is sent from host to host, or is a volume."""
     claim = run[claim_host]
     return None if claim.cell == moving.here(run.input.server).cell else run.input.image

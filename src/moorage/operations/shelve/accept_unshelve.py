@@ -1,4 +1,4 @@
-"""Accept an unshelve: where it may be is asked and checked before anything is begun."""
+"""Accepts an unshelve: the requested place is checked before anything begins."""
 
 import msgspec
 
@@ -25,13 +25,13 @@ from moorage.operations.unshelve_input import Unshelve, needs_of_server
 
 
 class UnshelveWish(msgspec.Struct, frozen=True):
-    """Where it is to be."""
+    """Where the server is to be."""
 
     zone: str | msgspec.UnsetType | None = msgspec.UNSET
-    """None: it is pinned to no zone any more; unset: to the one it was."""
+    """None: it is no longer pinned to a zone; unset: it stays pinned as it was."""
     host: str | None = None
     cross_cell: bool = False
-    """Who asks may have servers moved to other cells."""
+    """Whether the caller may have servers moved to other cells."""
 
 
 async def begin(
@@ -43,7 +43,9 @@ async def begin(
     check: StateCheck,
     request_id: str = "",
 ) -> None:
-    """Accept an unshelve. Raises Invalid (no such zone or host), Conflict and NotFound."""
+    """Accept an unshelve. Raises Invalid (no such zone or host), Conflict, NotFound, and Unavailable while the server
+    is being changed.
+    """
     if server.vm_state is VmState.SHELVED:
         await unshelve_in_place.begin(context, principal, server, check=check, request_id=request_id)
         return
@@ -88,7 +90,7 @@ async def begin(
 
 
 async def check_place(context: SagaContext, wish: UnshelveWish, zone: str | None) -> None:
-    """Raises Invalid for a zone or host that is not there, Conflict for a host of another zone, in Nova's words."""
+    """Raises Invalid for an unknown zone or host, Conflict for a host of another zone; with Nova's messages."""
     if isinstance(wish.zone, str):
         await check_zone(context, wish.zone)
     if wish.host is None:
@@ -102,7 +104,7 @@ async def check_place(context: SagaContext, wish: UnshelveWish, zone: str | None
 
 
 async def check_volumes(context: SagaContext, server: Server, wish: UnshelveWish) -> None:
-    """Where volumes and servers must be in one zone, a zone that is asked for must be theirs. Raises Conflict, in Nova's words."""
+    """Where volumes and servers must be in one zone, check the requested zone. Raises Conflict, with Nova's message."""
     if context.settings.cross_az_attach or not isinstance(wish.zone, str):
         return
     for device in server.volumes:

@@ -1,15 +1,15 @@
-"""Unshelve of an offloaded server that may leave its cell: with the permission, on a host of any cell that can have it.
+"""Unshelve of an offloaded server that may leave its cell: with permission, on a host of any suitable cell.
 
-    check_cells       which cells cannot have its volumes and addresses
+    check_cells       which cells cannot use its volumes and addresses
     the steps of `unshelve`, on a host of any other cell, and
-      open_cell       that cell takes writes, or another one is tried
-    begin_copy, seal_record, copy_record    its record, as it is to be seen, is in the cell of its host
-    show_there        it is shown there (point of no return)
-    announce_here     where it came to a host of its own cell, the record is changed in its place instead
+      open_cell       checks that the other cell accepts writes, else the next host is tried
+    begin_copy, seal_record, copy_record    the record, as it will be shown, is written to the new host's cell
+    show_there        the new record is shown (point of no return)
+    announce_here     on a host of its own cell, the record is changed in place instead
     leave_addresses, release_addresses, delete_image, remove_record, forget_hidden
 
-It is on no host when it begins, so nothing is sent and no host is asked but the new one.  Until it is shown the record is in its old
-cell, which a failure leaves as it was.
+It is on no host when it begins, so nothing is sent, and only the new host is used. Until the new record is shown, the
+server's record is the one in its old cell, which a failure leaves unchanged.
 """
 
 from moorage.model.ids import CellId
@@ -46,21 +46,21 @@ IN_ITS_CELL = "the server is shown ACTIVE from here on"
 
 
 def _elsewhere(run: UnshelveRun) -> CellId | None:
-    """The cell that its record goes to; None: it stays."""
+    """The cell that gets its record; None when it stays in its cell."""
     claim = run.get(claim_host)
     return None if claim is None or claim.cell == cell_at_begin(run) else claim.cell
 
 
 @step(needs=(claim_host,), no_undo=second_records.A_FENCE)
 async def open_cell(run: UnshelveRun) -> None:
-    """The host's cell takes writes: found out before anything is bound there."""
+    """Check that the new host's cell accepts writes before anything is bound there."""
     if (to := _elsewhere(run)) is not None:
         await second_records.open_cell_or_elsewhere(run, to)
 
 
 @step(region=True, needs=(claim_host, start_guest))
 async def begin_copy(run: UnshelveRun) -> None:
-    """What the other cell gets is not shown."""
+    """Mark the other cell's record as hidden."""
     to = _elsewhere(run)
     if to is None:
         await run.commit(lambda tx: None)
@@ -70,28 +70,28 @@ async def begin_copy(run: UnshelveRun) -> None:
 
 @begin_copy.undo
 async def end_copy(run: UnshelveRun) -> None:
-    """It has got nothing, or it is out and gets rid of it when it is back."""
+    """Remove the copy; a cell that does not answer removes it when it is back."""
     if (to := _elsewhere(run)) is not None:
         await second_records.drop_copy(run, to)
 
 
 @step(needs=(claim_host, begin_copy))
 async def seal_record(run: UnshelveRun) -> None:
-    """Requests wait for the other record."""
+    """Let requests that write wait for the other record."""
     if _elsewhere(run) is not None:
         await second_records.seal(run, cell_at_begin(run))
 
 
 @seal_record.undo
 async def unseal_record(run: UnshelveRun) -> None:
-    """Requests write to it again."""
+    """Let requests write to the record again."""
     if _elsewhere(run) is not None:
         await second_records.unseal(run, cell_at_begin(run))
 
 
 @step(needs=(claim_host, seal_record), no_undo="the undo of begin_copy removes it: until then it is not shown")
 async def copy_record(run: UnshelveRun) -> None:
-    """ACTIVE, on its host, with its action ended and all that there is of it."""
+    """Copy everything of the server: ACTIVE, on its host, with its action finished."""
     if (to := _elsewhere(run)) is None:
         return
     now = server_action.now_us()
@@ -105,7 +105,7 @@ async def copy_record(run: UnshelveRun) -> None:
 
 @step(region=True, needs=(claim_host, copy_record), no_undo=SHOWN_THERE, point_of_no_return=True)
 async def show_there(run: UnshelveRun) -> None:
-    """From this commit on it is in the cell of its host."""
+    """From this commit on the server is shown in the cell of its host."""
     to = _elsewhere(run)
     if to is None:
         await run.commit(lambda tx: None)
@@ -115,20 +115,20 @@ async def show_there(run: UnshelveRun) -> None:
 
 @step(needs=(claim_host, show_there), no_undo=IN_ITS_CELL)
 async def announce_here(run: UnshelveRun) -> None:
-    """ACTIVE on a host of its own cell; in another one it is shown so already."""
+    """Show ACTIVE on a host of its own cell; in another cell it is shown so already."""
     if _elsewhere(run) is None:
         await show_active(run)
 
 
 @step(needs=(claim_host, show_there), no_undo=SHOWN_THERE)
 async def remove_record(run: UnshelveRun) -> bool:
-    """The old record goes; False: its cell is out, and nobody waits for it."""
+    """Remove the old record. Returns False when its cell does not answer; it is not waited for."""
     return _elsewhere(run) is None or await second_records.removed(run, cell_at_begin(run))
 
 
 @step(region=True, needs=(claim_host, remove_record), no_undo=SHOWN_THERE)
 async def forget_hidden(run: UnshelveRun) -> None:
-    """Nothing is hidden any more, where the old record is gone."""
+    """Remove the mark of the hidden record when the old record is gone."""
     if _elsewhere(run) is not None and run[remove_record]:
         await second_records.forget(run, cell_at_begin(run))
 

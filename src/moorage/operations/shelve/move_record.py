@@ -1,14 +1,14 @@
-"""The record of an offloaded server goes to another cell: what a cell that is emptied is left by.
+"""Moves the record of an offloaded server to another cell, when its cell is drained.
 
-    open_cell      the other cell takes writes
-    begin_copy     the region says that what that cell has of the server is not shown
-    seal_record    requests write to the old record no more
+    open_cell      checks that the other cell accepts writes
+    begin_copy     the region marks the other cell's record as hidden
+    seal_record    requests no longer write to the old record
     copy_record    the record, its actions and its moves are in the other cell
-    show_there     the other cell's record is the server's (point of no return)
-    remove_record, forget_hidden   the old one goes
+    show_there     the other cell's record is shown (point of no return)
+    remove_record, forget_hidden   the old record is removed
 
-The server is on no host, so nothing is touched but records: its ports, volumes and addresses are the region's.  It is unshelved in the
-cell that has its record.
+The server is on no host, so only records are changed: its ports, volumes and addresses belong to the region. It is
+unshelved in the cell that has its record.
 """
 
 import msgspec
@@ -26,7 +26,7 @@ from moorage.saga import Run, Saga, step
 
 
 class MoveRecord(msgspec.Struct, frozen=True):
-    """Everything is decided; nothing is looked up by name after this."""
+    """Everything that the move needs; nothing is looked up by name after this."""
 
     server: Server
     seq: int
@@ -43,55 +43,55 @@ MoveRecordRun = Run[MoveRecord, SagaContext]
 
 @step(no_undo=second_records.A_FENCE)
 async def open_cell(run: MoveRecordRun) -> None:
-    """The other cell takes writes: refused before anything is touched."""
+    """Check, before anything is changed, that the other cell accepts writes."""
     await second_records.open_cell(run, run.input.to)
 
 
 @step(region=True, needs=(open_cell,))
 async def begin_copy(run: MoveRecordRun) -> None:
-    """What the other cell gets is not shown."""
+    """Mark the other cell's record as hidden."""
     await second_records.open_copy(run, run.input.to)
 
 
 @begin_copy.undo
 async def end_copy(run: MoveRecordRun) -> None:
-    """It has got nothing, or it is out and gets rid of it when it is back."""
+    """Remove the copy; a cell that does not answer removes it when it is back."""
     await second_records.drop_copy(run, run.input.to)
 
 
 @step(needs=(begin_copy,))
 async def seal_record(run: MoveRecordRun) -> None:
-    """Requests wait for the other record."""
+    """Let requests that write wait for the other record."""
     await second_records.seal(run, run.input.left)
 
 
 @seal_record.undo
 async def unseal_record(run: MoveRecordRun) -> None:
-    """Requests write to it again."""
+    """Let requests write to the record again."""
     await second_records.unseal(run, run.input.left)
 
 
 @step(needs=(begin_copy, seal_record), no_undo="the undo of begin_copy removes it: until then it is not shown")
 async def copy_record(run: MoveRecordRun) -> None:
-    """All there is of the server, in one transaction of the other cell."""
+    """Copy everything of the server in one transaction of the other cell."""
     await second_records.copy(run, run.input.left, run.input.to, second_records.as_it_is)
 
 
 @step(region=True, needs=(seal_record, copy_record), no_undo=second_records.SHOWN_THERE, point_of_no_return=True)
 async def show_there(run: MoveRecordRun) -> None:
-    """From this commit on it is in the other cell."""
+    """From this commit on the server is shown in the other cell."""
     await second_records.show(run, run.input.left, run.input.to)
 
 
 @step(needs=(show_there,), no_undo=second_records.SHOWN_THERE)
 async def remove_record(run: MoveRecordRun) -> bool:
-    """The old record goes; False: its cell is out, and nobody waits for it."""
+    """Remove the old record. Returns False when its cell does not answer; it is not waited for."""
     return await second_records.removed(run, run.input.left)
 
 
 @step(region=True, needs=(remove_record,), no_undo=second_records.SHOWN_THERE)
 async def forget_hidden(run: MoveRecordRun) -> None:
-    """Nothing is hidden any more, where the old record is gone."""
+    """Remove the mark of the hidden record when the old record is gone."""
     if run[remove_record]:
         await second_records.forget(run, run.input.left)
 
@@ -110,15 +110,16 @@ MOVE_RECORD = Saga(
 )
 
 
-# ----------------------------------------------------------------------------------------------- what is asked
+# -------------------------------------------------------------------------------------------------- acceptance
 
 
 async def begin(
     context: SagaContext, server: ServerId, to: CellId, user: str, project: str, *, request_id: str = ""
 ) -> OperationId:
-    """Accept that an offloaded server's record goes to that cell; the operation that does it.
+    """Accept the move of an offloaded server's record to that cell; return the operation's id.
 
-    Raises Conflict (it is not offloaded, or busy), Invalid (it is there, or there is no such cell), NotFound, Unavailable.
+    Raises Conflict (it is not offloaded, or busy), Invalid (it is there already, or there is no such cell), NotFound,
+    and Unavailable while a conductor does not know this operation.
     """
     if to not in context.cells.ids:
         raise Invalid(f"There is no cell {to}.")

@@ -1,13 +1,14 @@
-"""Shelve: the guest is switched off and its disk becomes an image; where `shelved_offload_time` is 0 it leaves its host at once.
+"""Shelve: the guest is switched off and its disk becomes an image; with `shelved_offload_time` 0 it leaves its host at
+once.
 
-    shelve           stop, copy, send, SHELVED, and then what shelve_offload does, if it is not to stay
-    shelve_offload   the image is looked at once more; then guest, bindings and claim go: SHELVED_OFFLOADED
+    shelve           stop, copy, send, SHELVED; then the same as shelve_offload if it is not to stay
+    shelve_offload   the image is checked once more; then guest, bindings and claim are removed: SHELVED_OFFLOADED
 
-A server that boots from a volume has no image: it leaves its host at once, as in Nova.  Volumes of a server that leaves its host stay
-reserved for it: a fresh attachment before the exported one goes.
+A server that boots from a volume has no image: it leaves its host at once, as in Nova. Volumes of a server that leaves
+its host stay reserved for it: a new attachment is made before the exported one is removed.
 
-Until the record says SHELVED all of it can be taken back; nothing of an offload is.  A guest that is paused or suspended is copied as it
-is and switched off only when the image is whole, so a shelve that fails costs no memory of a guest.
+Until the record says SHELVED everything can be undone; nothing of an offload can. A paused or suspended guest is copied
+as it is and switched off only when the image is complete, so a failed shelve does not lose the guest's memory.
 """
 
 import msgspec
@@ -33,7 +34,7 @@ from moorage.store.region import servers as region_servers
 
 HOST_PATIENCE_S = 300.0
 PATIENCE_S = 24 * 3600.0
-"""Past the point of no return a service that is out is waited for this long before the operation is stuck."""
+"""How long, past the point of no return, a service that does not answer is waited for before the operation is stuck."""
 FORWARD_ONLY = "its disk is an image by now: an offload only goes forward"
 SHELVE, OFFLOAD = "shelve", "shelveOffload"
 SHELVE_EVENT, OFFLOAD_EVENT = "compute_shelve_instance", "compute_shelve_offload_instance"
@@ -47,7 +48,7 @@ class Shelve(msgspec.Struct, frozen=True):
     image: ImageId | None
     """None: it boots from a volume."""
     offload: bool = False
-    """Leave the host at once."""
+    """Whether it leaves the host at once."""
     request_id: str = ""
     user: str = ""
     global_request_id: str = ""
@@ -59,32 +60,32 @@ ShelveRun = Run[Shelve, SagaContext]
 
 @step(of_request=True)
 async def hold_image(run: ShelveRun) -> ImageId | None:
-    """The image is this saga's from here on: it was made, empty, before the request was accepted."""
+    """From here on this saga owns the image, which was created, empty, before the request was accepted."""
     return run.input.image
 
 
 @hold_image.undo
 async def delete_image(run: ShelveRun) -> None:
-    """Absent is success."""
+    """Delete the image; absent counts as success."""
     if run.input.image is not None:
         await run.context.images.delete(run.input.image)
 
 
 @step(needs=(hold_image,))
 async def begin_action(run: ShelveRun) -> LocatedServer:
-    """The action shows from the start; where the server is now is found with it."""
+    """Show the action from the start, and find where the server is."""
     return await server_action.begun(run, SHELVE)
 
 
 @begin_action.undo
 async def fail_action(run: ShelveRun) -> None:
-    """The action ends in Error; the server is as it was."""
+    """End the action with Error; the server is unchanged."""
     await server_action.failed(run, SHELVE_EVENT)
 
 
 @step(needs=(begin_action,), patience_s=HOST_PATIENCE_S)
 async def stop_guest(run: ShelveRun) -> None:
-    """A guest that runs is switched off, so that its disk is whole; what stands still is copied as it is."""
+    """Switch a running guest off, so that its disk is consistent; a paused or suspended guest is copied as it is."""
     server = _server(run)
     if server.vm_state is VmState.ACTIVE:
         await run.context.hosts.power_off(
@@ -94,7 +95,7 @@ async def stop_guest(run: ShelveRun) -> None:
 
 @stop_guest.undo
 async def start_guest(run: ShelveRun) -> None:
-    """What ran runs again, and a silent host that may have switched it off is waited for."""
+    """Switch the guest on again if it ran; a silent host that may have switched it off is waited for."""
     found = run.get(begin_action)
     if found is not None and found.server is not None and found.server.vm_state is VmState.ACTIVE:
         await moving.switch_on_again(run, command_context(run, "start_guest"))
@@ -107,7 +108,7 @@ async def show_copying(run: ShelveRun) -> None:
 
 @step(needs=(begin_action, stop_guest, show_copying), patience_s=HOST_PATIENCE_S)
 async def take_snapshot(run: ShelveRun) -> None:
-    """The host copies the disk."""
+    """Let the host copy the disk."""
     if run.input.image is not None:
         await disk_copy.take(
             run, "take_snapshot", server_action.host_of(run[begin_action]), run.input.image, Quiesce.NO
@@ -132,19 +133,19 @@ async def show_uploading(run: ShelveRun) -> None:
     no_undo="the image is deleted by the first step's undo, and the host is told to stop by that of the copy",
 )
 async def upload_image(run: ShelveRun) -> None:
-    """The host sends the copy to the image service."""
+    """Let the host send the copy to the image service."""
     if run.input.image is not None:
         await disk_copy.send(run, "upload_image", server_action.host_of(run[begin_action]), run.input.image)
 
 
 @step(needs=(begin_action, upload_image), no_undo="its disk is an image by now", point_of_no_return=True)
 async def record_shelved(run: ShelveRun) -> None:
-    """SHELVED, from which image, and the end of the action."""
+    """Show SHELVED with the image, and finish the action."""
     await server_action.done(run, run[begin_action], SHELVE_EVENT, lambda server: shelved(run.input, server))
 
 
 def shelved(input: Shelve, server: Server) -> Server:
-    """The record of a server whose disk is in an image, and whose guest is off, or will be in a moment."""
+    """The record of a server whose disk is in an image, and whose guest is off or will be in a moment."""
     now = server_action.now_us()
     return msgspec.structs.replace(
         server,
@@ -158,7 +159,7 @@ def shelved(input: Shelve, server: Server) -> Server:
 
 @step(needs=(begin_action, record_shelved), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def clear_host(run: ShelveRun) -> None:
-    """The guest goes if it is not to stay; one that stood still and stays is switched off."""
+    """Remove the guest if it is not to stay; a paused or suspended one that stays is switched off."""
     server = _server(run)
     if run.input.offload:
         await offload.destroy(run, "clear_host", server)
@@ -170,7 +171,7 @@ async def clear_host(run: ShelveRun) -> None:
 
 @step(needs=(begin_action, clear_host), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def keep_volumes(run: ShelveRun) -> dict[str, str]:
-    """Mapping → the attachment that holds its volume for the server, on no host."""
+    """Reserve the volumes for the server without a host. Returns mapping → attachment."""
     return await all_held_only(run.context, _server(run)) if run.input.offload else {}
 
 
@@ -224,7 +225,7 @@ SHELVE_SAGA = Saga(
 
 
 async def _show(run: ShelveRun, task: TaskState) -> None:
-    """Nothing is copied of a server without an image."""
+    """A server without an image has no copying to show."""
     if run.input.image is None:
         await run.commit(lambda tx: None)
         return
@@ -264,7 +265,7 @@ async def fail_offload(run: OffloadRun) -> None:
 
 @step(needs=(begin_offload,), no_undo="reads only")
 async def check_image(run: OffloadRun) -> None:
-    """Nothing is destroyed before the image was seen whole. Raises Conflict when it is not there any more."""
+    """Check that the image is complete before anything is destroyed. Raises Conflict when it no longer exists."""
     server = _offloading(run)
     image = None if server.shelved is None else server.shelved.image
     if image is not None and not await snapshot_image.is_usable(run.context, image):
@@ -276,13 +277,13 @@ async def check_image(run: OffloadRun) -> None:
 
 @step(needs=(begin_offload, check_image), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, point_of_no_return=True)
 async def destroy_guest(run: OffloadRun) -> bool:
-    """False: its host is silent, and destroys it when it returns."""
+    """Destroy the guest. Returns False when its host is silent; the host destroys it when it returns."""
     return await offload.destroy(run, "destroy_guest", _offloading(run))
 
 
 @step(needs=(begin_offload, destroy_guest), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def reserve_volumes(run: OffloadRun) -> dict[str, str]:
-    """As `keep_volumes`."""
+    """The same as `keep_volumes`."""
     return await all_held_only(run.context, _offloading(run))
 
 
@@ -323,13 +324,13 @@ def _offloading(run: OffloadRun) -> Server:
     return server
 
 
-# --------------------------------------------------------------------------------------------------- beginning
+# -------------------------------------------------------------------------------------------------- acceptance
 
 
 async def begin(
     context: SagaContext, principal: Principal, token: str, server: Server, *, check: StateCheck, request_id: str = ""
 ) -> None:
-    """Accept a shelve. Raises what the image service refuses the image with, and Conflict."""
+    """Accept a shelve. Raises what the image service refuses, and Conflict."""
     at_once = server.volume_backed or context.settings.shelved_offload_time_s == 0
     if at_once:
         refuse_without_credentials(context)
@@ -359,7 +360,7 @@ async def begin(
 async def begin_offloading(
     context: SagaContext, server: ServerId, user: str, project: str, *, check: StateCheck, request_id: str = ""
 ) -> None:
-    """Accept that a SHELVED server leaves its host. Raises Conflict and NotFound."""
+    """Accept the offload of a SHELVED server. Raises Conflict and NotFound."""
     refuse_without_credentials(context)
     owner = await context.dispatcher.choose(SHELVE_OFFLOAD.name)
 

@@ -1,17 +1,19 @@
-"""Unshelve: an offloaded server is placed as a boot is, with the ports and addresses it kept, and made from the image of its disk.
+"""Unshelve: an offloaded server is placed like a boot, with the ports and addresses it kept, and made from the image of
+its disk.
 
-    read_ports      its ports, with what they ask of a host
-    on a host, and if that fails on the next one, with the same ports:
-      claim_host    compute, guarantees and the addresses it still holds, in one claim that replaces what it held
-      bind_ports    each port on the host; an address that it has stays, so the host is one of that segment, unless it may leave it
+    read_ports      its ports, with their resource requests
+    on a host, and after a failure on the next one, with the same ports:
+      claim_host    compute, guarantees and the addresses it still has, in one claim that replaces the old one
+      bind_ports    each port on the host, which must reach the segment of its address, unless it may leave it
       connect_volumes   each volume, reserved until now, is exported to the host and in use
       record_host, start_guest, await_vifs
     announce        ACTIVE (point of no return)
-    leave_addresses, release_addresses   where it was given addresses of another segment, the old ones go (`unshelve/2`)
+    leave_addresses, release_addresses   addresses of a segment that the server left are released (`unshelve/2`)
     delete_image
 
-A failure gives it back as it was: SHELVED_OFFLOADED with the same image, addresses claimed, ports on no host, volumes reserved.  Its record stays in its
-cell, so only hosts of that cell are asked; who may leave it has `unshelve_cross_cell`.  A server that is SHELVED is on its host still: `unshelve_in_place` starts it there.
+A failure restores it: SHELVED_OFFLOADED with the same image, addresses claimed, ports unbound, volumes reserved. Its
+record stays in its cell, so only hosts of that cell are considered; for servers that may leave their cell see
+`unshelve_cross_cell`. A SHELVED server is still on its host: `unshelve_in_place` starts it there.
 """
 
 from collections.abc import Mapping
@@ -62,7 +64,7 @@ PATIENCE_S = 24 * 3600.0
 
 @step(moves=True, needs=(begin_action, claim_host, bind_ports, connect_volumes))
 async def record_host(run: UnshelveRun) -> Server:
-    """The record says where it is to be."""
+    """Write the new host into the record."""
     claim, cards, cell = run[claim_host], run[read_ports], cell_of(run)
     ports: tuple[Port, ...] = run[bind_ports]
     nics, attachments = nics_of(ports, cards.networks), run[connect_volumes]
@@ -85,7 +87,7 @@ async def record_host(run: UnshelveRun) -> Server:
 
 @record_host.undo
 async def forget_host(run: UnshelveRun) -> None:
-    """The record as it was, on no host."""
+    """Restore the record: on no host."""
     found = run.get(begin_action)
     before = found.server.nics if found is not None and found.server is not None and run.input.across else ()
     back = lambda server: _back(server, {nic.port: nic for nic in before})  # noqa: E731
@@ -103,14 +105,16 @@ def _back(server: Server, before: Mapping[PortId | None, Nic]) -> Server:
 
 
 def _with_record_fields(server: Server, nic: Nic) -> Nic:
-    """What only the record knows of a card."""
+    """The fields of a NIC that only the record has."""
     before = next((each for each in server.nics if each.port == nic.port), nic)
     return as_recorded(nic, before)
 
 
 @step(host_local=True, needs=(claim_host, bind_ports, connect_volumes, record_host), patience_s=HOST_PATIENCE_S)
 async def start_guest(run: UnshelveRun) -> PowerState | legacy_ports.Built:
-    """The host makes the guest from the image of its disk; one of level 2 binds its ports first, and tells what became of them."""
+    """Let the host make the guest from the image of its disk. A host of level 2 binds its ports first, and reports
+    them.
+    """
     claim, cards, server = run[claim_host], run[read_ports], run[record_host]
     ports: tuple[Port, ...] = run[bind_ports]
     guest = guest_of(server, cards.networks, ports, claim.availability_zone)
@@ -148,7 +152,7 @@ def _order(run: UnshelveRun, claim: Claim, cards: Cards) -> PortOrder:
 
 
 async def _same(ports: tuple[Port, ...]) -> tuple[Port, ...]:
-    """They are there: only a boot makes any."""
+    """The ports exist: only a boot makes ports."""
     return ports
 
 
@@ -165,19 +169,19 @@ async def destroy_guest(run: UnshelveRun) -> None:
     patience_s=VIF_PLUGGING_MAX_S + NETWORK_PATIENCE_S,
 )
 async def await_vifs(run: UnshelveRun) -> None:
-    """Wait until the network says that what was bound is plugged, as a boot does."""
+    """Wait until the network service reports the bound ports as plugged, as a boot does."""
     ports = legacy_ports.bound(run.get(start_guest), run[bind_ports])
     await await_plugged(run, ports, run[claim_host].name)
 
 
 @step(no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True, needs=(claim_host, start_guest))
 async def announce(run: UnshelveRun) -> None:
-    """ACTIVE, on its host, no longer shelved; the action is finished with it."""
+    """Show ACTIVE on its host, no longer shelved, and finish the action."""
     await show_active(run)
 
 
 async def show_active(run: UnshelveRun) -> None:
-    """In its own cell."""
+    """The same in its own cell."""
     now = server_action.now_us()
     await records.change(
         run.context,
@@ -192,7 +196,7 @@ async def show_active(run: UnshelveRun) -> None:
 
 
 def ended_well(run: UnshelveRun, now: int) -> tuple[ActionEvent, ...]:
-    """What its action says when it is done."""
+    """The last event of its action."""
     claim = run[claim_host]
     told = segment_change.describe_bound(run.get(read_ports), claim.subnets, run.get(bind_ports))
     return (ActionEvent(EVENT, now, now, "Success", claim.name, details=told),)
@@ -200,7 +204,7 @@ def ended_well(run: UnshelveRun, now: int) -> tuple[ActionEvent, ...]:
 
 @announce.passed
 async def was_announced(run: UnshelveRun) -> bool:
-    """An adopter asks: was the server shown ACTIVE already, by this operation?"""
+    """Whether this operation has shown the server ACTIVE already. An adopter asks this."""
     by = records.fence(run)
     row = await run.context.cells[cell_at_begin(run)].write(
         lambda tx: cell_servers.take_over(tx, run.input.server.id, by)
@@ -212,7 +216,7 @@ async def was_announced(run: UnshelveRun) -> bool:
 
 
 def unshelved(run: UnshelveRun, server: Server, now: int) -> Server:
-    """The record of a server that runs again; where its host bound the ports, they are as it said."""
+    """The record of a server that runs again; where its host bound the ports, they are as the host reported."""
     cards = run.get(read_ports)
     state, by_host = legacy_ports.answered(run.get(start_guest), {} if cards is None else cards.networks)
     return msgspec.structs.replace(
@@ -233,19 +237,19 @@ def unshelved(run: UnshelveRun, server: Server, now: int) -> Server:
     needs=(read_ports, claim_host, start_guest), no_undo=old_addresses.FORWARD_ONLY, patience_s=old_addresses.PATIENCE_S
 )
 async def leave_addresses(run: UnshelveRun) -> None:
-    """Of segments that it left; the record is in the cell of its host by now."""
+    """Take addresses of left segments from the ports; the record is in the cell of its host by now."""
     await old_addresses.leave(run, run[claim_host].cell, run[read_ports], run[claim_host].subnets)
 
 
 @step(region=True, needs=(read_ports, claim_host, leave_addresses), no_undo=old_addresses.FORWARD_ONLY)
 async def release_addresses(run: UnshelveRun) -> None:
-    """The server has held them beside its new ones."""
+    """Release the addresses that the server held in addition to its new ones."""
     await old_addresses.release(run, run.input.server.id, run[read_ports], run[claim_host].subnets)
 
 
 @step(needs=(start_guest,), no_undo="it only goes forward", patience_s=PATIENCE_S)
 async def delete_image(run: UnshelveRun) -> None:
-    """The disk is on its host again; its image is of no use. One that its owner protected stays."""
+    """Delete the image: the disk is on the host again. A protected image stays."""
     if run.input.image is not None:
         await run.context.images.delete(run.input.image)
 
@@ -274,7 +278,4 @@ UNSHELVE_ACROSS = Saga(
     delete_image,
     ended=records.release_server,
 )
-"""For servers that may be given addresses of other segments."""
-
-
-# ------------------------------------------------------------------------------------------------- what is asked
+"""For servers that may get addresses of other segments."""

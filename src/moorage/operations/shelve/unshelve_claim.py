@@ -5,6 +5,7 @@ from functools import partial
 import msgspec
 
 from moorage.bus.agent_calls import HostAddress
+from moorage.model.decision_log import Subject
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId
 from moorage.model.network import BindOptions, BindRefused, FixedIp, Port
@@ -42,7 +43,7 @@ UnshelveRun = Run[Unshelve, SagaContext]
 
 @step
 async def begin_action(run: UnshelveRun) -> LocatedServer:
-    """The action shows from the start."""
+    """Show the action from the start. Raises NotFound when the server is in no cell."""
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
@@ -53,7 +54,7 @@ async def begin_action(run: UnshelveRun) -> LocatedServer:
 
 @begin_action.undo
 async def fail_action(run: UnshelveRun) -> None:
-    """The action ends in Error, and the server is as it was; without its image it is an ERROR, as in Nova."""
+    """End the action with Error, and restore the server; without its image it is in ERROR, as in Nova."""
     found = await records.find(run.context, run.input.server.id)
     if found.cell is None or found.server is None:
         return
@@ -64,7 +65,10 @@ async def fail_action(run: UnshelveRun) -> None:
         actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
 
     if run.turned is None or run.turned.code != IMAGE_GONE:
-        id, same = run.input.server.id, lambda server: server  # the fence is ours: who was overtaken binds no port
+        id, same = (
+            run.input.server.id,
+            lambda server: server,
+        )  # this checks the fence: an executor that was overtaken binds no port
         await records.change(run.context, found.cell, id, records.fence(run), same, finish)
         return
     fault = fault_of(run.turned.problem(), now)
@@ -80,7 +84,7 @@ async def fail_action(run: UnshelveRun) -> None:
 
 @step(needs=(begin_action,), no_undo="reads only")
 async def check_image(run: UnshelveRun) -> None:
-    """Raises Conflict when the image of the disk is not there any more."""
+    """Raises Conflict when the image of the disk no longer exists."""
     image = run.input.image
     if image is not None and not await snapshot_image.is_usable(run.context, image):
         raise Conflict(f"Unshelve attempted but the image {image} cannot be found.", code=IMAGE_GONE)
@@ -88,19 +92,21 @@ async def check_image(run: UnshelveRun) -> None:
 
 @step(needs=(begin_action, check_image), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
 async def read_ports(run: UnshelveRun) -> Cards:
-    """The ports it kept, and what they ask by now."""
+    """The ports it kept, with their current resource requests."""
     return await cards_of(run.context, _server(run))
 
 
 @step(needs=(begin_action, check_image, read_ports), no_undo="reads only", patience_s=VOLUME_PATIENCE_S)
 async def check_cells(run: UnshelveRun) -> CellReach:
-    """Which other cells cannot have its volumes and addresses; only of one that may leave its cell (`unshelve/3`)."""
+    """Which other cells cannot use its volumes and addresses; only for a server that may leave its cell (`unshelve/3`)."""
     return await other_cells.reach_of(run.context, _server(run), run[read_ports], other_cells.ANEW)
 
 
 @step(region=True, moves=True, needs=(begin_action, read_ports))
 async def claim_host(run: UnshelveRun) -> Claim:
-    """Compute, guarantees and addresses on the best willing host of its cell, or of any it may go to; a loser takes the next (N1)."""
+    """Claim compute, guarantees and addresses on the best host with room, in its cell or in any allowed cell; if
+    another claim was faster, try the next (N1).
+    """
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     asks = tries_of(run.input, _server(run), run[read_ports], cell_of(run), run.blamed, exhausted=exhausted)
     asks = other_cells.widened(run, asks, cell_of(run), run.get(check_cells))
@@ -108,9 +114,10 @@ async def claim_host(run: UnshelveRun) -> Claim:
 
 
 async def _claimed(run: UnshelveRun, ask: Ask, may_leave: frozenset[int], lost: list[str]) -> Claim | Verdict:
-    """The claim, or why there is none; `lost` grows by the choices that were lost."""
+    """The claim, or why there is none; `lost` collects the choices that another claim took first."""
     engine = run.context.placement
-    verdict, fresh = engine.rank(ask), False
+    subject = Subject(run.input.server.id, run.operation, run.attempt, "unshelve")
+    verdict, fresh = engine.decide(ask, subject), False
     for _ in range(CLAIM_ROUNDS_MAX):
         for choice in verdict.best:
             claim = _claim_of(run, choice, ask, _subnets(run, choice, may_leave), verdict.ledger, tuple(lost))
@@ -123,7 +130,7 @@ async def _claimed(run: UnshelveRun, ask: Ask, may_leave: frozenset[int], lost: 
                 break
         if fresh and not verdict.best:
             break
-        verdict, fresh = await engine.rank_fresh(ask), True
+        verdict, fresh = await engine.decide_fresh(ask, subject), True
     return verdict
 
 
@@ -151,7 +158,7 @@ async def _take(run: UnshelveRun, choice: Choice, ask: Ask, claim: Claim) -> Cla
 
 @claim_host.undo
 async def release_host(run: UnshelveRun) -> None:
-    """Its addresses stay claimed, as before."""
+    """Release the claim; its addresses stay claimed, as before."""
     engine, cards = run.context.placement, run.get(read_ports)
     stays = None if cards is None else addresses_of(cards)
     engine.settle(await run.commit(lambda tx: engine.keep_addresses(tx, run.input.server.id, stays)))
@@ -159,7 +166,9 @@ async def release_host(run: UnshelveRun) -> None:
 
 @step(moves=True, needs=(read_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
 async def bind_ports(run: UnshelveRun) -> tuple[Port, ...]:
-    """Set the host on each port; refusals are found here. Who was overtaken binds nothing: the fence is asked before."""
+    """Set the host on each port; refusals are found here. An executor that was overtaken binds nothing: the fence is
+    checked first.
+    """
     claim, cards = run[claim_host], run[read_ports]
     await records.change(run.context, cell_of(run), run.input.server.id, records.fence(run), lambda server: server)
     if not host_binds(run, claim):
@@ -170,7 +179,7 @@ async def bind_ports(run: UnshelveRun) -> tuple[Port, ...]:
 
 
 def host_binds(run: UnshelveRun, claim: Claim) -> bool:
-    """It is of level 2, and the unshelve was begun while that was the way: the binding is made where the guest is (S1.5)."""
+    """Whether the host binds the ports (S1.5): it is of level 2, and the gates were shut when the unshelve began."""
     return bool(run[read_ports].ports) and host_may_bind(run.input.gates) and claim.level < PORTS_ARRIVE_BOUND
 
 
@@ -196,14 +205,14 @@ async def _bound(run: UnshelveRun, claim: Claim, cards: Cards) -> tuple[Port, ..
 
 @bind_ports.undo
 async def take_ports_off(run: UnshelveRun) -> None:
-    """Only in the final unwinding; the next attempt's bind replaces the host."""
+    """Runs only in the final unwinding: the next attempt's bind replaces the host."""
     cards = run.get(read_ports)
     if cards is not None and cards.ports:
         await _take_off(run, run.get(claim_host), cards)
 
 
 async def _take_off(run: UnshelveRun, claim: Claim | None, cards: Cards) -> None:
-    """They are on no host, with the addresses they had."""
+    """Unbind the ports, with the addresses they had."""
     again = None if claim is None else _previous_addresses(run, claim, cards)
     keeps = {port.id: again[port.index] for port in cards.ports if port.index in again} if again else None
     await run.context.network.take_off_host(run.input.server.id, [port.id for port in cards.ports], keeps=keeps)
@@ -217,7 +226,7 @@ def _previous_addresses(run: UnshelveRun, claim: Claim, cards: Cards) -> dict[in
 
 @step(moves=True, needs=(begin_action, claim_host, bind_ports), patience_s=VOLUME_PATIENCE_S)
 async def connect_volumes(run: UnshelveRun) -> dict[str, str]:
-    """Mapping → attachment. A host that a volume cannot reach is refused with that cause."""
+    """Export the volumes. Returns mapping → attachment. A host that a volume cannot reach is refused with that cause."""
     claim, server = run[claim_host], _server(run)
     to, again = HostAddress(claim.cell, claim.name), run.unsure or run.attempt > 1
     return await offload.export_volumes(run, cell_of(run), server, to, again=again)
@@ -225,7 +234,9 @@ async def connect_volumes(run: UnshelveRun) -> dict[str, str]:
 
 @connect_volumes.undo
 async def give_volumes_back(run: UnshelveRun) -> None:
-    """Only in the final unwinding: reserved again, on no host, as they were; the next attempt's export replaces this one."""
+    """Runs only in the final unwinding: reserve the volumes without a host, as before; the next attempt's export
+    replaces this one.
+    """
     found = run.get(begin_action)
     if found is not None and found.server is not None and found.server.volumes:
         await or_left_to_delete(
@@ -254,7 +265,9 @@ def _claim_of(
 
 
 def _subnets(run: UnshelveRun, choice: Choice, may_leave: frozenset[int]) -> dict[int, str]:
-    """For a port without an address on its claimed segment, that segment's IPv4 subnet; and for one that leaves its segment."""
+    """For a port without an address on its claimed segment, and for one that leaves its segment: the segment's IPv4
+    subnet.
+    """
     cards = run[read_ports]
     found = segment_change.subnets_for(cards, choice, may_leave)
     for port, segment in zip(cards.ports, choice.segments, strict=False):
@@ -280,7 +293,7 @@ def cell_of(run: UnshelveRun) -> CellId:
 
 
 def cell_at_begin(run: UnshelveRun) -> CellId:
-    """Where its record was when this began: until another cell's is shown (`unshelve/3`) it is there."""
+    """The cell of its record when this began; the record is there until another cell's is shown (`unshelve/3`)."""
     cell = run.input.server.cell
     assert cell is not None
     return cell

@@ -1,4 +1,4 @@
-"""Unshelve of a server that is SHELVED and not offloaded: its guest is on its host still, and is switched on there."""
+"""Unshelve of a SHELVED server that was not offloaded: its guest is still on its host, and is switched on there."""
 
 import msgspec
 
@@ -72,7 +72,7 @@ async def record_active(run: InPlaceRun) -> None:
 
 
 def started(server: Server, state: PowerState) -> Server:
-    """The record of a server that was SHELVED and runs again where it was."""
+    """The record of a SHELVED server that runs again on its host."""
     return msgspec.structs.replace(
         server,
         vm_state=VmState.ACTIVE,
@@ -85,7 +85,7 @@ def started(server: Server, state: PowerState) -> Server:
 
 @step(needs=(begin_in_place, record_active), no_undo="it only goes forward", patience_s=PATIENCE_S)
 async def drop_image(run: InPlaceRun) -> None:
-    """Its disk never went, so the image of it is of no use."""
+    """Delete the image: the disk never left the host."""
     shelved = run.input.server.shelved
     if shelved is not None and shelved.image is not None:
         await run.context.images.delete(shelved.image)
@@ -105,7 +105,7 @@ UNSHELVE_IN_PLACE = Saga(
 async def begin(
     context: SagaContext, principal: Principal, server: Server, *, check: StateCheck, request_id: str
 ) -> None:
-    """Accept it. Raises Conflict and NotFound."""
+    """Accept the unshelve. Raises Conflict, NotFound, and Unavailable while the server is being changed."""
     owner = await context.dispatcher.choose(UNSHELVE_IN_PLACE.name)
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:

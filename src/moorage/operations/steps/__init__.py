@@ -1,1 +1,1 @@
-"""Steps told in more than one saga, and what they share."""
+"""Steps that several sagas use, and their shared functions."""

@@ -1,6 +1,7 @@
-"""Volumes of a boot: waited for and held before a host is chosen, exported to the host that was, in the guest from its start.
+"""Volumes of a boot: awaited and reserved before a host is chosen, exported to the chosen host, attached from the
+guest's start.
 
-Which they are, and which were made for this server, stands in the order's block devices: nothing is looked up by name here.
+The order's block devices name them, and say which were made for this server: nothing is looked up by name here.
 """
 
 import asyncio
@@ -37,14 +38,14 @@ Attachments = dict[str, str]
 
 
 class Boots(Protocol):
-    """What of a boot is needed here."""
+    """The part of a boot's input that is needed here."""
 
     @property
     def server(self) -> Server: ...
 
 
 class VolumeHost(Protocol):
-    """What of a claim is needed here."""
+    """The part of a claim that is needed here."""
 
     @property
     def cell(self) -> CellId: ...
@@ -53,14 +54,14 @@ class VolumeHost(Protocol):
 
 
 class NotMade(Problem):
-    """A volume that a boot waits for did not come to be."""
+    """A volume that a boot waits for was not made."""
 
     code = "volume_not_made"
 
 
 @step(patience_s=VOLUME_PATIENCE_S, of_request=True)
 async def hold_volumes(run: Run[Boots, SagaContext]) -> Attachments:
-    """Wait for those that are being made, and hold all of them for the server; what was refused turns the boot."""
+    """Wait for volumes that are being made, and reserve all of them for the server; a refusal unwinds the boot."""
     server, found = run.input.server, Attachments()
     for device in server.volumes:
         assert device.volume is not None
@@ -72,7 +73,7 @@ async def hold_volumes(run: Run[Boots, SagaContext]) -> Attachments:
 
 @hold_volumes.undo
 async def let_volumes_go(run: Run[Boots, SagaContext]) -> None:
-    """Nothing is held for the server any more, and volumes that were made for it are deleted."""
+    """Remove the reservations, and delete volumes that were made for the server."""
     server = run.input.server
     await or_left_to_delete(run.context, server.id, _release_volumes(run.context, server.id, server.volumes))
 
@@ -86,7 +87,7 @@ async def _release_volumes(context: SagaContext, server: ServerId, devices: tupl
 
 
 async def _made(run: Run[Boots, SagaContext], volume: str) -> None:
-    """Wait until a volume is there. Raises NotMade when it is not, in Nova's words."""
+    """Wait until a volume is ready. Raises NotMade when it is not, with Nova's message."""
     began, pause_s, looks = time.monotonic(), LOOK_FIRST_S, 0
     while True:
         looks += 1
@@ -109,11 +110,13 @@ async def _made(run: Run[Boots, SagaContext], volume: str) -> None:
 
 
 def connecting(claim_host: Step[Any, Any, Any]) -> Step[Any, Any, Attachments]:
-    """The step that exports a boot's volumes to the host that `claim_host` chose."""
+    """Return the step that exports a boot's volumes to the host that `claim_host` chose."""
 
     @step(moves=True, no_undo="exports go with their attachments (hold_volumes)", patience_s=VOLUME_PATIENCE_S)
     async def connect_volumes(run: Run[Boots, SagaContext]) -> Attachments:
-        """Each volume goes to the host and is in use from now on; a host that cannot be reached by it is refused with that cause."""
+        """Export each volume to the host and mark it as in use; a host that a volume cannot reach is refused with that
+        cause.
+        """
         claim: VolumeHost = run[claim_host]
         to, server, first = HostAddress(claim.cell, claim.name), run.input.server, run[hold_volumes]
         again = run.unsure or run.attempt > 1
@@ -139,7 +142,7 @@ def with_attachments(server: Server, attachments: Mapping[str, str] | None) -> S
 async def with_disks(
     context: SagaContext, server: Server, guest: GuestSpec, attachments: Mapping[str, str] | None
 ) -> GuestSpec:
-    """The guest with its volumes, each with its connection, and without a local root where it boots from a volume."""
+    """The guest with its volumes and their connections, and without a local root when it boots from a volume."""
     local = [each for each in server.block_devices if each.destination == "local" and each.source == "blank"]
     swap = [each for each in local if each.guest_format == "swap"]
     ephemeral = [each for each in local if each.guest_format != "swap"]

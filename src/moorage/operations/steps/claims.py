@@ -1,4 +1,4 @@
-"""What every region step that claims resources does with the answer of its commit."""
+"""What every region step that claims resources does with the result of its commit."""
 
 from typing import TypeVar
 
@@ -9,12 +9,12 @@ T = TypeVar("T")
 
 
 def first(answer: tuple[T, object] | tuple[T, object, object]) -> T:
-    """For `Run.commit`: the first part of what the work returns is the step's result."""
+    """For `Run.commit`: the step's result is the first part of what the work returns."""
     return answer[0]
 
 
 def granted(engine: Engine, answer: tuple[T, Claimed] | Shortage) -> T | Shortage:
-    """Apply the outcome of a claim to the cache; the step's result, or why the claim was lost."""
+    """Apply the result of a claim to the cache; return the step's result, or why the claim was lost."""
     if isinstance(answer, Shortage):
         engine.lost(answer)
         return answer

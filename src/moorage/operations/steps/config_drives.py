@@ -1,6 +1,7 @@
-"""What a guest is told: decrypted here, and with what is to be on its config drive, of which the host makes the image.
+"""Completes the specification of a guest: decrypts it, and adds the content of its config drive, of which the host
+makes the image.
 
-Every operation that has a host make a guest calls `with_drive` on the spec before it sends it.
+Every operation that has a host make a guest calls `with_drive` before it sends the specification.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ IMAGE_WANTS = "img_config_drive"
 
 
 def wanted(context: SagaContext, input: bool, image_properties: Mapping[str, str]) -> bool:
-    """Whether a new server has one: its owner asks for it, every server has one here, or its image must have it."""
+    """Whether a new server has a config drive: its owner wants one, the configuration does, or its image requires it."""
     return input or context.settings.force_config_drive or image_properties.get(IMAGE_WANTS) == MANDATORY
 
 
@@ -31,9 +32,10 @@ async def with_drive(
     *,
     sealed_password: str = "",
 ) -> GuestSpec:
-    """The spec in clear, with what its config drive says, if the server has one.
+    """The specification in clear, with the content of its config drive if the server has one.
 
-    Raises Unavailable when vendor data are wanted at any price and cannot be had, or a key is missing; TooLarge for more than a host can be sent.
+    Raises Unavailable when required vendor data cannot be read or a key is missing, TooLarge when it exceeds what a
+    host can be sent.
     """
     if context.seals is not None:
         guest, server = context.seals.guest(guest), context.seals.server(server)
@@ -53,7 +55,9 @@ async def with_drive(
     files = tuple(File(each.path, each.contents) for each in guest.files)
     document = msgspec.structs.replace(document, files=files)
     attached = {each.tag: Disk(each.tag, each.volume, each.device) for each in guest.volumes if each.tag}
-    disks = {each.tag: each for each in document.disks} | attached  # what is attached by now is known better
+    disks = {
+        each.tag: each for each in document.disks
+    } | attached  # the current attachments replace what the document lists
     document = msgspec.structs.replace(document, disks=tuple(disks.values()))
     refuse_too_large(document)
     return msgspec.structs.replace(guest, drive=document)

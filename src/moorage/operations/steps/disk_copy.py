@@ -1,6 +1,7 @@
-"""A host copies a guest's disk and sends the copy into an image: snapshots, shelved disks, and moves to a host of another cell.
+"""A host copies a guest's disk and sends the copy into an image: for snapshots, shelved disks, and moves to another
+cell.
 
-The image is there, without data, before the copy is taken; the data goes from the host to the image service, through no conductor.
+The image exists, without data, before the copy is made; the host sends the data to the image service directly.
 """
 
 import msgspec
@@ -18,19 +19,20 @@ CopyRun = Run[AboutServer, SagaContext]
 
 
 async def take(run: CopyRun, step: str, at: HostAddress, image: ImageId, quiesce: Quiesce) -> None:
-    """The host copies the disk. Taken again, the copy is a new one."""
+    """Let the host copy the disk. A repeat makes a new copy."""
     await run.context.hosts.take_snapshot(at, _patient(run, step), run.input.server.id, image, quiesce)
 
 
 async def send(run: CopyRun, step: str, at: HostAddress, image: ImageId) -> None:
-    """The host makes the image whole of its copy; one that is whole already is success."""
+    """Let the host send its copy into the image; an image that is complete already counts as success."""
     await run.context.hosts.upload_snapshot(at, _patient(run, step), run.input.server.id, image)
 
 
 async def drop(run: CopyRun, step: str, at: HostAddress, image: ImageId) -> None:
-    """Its copy goes, if the host can be heard; that of a silent host goes with its guest, or with the next copy.
+    """Let the host delete its copy, if it answers; the copy of a silent host goes with its guest, or with the next
+    copy.
 
-    A host that knows no snapshots has none.
+    A host that does not support snapshots has no copy.
     """
     try:
         await run.context.hosts.drop_snapshot(at, source_command_context(run, step), run.input.server.id, image)
@@ -40,5 +42,5 @@ async def drop(run: CopyRun, step: str, at: HostAddress, image: ImageId) -> None
 
 
 def _patient(run: CopyRun, step: str) -> CommandContext:
-    """As long as data may take."""
+    """A command that may take as long as the data need."""
     return msgspec.structs.replace(command_context(run, step), patience_s=run.context.settings.image_deadline_s)

@@ -1,4 +1,4 @@
-"""How a failed action is told: in Nova's sentence, with the cause behind it for whoever may see details of events."""
+"""How a failed action is reported: with Nova's message, and with the cause for callers who may see details of events."""
 
 import msgspec
 
@@ -15,9 +15,9 @@ LEDGER_START = '{"considered"'
 def failed_event(
     name: str, now: int, host: str | None, cause: Cause | None, said: Problem | None = None
 ) -> ActionEvent:
-    """The event with which an action ended in Error.
+    """The event with which an action ends in Error.
 
-    `said` is the refusal as its caller was told it, where it was told in other words than the cause's own.
+    `said` is the refusal as its caller got it, when its message differs from the cause's own.
     """
     return ActionEvent(
         name, now, now, "Error", host, details=None if cause is None else _details(cause.problem(), said)
@@ -25,25 +25,25 @@ def failed_event(
 
 
 def fault_of(problem: Problem, now: int) -> Fault:
-    """What the server's record says of it."""
+    """The fault for the server's record."""
     return Fault(500, problem.public[:FAULT_CHARACTERS_MAX], now, problem.private)
 
 
 def as_it_was(server: Server, cause: Cause | None, now: int) -> Server:
-    """The record of a server that nothing came to; why is its fault. `cause` None: nobody wanted it any more."""
+    """The record of a server that did not change; the cause is its fault. `cause` None: the operation was cancelled."""
     if cause is None:
         return msgspec.structs.replace(server, task_state=None)
     return msgspec.structs.replace(server, task_state=None, fault=fault_of(cause.problem(), now), updated_at=now)
 
 
 def _details(cause: Problem, said: Problem | None) -> str:
-    """The sentence that was said, and what is behind it; each only once."""
+    """The message, and the cause behind it; each only once."""
     parts = [(said or cause).public, cause.public, _first_line(cause.private)]
     told = ": ".join(part for part in dict.fromkeys(part.rstrip(".") for part in parts) if part)
     return told[:DETAILS_CHARACTERS_MAX]
 
 
 def _first_line(private: str) -> str:
-    """A ledger or a traceback is for the account of the operation."""
+    """The rest, a decision record or a traceback, belongs to the operation's own account."""
     first = private.partition("\n")[0]
     return "" if first.startswith((LEDGER_START, "Traceback")) else first

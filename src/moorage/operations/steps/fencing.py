@@ -1,6 +1,6 @@
-"""Proof that the host a server leaves runs it no more (RULES §11), and the refusals of those who have none.
+"""Proof that the host which a server leaves no longer runs it (RULES §11), and the refusals without such proof.
 
-A host that is silent may run its guests all the same: its agent may be dead, its network cut, its bus out.  So silence is no proof.
+Silence is no proof: a silent host may run its guests while its agent, its network or its bus is down.
 """
 
 import asyncio
@@ -20,18 +20,22 @@ from moorage.store.cell import hosts as cell_hosts
 NOT_FENCED = "host_not_fenced"
 PLUGIN_WITHIN_S = 10.0
 HEARD_LATE_S = 5.0
-"""How much later than the operator's word a host may have been heard: what it said before that is on its way, and written every other second.
-A machine that was switched off is not back so soon; a later sign of life is of a host that is on."""
+"""How much later than the operator's word the last heartbeat may have arrived: earlier ones may still be on their way;
+hosts write one every other second. A machine that was switched off cannot be back so soon; a later heartbeat is from a
+host that is on.
+"""
 
 logger = logging.getLogger(__name__)
 
 
 async def refuse_unfenced(context: SagaContext, server: Server) -> FenceProof | None:
-    """What is known when an evacuation is asked. Raises Invalid while the host is up, Conflict when nothing proves that it is off.
+    """The proof that exists when an evacuation is accepted. Raises Invalid while the host is up, Conflict when nothing
+    proves that it is off.
 
     None: nothing is proved yet, but the machine can be switched off, and the operation does that.
 
-    One that is forced down and heard all the same is asked itself before anything is touched (`prove`), so its word will count, not the operator's.
+    A host that is forced down and still answers is asked itself before anything is changed (`prove`): then its answer
+    counts, not the operator's word.
     """
     host = here(server)
     found = await _row(context, server)
@@ -43,10 +47,11 @@ async def refuse_unfenced(context: SagaContext, server: Server) -> FenceProof | 
 
 
 async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
-    """Proof of this moment.  A host that is heard switches the guest off, whatever else is said of it; of one that is not, it is asked.
+    """Return a proof of this moment. A host that answers switches the guest off, whatever else is known; for a silent
+    one other evidence is needed.
 
-    The host is told under a new name each time: what its journal kept of an earlier time proves nothing of now.
-    Raises Conflict when there is none any more, Unavailable while a host that is heard does not obey.
+    Each command has a new name, because an answer that the host stored earlier proves nothing now. Raises Conflict when
+    there is no proof any more, Unavailable while a host that answers does not switch the guest off.
     """
     source = here(server)
     if not run.context.hosts.is_silent(source.name):
@@ -72,22 +77,24 @@ async def _row(context: SagaContext, server: Server) -> Host | None:
 
 
 async def _known(context: SagaContext, server: Server, found: Host | None, *, begun: bool = False) -> FenceProof | None:
-    """The plug-in is asked first: it is a witness, and the operator's word is only that. Raises Conflict: there is no proof.
+    """The proof for a silent host. The plug-in is asked first: it observes the machine, while the operator only states
+    it. Raises Conflict when there is no proof.
 
-    `begun`: a plug-in that may do that switches the machine off; before, it is enough that it could, and None says so.
-    That of a host that is heard again meanwhile stays on: Unavailable, and it is asked itself.
+    `begun`: the plug-in may switch the machine off; before that it is enough that it could, and None says so. A host
+    that answers again meanwhile stays on: raises Unavailable, and the host is asked itself.
 
-    The word is of one outage: a host that was heard after it has been on since.  When it was given must be known for that.
+    The operator's word is about one outage: a host that answered after it has been on since. So the time of the word
+    must be known.
     """
     host = here(server).name
     fence = context.fence
     if fence is not None and await _confirmed(context, fence.is_off(host), PLUGIN_WITHIN_S, host):
         return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
     if fence is not None and fence.can_switch_off(host):
-        if not begun:  # who only asks, or tries it dry, has nothing switched off
+        if not begun:  # without `begun`, also in a dry run, nothing is switched off
             return None
         if not context.hosts.is_silent(host):
-            raise Unavailable("The host is heard again, and is asked itself.").naming(f"Host {host} is heard again.")
+            raise Unavailable("The host reports again, and is asked itself.").naming(f"Host {host} reports again.")
         if await _confirmed(context, fence.switch_off(host), fence.off_within_s + PLUGIN_WITHIN_S, host):
             return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
     if found is None or not found.forced_down:
@@ -104,7 +111,7 @@ async def _confirmed(context: SagaContext, input: Awaitable[bool], within_s: flo
         async with asyncio.timeout(within_s):
             return await input
     except Exception as failure:  # noqa: BLE001 - a plug-in's: whatever it is, nothing is confirmed
-        logger.warning("fence plug-in %s does not say whether %s is off: %r", context.fence.name, host, failure)
+        logger.warning("fence plug-in %s could not tell whether %s is off: %r", context.fence.name, host, failure)
         return False
 
 

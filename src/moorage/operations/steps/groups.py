@@ -1,4 +1,6 @@
-"""What a server's ports and flavor ask of single providers, and what is written of the providers that were chosen."""
+"""Request groups: what a server's ports and flavor need from single providers, and what is written about the chosen
+providers.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -25,7 +27,7 @@ from moorage.model.world import Choice, World
 
 
 class WantedGroups(msgspec.Struct, frozen=True):
-    """The groups of one server."""
+    """The request groups of one server."""
 
     groups: tuple[RequestGroup, ...] = ()
     same_subtree: tuple[Subtree, ...] = ()
@@ -34,18 +36,18 @@ class WantedGroups(msgspec.Struct, frozen=True):
 
 
 class GroupShare(msgspec.Struct, frozen=True):
-    """Which provider gives what a group asks: kept with the claim, for people."""
+    """Which provider serves a request group; kept with the claim for operators."""
 
     group: str
     port: str
-    """Empty: the flavor asks."""
+    """The port's id; empty for a group of the flavor."""
     provider: ProviderId
     name: str
     resources: dict[str, int]
 
 
 def wanted(ports: Iterable[Port], networks: Mapping[str, NetworkFacts], needs: Needs | None = None) -> WantedGroups:
-    """All groups in one question: the flavor's, and those of every port with a guarantee or that is a virtual function."""
+    """All groups in one request: the flavor's, and those of every port that has a guarantee or is a virtual function."""
     groups = [] if needs is None else list(needs.groups)
     together: list[Subtree] = []
     devices: list[Subtree] = []
@@ -63,12 +65,12 @@ def wanted(ports: Iterable[Port], networks: Mapping[str, NetworkFacts], needs: N
 
 
 def is_function(port: Port) -> bool:
-    """Whether the port is a virtual function of ours to choose; a switch on the card makes its ports itself."""
+    """Whether we choose a virtual function for the port; a switch on the card makes its ports itself."""
     return port.vnic_type in FUNCTION_VNIC_TYPES and "switchdev" not in port.profile.get("capabilities", ())
 
 
 def _wire(network: NetworkFacts | None) -> tuple[str, ...]:
-    """The trait of the network's first physical network, as the network service names it for bandwidth."""
+    """The trait of the network's first physical network, with the network service's name for bandwidth."""
     first = None if network is None else _physnet(network)
     return (physnet_trait(first),) if first else ()
 
@@ -79,7 +81,7 @@ def _physnet(network: NetworkFacts) -> str | None:
 
 
 def expected(port: Port, network: NetworkFacts, rules: Iterable[Mapping[str, Any]]) -> ResourceRequest | None:
-    """What a port that is not made yet will ask, once it is made on a network with these rules; its groups' ids are ours."""
+    """The resource request of a port that will be made on a network with these rules; we choose the groups' ids."""
     parts = guaranteed_by(rules, _physnet(network), port.vnic_type)
     if not parts:
         return None
@@ -93,7 +95,7 @@ def expected(port: Port, network: NetworkFacts, rules: Iterable[Mapping[str, Any
 def with_functions(
     profiles: Mapping[int, Mapping[str, Any]], ports: Iterable[Port], functions: Mapping[str, VirtualFunction]
 ) -> dict[int, dict[str, Any]]:
-    """What binding profiles say, with the virtual functions that the claim chose, which only its transaction knows."""
+    """The binding profiles, completed with the virtual functions that the claim's transaction chose."""
     found = {index: dict(said) for index, said in profiles.items()}
     for port in ports:
         if (function := functions.get(port.key)) is not None:
@@ -104,7 +106,7 @@ def with_functions(
 
 
 def profiles(ports: Iterable[Port], choice: Choice) -> dict[int, dict[str, Any]]:
-    """NIC index → what its binding profile says of the providers that were chosen for its port."""
+    """NIC index → the binding profile with the providers that were chosen for its port."""
     found: dict[int, dict[str, Any]] = {}
     for port in ports:
         allocation = allocation_of(port.resource_request, port.key, choice.providers)
@@ -114,7 +116,7 @@ def profiles(ports: Iterable[Port], choice: Choice) -> dict[int, dict[str, Any]]
 
 
 def given(groups: Sequence[RequestGroup], choice: Choice, world: World) -> tuple[GroupShare, ...]:
-    """The chosen providers with their names as they are now."""
+    """The chosen providers, with their current names."""
     if not groups:
         return ()
     names = {ProviderId(choice.host): choice.name} | world.device_names(choice.host)

@@ -1,7 +1,8 @@
-"""The spec of a guest that is made again where its server is: with its ports as they are bound now, at the network service.
+"""The specification of a guest that is made again on its host: with its ports as they are bound now at the network
+service.
 
-An account that lost its role is shown empty lists, and a server must not lose its cards for that: a card that the service does not
-show is left out only when the service says of that very port that it is gone (RULES §22).
+A service user that lost its role gets empty lists, and a server must not lose its NICs for that: a NIC whose port is
+not listed is left out only when the service says that this very port does not exist (RULES §22).
 """
 
 import asyncio
@@ -15,14 +16,16 @@ from moorage.operations.context import SagaContext
 
 
 class Cards(msgspec.Struct, frozen=True):
-    """The ports of a server in the order of its cards, and their networks."""
+    """The ports of a server in the order of its NICs, and their networks."""
 
     ports: tuple[Port, ...] = ()
     networks: dict[str, NetworkFacts] = {}
 
 
 async def cards_of(context: SagaContext, server: Server) -> Cards:
-    """As bound now. Raises Unavailable when the network service is out, or does not show a port that it does not say is gone."""
+    """The ports as bound now. Raises Unavailable when the network service does not answer, or when it hides a port and
+    does not say that it is gone.
+    """
     cards = {nic.port: nic for nic in server.nics if nic.port is not None}
     if not cards:
         return Cards()

@@ -1,4 +1,4 @@
-"""What a host is sent to make a guest from: finished data, so that it asks no service for anything (S0.20)."""
+"""The specification from which a host makes a guest: complete, so that the host calls no service (S0.20)."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ def guest_of(
     zone: str,
     files: tuple[InjectedFile, ...] = (),
 ) -> GuestSpec:
-    """Everything the host needs, and nothing it would have to ask for."""
+    """The specification with everything that the host needs."""
     flavor = server.flavor
     ephemeral_gib, swap_mib = _local_disks(server)
     return GuestSpec(
@@ -44,12 +44,12 @@ def guest_of(
 
 
 def _local_disks(server: Server) -> tuple[int, int]:
-    """GiB of the ephemeral disk and MiB of the swap disk: as large as the flavor has them, or smaller where the request said so."""
+    """GiB of the ephemeral disk and MiB of the swap disk: the flavor's sizes, or smaller ones of the request."""
     ephemeral_gib, swap_mib = server.flavor.ephemeral_gib, server.flavor.swap_mib
     for each in server.block_devices:
         if each.source == "blank" and each.destination == "local" and each.size_gib:
             if each.guest_format == "swap":
-                swap_mib = each.size_gib  # whose size is in MiB, as in Nova
+                swap_mib = each.size_gib  # this size is in MiB, as in Nova
             else:
                 ephemeral_gib = each.size_gib
     return ephemeral_gib, swap_mib

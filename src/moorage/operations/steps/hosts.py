@@ -1,4 +1,4 @@
-"""Talking to the host a server is on: errands with their turn, and what a silent host means."""
+"""Commands to the host of a server: their fencing tokens, and what to do when the host is silent."""
 
 import logging
 import uuid
@@ -24,7 +24,7 @@ NO_GUEST = "guest_not_found"
 
 
 def command_context(run: Run[AboutServer, SagaContext], step: str) -> CommandContext:
-    """One command of this saga, with the turn of RULES §10: operation, attempt, do or undo."""
+    """The context of one command of this saga, with the fencing token of RULES §10: operation, attempt, do or undo."""
     turn = FencingToken(run.input.seq, run.attempt)
     return CommandContext(
         operation=run.operation,
@@ -37,9 +37,10 @@ def command_context(run: Run[AboutServer, SagaContext], step: str) -> CommandCon
 
 
 def source_command_context(run: Run[AboutServer, SagaContext], step: str) -> CommandContext:
-    """To the host that a move leaves: it is commanded in every attempt, so what takes back an early one's is newer than the last one's.
+    """The context of a command to the host that a move leaves. It is commanded in every attempt, so the undo of an
+    early attempt must be newer than the commands of the last one.
 
-    A saga that tries no hosts has no attempts: a turn of one would be newer than all that it says next.
+    A saga that tries no hosts has no attempts: a token with an attempt would be newer than all its later commands.
     """
     mine = command_context(run, step)
     if run.phase != "undo" or not (run.attempt or run.tried):
@@ -48,9 +49,10 @@ def source_command_context(run: Run[AboutServer, SagaContext], step: str) -> Com
 
 
 def unique_command(step: str) -> str:
-    """A name for one order among several of a step: else the host's journal answers it with what it said of the first one.
+    """A name for one of several commands of a step: with the same name the host would answer with the result that it
+    stored for the first one.
 
-    What is sent again for want of an answer is the same order, and keeps its name.
+    A command that is sent again because no answer came keeps its name.
     """
     return f"{step}/{uuid.uuid4().hex}"
 
@@ -63,25 +65,27 @@ async def destroy_or_leave(
     server: ServerId,
     release: DestroyGuest | None = None,
 ) -> bool:
-    """Destroy a guest; False when the host is silent.
+    """Destroy a guest; return False when the host is silent.
 
-    A silent host cannot be asked, and nobody should wait for it: when it is heard again its cell tells it which servers
-    are its own, and it destroys the rest before it does anything else (RULES §10).
+    A silent host is not waited for: when it returns, its cell sends it the list of its servers, and it destroys the
+    others before it does anything else (RULES §10).
     """
     try:
         await run.context.hosts.destroy_guest(HostAddress(cell, host), command_context(run, step), server, release)
     except HostFailed as failed:
         if failed.code != HOST_SILENT:
             raise
-        logger.warning("%s: host %s is silent; its guest of %s goes when it returns", run.operation, host, server)
+        logger.warning(
+            "%s: host %s is silent; it destroys its guest of %s when it returns", run.operation, host, server
+        )
         return False
     return True
 
 
 async def unplug_or_leave(run: Run[AboutServer, SagaContext], step: str, server: Server, port: str) -> bool:
-    """Unplug an interface; no guest is success, and False means that the host is silent.
+    """Unplug an interface; no guest counts as success. Returns False when the host is silent.
 
-    The port itself is let go all the same, so what a silent host's guest still has leads nowhere.
+    The port is released all the same, so the interface of a silent host's guest has no connection.
     """
     if server.cell is None or server.host is None:
         return True
@@ -95,13 +99,16 @@ async def unplug_or_leave(run: Run[AboutServer, SagaContext], step: str, server:
         if failed.code != HOST_SILENT:
             raise
         logger.warning(
-            "%s: host %s is silent; the guest of %s keeps a dead card", run.operation, server.host, server.id
+            "%s: host %s is silent; the guest of %s keeps an unconnected interface",
+            run.operation,
+            server.host,
+            server.id,
         )
         return False
     return True
 
 
 def names_of(world: World, hosts: Iterable[str]) -> tuple[str, ...]:
-    """Names of the hosts with these ids; one that is no more has none."""
+    """Names of the hosts with these ids; a host that was deleted is left out."""
     slots = (world.slots.get(HostId(host)) for host in hosts)
     return tuple(world.names[slot] for slot in slots if slot is not None)

@@ -1,4 +1,4 @@
-"""A guest that changes hosts while it runs: what both hosts say of it, waiting for the switch, its volumes at both ends."""
+"""Live migration of a guest: the state at both hosts, waiting for the switch, and its volumes at both ends."""
 
 import asyncio
 import logging
@@ -34,44 +34,44 @@ logger = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")
 
 FORCE = "live-migration-force-complete"
-"""The name under which the wish to force one lies in the inbox; its tag is the move."""
+"""The name of the inbox event that forces a migration; its tag is the move."""
 ABORTED, TIMED_OUT = "live_migration_aborted", "live_migration_timed_out"
 HAS_ARRIVED = "guest_has_arrived"
 LOOK_FIRST_S, LOOK_MOST_S = 0.05, 1.0
 LOOK_FOR_EVENT_S = 5.0
 SHOWN_EVERY_S = 1.0
-"""Progress is written no more often."""
+"""The shortest interval between two writes of the progress."""
 
 
 class LiveMovePath(msgspec.Struct, frozen=True):
-    """From where to where, for which move."""
+    """Source, destination and move."""
 
     source: HostAddress
     to: HostAddress
     move: str
     target: MoveTarget = MoveTarget()
     attempt: int = 0
-    """In which the destination was chosen."""
+    """The attempt that chose the destination."""
 
 
 def command_after(run: MoveRun, step: str, attempt: int) -> CommandContext:
-    """A command after the attempt in which the destination was chosen: no older than what was told to it then (RULES §10)."""
+    """A command that is not older than the commands of the attempt that chose the destination (RULES §10)."""
     mine = command_context(run, step)
     return msgspec.structs.replace(mine, turn=msgspec.structs.replace(mine.turn, attempt=max(attempt, run.attempt)))
 
 
-# ---------------------------------------------------------------------------------------------------- before the move
+# -------------------------------------------------------------------------------------------------- before the switch
 
 
 async def source_of(run: MoveRun, source: HostAddress) -> LiveSource:
-    """What its own host says. Raises HostFailed: it is silent, or cannot send a guest that runs."""
+    """Read the source's report. Raises HostFailed when it is silent, or cannot send a running guest."""
     return await run.context.hosts.ask(source, run.input.server.id, Verb.LIVE_SOURCE, None, LiveSource)
 
 
 async def target_at(
     run: MoveRun, to: HostOfCell, source: LiveSource, guest: GuestSpec, *, block: bool | None
 ) -> MoveTarget:
-    """Where it takes the guest. Raises HostFailed when the guest could not go on there."""
+    """Read where the destination takes the guest. Raises HostFailed when the guest could not run there."""
     address = HostAddress(to.cell, to.name)
     input = LiveTarget(guest, source, block)
     return await run.context.hosts.ask(address, run.input.server.id, Verb.LIVE_TARGET, input, MoveTarget)
@@ -81,13 +81,17 @@ async def target_at(
 
 
 async def now_at(run: MoveRun, host: HostAddress, move: str) -> LiveNow | None:
-    """How it stands, by the word of one host; None: it is silent. Raises Unavailable: it cannot say."""
+    """The state of the migration at one host; None when the host is silent. Raises Unavailable when the host cannot
+    tell.
+    """
     asking = run.context.hosts.ask(host, run.input.server.id, Verb.LIVE_STATUS, OfMove(move), LiveNow)
     return await _unless(asking, HOST_SILENT)
 
 
 async def _unless(asking: Awaitable[AnswerT], *codes: str | None) -> AnswerT | None:
-    """Its answer; None: it failed with one of these codes. Raises Unavailable for others, for a failure says not where the guest is."""
+    """The answer; None when it failed with one of these codes. Raises Unavailable for other failures, because they do
+    not tell where the guest is.
+    """
     try:
         return await asking
     except HostFailed as failed:
@@ -97,13 +101,13 @@ async def _unless(asking: Awaitable[AnswerT], *codes: str | None) -> AnswerT | N
 
 
 async def sending_since(run: MoveRun, way: LiveMovePath) -> int:
-    """When the guest was first told to go, by the move's record, in microseconds since 1970.  One without a record begins now."""
+    """When the guest was first sent, from the move's record, in microseconds since 1970; now, when there is no record."""
     found = await run.context.cells[way.source.cell].read(lambda tx: migrations.get(tx, way.move))
     return found.sending_at if found is not None and found.sending_at else now_us()
 
 
 def is_overdue(since: int, timeout_s: float) -> bool:
-    """Whether it was sent for so long, whoever told it meanwhile and however often."""
+    """Whether sending has taken longer than `timeout_s` in all, also across executors."""
     return now_us() - since > timeout_s * 1e6
 
 
@@ -115,10 +119,11 @@ async def begin(run: MoveRun, way: LiveMovePath) -> None:
 
 
 async def has_left(run: MoveRun, way: LiveMovePath, timeout_s: float, *, post_copy: bool) -> LiveNow | None:
-    """Wait until the guest has left its source: None.  What the source said last, when it will not leave.
+    """Wait until the guest has left its source, and return None; or return the source's last state when the guest will
+    not leave.
 
-    Nothing is under way any more then, so whoever is told may take the move back.  A cancel aborts it, and `timeout_s` since it was
-    first told to go.
+    In that case nothing is under way any more, so the executor may undo the move. A cancel aborts the migration, and so
+    does `timeout_s` (seconds) since the first start.
     """
     loop, since = asyncio.get_running_loop(), await sending_since(run, way)
     look_in_s, shown_at, shown = LOOK_FIRST_S, loop.time(), TransferProgress()
@@ -144,14 +149,14 @@ async def has_left(run: MoveRun, way: LiveMovePath, timeout_s: float, *, post_co
             shown_at, shown = loop.time(), sent
             try:
                 await show(run, way, MigrationStatus.RUNNING, progress=shown)
-            except Problem as problem:  # who is overtaken hears so elsewhere; the transfer goes on
+            except Problem as problem:  # an executor that was overtaken notices it elsewhere; the transfer goes on
                 logger.warning("%s: the progress is not written: %s", run.operation, problem.public)
         await asyncio.sleep(look_in_s)
         look_in_s = min(look_in_s * 2, LOOK_MOST_S)
 
 
 async def _switched(run: MoveRun, way: LiveMovePath, at_source: LiveNow | None) -> bool:
-    """A source that cannot be asked is answered for by the destination, if the guest is there."""
+    """When the source does not answer, the destination tells whether the guest is there."""
     if at_source is not None:
         return at_source.state is LiveState.SWITCHED
     there = await now_at(run, way.to, way.move)
@@ -159,13 +164,15 @@ async def _switched(run: MoveRun, way: LiveMovePath, at_source: LiveNow | None) 
 
 
 async def is_lost(run: MoveRun, way: LiveMovePath) -> bool:
-    """The destination, which has said that it has no such guest, knows nothing of the move either: nothing will arrive any more."""
+    """Whether the destination, which has said that it has no such guest, does not know the move either: then nothing
+    will arrive.
+    """
     there = await now_at(run, way.to, way.move)
     return there is not None and there.state is LiveState.NONE
 
 
 async def _end(run: MoveRun, way: LiveMovePath) -> LiveNow | None:
-    """Abort. What the source says, if it stays; None: it has left, or nobody can say yet."""
+    """Abort. Returns the source's state if the guest stays; None when it has left, or when no host can tell yet."""
     mine, move = command_after(run, unique_command("abort_live"), way.attempt), OfMove(way.move)
     telling = run.context.hosts.change_guest(way.source, mine, run.input.server.id, Verb.ABORT_LIVE, move)
     await _unless(telling, HOST_SILENT, NO_GUEST)
@@ -178,22 +185,24 @@ async def _end(run: MoveRun, way: LiveMovePath) -> LiveNow | None:
 
 
 async def closed(run: MoveRun, way: LiveMovePath, step: str) -> bool:
-    """The place at the destination is taken away, so that nothing arrives. False: the guest is there, or the host is silent."""
+    """Remove the place at the destination, so that nothing arrives. Returns False when the guest is there, or the host
+    is silent.
+    """
     mine, move = command_after(run, unique_command(step), way.attempt), OfMove(way.move)
     telling = run.context.hosts.change_guest(way.to, mine, run.input.server.id, Verb.DROP_LIVE, move)
     return await _unless(telling, HOST_SILENT, HAS_ARRIVED) is not None
 
 
 async def stays(run: MoveRun, way: LiveMovePath) -> bool:
-    """Nothing is sent any more, and the guest is at its source. False: it has left, or nobody can say."""
+    """Stop the sending; return True when the guest is at its source, False when it has left or no host can tell."""
     return await _end(run, way) is not None
 
 
 async def stay(run: MoveRun, way: LiveMovePath) -> None:
-    """The way back: the same. Raises Unavailable while nobody can say so."""
+    """The undo: the same. Raises Unavailable while no host can tell."""
     if await stays(run, way):
         return
-    raise Unavailable("neither host says where the guest is; it is waited for")
+    raise Unavailable("neither host reports where the guest is; waiting for them")
 
 
 async def _force(run: MoveRun, way: LiveMovePath, *, post_copy: bool) -> None:
@@ -204,9 +213,11 @@ async def _force(run: MoveRun, way: LiveMovePath, *, post_copy: bool) -> None:
 
 
 async def unplugged_after(run: MoveRun, ports: set[str], timeout_s: float) -> set[str]:
-    """Wait until the network has said of all these ports that they are plugged; those of which it has not when the time is over.
+    """Wait until the network service reports all these ports as plugged; return those that are not when the time is
+    over.
 
-    Their active bindings are elsewhere still, so only its word counts, and not how the ports are. Raises HostFailed if one failed.
+    Their active bindings are still elsewhere, so only the events count, not the state of the ports. Raises HostFailed
+    when one failed.
     """
     server, waiting, loop = run.input.server.id, set(ports), asyncio.get_running_loop()
     until = loop.time() + timeout_s
@@ -227,7 +238,7 @@ async def unplugged_after(run: MoveRun, ports: set[str], timeout_s: float) -> se
 
 
 async def is_cancelled(run: MoveRun) -> bool:
-    """Whether somebody wants it no more."""
+    """Whether the migration was cancelled."""
     found = await run.context.region.read(lambda tx: region_operations.get(tx, run.operation))
     return found is not None and found.cancel is not None
 
@@ -238,7 +249,7 @@ async def _is_forced(run: MoveRun, move: str) -> bool:
 
 
 async def show(run: MoveRun, way: LiveMovePath, status: MigrationStatus, **changes: Any) -> None:
-    """The move's record says how far it is, if this executor is still the one."""
+    """Write the status into the move's record, if this executor still holds the fence."""
     await moving.show(run, way.source.cell, way.move, status, **changes)
 
 
@@ -246,9 +257,11 @@ async def show(run: MoveRun, way: LiveMovePath, status: MigrationStatus, **chang
 
 
 async def bound_after(run: MoveRun, cards: Cards, to: move_ports.BindTarget, *, second: bool) -> tuple[Port, ...]:
-    """The ports are active where the guest is now, as far as the network service allows; it is not asked whether the guest may be there.
+    """Make the ports active where the guest is now, as far as the network service allows; where the guest is, is not
+    questioned any more.
 
-    One that is not the server's any more is left out, and one that it refuses stays as it is: who compares ports with records mends it.
+    A port that no longer belongs to the server is left out, and one that is refused stays as it is: the port reconciler
+    corrects it.
     """
     try:
         return await move_ports.bound_at(run, cards, to, second=second)
@@ -263,7 +276,9 @@ async def bound_after(run: MoveRun, cards: Cards, to: move_ports.BindTarget, *, 
 
 
 async def _as_it_is(run: MoveRun, port: Port) -> Port | None:
-    """None: it is not the server's any more. Raises Unavailable when the network service does not say so of a port it does not show."""
+    """None when the port no longer belongs to the server. Raises Unavailable when the network service hides the port
+    and does not say that it is gone.
+    """
     server = run.input.server
     try:
         now = await run.context.network.port(port.id)
@@ -290,7 +305,9 @@ async def _bound_if_allowed(run: MoveRun, port: Port, to: move_ports.BindTarget,
 
 
 async def drop_bindings(run: MoveRun, host: str, cards: Cards) -> None:
-    """The ports have no binding on the host that the guest left; one that could not be bound elsewhere keeps it."""
+    """Remove the ports' bindings on the host that the guest left; a port that could not be bound elsewhere keeps its
+    binding.
+    """
     for port in cards.ports:
         try:
             await run.context.network.delete_binding(run.input.server.id, host, [port.id])
@@ -302,7 +319,9 @@ async def drop_bindings(run: MoveRun, host: str, cards: Cards) -> None:
 
 
 async def export_second_attachment(context: SagaContext, to: HostAddress, server: Server, device: BlockDevice) -> str:
-    """The volume is exported to that host too, while its guest has it where it is; the attachment. Again is the same."""
+    """Export the volume to that host too, while the guest uses it on its own host; return the attachment. A repeat
+    returns the same one.
+    """
     assert device.volume is not None
     client, beside = volumes_of(context), await _second_attachments(context, server, device)
     for each in beside[1:]:
@@ -314,19 +333,19 @@ async def export_second_attachment(context: SagaContext, to: HostAddress, server
 
 
 async def drop_second_attachments(context: SagaContext, server: Server, device: BlockDevice) -> None:
-    """Only its own host has the volume again."""
+    """Leave the volume to its own host only."""
     for each in await _second_attachments(context, server, device):
         await volumes_of(context).drop_attachment(each)
 
 
 async def _second_attachments(context: SagaContext, server: Server, device: BlockDevice) -> list[str]:
-    """All that the volume service holds of the volume for the server beside what the record knows."""
+    """All attachments of the volume for the server that the record does not have."""
     there = await volumes_of(context).attachments_of(server.id, device.volume)
     return [each.id for each in there if each.id != device.attachment]
 
 
 async def complete_second_attachments(context: SagaContext, to: HostAddress, server: Server) -> dict[str, str]:
-    """Mapping → attachment: each volume is in use there. One that the volume service has no more is left out."""
+    """Mark each volume as in use there; return mapping → attachment. A volume that no longer exists is left out."""
     found: dict[str, str] = {}
     for each in server.volumes:
         try:
@@ -344,13 +363,13 @@ async def complete_second_attachments(context: SagaContext, to: HostAddress, ser
 async def present_second_attachments(
     context: SagaContext, server: Server, attachments: Mapping[str, str]
 ) -> dict[str, str]:
-    """Those of the attachments that the volume service has."""
+    """Those of the attachments that the volume service still has."""
     there = {each for device in server.volumes for each in await _second_attachments(context, server, device)}
     return {bdm: each for bdm, each in attachments.items() if each in there}
 
 
 def with_volumes(server: Server, attachments: Mapping[str, str]) -> Server:
-    """The record with those of its volumes only that have an attachment here."""
+    """The record with only those volumes that have an attachment here."""
     volumes = {each.bdm for each in server.volumes}
     kept = tuple(each for each in server.block_devices if each.bdm not in volumes or each.bdm in attachments)
     return msgspec.structs.replace(server, block_devices=kept)

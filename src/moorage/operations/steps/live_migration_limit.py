@@ -1,11 +1,12 @@
-"""How many guests one host sends at a time, as Nova's `max_concurrent_live_migrations`: the others are `queued`, and those that are go in
-the order in which they were asked for.  One that still looks for its host, or makes bindings there, stands in no line yet: who is ready
-before it goes before it.  When the source falls silent, all that wait for it end.
+"""Limits how many guests one host sends at a time, like Nova's `max_concurrent_live_migrations`: further migrations are
+`queued`, and start in the order of their requests. A migration that still looks for a host, or makes bindings there, is
+not in the queue yet: one that is ready earlier goes first. When the source falls silent, all queued migrations from it
+end.
 
-The line is nothing but the moves' records in the cell: a place at the source is held by whose record says that it prepares or is sent.
-It could stand in the memory of an agent, where Nova has it, or of a conductor, whose bulkheads count in that one process only; both lose
-it when they are killed, and then nobody knows who is next.  A record cannot be lost, says to people what the limit is about, and is
-ended by whoever adopts the operation.  One whose operation is over all the same holds nobody up.
+The queue consists of the moves' records in the cell: a record with the status preparing or running holds a place at the
+source. The queue could be in the memory of an agent, as in Nova, or of a conductor, whose bulkheads count in one
+process only; both lose it when they are killed. A record is not lost, shows users why the move waits, and is ended by
+whichever conductor adopts the operation. A record whose operation is over blocks no other move.
 """
 
 import asyncio
@@ -44,27 +45,27 @@ class _MoveInput(msgspec.Struct, frozen=True):
 QUEUED_MAX_S = 7 * 24 * 3600.0
 """How long a live migration waits for its turn."""
 OUTAGE_MAX_S = 300.0
-"""How long it waits for a database meanwhile, as the steps around it do: the week is for its turn."""
+"""How long it waits for a database meanwhile, as other steps do; the week is only for its turn."""
 POLL_NEXT_S, POLL_MOST_S = 0.25, 5.0
-"""How often the first one in line polls, and the last one."""
+"""How often the first one in the queue polls, and the last one."""
 LIVE_SAGA = "live_migrate/"
 
 
 def move_of(operation: Operation) -> str | None:
-    """The live migration that an operation is; None: it is none."""
+    """The live migration that an operation executes; None when it is another kind."""
     if not operation.saga.startswith(LIVE_SAGA):
         return None
     return msgspec.json.decode(operation.asked, type=_MoveInput).migration
 
 
 async def freed(run: MoveRun, cell: CellId, move: str) -> None:
-    """The guest stays, so the next one may go, however long it takes to clear what was made for it elsewhere."""
+    """Release the place: the guest stays, so the next migration may start, however long the cleanup elsewhere takes."""
     try:
         await records.change(
             run.context, cell, run.input.server.id, records.fence(run), moving.as_it_is, lambda tx: _stays(tx, move)
         )
     except NotFound:
-        return  # with the server's record the move's goes
+        return  # the move's record goes with the server's
 
 
 def _stays(tx: Tx, move: str) -> None:
@@ -74,9 +75,9 @@ def _stays(tx: Tx, move: str) -> None:
 
 
 async def taken(run: MoveRun, way: LiveMovePath, **changes: Any) -> None:
-    """The move's record says these changes, and that the host prepares; until it is this one's turn, that it is queued.
+    """Write these changes and the status preparing into the move's record; queued until its turn comes.
 
-    Raises HostFailed: it has waited for too long, or a database is out for too long.
+    Raises HostFailed when it has waited too long, when it was aborted, or when a database does not answer for too long.
     """
     over, polls = frozenset[str](), 0
     cell, host, most = (
@@ -90,7 +91,7 @@ async def taken(run: MoveRun, way: LiveMovePath, **changes: Any) -> None:
 
     async def poll() -> Sequence[Migration]:
         nonlocal over, polls
-        if await live_migration.is_cancelled(run):  # a hint of it may be lost, and nothing is committed here
+        if await live_migration.is_cancelled(run):  # a hint may be lost, and no commit here would notice the cancel
             raise _final("The live migration was aborted.", live_migration.ABORTED)
         if run.context.hosts.is_silent(host):
             raise _final("The host of the server fell silent before its turn came.", HOST_SILENT)
@@ -108,7 +109,9 @@ async def taken(run: MoveRun, way: LiveMovePath, **changes: Any) -> None:
 
 
 async def _outlasted(once: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-    """Its answer, when it has one. Raises HostFailed when a database is out for too long; what holds up every order alike is not waited for here."""
+    """Repeat until there is an answer. Raises HostFailed when a database does not answer for too long; errors that
+    concern every operation are raised at once.
+    """
     loop, pause_s = asyncio.get_running_loop(), POLL_NEXT_S
     until = loop.time() + OUTAGE_MAX_S
     while True:
@@ -125,7 +128,7 @@ async def _outlasted(once: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
 
 
 def _final(why: str, code: str) -> HostFailed:
-    """No other host would help."""
+    """An error that no other host would avoid."""
     problem = HostFailed(why, code=code)
     problem.final = True
     return problem
@@ -134,7 +137,7 @@ def _final(why: str, code: str) -> HostFailed:
 async def _enqueue(
     run: MoveRun, way: LiveMovePath, over: frozenset[str], changes: dict[str, Any]
 ) -> Sequence[Migration]:
-    """Take a place, or stand in line: who is in the way; nobody: it has a place."""
+    """Take a place, or join the queue. Returns the moves ahead of this one; empty when it has a place."""
     most = run.context.settings.max_concurrent_live_migrations
 
     def also(tx: Tx) -> Sequence[Migration]:
@@ -151,10 +154,12 @@ async def _enqueue(
 
 
 def _before(line: Sequence[Migration], move: str, over: Collection[str], most: int) -> list[Migration]:
-    """Who is in this one's way: those that were asked for earlier and wait too, or else those that have the places. Nobody: it may go."""
+    """The moves ahead of this one: queued ones with earlier requests, or those that have the places. Empty: it may
+    start.
+    """
     mine = next((each for each in line if each.uuid == move), None)
     if most <= 0 or (mine is not None and mine.status is not MigrationStatus.QUEUED and not mine.stays):
-        return []  # it has its place already: it was told before
+        return []  # it has its place already, from an earlier execution
     others = [each for each in line if each.uuid != move and each.uuid not in over and not each.stays]
     waiting = [each for each in others if each.status is MigrationStatus.QUEUED]
     earlier = [each for each in waiting if mine is None or each.number < mine.number]
@@ -163,7 +168,7 @@ def _before(line: Sequence[Migration], move: str, over: Collection[str], most: i
 
 
 async def _over(context: SagaContext, other: Migration) -> frozenset[str]:
-    """That move, if no operation tells it any more: then its record says what is not so, and it is nobody's turn."""
+    """That move, if no operation executes it any more: then its record is stale, and it blocks no other move."""
 
     def is_executed(tx: Tx) -> bool:
         where = region_servers.find(tx, other.server)

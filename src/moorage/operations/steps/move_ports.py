@@ -17,12 +17,12 @@ from moorage.operations.steps.ports import other_subnets
 
 PROVIDERS_AND_DEVICES = (ALLOCATION, "pci_slot", "pci_vendor_info", "physical_network", "card_serial_number",
                          "pf_mac_address", "vf_num", "device_mac_address")  # fmt: skip
-"""What of a binding profile speaks of the host."""
+"""The parts of a binding profile that concern the host."""
 HOST_TOO_OLD = "host_too_old"
 
 
 def refuse_silent(context: SagaContext, host: str) -> None:
-    """Raises Conflict when nobody hears that host."""
+    """Raises Conflict when the host is silent."""
     world = context.placement.world()
     at = world.slots_by_name.get(host)
     if at is None or not bool(world.alive[at]):
@@ -30,10 +30,11 @@ def refuse_silent(context: SagaContext, host: str) -> None:
 
 
 def refuse_old_hosts(context: SagaContext, source: str, ports: Iterable[Port], done: str) -> None:
-    """Raises HostFailed where a port has a resource request, and the server's host, or the pin, is of before ports arrive bound.
+    """Raises HostFailed when a port has a resource request, and the server's host or the pin is below the level at
+    which ports arrive bound.
 
-    The other host is one that is new enough, for that is asked of it when it is claimed (S1.11); the pin is what is used toward
-    it, whatever it could (S1.12).
+    The claim makes sure that the other host's level is high enough (S1.11); the pin limits what is used with it,
+    whatever its level (S1.12).
     """
     if too_old(context, source) and any(port.resource_request for port in ports):
         raise HostFailed(
@@ -44,26 +45,28 @@ def refuse_old_hosts(context: SagaContext, source: str, ports: Iterable[Port], d
 
 
 def too_old(context: SagaContext, source: str) -> bool:
-    """Whether the server's host, or the pin, is of before ports arrive bound."""
+    """Whether the server's host, or the pin, is below the level at which ports arrive bound."""
     pin, level = context.settings.level_pin, _level_of(context.placement.world(), source)
     return level < PORTS_ARRIVE_BOUND or (pin is not None and pin < PORTS_ARRIVE_BOUND)
 
 
 def _level_of(world: World, host: str) -> int:
-    """Of a host's agent; 0: there is no such host."""
+    """The level of a host's agent; 0 when there is no such host."""
     at = world.slots_by_name.get(host)
     return 0 if at is None else int(world.level[at])
 
 
 async def second_bindings(context: SagaContext, cards: Cards, source: str, destination: str) -> bool:
-    """Whether its ports may have bindings on both hosts: they are on the one, and the network service knows more than one binding."""
+    """Whether its ports may have bindings on both hosts: they have one on the source, and the network service supports
+    several.
+    """
     if source == destination or any(port.host != source for port in cards.ports):
         return False
     return bool(cards.ports) and await context.network.has_bindings()
 
 
 def profiles_of(cards: Cards) -> dict[int, dict[str, Any]]:
-    """NIC index → what its binding says of providers and devices of its host."""
+    """NIC index → the part of its binding profile about providers and devices of its host."""
     return {
         port.index: {key: port.profile[key] for key in PROVIDERS_AND_DEVICES if key in port.profile}
         for port in cards.ports
@@ -75,13 +78,13 @@ class BindTarget(msgspec.Struct, frozen=True):
 
     end: End
     profiles: Mapping[int, Mapping[str, Any]]
-    """NIC index → what its binding says of providers."""
+    """NIC index → the binding profile with its providers."""
     left: str
     """The host where the ports may have been until now."""
     subnets: Mapping[int, str] | None = None
-    """NIC index → the subnet that a port gets another address of; only without second bindings."""
+    """NIC index → the subnet for another address of the port; only without second bindings."""
     keeps: Mapping[int, Sequence[FixedIp]] | None = None
-    """NIC index → the addresses that a port keeps; only without second bindings."""
+    """NIC index → the addresses that the port keeps; only without second bindings."""
 
 
 async def bound_at(
@@ -91,7 +94,7 @@ async def bound_at(
     *,
     second: bool,
 ) -> tuple[Port, ...]:
-    """Make the ports active on a host; `second`: by a second binding that is there.  Safe to repeat."""
+    """Make the ports active on a host; `second`: by an existing second binding. A repeat is safe."""
     server = run.input.server.id
     if not cards.ports:
         return ()

@@ -1,7 +1,7 @@
-"""What the operations of a move share: the record of it, its two hosts, and where the server's ports and volumes are bound.
+"""What the operations of a move share: its record, its two hosts, and the bindings of the server's ports and volumes.
 
-The host that a server leaves keeps its guest (off), its claim (held by the move) and inactive bindings of its ports, until the move is
-confirmed or reverted.
+The host that a server leaves keeps its guest (off), its claim (held by the move) and inactive bindings of its ports,
+until the move is confirmed or reverted.
 """
 
 from collections.abc import Awaitable, Iterator
@@ -31,9 +31,9 @@ from moorage.store.cell import actions, migrations
 from moorage.store.region import servers as region_servers
 
 ON_REQUEST = "on request"
-"""The cancel word of a move that somebody wants no more: its server goes on where it was."""
+"""The cancel reason when a user or administrator cancels a move: the server stays where it was."""
 DELETED = "deleted"
-"""The cancel word of a delete that is for good."""
+"""The cancel reason of a delete without restore."""
 
 
 class HostOfCell(Protocol):
@@ -58,7 +58,7 @@ class End(msgspec.Struct, frozen=True):
 
 
 class Moving(server_action.UserInput, Protocol):
-    """What is asked of a move that begins."""
+    """The input of a move that begins."""
 
     @property
     def migration(self) -> str:
@@ -67,17 +67,17 @@ class Moving(server_action.UserInput, Protocol):
 
     @property
     def by_project(self) -> str:
-        """The project of who asks."""
+        """The project of the caller."""
         ...
 
 
 MoveRun = Run[AboutServer, SagaContext]
-"""Of what a move is part of: its beginning, its confirmation, its revert."""
+"""The run of an operation that is part of a move: its beginning, its confirm, its revert."""
 MovingRun = Run[Moving, SagaContext]
 
 
 def moved_of(server: Server) -> Moved:
-    """Raises NotFound: it was not moved, or that is over."""
+    """Raises NotFound when the server was not moved, or the move is over."""
     if server.moved is None:
         raise NotFound("Instance has not been resized.")
     return server.moved
@@ -92,20 +92,22 @@ def source_of(server: Server) -> End:
 
 
 def cell_left(server: Server) -> CellId | None:
-    """The other cell that it was moved from, and may go back to; None: it was moved within its cell, or that is over."""
+    """The other cell from which it was moved, and to which it may go back; None when it was moved within its cell, or
+    the move is over.
+    """
     cell = None if server.moved is None else server.moved.cell
     return None if cell == server.cell else cell
 
 
 def here(server: Server) -> End:
-    """The host that it is on."""
+    """The host where the server is."""
     assert server.cell is not None
     assert server.host is not None
     return End(server.cell, server.host, server.availability_zone or "")
 
 
 def on_one_host(server: Server) -> bool:
-    """It was resized where it is."""
+    """Whether it was resized on its own host."""
     return server.moved is not None and server.moved.host == server.host
 
 
@@ -115,14 +117,16 @@ def on_one_host(server: Server) -> bool:
 def with_status(
     tx: Tx, move: str, status: MigrationStatus, *, unless: frozenset[MigrationStatus] = frozenset(), **changes: Any
 ) -> None:
-    """The move's record says how far it is, `unless` it is there already; one without a record stays without."""
+    """Write the status into the move's record, except when it has the status `unless`; a move without a record stays
+    without one.
+    """
     found = migrations.get(tx, move)
     if found is not None and found.status not in unless:
         migrations.put(tx, msgspec.structs.replace(found, status=status, updated_at=server_action.now_us(), **changes))
 
 
 def put(tx: Tx, migration: Migration) -> None:
-    """The record of a move that begins; when it was begun stays."""
+    """Write the record of a move that begins; a repeat keeps its start time."""
     found = migrations.get(tx, migration.uuid)
     if found is not None:
         migration = msgspec.structs.replace(migration, created_at=found.created_at)
@@ -132,7 +136,9 @@ def put(tx: Tx, migration: Migration) -> None:
 async def begun(
     run: MovingRun, word: str, kind: MigrationType, status: MigrationStatus, new: FlavorCopy | None = None
 ) -> LocatedServer:
-    """The action `word` and the move's record show from here on; `new`: the flavor that it is to have. Raises NotFound, Stale."""
+    """Show the action `word` and the move's record from here on; `new` is the new flavor. Raises NotFound when the
+    server is on no host, Stale when the executor was overtaken.
+    """
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
@@ -165,7 +171,7 @@ async def begun(
 async def show(
     run: MoveRun, cell: CellId, move: str, status: MigrationStatus, task: TaskState | None = None, **changes: Any
 ) -> None:
-    """The move's record says that, and the server's what is being done (`task`). Raises Stale."""
+    """Write the status into the move's record, and the `task` into the server's. Raises Stale."""
     also = lambda tx: with_status(tx, move, status, **changes)  # noqa: E731
     changed = as_it_is if task is None else lambda server: msgspec.structs.replace(server, task_state=task)
     await records.change(run.context, cell, run.input.server.id, records.fence(run), changed, also)
@@ -174,7 +180,9 @@ async def show(
 async def begun_after(
     run: Run[server_action.UserInput, SagaContext], word: str, status: MigrationStatus
 ) -> LocatedServer:
-    """The action `word` of what comes after a move, and how far that move is, show from here on. Raises NotFound, Stale."""
+    """Show the action `word` of a confirm or revert, and the move's status, from here on. Raises NotFound when the
+    server is on no host, Stale.
+    """
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
@@ -189,19 +197,19 @@ async def begun_after(
 
 
 async def show_moved(run: MoveRun, found: LocatedServer, status: MigrationStatus) -> None:
-    """The record of the move that the server waits in says that. Raises Stale."""
+    """Write the status into the record of the move that waits for confirm or revert. Raises Stale."""
     assert found.server is not None
     assert found.cell is not None
     await show(run, found.cell, moved_of(found.server).migration, status)
 
 
 def as_it_is(server: Server) -> Server:
-    """Only the fence is asked."""
+    """Change nothing: the write only checks the fence."""
     return server
 
 
 async def not_overtaken(run: MoveRun, cell: CellId) -> None:
-    """Ask the fence before anything is done at the network or the volume service. Raises Stale."""
+    """Check the fence before the network or volume service is called. Raises Stale."""
     await records.change(run.context, cell, run.input.server.id, records.fence(run), as_it_is)
 
 
@@ -209,13 +217,15 @@ async def not_overtaken(run: MoveRun, cell: CellId) -> None:
 
 
 async def target_at(run: MoveRun, to: HostOfCell) -> MoveTarget:
-    """Where that host takes guests. Raises HostFailed: it is silent, or its agent or driver knows no moves."""
+    """Read where that host takes guests. Raises HostFailed when it is silent, or its agent or driver does not support
+    moves.
+    """
     address = HostAddress(to.cell, to.name)
     return await run.context.hosts.ask(address, run.input.server.id, Verb.MOVE_TARGET, None, MoveTarget)
 
 
 async def has_guest(context: SagaContext, at: End, server: ServerId) -> bool:
-    """Whether that host says that it has a guest of it. Raises Unavailable: it does not say, and its code is the host's."""
+    """Whether that host reports a guest of the server. Raises Unavailable with the host's code when it cannot tell."""
     try:
         await context.hosts.ask(at.address, server, Verb.GUEST_POWER, None, GuestNow)
     except HostFailed as failed:
@@ -227,10 +237,11 @@ async def has_guest(context: SagaContext, at: End, server: ServerId) -> bool:
 
 
 async def is_lost(context: SagaContext, server: Server, *, sure: bool = False) -> bool:
-    """Whether the host that it is on has no guest of it; of one that does not say the record says what was observed. Raises BusOut.
+    """Whether the server's host has no guest of it. When the host does not answer, the record decides. Raises BusOut.
 
-    A silent host is believed to have it, unless it had said that it has it no more, or had lost it when its live migration ended: then what
-    the old host kept is all that is known of.  `sure`: raises Unavailable, unless the host says it or is too old to be asked.
+    A silent host is taken to have the guest, unless it reported before that it has not, or had lost it at the end of
+    its live migration: then only what the old host kept is known. `sure`: raises Unavailable unless the host answers,
+    or is too old to be asked.
     """
     try:
         return not await has_guest(context, here(server), server.id)
@@ -244,9 +255,10 @@ async def is_lost(context: SagaContext, server: Server, *, sure: bool = False) -
 
 
 async def take_back_guest(run: MoveRun, step: str, to: HostOfCell, move: str, *, same_host: bool) -> bool:
-    """Nothing of the move is at its destination any more; where that is the same host, the guest is as it was before, off.
+    """Remove everything of the move at its destination; on the same host, restore the guest as it was before, switched
+    off.
 
-    False: the host is silent, and does so when it returns.
+    Returns False when the host is silent; it does so when it returns. Raises Unavailable when the host fails.
     """
     server = run.input.server.id
     if not same_host:
@@ -257,14 +269,16 @@ async def take_back_guest(run: MoveRun, step: str, to: HostOfCell, move: str, *,
         )
     except HostFailed as failed:
         if failed.code == HOST_SILENT and await for_delete(run):
-            return False  # the delete that waits destroys it, or leaves it to the host's return
+            return False  # the waiting delete destroys it, or leaves that to the returning host
         if failed.code != NO_GUEST:
             raise Unavailable(f"the guest is not as it was before: {failed.public}", private=failed.private) from failed
     return True
 
 
 async def _destroyed(run: MoveRun, step: str, to: HostOfCell) -> bool:
-    """False: the host is silent.  A destroy that failed half-way is asked again: the other host's guest may be all there is."""
+    """Returns False when the host is silent. A destroy that failed half-way is repeated, because the other host's guest
+    may be the only one left.
+    """
     try:
         return await destroy_or_leave(run, step, to.cell, to.name, run.input.server.id)
     except HostFailed as failed:
@@ -272,9 +286,10 @@ async def _destroyed(run: MoveRun, step: str, to: HostOfCell) -> bool:
 
 
 async def for_delete(run: MoveRun) -> bool:
-    """Its server is to go, be that why it is taken back or said since: nobody waits for a guest to run again.
+    """Whether the server is to be deleted, from the start of the unwinding or since: then no step waits until a guest
+    runs again.
 
-    One that is soft deleted may be restored, and runs again then.
+    A soft delete does not count: the server may be restored, and runs again then.
     """
     if run.cancelled == DELETED:
         return True
@@ -284,9 +299,11 @@ async def for_delete(run: MoveRun) -> bool:
 
 @contextmanager
 def elsewhere_only(*codes: str, but: tuple[str, ...] = ()) -> Iterator[None]:
-    """What fails in it is tried at another host only where that may help: a host failed, with one of these codes if any are given.
+    """A context manager: failures in it are tried at another host only where that may help: when a host failed, with
+    one of `codes` if given.
 
-    Outages of what all hosts share, refusals of other services, and what is the server's own (`but`) turn the saga.
+    Outages of services that all hosts share, refusals of other services, and failures of the server itself (`but`)
+    unwind the saga.
     """
     try:
         yield
@@ -298,7 +315,9 @@ def elsewhere_only(*codes: str, but: tuple[str, ...] = ()) -> Iterator[None]:
 
 @contextmanager
 def nowhere_else() -> Iterator[None]:
-    """What fails in it is of the host that is left, or of what all hosts share: it turns the saga, for no other host would help."""
+    """A context manager: failures in it concern the host that is left, or services that all hosts share. They unwind
+    the saga, because no other host would help.
+    """
     try:
         yield
     except Problem as problem:
@@ -307,10 +326,10 @@ def nowhere_else() -> Iterator[None]:
 
 
 async def switch_on_again(run: MoveRun, mine: CommandContext) -> None:
-    """What was switched off on its own host by this saga runs there again.
+    """Switch on a guest again that this saga switched off on its own host.
 
-    A silent host may have been told to switch it off, and then nobody else tells it to run: it is waited for, unless it is said to be fenced
-    or the server is to go.  Raises Unavailable.
+    A silent host may have received the command to switch it off, and only this operation switches it on again: so the
+    host is waited for, unless it is fenced or the server is to be deleted. Raises Unavailable meanwhile.
     """
     old = here(run.input.server)
     try:
@@ -326,7 +345,7 @@ async def switch_on_again(run: MoveRun, mine: CommandContext) -> None:
 
 
 async def if_there(telling: Awaitable[object]) -> None:
-    """What a silent host, or one without the guest, need not be told: its cell says what is to run when it returns."""
+    """Skip a silent host, or one without the guest: when it returns, its cell tells it what is to run."""
     try:
         await telling
     except HostFailed as failed:

@@ -1,6 +1,7 @@
-"""A shelved server leaves its host: the guest goes, ports stay the server's on no host, the claim goes but for its addresses.
+"""A shelved server leaves its host: the guest is destroyed, its ports are unbound, and the claim is released except its
+addresses.
 
-Each is safe twice, and nothing of it is taken back: the disk is in an image by then.
+Each step may be repeated, and none is undone: the disk is in an image by then.
 """
 
 import msgspec
@@ -19,20 +20,22 @@ from moorage.saga import no_result
 
 
 async def destroy(run: DoingRun, step: str, server: Server) -> bool:
-    """False: the host is silent; it destroys the guest when it returns."""
+    """Destroy the guest. Returns False when the host is silent; it does so when it returns."""
     assert server.cell is not None
     assert server.host is not None
     return await destroy_or_leave(run, step, server.cell, server.host, server.id)
 
 
 async def take_ports_off(context: SagaContext, server: Server) -> None:
-    """No port is on a host any more; addresses, device and owner stay, so nobody else gets them."""
+    """Unbind all ports; they keep addresses, device and owner, so no other server gets them."""
     if server.nics:
         await context.network.take_off_host(server.id, [str(nic.port) for nic in server.nics if nic.port is not None])
 
 
 async def give_back_host(run: DoingRun) -> None:
-    """The claim of host and guarantees goes; addresses of segments stay claimed by the server, which still has them."""
+    """Release the claim of host and guarantees; addresses of segments stay claimed by the server, whose ports have
+    them.
+    """
     engine = run.context.placement
     engine.settle(await run.commit(lambda tx: engine.keep_addresses(tx, run.input.server.id), result=no_result))
 
@@ -57,9 +60,9 @@ def offloaded(server: Server) -> Server:
 async def export_volumes(
     run: DoingRun, cell: CellId, server: Server, to: HostAddress, *, again: bool
 ) -> dict[str, str]:
-    """The volumes of a server that comes to a host: mapping → attachment, each exported and in use.
+    """Export the volumes of a server that comes to a host. Returns mapping → attachment, each exported and in use.
 
-    The fence is asked before: who was overtaken exports nothing.
+    The fence is checked first: an executor that was overtaken exports nothing.
     """
     if not server.volumes:
         return {}
@@ -71,9 +74,9 @@ async def export_volumes(
 
 
 async def exported_back(run: DoingRun, server: Server) -> None:
-    """The volumes of a server that stays where it is are exported there again.
+    """Export the volumes again to the host where the server stays.
 
-    While that host is silent nobody has them; a hard reboot exports them when it is back.
+    While that host is silent the volumes are exported nowhere; a hard reboot exports them when it is back.
     """
     assert server.cell is not None
     assert server.host is not None
@@ -88,7 +91,7 @@ async def exported_back(run: DoingRun, server: Server) -> None:
 
 
 async def hold_volumes_again(run: DoingRun, cell: CellId, server: Server) -> None:
-    """They are on no host, and the server's still, as before."""
+    """Reserve them for the server without a host, as before."""
     held = await all_held_only(run.context, server)
     try:
         await records.change(run.context, cell, server.id, records.fence(run), lambda now: with_attachments(now, held))

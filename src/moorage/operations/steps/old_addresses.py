@@ -1,4 +1,6 @@
-"""The end of a move across segments that nobody confirms (`segment_change.py`): when the server is shown where it is, its old addresses go."""
+"""Ends a move across segments that has no confirm (`segment_change.py`): once the server is shown on its host, its old
+addresses are released.
+"""
 
 from collections.abc import Mapping
 
@@ -14,7 +16,7 @@ PATIENCE_S = 24 * 3600.0
 
 
 async def leave(run: MoveRun, cell: CellId, cards: Cards, subnets: Mapping[int, str]) -> None:
-    """Its ports have no address any more that they only kept; what the record shows stays, so none is left without."""
+    """Take the kept old addresses from its ports; the ones that the record shows stay, so no port is left without."""
     if not subnets:
         return
     server = (await records.find(run.context, run.input.server.id)).server
@@ -32,7 +34,7 @@ async def leave(run: MoveRun, cell: CellId, cards: Cards, subnets: Mapping[int, 
 
 
 async def release(run: MoveRun, consumer: str, cards: Cards, subnets: Mapping[int, str]) -> None:
-    """The work of a region step: what was claimed for them is free. Whose segments stayed the same has nothing to write."""
+    """Release their claims, in a region step; ports that kept their segment have nothing to release."""
     left = segment_change.leaves(cards, subnets)
     if not left:
         return

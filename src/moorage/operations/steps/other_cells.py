@@ -1,7 +1,8 @@
-"""Moves that may leave their cell: which cells can have the server, who may ask for it, and in which order hosts are asked.
+"""Moves that may leave their cell: which cells are suitable, who may ask for it, and in which order hosts are tried.
 
-A server takes its ports, volumes and sometimes its disks along.  Whether a host reaches its segments is judged host by host, as ever; what
-is the same for all hosts of a cell is found out here, before anything is touched, and every cell that cannot have it is refused by name.
+A server takes its ports, volumes and sometimes its disks along. Whether a host reaches its segments is decided for each
+host, as always; what is the same for all hosts of a cell is found here, before anything is changed, and every
+unsuitable cell gets a reason.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +23,7 @@ from moorage.saga import Run
 from moorage.store.region import processes
 
 KNOWS_HIDDEN_RECORDS = (0, 2)
-"""The first release whose lists leave out the record that is not shown."""
+"""The first release whose lists leave hidden records out."""
 TOO_EARLY = "Moves across cells begin when all APIs and conductors are of this release; try again later."
 ONE_BINDING = Unfit("the network service has one binding of a port only")
 NO_ATTACHMENTS = Unfit(
@@ -38,30 +39,30 @@ class Takes(msgspec.Struct, frozen=True):
     """What a kind of move takes along besides addresses and volumes."""
 
     bindings: bool = False
-    """Its ports are bound at both hosts at the same time."""
+    """Whether its ports are bound at both hosts at the same time."""
     disks: bool = False
-    """Its ephemeral and swap disks, by the image service: which has the root disk only."""
+    """Whether its ephemeral and swap disks go through the image service, which carries only the root disk."""
     links: bool = False
-    """Its guest goes from host to host."""
+    """Whether its guest is sent from host to host."""
 
 
 RESIZE, LIVE, ANEW = Takes(bindings=True, disks=True), Takes(bindings=True, links=True), Takes()
-"""Of a resize or cold migration; of a live migration; of a server that is made anew: an evacuation or an unshelve."""
+"""For a resize or cold migration; for a live migration; for a server that is made again (evacuation, unshelve)."""
 
 
 class CellReach(msgspec.Struct, frozen=True):
-    """What a step found out, kept in the journal."""
+    """What a step found; kept in the journal."""
 
     unfit: dict[CellId, Unfit] = {}
 
 
 def may_leave(context: SagaContext, *, allowed: bool) -> bool:
-    """Whether there is another cell at all for who has the permission."""
+    """Whether the caller has the permission and there is another cell."""
     return allowed and len(context.cells.ids) > 1
 
 
 async def all_know(context: SagaContext) -> bool:
-    """Whether every API that runs leaves records out that are not shown: one of an earlier release would list both (0021)."""
+    """Whether every running API leaves hidden records out: one of an earlier release would list both records (0021)."""
     living = await context.region.read(processes.living)
     return all(_release(each.release) >= KNOWS_HIDDEN_RECORDS for each in living if each.role != "conductor")
 
@@ -71,21 +72,25 @@ def _release(text: str) -> tuple[int, ...]:
 
 
 def cell_of(context: SagaContext, host: str) -> CellId | None:
-    """Of a host by its name; None: there is none."""
+    """The cell of a host, by its name; None when there is no such host."""
     world = context.placement.world()
     at = world.slots_by_name.get(host)
     return None if at is None else world.cell_names[int(world.cell[at])]
 
 
 def refuse_other_cell(context: SagaContext, server: Server, host: str, *, allowed: bool) -> None:
-    """A host that is named is of the server's cell, or of any one for who has the permission (S4.13). Raises Invalid, in Nova's words."""
+    """Check that a named host is in the server's cell, or in any cell for callers with the permission (S4.13). Raises
+    Invalid, with Nova's message.
+    """
     cell = cell_of(context, host)
     if cell is None or (cell != server.cell and not may_leave(context, allowed=allowed)):
         raise Invalid(f"Compute host {host} could not be found.")
 
 
 def refuse_unless_crossing(context: SagaContext, server: Server, host: str | None, *, crosses: bool) -> None:
-    """Raises Unavailable: the host that is named is of another cell, and not everybody who runs knows moves across cells yet."""
+    """Raises Unavailable when the named host is in another cell, and some running process does not know moves across
+    cells.
+    """
     if host is not None and not crosses and cell_of(context, host) not in (None, server.cell):
         raise Unavailable(TOO_EARLY)
 
@@ -93,10 +98,12 @@ def refuse_unless_crossing(context: SagaContext, server: Server, host: str | Non
 async def chosen(
     context: SagaContext, server: Server, leaving: SagaT, *within: SagaT, allowed: bool, host: str | None
 ) -> tuple[SagaT, ConductorId]:
-    """What a move is told by, and who begins: `leaving` where it may leave its cell, else the first of the others that all know.
+    """Choose the saga of a move and the conductor that begins: `leaving` when it may leave its cell, otherwise the
+    first of the others that all conductors know.
 
-    It may with the permission (`allowed`), unless a host of its own cell is named, and not while processes of an earlier release run.
-    Raises Unavailable: those that run know none of these, or the host that is named is of another cell.
+    It may leave with the permission (`allowed`), unless a host of its own cell is named, and not while processes of an
+    earlier release run. Raises Unavailable when the conductors know none of these sagas, or the named host is in
+    another cell.
     """
     elsewhere = host is not None and cell_of(context, host) not in (None, server.cell)
     leaves = may_leave(context, allowed=allowed) and (host is None or elsewhere) and await all_know(context)
@@ -106,11 +113,11 @@ async def chosen(
     return saga, owner
 
 
-# ------------------------------------------------------------------------------------------- which cells can have it
+# ---------------------------------------------------------------------------------------------------- suitable cells
 
 
 async def reach_of(context: SagaContext, server: Server, cards: Cards, takes: Takes) -> CellReach:
-    """Every other cell that cannot have the server, and why. Raises Unavailable."""
+    """Every other cell that is unsuitable for the server, with the reason. Raises Unavailable."""
     others = [cell for cell in context.cells.ids if cell != server.cell]
     nowhere = await _nowhere(context, server, cards, takes)
     if nowhere is not None:
@@ -123,7 +130,7 @@ async def reach_of(context: SagaContext, server: Server, cards: Cards, takes: Ta
 
 
 async def _nowhere(context: SagaContext, server: Server, cards: Cards, takes: Takes) -> Unfit | None:
-    """What keeps it in its cell, whatever the others are."""
+    """The reason that keeps it in its cell, whatever the other cells are."""
     if takes.bindings and cards.ports and not await context.network.has_bindings():
         return ONE_BINDING
     if takes.disks and (server.flavor.ephemeral_gib or server.flavor.swap_mib):
@@ -133,7 +140,9 @@ async def _nowhere(context: SagaContext, server: Server, cards: Cards, takes: Ta
 
 
 async def _zones(context: SagaContext, server: Server) -> Mapping[str, str | None] | None:
-    """Volume → its zone; a volume that is gone has none. None: the service does not know what we say to it."""
+    """Volume → its zone; a deleted volume has none. None: there is no volume service, or it does not support the
+    request.
+    """
     found: dict[str, str | None] = {}
     for device in server.volumes:
         volume = str(device.volume)
@@ -160,14 +169,14 @@ def _unfit(
     return None
 
 
-# -------------------------------------------------------------------------------------------------- what is asked
+# --------------------------------------------------------------------------------------------------- the requests
 
 
 def widened(run: Run[Any, SagaContext], tries: Tries, home: CellId, reach: CellReach | None) -> Tries:
-    """The same of hosts of all cells, where the move may leave its own (`reach` is known).
+    """The same requests for hosts of all cells, when the move may leave its own (`reach` is known).
 
-    After an attempt that failed, hosts of its cell are asked first, and then all; the server's own cell comes before or after others as
-    the weighers say (S4.14, S4.23).
+    After a failed attempt, hosts of the same cell as that attempt are tried first, and then all; the weighers decide
+    whether the server's own cell comes before others (S4.14, S4.23).
     """
     if reach is None:
         return tries
@@ -193,7 +202,7 @@ def _across(ask: Ask, home: CellId, reach: CellReach, out: Collection[CellId], c
 
 
 def _last_cell(run: Run[Any, SagaContext]) -> CellId | None:
-    """Of the host that was tried last; None: none was, or it is gone."""
+    """The cell of the host that was tried last; None when none was, or when it was deleted."""
     world = run.context.placement.world()
     slot = world.slots.get(HostId(run.tried[-1])) if run.tried else None
     return None if slot is None else world.cell_names[int(world.cell[slot])]

@@ -1,4 +1,4 @@
-"""Ports: got or made before a host is chosen, bound right after, taken back by key (RULES §7)."""
+"""Ports: read or made before a host is chosen, bound afterwards, and released by key (RULES §7)."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
@@ -40,10 +40,10 @@ VIF_PLUGGED = "network-vif-plugged"
 
 
 async def with_our_credentials(context: SagaContext, server: ServerId, call: Awaitable[T]) -> T | None:
-    """Let go of ports; None when the network service does not take our credentials, and the server is being deleted.
+    """Release ports. Returns None when the network service rejects our credentials and the server is being deleted.
 
-    The delete that waits in line must not wait for credentials that may never come back: it, or the hosts, let go of all of
-    the server's ports, and what they do not know of `stray_ports` finds.
+    The delete that waits in line must not wait for credentials that may never work again: the delete, or the hosts,
+    release all ports of the server, and `stray_ports` finds those that they do not know.
     """
     try:
         return await call
@@ -55,7 +55,9 @@ async def with_our_credentials(context: SagaContext, server: ServerId, call: Awa
 
 
 def refuse_without_credentials(context: SagaContext) -> None:
-    """For what only the conductor can do to ports, and no host. Raises Unavailable while it could not be done, nor taken back."""
+    """For work on ports that only the conductor can do, no host. Raises Unavailable while its credentials are rejected,
+    because the work could not be done or undone.
+    """
     if not context.gates().credentials:
         raise Unavailable(
             "Interfaces cannot be attached or detached now: the network service does not accept the credentials of this cloud's "
@@ -65,16 +67,16 @@ def refuse_without_credentials(context: SagaContext) -> None:
 
 
 def made_macs(nics: Sequence[NicAsk]) -> tuple[str, ...]:
-    """The MACs that were minted here: they, and nothing else, say which ports are ours."""
+    """The MACs that were minted here: they alone tell which ports are ours."""
     return tuple(nic.mac for nic in nics if nic.ours and nic.mac)
 
 
 def nic_of(port: Port, facts: NetworkFacts | None) -> Nic:
-    """What the owner sees of a bound port."""
+    """The NIC of a bound port, as the owner sees it."""
     segments = {} if facts is None else {subnet.id: subnet.segment for subnet in facts.subnets}
     return Nic(
         index=port.index,
-        network=port.network,  # type: ignore[arg-type]  # an id as the network service told it
+        network=port.network,  # type: ignore[arg-type]  # an id of the network service
         network_name="" if facts is None else facts.name,
         port=port.id or None,  # type: ignore[arg-type]  # none yet: the host makes it
         mac=port.mac,
@@ -92,18 +94,20 @@ def nic_of(port: Port, facts: NetworkFacts | None) -> Nic:
 
 
 def segment_of(port: Port, segments: Mapping[str, str | None]) -> str | None:
-    """The segment a port has its addresses on, by the segments of subnets; None: none of these, or on no segment."""
+    """The segment of a port's addresses. `segments`: subnet → segment. None: the port has no address on one of these
+    segments.
+    """
     return next((segments[ip.subnet] for ip in port.fixed_ips if ip.subnet in segments), None)
 
 
 def guarantees_of(port: Port) -> tuple[tuple[str, str, int], ...]:
-    """(provider, class, amount) of all that a port asks and its binding names a provider for."""
+    """(provider, class, amount) for each requested guarantee whose provider the binding names."""
     held = amounts_held(port.resource_request, port.id, port.profile.get(ALLOCATION))
     return tuple((provider, resource, amount) for (provider, resource), amount in held.items())
 
 
 def unnamed_guarantees(port: Port) -> tuple[str, ...]:
-    """The groups that a port asks and its binding names no provider for."""
+    """The request groups of a port for which its binding names no provider."""
     groups, _ = groups_of(port.resource_request, port.id)
     named = providers_in(port.resource_request, port.id, port.profile.get(ALLOCATION))
     return tuple(group.id for group in groups if group.id not in named)
@@ -125,25 +129,27 @@ def nics_of(ports: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> tupl
 
 
 def nics_after(server: Server, ports: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> tuple[Nic, ...]:
-    """Of ports that were bound anew: what only the record knows of them stays."""
+    """The NICs of ports that were bound again; what only the record knows is kept."""
     before = {nic.port: nic for nic in server.nics}
     return tuple(as_recorded(nic, before.get(nic.port)) for nic in nics_of(ports, networks))
 
 
 def as_recorded(nic: Nic, before: Nic | None) -> Nic:
-    """With what only the record knows: floating addresses, and whether its own was chosen."""
+    """The NIC with the fields that only the record knows: floating addresses, and whether its address was chosen."""
     if before is None:
         return nic
     return msgspec.structs.replace(nic, floating=before.floating, chosen=before.chosen)
 
 
 def held_by_all(nics: Sequence[Nic]) -> dict[Key, int]:
-    """What is claimed for all of them."""
+    """What is claimed for all these NICs."""
     return amounts_of((*key, amount) for nic in nics for key, amount in held_by(nic).items())
 
 
 def segments_for(port: Port, network: NetworkFacts | None) -> SegmentAsk:
-    """An address that a port has already narrows it to that address's segment; a port without leaves them all (S3.4)."""
+    """The segments for a port: with an address only the address's segment, otherwise all segments of the network
+    (S3.4).
+    """
     if network is None:
         return SegmentAsk(port.id)
     if not network.routed:
@@ -153,7 +159,7 @@ def segments_for(port: Port, network: NetworkFacts | None) -> SegmentAsk:
     offered = brought or tuple(
         dict.fromkeys(subnet.segment for subnet in network.subnets if subnet.segment and subnet.version == 4)
     )
-    if not offered:  # nothing to count, and wired to it a host must be all the same
+    if not offered:  # no addresses are counted, but the host must reach one of the segments
         return SegmentAsk(network.name or network.id, physnets=_physnets(network))
     return SegmentAsk(
         network.name or network.id,
@@ -169,7 +175,9 @@ def _only_ipv6(port: Port) -> bool:
 def other_subnets(
     ports: Sequence[Port], networks: Mapping[str, NetworkFacts], chosen: Mapping[int, str]
 ) -> dict[int, OtherSubnets]:
-    """For each NIC with a chosen subnet, what else its segment has: the claim counted all its IPv4 addresses."""
+    """For each NIC with a chosen subnet, the other IPv4 subnets of its segment: the claim counts the addresses of all
+    of them.
+    """
     found: dict[int, OtherSubnets] = {}
     for port in ports:
         network, first = networks.get(port.network), chosen.get(port.index)

@@ -1,7 +1,7 @@
 """In which cells an attempt of a boot may have left the server's record, and which cells cannot take one now.
 
-A cell whose database is out is a reason to go elsewhere (`CELL_OUT`), if it is certain that nothing was written there: a write whose
-outcome is unknown is tried again in the same cell, for a server is never in two.
+When a cell's database does not answer, another cell is tried (`CELL_OUT`), if it is certain that nothing was written
+there. A write with an unknown outcome is repeated in the same cell, because a server is never in two cells.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,20 +18,22 @@ T = TypeVar("T")
 
 
 def cells_out(run: Run[Any, SagaContext]) -> tuple[CellId, ...]:
-    """Where nothing new is begun: known to this process, or found by an earlier attempt."""
+    """Cells where nothing new is begun: known to this process, or found by an earlier attempt."""
     return tuple(sorted(_found_out(run) | set(run.context.cells.out())))
 
 
 def _found_out(run: Run[Any, SagaContext]) -> frozenset[CellId]:
-    """Cells that an earlier attempt left because they were out."""
+    """Cells that an earlier attempt left because their databases did not answer."""
     return frozenset(cell for cell, cause in _ended(run) if cell is not None and cause.code == CELL_OUT)
 
 
 def cells_with_record(run: Run[Any, SagaContext], held: CellId | None) -> tuple[CellId, ...]:
-    """Where a record may be; `held`: the cell of the present attempt.  A cell that is out holds up nobody who was never there."""
+    """Cells that may have a record; `held`: the cell of this attempt. A cell that does not answer delays only servers
+    that were in it.
+    """
     ended = _ended(run)
     if any(cell is None for cell, _ in ended):
-        return run.context.cells.ids  # a host that is gone by now: its cell is not known
+        return run.context.cells.ids  # the host was deleted, so its cell is unknown
     places = {cell for cell, cause in ended if cause.code != CELL_OUT}
     if held is not None and (run.turned is None or run.turned.code != CELL_OUT):
         places.add(held)
@@ -39,7 +41,7 @@ def cells_with_record(run: Run[Any, SagaContext], held: CellId | None) -> tuple[
 
 
 def _ended(run: Run[Any, SagaContext]) -> list[tuple[CellId | None, Cause]]:
-    """The cell of each attempt that ended, and why it did."""
+    """The cell of each attempt that ended, and the cause."""
     world = run.context.placement.world()
     found: list[tuple[CellId | None, Cause]] = []
     for host, cause in zip(run.tried, run.causes, strict=False):
@@ -49,10 +51,12 @@ def _ended(run: Run[Any, SagaContext]) -> list[tuple[CellId | None, Cause]]:
 
 
 async def or_elsewhere(run: Run[Any, SagaContext], cell: CellId, write: Callable[[], Awaitable[T]]) -> T:
-    """Write to the cell. Raises HostFailed, so that another cell is tried, when it is out and holds nothing of this attempt.
+    """Write to the cell. Raises HostFailed, so that another cell is tried, when it does not answer and has nothing of
+    this attempt.
 
-    Where it may hold something, the boot waits for it (`in_this_cell`).  No host is to blame, so such an attempt does not count, and
-    comes at most once for each cell: who is back in a cell had nowhere else to go, and waits for it as for any service (Unavailable).
+    When it may have something, the boot waits for it (`in_this_cell`). No host is to blame, so such an attempt does not
+    count, and happens at most once for each cell: a boot that comes back to a cell had no other choice, and waits for
+    it as for any service (Unavailable).
     """
     if run.unsure:
         return await in_this_cell(cell, write)
@@ -71,9 +75,11 @@ async def or_elsewhere(run: Run[Any, SagaContext], cell: CellId, write: Callable
 
 
 async def in_this_cell(cell: CellId, write: Callable[[], Awaitable[T]]) -> T:
-    """Write to a cell that has the server's record, or may have it: while its database is out no other way is left.
+    """Write to a cell that has the server's record, or may have it: the record cannot go to another cell while its
+    database does not answer.
 
-    Raises Unavailable that counts against no step's patience; UnknownOutcome when this write may have been done.
+    Raises Unavailable, which does not count against the step's patience; UnknownOutcome when this write may have been
+    done.
     """
     try:
         return await write()

@@ -1,7 +1,7 @@
-"""A server that boots from a volume is rebuilt: another image is written over its root volume, while no host has it.
+"""Rebuild of a server that boots from a volume: another image is written over its root volume, while no host has it.
 
-The server holds the volume all the time: a reservation stands for the export meanwhile.  What becomes of the volume is read from the
-volume itself; the event `volume-reimaged` says when to look.
+The server keeps the volume all the time: a reservation replaces the export meanwhile. The state is read from the volume
+itself; the event `volume-reimaged` says when to read it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from moorage.operations.steps.volumes import exported, volumes_of
 logger = logging.getLogger(__name__)
 
 S_PER_GIB = 20.0
-"""As Nova's `reimage_timeout_per_gb`."""
+"""Seconds per GiB; Nova's `reimage_timeout_per_gb`."""
 LOOK_FIRST_S = 0.1
 LOOK_MOST_S = 5.0
 
@@ -31,12 +31,12 @@ class NotReimaged(Problem):
 
 
 def root_of(server: Server) -> BlockDevice:
-    """The volume that a volume-backed server boots from."""
+    """The volume from which a volume-backed server boots."""
     return next(each for each in server.volumes if each.boot_index == 0)
 
 
 def check_written(image: Image, volume: Volume, ram_mib: int) -> None:
-    """Whether the image fits. Raises Invalid in Nova's words."""
+    """Check that the image fits. Raises Invalid, with Nova's message."""
     if image.status != "active":
         raise Invalid(f"Image {image.id} is not active.")
     if image.min_ram_mib > ram_mib:
@@ -50,11 +50,13 @@ def check_written(image: Image, volume: Volume, ram_mib: int) -> None:
 
 
 async def reimaged(context: SagaContext, server: Server, image: str) -> None:
-    """Write the image over the root; again writes it again. Raises NotReimaged when it failed or took too long."""
+    """Write the image over the root volume; a repeat writes it again. Raises NotReimaged when it failed or took too
+    long.
+    """
     volume = root_of(server).volume
     assert volume is not None
     now = await volumes_of(context).show(volume)
-    if now.status not in CREATING:  # else it is being written already, by this operation: nobody else may
+    if now.status not in CREATING:  # otherwise this operation has started the write already
         try:
             await volumes_of(context).reimage(volume, image)
         except Refusal as refused:
@@ -67,7 +69,7 @@ async def reimaged(context: SagaContext, server: Server, image: str) -> None:
 
 
 async def _settled(context: SagaContext, server: Server, volume: str, patience_s: float) -> str:
-    """Its status when nothing is written on it, or at the end of the patience."""
+    """The volume's status when nothing is being written, or at the end of the patience."""
     loop, pause_s = asyncio.get_running_loop(), LOOK_FIRST_S
     until = loop.time() + patience_s
     with context.arrivals.of(server.id) as arrived:
@@ -85,9 +87,10 @@ async def _settled(context: SagaContext, server: Server, volume: str, patience_s
 
 
 async def exported_again(context: SagaContext, to: HostAddress, server: Server) -> str | None:
-    """The root is exported to its host again, as far as that goes; the attachment that holds it.
+    """Export the root volume to its host again, if possible; return the attachment.
 
-    A volume that is in error cannot be, nor one of a host that is silent: those stay reserved, and the server is in ERROR anyway.
+    A volume in error, or of a silent host, stays reserved; the server is in ERROR anyway. Raises Unavailable while the
+    volume is busy.
     """
     root = root_of(server)
     assert root.volume is not None

@@ -1,13 +1,13 @@
-"""A server's record goes to another cell: what the steps of every move across cells do with its two records.
+"""Moves a server's record to another cell: the steps for its two records, which every move across cells uses.
 
-    open_cell       the other cell takes writes
-    open_copy       the region says that what that cell has of the server is not shown       (work of a region step)
-    seal            requests write to the old record no more
-    copy            the record as it is to be seen is in the other cell
-    show            the other cell's record is the server's: one commit of the region        (work of a region step)
-    remove, forget  the old record goes, and the region says so                              (`forget`: of a region step)
+    open_cell       checks that the other cell accepts writes
+    open_copy       the region marks the other cell's record as hidden                        (in a region step)
+    seal            requests no longer write to the old record
+    copy            the record, as it will be shown, is in the other cell
+    show            the other cell's record is shown: one commit of the region                (in a region step)
+    remove, forget  the old record is removed, and the region notes it   (`forget`: in a region step)
 
-Until `show` all of it can be taken back; from then on it only goes forward.  Why it is done so stands in docs/decisions/0021.
+Until `show` everything can be undone; afterwards the saga only goes forward. The reasons are in docs/decisions/0021.
 """
 
 import logging
@@ -35,24 +35,26 @@ from moorage.store.cell.record_transfer import RecordCopy
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
 
-A_FENCE = "a fence: who was overtaken writes nothing there any more"
+A_FENCE = "a fence: an executor that was overtaken can no longer write there"
 SHOWN_THERE = "the other cell's record is shown by now"
 
 CopyRun: TypeAlias = Run[AboutServer, SagaContext]
 Rewritten: TypeAlias = Callable[[RecordCopy], RecordCopy]
-"""What the copy says that the record does not say yet: written with it, and shown with it."""
+"""How the copy differs from the record; written and shown with it."""
 
 logger = logging.getLogger(__name__)
 
 
 async def open_cell(run: CopyRun, cell: CellId) -> None:
-    """That cell takes writes now, and nobody who told this before us writes there. Raises Unavailable."""
+    """Check that the cell accepts writes, and that no earlier executor writes there any more. Raises Unavailable."""
     server, by = run.input.server.id, records.fence(run)
     await run.context.cells[cell].write(lambda tx: cell_servers.take_over(tx, server, by))
 
 
 async def open_cell_or_elsewhere(run: CopyRun, cell: CellId) -> None:
-    """The same of a host's cell. Raises HostFailed, for no host of it, when it is out: another cell is tried then, and nothing was left there."""
+    """The same for a host's cell. Raises HostFailed when it does not answer, without blaming the host: another cell is
+    tried, and nothing was left there.
+    """
     try:
         await open_cell(run, cell)
     except Unavailable as out:
@@ -64,14 +66,14 @@ async def open_cell_or_elsewhere(run: CopyRun, cell: CellId) -> None:
 
 
 async def open_copy(run: CopyRun, to: CellId) -> None:
-    """Whatever that cell gets of the server is not shown; the work of a region step."""
+    """Mark that cell's record of the server as hidden; in a region step."""
     await run.commit(lambda tx: hidden_records.open_row(tx, run.input.server.id, to))
 
 
 async def drop_copy(run: CopyRun, to: CellId) -> None:
-    """The undo of `open_copy`, and of the copy: what that cell got is gone, and the region says so.
+    """The undo of `open_copy` and of the copy: that cell's record is removed, and the region notes it.
 
-    Nobody waits for a cell that is out: then the region goes on saying that its record is not shown, until the round
+    A cell that does not answer is not waited for: its record stays marked as hidden until the reconciler
     `hidden_records` has removed it.
     """
     if await removed(run, to):
@@ -79,7 +81,7 @@ async def drop_copy(run: CopyRun, to: CellId) -> None:
 
 
 async def seal(run: CopyRun, left: CellId) -> None:
-    """From here on requests wait for the other cell's record. Raises Stale."""
+    """Requests that write wait for the other cell's record from here on. Raises Stale."""
     server, by = run.input.server.id, records.fence(run)
     await run.context.cells[left].write(lambda tx: record_transfer.seal(tx, server, by))
 
@@ -94,9 +96,10 @@ async def unseal(run: CopyRun, left: CellId) -> None:
 
 
 async def copy(run: CopyRun, left: CellId, to: CellId, rewritten: Rewritten) -> Server:
-    """The whole record, with its actions and its moves, in one transaction of that cell; as it is there. Safe twice.
+    """Copy the whole record, with its actions and moves, in one transaction of that cell; return it as it is there. A
+    repeat is safe.
 
-    It is read after the seal, so who does it again reads the same.
+    It is read after the seal, so a repeat reads the same. Raises NotFound when the record is not in its cell.
     """
     server, by = run.input.server.id, records.fence(run)
     found = await run.context.cells[left].read(partial(record_transfer.read, server=server))
@@ -110,14 +113,14 @@ async def copy(run: CopyRun, left: CellId, to: CellId, rewritten: Rewritten) -> 
 
 
 def as_it_is(record: RecordCopy) -> RecordCopy:
-    """Only its place changes."""
+    """Change nothing but the place."""
     return record
 
 
 async def show(run: CopyRun, left: CellId, shown: CellId, also: Callable[[Tx], None] | None = None) -> None:
-    """The one commit after which the other cell's record is the server's; the work of a region step, and the point of no return.
+    """The one commit after which the other cell's record is shown; in a region step, and the point of no return.
 
-    `also` is written with it.  Raises Fenced: somebody else holds the server, or has shown it elsewhere.
+    `also` is written with it. Raises Fenced when another operation holds the server, or has shown it elsewhere.
     """
     server, operation = run.input.server.id, run.operation
 
@@ -133,9 +136,9 @@ async def show(run: CopyRun, left: CellId, shown: CellId, also: Callable[[Tx], N
 
 
 async def removed(run: CopyRun, cell: CellId) -> bool:
-    """What that cell has of the server is gone; one try. False: the round `hidden_records` does it later.
+    """Try once to remove that cell's record. Returns False when the reconciler `hidden_records` must do it later.
 
-    Its database is out, or a host of it is waited for that the server was evacuated from.
+    That is when its database does not answer, or when an evacuated server's old host there has not returned yet.
     """
     server, by = run.input.server.id, records.fence(run)
     try:
@@ -144,11 +147,16 @@ async def removed(run: CopyRun, cell: CellId) -> bool:
         )
     except Unavailable as out:
         logger.info(
-            "%s: the record of %s in %s is left for later: %s %s", run.operation, server, cell, out, out.private
+            "%s: the record of server %s in cell %s is removed later: %s %s",
+            run.operation,
+            server,
+            cell,
+            out,
+            out.private,
         )
         return False
 
 
 async def forget(run: CopyRun, cell: CellId) -> None:
-    """The region says that nothing is hidden there; the work of a region step."""
+    """Remove the mark that something is hidden there; in a region step."""
     await run.commit(lambda tx: hidden_records.end_row(tx, run.input.server.id, cell, now_us()))

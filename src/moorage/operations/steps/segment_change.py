@@ -1,12 +1,14 @@
-"""A move to hosts of other segments of a routed network, where the server's own have none: its cards are given other addresses (N9).
+"""Moves to hosts of other segments of a routed network, when the server's own segments have no host: its NICs get other
+addresses (N9).
 
-It is opt-in (`[compute] allow_move_across_segments`).  The hosts of its own segments are asked first, and another segment only when none of
-them can have it.  The claim takes an address of the new segment, and the old one is held, by the move or, where a server comes out of its shelf,
-by the server; the port keeps its old address beside the new one, on the new host, until the move is confirmed, or recorded where nobody
-confirms it (`old_addresses.py`): so nobody else can be given it, and what goes back is never refused for want of it.  The network
-service asks of an address that a port keeps not whether its host is wired to it.  The guest and the owner are shown the new one only.
+It is opt-in (`[compute] allow_move_across_segments`). Hosts of its own segments are tried first, and another segment
+only when none of them fits. The claim takes an address of the new segment; the move holds the old one, or the server
+when it is unshelved. The port keeps its old address in addition to the new one, on the new host, until the move is
+confirmed, or recorded where there is no confirm (`old_addresses.py`): so no other port can get it, and a revert always
+finds it. For an address that a port keeps, the network service does not check that its host reaches the segment. The
+guest and the owner see only the new one.
 
-What people chose is not changed: cards whose address was asked for, users' own ports, and cards that a floating address stands for.
+What users chose is not changed: NICs whose address was requested, users' own ports, and NICs with a floating address.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -27,23 +29,25 @@ from moorage.operations.steps.ports import held_by, held_by_all, nic_of
 from moorage.store.region.placement.claim_statements import Key
 
 NETWORKS_MAX = 4
-"""Of so many networks it is tried to leave the segments of one, of two …; of more of all or none."""
+"""With up to this many networks, it is tried to leave the segments of one, of two …; with more, of all or none."""
 
 
 class Tries(NamedTuple):
-    """What the scheduler is asked, one after the other."""
+    """The requests to the scheduler, in order."""
 
     asks: tuple[Ask, ...]
     widest: Ask
-    """All of them in one: when none was granted, it knows of every host why."""
+    """All requests in one: when none succeeded, its verdict has a reason for every host."""
     may_leave: frozenset[int] = frozenset()
-    """Places among the cards that may be given addresses of other segments; all others keep theirs, whatever segment is chosen."""
+    """Indexes of the NICs that may get addresses of other segments; all others keep theirs, whatever segment is chosen.
+    """
 
 
 def tries(ask: Ask, server: Server, cards: Cards, *, allowed: bool, exhausted: Collection[str] = frozenset()) -> Tries:
-    """As it is asked, and then, where that is allowed, with other segments for the cards of as few networks as will do.
+    """The request itself, and then, where that is allowed, requests with other segments for the NICs of as few networks
+    as possible.
 
-    `exhausted`: segments that had no address left when one was wanted.
+    `exhausted`: segments that had no free address in an earlier attempt.
     """
     others = _others(server, cards, exhausted) if allowed else {}
     if not others:
@@ -63,13 +67,13 @@ def tries(ask: Ask, server: Server, cards: Cards, *, allowed: bool, exhausted: C
 
 
 def _with(ask: Ask, nics: Mapping[int, SegmentAsk]) -> Ask:
-    """Only of hosts whose ports arrive bound: the others bind by themselves, and know of no address that is kept."""
+    """Only hosts whose ports arrive bound: others bind ports themselves, and do not support a kept address."""
     input = tuple(nics.get(place, nic) for place, nic in enumerate(ask.nics))
     return msgspec.structs.replace(ask, nics=input, min_level=max(ask.min_level, PORTS_ARRIVE_BOUND))
 
 
 def _others(server: Server, cards: Cards, exhausted: Collection[str]) -> dict[int, SegmentAsk]:
-    """Place among the cards → one address of any segment that it is not on."""
+    """Index of the NIC → one address of any segment that it is not on."""
     known = {str(nic.port): nic for nic in server.nics}
     found: dict[int, SegmentAsk] = {}
     for place, port in enumerate(cards.ports):
@@ -93,13 +97,13 @@ def _segments_of(port: Port, network: NetworkFacts) -> set[str]:
     return {segment for ip in port.fixed_ips if (segment := by_subnet.get(ip.subnet)) is not None}
 
 
-# ------------------------------------------------------------------------------------------------- what was chosen
+# --------------------------------------------------------------------------------------------- the chosen segments
 
 
 def subnets_for(cards: Cards, choice: Choice, may_leave: Collection[int]) -> dict[int, str]:
-    """NIC index → an IPv4 subnet of the segment that was chosen, for the cards that leave theirs.
+    """NIC index → an IPv4 subnet of the chosen segment, for the NICs that leave their segment.
 
-    A port whose addresses are on no segment is offered any, for its wires alone: it leaves none.
+    A port without addresses on a segment may get any segment, only for its wires: it leaves none.
     """
     found: dict[int, str] = {}
     for place, (port, segment) in enumerate(zip(cards.ports, choice.segments, strict=False)):
@@ -113,7 +117,7 @@ def subnets_for(cards: Cards, choice: Choice, may_leave: Collection[int]) -> dic
 
 
 def leaves(cards: Cards, subnets: Mapping[int, str]) -> dict[Key, int]:
-    """What those cards have of the segments that they leave."""
+    """The addresses that those NICs have on the segments that they leave."""
     total: dict[Key, int] = {}
     for port in cards.ports:
         if port.index in subnets:
@@ -131,9 +135,9 @@ def addresses_until_confirmed(cards: Cards, subnets: Mapping[int, str]) -> dict[
 def previous_addresses(
     server: Server, cards: Cards, subnets: Mapping[int, str], attempt: int
 ) -> dict[int, tuple[FixedIp, ...]] | None:
-    """NIC index → the addresses it had, of every card that may leave its segment; None: none of them has left it.
+    """NIC index → the former addresses, for every NIC that may leave its segment; None when none of them has left it.
 
-    An earlier attempt may have given addresses of another segment than this one gives, if it gives any.
+    An earlier attempt may have assigned addresses of another segment than this one, if this one assigns any.
     """
     if not subnets and attempt <= 1:
         return None
@@ -148,7 +152,9 @@ def new_only(cards: Cards, subnets: Mapping[int, str], ports: Iterable[Port]) ->
 
 
 def readdressed(cards: Cards, subnets: Mapping[int, str], ports: Iterable[Port]) -> tuple[Readdressed, ...]:
-    """Old and new of every card that left its segment; an address that is both is not old, for what is old is let go of."""
+    """Old and new addresses of every NIC that left its segment; an address that is in both is not old, because old ones
+    are released.
+    """
     before = {port.index: port for port in cards.ports if port.index in subnets}
     found: list[Readdressed] = []
     for port in ports:
@@ -160,23 +166,23 @@ def readdressed(cards: Cards, subnets: Mapping[int, str], ports: Iterable[Port])
     return tuple(found)
 
 
-# ------------------------------------------------------------------------------------------------- until it is confirmed
+# ---------------------------------------------------------------------------------------------------- before the confirm
 
 
 def shown(server: Server, ports: Iterable[Port]) -> tuple[Port, ...]:
-    """A server's ports without the addresses that they only keep for a revert."""
+    """A server's ports without the addresses that they keep only for a revert."""
     held = {} if server.moved is None else {each.port: each.old for each in server.moved.readdressed}
     return tuple(_without(port, {each.address for each in held.get(PortId(port.id), ())}) for port in ports)
 
 
 def held_addresses(server: Server) -> frozenset[str]:
-    """Those that its ports only keep for a revert."""
+    """The addresses that its ports keep only for a revert."""
     changes = () if server.moved is None else server.moved.readdressed
     return frozenset(old.address for each in changes for old in each.old)
 
 
 def but_of_segments(port: Port, segments: Mapping[str, str | None], left: Collection[str]) -> Port:
-    """Without its addresses on these; `segments`: of subnets."""
+    """The port without its addresses on these segments; `segments`: subnet → segment."""
     return _without(port, {ip.address for ip in port.fixed_ips if segments.get(ip.subnet) in left})
 
 
@@ -202,7 +208,7 @@ def held_before(server: Server) -> dict[Key, int] | None:
 
 
 def addresses_to_restore(server: Server, cards: Cards) -> dict[int, tuple[FixedIp, ...]]:
-    """NIC index → all the addresses that a port is to have again when the move is reverted."""
+    """NIC index → all addresses that a port gets back when the move is reverted."""
     old = {} if server.moved is None else {str(each.port): each.old for each in server.moved.readdressed}
     return {port.index: _fixed(old[port.id]) for port in cards.ports if port.id in old}
 
@@ -212,21 +218,23 @@ def _fixed(addresses: Iterable[Address]) -> tuple[FixedIp, ...]:
 
 
 def addressed_as(nic: Nic, before: Nic | None) -> Nic:
-    """A card whose port has the addresses again that it had before."""
+    """A NIC whose port has its former addresses again."""
     if before is None:
         return nic
     return msgspec.structs.replace(nic, addresses=before.addresses, segment=before.segment)
 
 
 def describe_bound(cards: Cards | None, subnets: Mapping[int, str], ports: Iterable[Port] | None) -> str | None:
-    """The same of a move whose executor may have forgotten what was bound; a card that had no address before is none that left."""
+    """The same for a move whose executor may have forgotten what was bound; a NIC without a former address has left no
+    segment.
+    """
     if cards is None or ports is None:
         return None
     return describe(each for each in readdressed(cards, subnets, ports) if each.old)
 
 
 def describe(changes: Iterable[Readdressed]) -> str | None:
-    """For people; None: nothing changed."""
+    """The changes as a text for operators; None: nothing changed."""
     words = [
         f"port {each.port}: {_format_addresses(each.old)} is now {_format_addresses(each.new)}" for each in changes
     ]

@@ -1,7 +1,7 @@
-"""Segments that have no addresses left, though placement took them to have some (S0.15).
+"""Segments without a free address, although placement counts some (S0.15).
 
-The network service counts addresses of others, which placement hears of a while later.  Who is refused for want of an address
-goes on without that segment, on whatever host: the host is not to blame, and may serve by another segment.
+The network service also counts addresses that others took, which placement learns later. When an address is refused,
+the boot tries other segments, on any host: the host is not to blame, and may fit by another segment.
 """
 
 import logging
@@ -24,9 +24,10 @@ NO_ADDRESSES = frozenset({NO_ADDRESS, NO_ADDRESS_LEFT})
 async def note_exhausted(
     context: SagaContext, refused: BindRefused, networks: Mapping[str, NetworkFacts], subnets: Mapping[int, str]
 ) -> None:
-    """If it was for want of an address: the refusal says without which segment to go on, and its network's pools are drawn anew.
+    """If the refusal means that no address was left: note the segment to avoid, and copy its network's pools into
+    placement again.
 
-    `subnets`: NIC index → the subnet that its address was to come from.
+    `subnets`: NIC index → the subnet from which its address was to come.
     """
     subnet = subnets.get(refused.index)
     if refused.code not in NO_ADDRESSES or subnet is None:
@@ -41,8 +42,8 @@ async def note_exhausted(
 async def note_exhausted_at_host(
     context: SagaContext, failed: HostFailed, networks: Mapping[str, NetworkFacts], subnets: Mapping[int, str]
 ) -> None:
-    """The same of a host that binds by itself (S1.5), which does not say for which NIC: the pools of all networks are drawn anew, and the
-    segment is gone on without where there is only one that it can be.
+    """The same for a host that binds ports itself (S1.5). It does not say for which NIC, so the pools of all networks
+    are copied again, and a segment is avoided only when it is the only possible one.
     """
     if failed.code not in NO_ADDRESSES or not subnets:
         return
@@ -64,17 +65,19 @@ async def _redraw(context: SagaContext, network: NetworkId) -> None:
         return
     try:
         await context.redraw_segments(network)
-    except Unavailable as out:  # the next round draws them; this boot goes on without the segment all the same
-        logger.info("the pools of network %s cannot be drawn now: %s", network, out)
+    except Unavailable as out:  # the next round copies them; this boot avoids the segment all the same
+        logger.info("the pools of network %s cannot be read now: %s", network, out)
 
 
 def without_exhausted(ask: Ask, ports: Sequence[Port], exhausted: frozenset[str]) -> Ask:
-    """The ask without segments that had no address left. Raises NoCapacity when a NIC is left with none."""
+    """The request without segments that had no address left. Raises NoCapacity when a NIC is left with none."""
     if not exhausted:
         return ask
     nics = list(ask.nics)
     for place, (nic, port) in enumerate(zip(ask.nics, ports, strict=True)):
-        if not nic.segments or not nic.addresses or port.fixed_ips:  # nothing is counted, or it has its address
+        if (
+            not nic.segments or not nic.addresses or port.fixed_ips
+        ):  # no addresses are counted for it, or it has its address
             continue
         left = tuple(each for each in nic.segments if each not in exhausted)
         if not left:

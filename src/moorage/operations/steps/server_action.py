@@ -1,4 +1,6 @@
-"""What every operation on a server that is on a host begins and ends with: its record found, its action shown and finished."""
+"""The beginning and end of every operation on a server that is on a host: its record is found, its action shown and
+finished.
+"""
 
 import time
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from moorage.store.cell import actions
 
 
 class UserInput(AboutServer, Protocol):
-    """And who asked."""
+    """The input of an operation that a user requested."""
 
     @property
     def user(self) -> str: ...
@@ -37,7 +39,7 @@ def now_us() -> int:
 
 
 def action_of(run: DoingRun, word: str) -> Action:
-    """As it is shown while it goes on."""
+    """The action while it is under way."""
     now = now_us()
     return Action(
         server=run.input.server.id,
@@ -51,12 +53,14 @@ def action_of(run: DoingRun, word: str) -> Action:
 
 
 def ended_event(name: str, now: int, host: str | None) -> ActionEvent:
-    """An event that went well."""
+    """An event that ended successfully."""
     return ActionEvent(name, now, now, "Success", host)
 
 
 async def begun(run: DoingRun, word: str) -> LocatedServer:
-    """The record, as it is now that nobody else holds the server; the action shows from here on. Raises NotFound."""
+    """Read the record, now that no other operation holds the server, and show the action. Raises NotFound when it is on
+    no host.
+    """
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
@@ -65,12 +69,12 @@ async def begun(run: DoingRun, word: str) -> LocatedServer:
 
 
 def finish(tx: Tx, run: DoingRun, events: tuple[ActionEvent, ...], now: int) -> None:
-    """The action went well."""
+    """Finish the action with success."""
     actions.finish(tx, run.input.server.id, request_of(run), events, now, None)
 
 
 async def failed(run: DoingRun, event: str, changed: Changed | None = None) -> None:
-    """The action ends in Error; `changed` is what the record says then, unchanged without it."""
+    """End the action with Error; `changed` returns the record to write, which is otherwise unchanged."""
     found = await records.find(run.context, run.input.server.id)
     if found.cell is None or found.server is None:
         return
@@ -87,7 +91,7 @@ async def failed(run: DoingRun, event: str, changed: Changed | None = None) -> N
 
 
 async def done(run: DoingRun, found: LocatedServer, event: str, changed: Changed) -> None:
-    """The record as it is now, and the end of the action, in one write."""
+    """Write the record and the end of the action together."""
     assert found.cell is not None
     now = now_us()
     host = None if found.server is None else found.server.host
@@ -103,7 +107,7 @@ async def done(run: DoingRun, found: LocatedServer, event: str, changed: Changed
 
 
 def host_of(found: LocatedServer) -> HostAddress:
-    """Where its guest is."""
+    """The host of its guest."""
     assert found.server is not None
     assert found.server.cell is not None
     assert found.server.host is not None

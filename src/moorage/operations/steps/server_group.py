@@ -7,7 +7,7 @@ from moorage.store.region import server_groups
 
 
 async def group_of(context: SagaContext, server: Server) -> GroupAsk | None:
-    """What its group asks of the host; None: it has none, or its group was deleted since."""
+    """What its group requires of the host; None when it has none, or the group was deleted."""
     if server.group is None:
         return None
     wanted = server.group

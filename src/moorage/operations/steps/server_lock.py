@@ -1,8 +1,8 @@
-"""Taking a server for a short operation, and waiting for one that somebody is being answered with.
+"""Takes the server lock for a short operation, or waits for a short one that holds it.
 
-Attaching and detaching leave the server's task state alone, as Nova's do, so people may ask for several at once: they are done
-one after the other, each as soon as the one before has let go.  Anything else that holds the server is a conflict, unless people see its
-end already.
+Attach and detach do not change the server's task state, as in Nova, so users may request several at once: they are done
+one after the other, each as soon as the previous one has released the lock. Any other holder is a conflict, unless
+users see its end already.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from moorage.store.region import servers as region_servers
 SHORT = frozenset(
     {"attach_interface", "detach_interface", "attach_volume", "detach_volume", "extend_volume", "assisted_snapshot"}
 )
-"""Operations that are waited for, rather than refused because of."""
+"""Operations that are waited for; others are a conflict."""
 TURN_COMES_WITHIN_S, PREVIEWED_WITHIN_S = 30.0, 1.0
-"""The second of a request that is only looked at: it may ask for a whole host."""
+"""The second is for a preview, which may concern a whole host."""
 LOOK_FIRST_S = 0.01
 LOOK_MOST_S = 0.25
 GIVEN_UP = "gave_up"
 UNWOUND_WITHIN_S = 10.0
 
 Make = Callable[[Server, OperationId, int], Accepted]
-"""(the server as it is, the operation's id, its seq) → the operation; may raise a Refusal."""
+"""(the current record, the operation's id, its seq) → the operation; may raise a Refusal."""
 
 
 class _Busy(msgspec.Struct, frozen=True):
@@ -46,11 +46,11 @@ class _Busy(msgspec.Struct, frozen=True):
 
 
 class _Moved(msgspec.Struct, frozen=True):
-    """Another operation came and went since the record was read."""
+    """Another operation began and ended since the record was read."""
 
 
 Also = Callable[[Tx, Server], Problem | None]
-"""What else that transaction writes, of the record that `make` was given; a Problem refuses all of it."""
+"""What else the transaction writes, for the record that `make` got; a Problem refuses all of it."""
 
 
 async def accept(
@@ -62,10 +62,11 @@ async def accept(
     task: TaskState | None = None,
     also: Also | None = None,
 ) -> Accepted:
-    """Take the server and write the operation, in one transaction, as soon as no short operation has the server.
+    """Take the server lock and write the operation, in one transaction, as soon as no short operation holds the lock.
 
-    `make` is given the record as it was with nobody holding the server; `task` shows from then on.
-    Raises NotFound, Conflict, or what `make` raises, or what `also` refuses with.
+    `make` gets the record as it is while no operation holds the server; `task` shows from then on. Raises NotFound,
+    Conflict when another operation holds the server, Unavailable when short operations hold it all the time, what
+    `make` raises, and what `also` returns.
     """
     within_s = PREVIEWED_WITHIN_S if context.preview else TURN_COMES_WITHIN_S
     deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
@@ -77,7 +78,7 @@ async def accept(
         if isinstance(answer, _Busy) and (late or not await _soon_over(context, server, answer)):
             raise Conflict(f"Cannot '{word}' instance {server} while another action is in progress.")
         if late:
-            raise Unavailable(f"instance {server} is never left alone; try again later")
+            raise Unavailable(f"instance {server} is always in use by other operations; try again later")
         if isinstance(answer, _Busy):
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LOOK_MOST_S)
@@ -121,7 +122,7 @@ async def _try(
 
 
 async def _not_taken(context: SagaContext, new: Accepted, found: Server, also: Also | None) -> Exception:
-    """In a preview: what `also` refuses with, else what would be written; what it wrote is taken back."""
+    """In a preview: what `also` refuses, or what would be written; its writes are rolled back."""
 
     def work(tx: Tx) -> Problem | None:
         tx.refuse(None if also is None else also(tx, found))
@@ -135,9 +136,10 @@ async def _busy(context: SagaContext, holder: OperationId) -> _Busy:
 
 
 async def _soon_over(context: SagaContext, server: ServerId, busy: _Busy) -> bool:
-    """Whether it is a short operation, or one that people see the end of already, with its last line still to be written.
+    """Whether it is a short operation, or one whose end users see already while its last line is still to be written.
 
-    A boot shows the server ACTIVE, without a task, before it lets go: who waited for that must not be told of a conflict.
+    A boot shows the server ACTIVE, without a task, before it releases the lock: a user who waited for ACTIVE must not
+    get a conflict.
     """
     if busy.name in SHORT:
         return True
@@ -153,35 +155,40 @@ async def _soon_over(context: SagaContext, server: ServerId, busy: _Busy) -> boo
 
 
 async def soon_released(context: SagaContext, server: ServerId, holder: OperationId) -> bool:
-    """Whether who holds the server is soon over, and has let go: what was refused because of it may be tried again."""
+    """Wait for the holder if it is short; return whether it has released the lock, so that the refused request may be
+    tried again.
+    """
     return await _soon_over(context, server, await _busy(context, holder)) and await over(context, holder)
 
 
 async def over(context: SagaContext, holder: OperationId) -> bool:
-    """Whether it came to an end, good or bad, while one may wait for it."""
+    """Whether it ended, with success or failure, within the time to wait."""
     try:
         return await _wait(context, holder, TURN_COMES_WITHIN_S)
     except Problem:
-        return True  # it was taken back, which is not for us to tell
+        return True  # it was undone; its own requester gets the reason
 
 
 async def ended(context: SagaContext, operation: OperationId, owner: ConductorId, within_s: float) -> None:
-    """Wait for the operation's good end. Raises the problem it turned with; Unavailable when it took too long.
+    """Wait until the operation ends with success. Raises the problem with which it failed; Unavailable when it takes
+    too long.
 
-    One that takes too long is told to stop, so that who is answered with a refusal finds nothing done.
+    An operation that takes too long is asked to stop, so that a refused request has no effect.
     """
     if await _wait(context, operation, within_s):
         return
     await context.region.write(lambda tx: region_operations.ask_to_cancel(tx, operation, GIVEN_UP))
     await context.dispatcher.cancelled(operation, owner)
     if not await _wait(context, operation, UNWOUND_WITHIN_S):
-        raise Unavailable(f"it could not be done in {within_s:.0f} s, and is being taken back; try again later")
+        raise Unavailable(f"it could not be done in {within_s:.0f} s, and is being undone; try again later")
 
 
 async def ended_or(
     context: SagaContext, operation: OperationId, enough: Callable[[], Awaitable[bool]], within_s: float
 ) -> None:
-    """Wait until there is enough to see, or the operation's end. Raises the problem it turned with; after `within_s`, nothing."""
+    """Wait until `enough` is true, or until the operation ends. Raises the problem with which it failed; returns after
+    `within_s` in any case.
+    """
     deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
     while time.monotonic() < deadline and not await enough():
         if await _wait(context, operation, pause_s):
@@ -190,7 +197,7 @@ async def ended_or(
 
 
 async def _wait(context: SagaContext, operation: OperationId, within_s: float) -> bool:
-    """Whether it came to its good end in time; raises the problem it turned with."""
+    """Whether it ended with success in time; raises the problem with which it failed."""
     deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
     while time.monotonic() < deadline:
         now = await context.region.read(lambda tx: region_operations.get(tx, operation))

@@ -1,4 +1,4 @@
-"""The record of a server, wherever it is: in its cell, or still in the region."""
+"""The record of a server: in its cell, or still in the region."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, TypeVar
@@ -21,15 +21,15 @@ T = TypeVar("T")
 
 TRIES_AFTER_STALE = 20
 LOOKS_MAX = 5
-"""A server may move into another cell between the region's word and the look into its cell: so often one looks again."""
+"""How often the record is looked up again: a server may move into another cell between the reads of region and cell."""
 
 
 StateCheck: TypeAlias = Callable[[Server], None]
-"""Refuses a server in a state that forbids what is asked."""
+"""Refuses a server in a state that forbids the request."""
 
 
 class AboutServer(Protocol):
-    """What every saga about one server was asked."""
+    """The input of every saga about one server."""
 
     @property
     def server(self) -> Server: ...
@@ -40,25 +40,28 @@ class AboutServer(Protocol):
 
 
 class LocatedServer(msgspec.Struct, frozen=True):
-    """Where a server's record is, and what it says."""
+    """A server's record and its place."""
 
     server: Server | None
-    """None: there is no such server any more."""
+    """None: the server no longer exists."""
     cell: CellId | None = None
-    """None: the record is the region's."""
+    """None: the record is in the region."""
     missing_in: CellId | None = None
-    """The region says that this cell has the record, and it has not: nothing may be concluded from that (RULES §22)."""
+    """The cell that has the record according to the region, and does not have it: nothing may be concluded from that
+    (RULES §22).
+    """
 
 
 def fence(run: Run[AboutServer, SagaContext]) -> Fence:
-    """Who writes to the cell on behalf of this saga."""
+    """The fence with which this saga writes to the cell."""
     return Fence(operation=run.operation, seq=run.input.seq, epoch=run.epoch, line=run.line)
 
 
 async def find(context: SagaContext, server: ServerId) -> LocatedServer:
-    """The record: the cell's row if it is finished or there is no order, else the order.
+    """The record: the cell's row if it is finished or there is no order, otherwise the order.
 
-    Where the cell has none, the region is asked again before that is said: the server may have moved meanwhile.
+    When the cell has none, the region is read again first: the server may have moved meanwhile. Raises Unavailable when
+    it moves again and again.
     """
     looked: CellId | None = None
     for _ in range(LOOKS_MAX):
@@ -74,7 +77,7 @@ async def find(context: SagaContext, server: ServerId) -> LocatedServer:
         if where.recorded_in is None:
             return LocatedServer(where.order)
         looked = cell
-    raise Unavailable(f"instance {server} moves from cell to cell all the time; try again later")
+    raise Unavailable(f"instance {server} keeps moving between cells; try again later")
 
 
 async def change(
@@ -85,10 +88,10 @@ async def change(
     how: Callable[[Server], Server],
     also: Callable[[Tx], None] | None = None,
 ) -> Server:
-    """Read, change and write a cell's row in one transaction, again when somebody else was first.
+    """Read, change and write a cell's row in one transaction; repeat when another writer was faster.
 
-    `also` is written with it.  Raises NotFound when the row is not there, Stale when a later operation has it, Internal when
-    its state cannot follow the one it has.
+    `also` is written with it. Raises NotFound when the row does not exist, Stale when a later operation has it,
+    Internal when the new state cannot follow the old one.
     """
     written, _ = await change_with(context, cell, server, by, how, also or _nothing)
     return written
@@ -102,7 +105,7 @@ async def change_with(
     how: Callable[[Server], Server],
     also: Callable[[Tx], T],
 ) -> tuple[Server, T]:
-    """The same, with what `also` returns.  Raises as `change` does."""
+    """The same; returns also the result of `also`. Raises what `change` raises."""
 
     def together(tx: Tx) -> tuple[Server, T]:
         row = cell_servers.get(tx, server)
@@ -120,16 +123,16 @@ async def change_with(
 
 
 def release_server(tx: Tx, run: Run[AboutServer, SagaContext], _status: str) -> None:
-    """For `Saga(ended=…)`, where nothing else is written: free the server."""
+    """For `Saga(ended=…)` when nothing else is written: release the server lock."""
     release(tx, run)
 
 
 def _nothing(_tx: Tx) -> None:
-    """Nothing is written with the row."""
+    """Writes nothing with the row."""
 
 
 def release(tx: Tx, run: Run[AboutServer, SagaContext], *, drop_order: bool = False) -> None:
-    """In the commit that ends a saga: free the server, or hand it to who waits in line."""
+    """In the commit that ends a saga: release the server lock, or pass it to the operation that waits in line."""
     heir = region_servers.release(tx, run.input.server.id, run.operation, drop_order=drop_order)
     if heir is not None:
         region_operations.let_begin(tx, heir)

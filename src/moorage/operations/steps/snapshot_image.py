@@ -1,10 +1,11 @@
-"""The image that a server's disk is copied into: what Nova writes into it, and our own key.
+"""The image into which a server's disk is copied: Nova's properties, and our own key.
 
-It is made with the user's token while the request is answered, so that the image service judges rights and quota, and it belongs to
-who asked; from then on it is handled with our own rights (docs/decisions/0015).  `MADE_FOR` says of each that it was made here and
-what for: `stray_images` finds by it what nobody is at work on any more.
+It is created with the user's token while the request is answered, so that the image service checks rights and quota,
+and it belongs to the user; afterwards it is handled with our own rights (docs/decisions/0015). `MADE_FOR` marks images
+that were made here, and their purpose: with it `stray_images` finds those that no operation works on any more.
 
-That of a move to another cell is made by the move itself, with our own rights, and is no user's (`operations/resize/transfer_image.py`).
+The image of a move to another cell is created by the move itself, with our own rights, and belongs to no user
+(`operations/resize/transfer_image.py`).
 """
 
 import asyncio
@@ -23,12 +24,13 @@ log = logging.getLogger(__name__)
 
 Purpose: TypeAlias = Literal["snapshot", "backup", "shelve", "resize"]
 MADE_FOR = "moorage_made_for"
-"""Our key: the property that says what for."""
+"""Our key: the property that names the purpose."""
 OF_SERVER = "instance_uuid"
-"""Nova's property that says of which server."""
+"""Nova's property that names the server."""
 PURPOSES: tuple[Purpose, ...] = ("snapshot", "backup", "shelve", "resize")
 ONLY_FOR_US: tuple[Purpose, ...] = ("shelve", "resize")
-"""Also whole they are of no use but to their server; a snapshot that is whole is its owner's."""
+"""Images of these purposes are useless to users even when they are complete; a complete snapshot belongs to its owner.
+"""
 OURS_PREFIX = "moorage_"
 VALUE_CHARACTERS_MAX = 255
 NAME_CHARACTERS_MAX = 255
@@ -59,7 +61,7 @@ async def make(
     purpose: Purpose,
     also: Mapping[str, str],
 ) -> ImageId:
-    """A new queued image of the caller's project. Raises what the image service refuses it with."""
+    """Create a queued image of the caller's project. Raises OverQuota, and what else the image service refuses."""
     image = ImageId(new_uuid())
     record = record_of(context, principal, server, name, purpose, also) | {"id": image}
     try:
@@ -69,14 +71,14 @@ async def make(
     except TooLarge as full:
         raise OverQuota(full.public, private=full.private, code=full.code) from full
     except Problem as refused:
-        if not isinstance(refused, Forbidden | Invalid):  # it may be there though we were not told
+        if not isinstance(refused, Forbidden | Invalid):  # it may exist though no answer came
             await drop(context, image)
         raise
     return image
 
 
 async def make_for_move(context: SagaContext, server: Server, image: ImageId) -> None:
-    """A queued image of the service's own project; found, if it is there already. Raises NotFound: it was deleted."""
+    """Create a queued image of the service's own project, or find it. Raises NotFound when it was deleted."""
     record = {
         "id": image,
         "name": f"{server.name}-resize-temp"[:NAME_CHARACTERS_MAX],
@@ -89,17 +91,17 @@ async def make_for_move(context: SagaContext, server: Server, image: ImageId) ->
 
 
 async def drop(context: SagaContext, image: ImageId) -> None:
-    """Of no use any more; what cannot be reached now goes with a later round."""
+    """Delete an image that is no longer needed; if the image service does not answer, a later round does it."""
     try:
         await asyncio.shield(context.images.delete(image))
     except Problem as problem:
-        log.info("image %s, which is of no use any more, waits to be deleted: %s", image, problem)
+        log.info("image %s is no longer needed, and could not be deleted yet: %s", image, problem)
 
 
 def record_of(
     context: SagaContext, principal: Principal, server: Server, name: str, purpose: Purpose, also: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The image as it is asked of the image service; the caller's own properties win, and never over our key."""
+    """The image as it is created; the caller's own properties replace ours, except our key."""
     base = server.base_image or BaseImage()
     barred = NEVER_INHERITED | set(context.settings.non_inheritable_image_properties)
     inherited = {
@@ -118,7 +120,7 @@ def record_of(
         "image_type": "backup" if purpose == "backup" else "snapshot",
         "visibility": "private",
     }
-    if principal.project != server.project:  # an administrator's image of somebody else's server
+    if principal.project != server.project:  # an administrator's image of another project's server
         properties |= {"visibility": "shared", "instance_owner": server.project}
     properties |= {key: value for key, value in also.items() if key != "id"}
     cut = {key: value[:VALUE_CHARACTERS_MAX] if isinstance(value, str) else value for key, value in properties.items()}
@@ -135,7 +137,7 @@ def record_of(
 
 
 def quiesce_of(server: Server) -> Quiesce:
-    """As the server's image says: with an agent in the guest it is tried, and some images must not be copied without."""
+    """The wish of the server's image: with a guest agent quiescing is tried, and some images forbid copies without it."""
     properties = server.image_properties
     if properties.get("os_require_quiesce", "").lower() in TRUE:
         return Quiesce.MUST
@@ -143,12 +145,12 @@ def quiesce_of(server: Server) -> Quiesce:
 
 
 def has_agent(server: Server) -> bool:
-    """Whether the server's image says that there is an agent in the guest."""
+    """Whether the server's image says that the guest has an agent."""
     return server.image_properties.get("hw_qemu_guest_agent", "").lower() in TRUE
 
 
 async def is_usable(context: SagaContext, image: ImageId) -> bool:
-    """Whether a server could be made from it. Raises Unavailable when nobody can say."""
+    """Whether a server could be made from it. Raises Unavailable when the image service does not answer."""
     try:
         return (await context.images.show(image)).status == "active"
     except NotFound:

@@ -1,7 +1,8 @@
-"""Half-made images of a server that is being deleted: their snapshots would keep volumes that are to go with it.
+"""Deletes incomplete images of a server that is being deleted: their snapshots would keep volumes that are to go with
+it.
 
-An image of volumes belongs to its operation once that is accepted; one whose request was killed before takes nothing back.  The
-round that finds such images (`stray_images`) comes when the volumes were refused to the delete.
+An image of volumes belongs to its operation once that is accepted; a request that was killed before undoes nothing. The
+reconciler for such images (`stray_images`) would come too late for the delete's volumes.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from moorage.operations.steps.snapshot_image import MADE_FOR, OF_SERVER
 
 IMAGES_MAX = 100
 GONE_WITHIN_S = 20.0
-"""So long it is waited for snapshots that are being deleted; if that is not enough, volumes stay."""
+"""How long snapshots that are being deleted are waited for; after that, volumes stay."""
 LOOK_FIRST_S = 0.05
 LOOK_MOST_S = 2.0
 
@@ -23,9 +24,10 @@ logger = logging.getLogger(__name__)
 
 
 async def went(context: SagaContext, server: ServerId) -> bool:
-    """Delete them, with their snapshots: a delete holds the server, so nobody makes an image of it. True: there were some, and all are gone.
+    """Delete them, with their snapshots; the delete holds the server, so no new image is made. Returns True when there
+    were some, and all are gone.
 
-    A service that is out keeps no delete waiting for this.
+    A service that does not answer does not delay the delete.
     """
     filters = {MADE_FOR: "snapshot", OF_SERVER: server, "status": "in:queued,saving"}
     until = time.monotonic() + GONE_WITHIN_S
@@ -35,9 +37,9 @@ async def went(context: SagaContext, server: ServerId) -> bool:
             if not await _without_snapshots(context, image.id, until):
                 return False
             await context.images.delete(image.id)
-            logger.warning("image %s of server %s was half made, and is deleted with the server", image.id, server)
+            logger.warning("image %s of server %s was incomplete, and is deleted with the server", image.id, server)
     except Problem as out:
-        logger.info("half-made images of server %s stay for now: %s", server, out)
+        logger.info("incomplete images of server %s stay for now: %s", server, out)
         return False
     return bool(images)
 

@@ -1,6 +1,7 @@
-"""Waiting until the network says that ports are plugged: woken by its events, which lie in the inbox (RULES §20).
+"""Waits until the network service reports ports as plugged: woken by its events, which are stored in the inbox (RULES
+§20).
 
-Hints may be lost, and so may events: the inbox and the ports are looked at besides, after growing pauses.
+Hints and events may be lost: the inbox and the ports are also polled, with growing pauses.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from moorage.saga import Run
 from moorage.store.region import inbox
 
 VIF_PLUGGING_MAX_S = 3600.0
-"""Nobody is made to wait longer for a plug, whatever was configured."""
+"""The longest wait for a plug, whatever is configured."""
 LOOK_FIRST_S = 5.0
 LOOK_MOST_S = 30.0
 
@@ -26,7 +27,9 @@ logger = logging.getLogger(__name__)
 
 
 async def await_plugged(run: Run[AboutServer, SagaContext], ports: Iterable[Port], host: str) -> None:
-    """Wait until these are up on this host, as long as the operator wants. Raises HostFailed when that is over and is to be fatal."""
+    """Wait until these ports are up on this host, as long as configured. Raises HostFailed when the time is over and
+    that is configured as fatal.
+    """
     settings, waiting = run.context.settings, {port.id for port in ports if port.status != "ACTIVE"}
     if settings.vif_plugging_timeout_s <= 0 or not waiting:
         return
@@ -37,7 +40,9 @@ async def await_plugged(run: Run[AboutServer, SagaContext], ports: Iterable[Port
 
 
 async def unplugged_after(run: Run[AboutServer, SagaContext], ports: set[str], host: str, timeout_s: float) -> set[str]:
-    """Wait until all these ports are up on this host; those that are not when the time is over. Raises HostFailed if one failed."""
+    """Wait until all these ports are up on this host; return those that are not when the time is over. Raises
+    HostFailed if one failed.
+    """
     server, waiting, loop = run.input.server.id, set(ports), asyncio.get_running_loop()
     until, look_in_s = loop.time() + timeout_s, LOOK_FIRST_S
     with run.context.arrivals.of(server) as arrived:
@@ -45,8 +50,8 @@ async def unplugged_after(run: Run[AboutServer, SagaContext], ports: set[str], h
             arrived.clear()
             try:
                 waiting -= await plugged_ports(run.context, server, waiting, host)
-            except Unavailable as out:  # nothing was heard of the plug, which is what this waits for
-                logger.info("%s: whether ports are plugged cannot be asked yet: %s", run.operation, out)
+            except Unavailable as out:  # the plug is not reported yet, which is what this waits for
+                logger.info("%s: the state of ports cannot be read yet: %s", run.operation, out)
             left_s = until - loop.time()
             if not waiting or left_s <= 0:
                 return waiting
@@ -58,7 +63,9 @@ async def unplugged_after(run: Run[AboutServer, SagaContext], ports: set[str], h
 
 
 async def plugged_ports(context: SagaContext, server: ServerId, waiting: set[str], host: str) -> set[str]:
-    """Of the ports waited for, those that are up on this host. Raises HostFailed when the network says that one failed."""
+    """Those of the awaited ports that are up on this host. Raises HostFailed when the network service reports that one
+    failed.
+    """
     told = await context.region.read(lambda tx: inbox.of_server(tx, server, VIF_PLUGGED))
     here = {port.id: port for port in await context.network.ports_of(server) if port.host == host}
     failed = [event.tag for event in told if event.status == "failed" and event.tag in waiting & here.keys()]

@@ -1,9 +1,10 @@
-"""Volumes of a server, at the volume service: held, exported to a host, let go.
+"""Volumes of a server at the volume service: reserved, exported to a host, released.
 
-`POST /attachments` has no key, so who is unsure lists what the service holds for the server and the volume, and uses that.  All
-that is held of one volume for one server is one attachment in the end: whatever came late or twice goes with it.
+`POST /attachments` has no idempotency key. So a step that is unsure lists the attachments of the server and the volume,
+and uses an existing one. In the end one volume has one attachment for one server: late or double ones are removed with
+it.
 
-Connections are secrets, and are in no journal: a step answers with ids, and who needs the connection asks for it again.
+Connections are secrets and are in no journal: a step returns ids, and a later step reads the connection again.
 """
 
 import logging
@@ -36,7 +37,7 @@ DEVICES_MAX = 26 * 27
 
 
 def volumes_of(context: SagaContext) -> VolumeClient:
-    """The volume service. Raises NotBuilt in a cloud that has none."""
+    """The volume service. Raises NotBuilt in a cloud without one."""
     if context.volumes is None:
         raise NotBuilt("This cloud has no volume service.")
     return context.volumes
@@ -46,7 +47,7 @@ def volumes_of(context: SagaContext) -> VolumeClient:
 
 
 def with_device(server: Server, device: BlockDevice, now: int) -> Server:
-    """The record with one device more, or with this one as it is now."""
+    """The record with one more device, or with this one replaced."""
     others = tuple(each for each in server.block_devices if each.bdm != device.bdm)
     place = next((at for at, each in enumerate(server.block_devices) if each.bdm == device.bdm), len(others))
     devices = (*others[:place], device, *others[place:])
@@ -59,13 +60,16 @@ def without_device(server: Server, bdm: str, now: int) -> Server:
 
 
 def device_name(place: int, prefix: str = "/dev/vd") -> str:
-    """`/dev/vda`, … `/dev/vdz`, `/dev/vdaa`, …"""
+    """The device name at this place: `/dev/vda`, … `/dev/vdz`, `/dev/vdaa`, …"""
     many = len(LETTERS)
     return prefix + (LETTERS[place] if place < many else LETTERS[place // many - 1] + LETTERS[place % many])
 
 
 def next_device(server: Server, taken: Iterable[str | None] = ()) -> str:
-    """The first name after the root's that no device of the server has, nor a local disk of its flavor."""
+    """The first name after the root's that neither a device of the server nor a local disk of its flavor has.
+
+    Raises Conflict when all names are taken.
+    """
     prefix = server.root_device.rstrip("0123456789")[:-1] or "/dev/vd"
     used = {server.root_device, *(each.device for each in server.block_devices), *taken}
     flavor = server.flavor
@@ -75,14 +79,16 @@ def next_device(server: Server, taken: Iterable[str | None] = ()) -> str:
         name = device_name(place, prefix)
         if name not in used:
             return name
-    raise Conflict("The server has as many disk devices as there are names for.", code="too_many_disk_devices")
+    raise Conflict("The server has a disk device for every possible name.", code="too_many_disk_devices")
 
 
 # ---------------------------------------------------------------------------------- at the volume service
 
 
 async def held(context: SagaContext, server: ServerId, volume: str, *, unsure: bool) -> Attachment:
-    """Hold the volume for the server; again is the same. Raises Invalid when it is somebody else's, NotFound."""
+    """Reserve the volume for the server; a repeat finds the same attachment. Raises Invalid when another server has it,
+    NotFound.
+    """
     client = volumes_of(context)
     if unsure:
         for each in await client.attachments_of(server, volume):
@@ -93,11 +99,12 @@ async def held(context: SagaContext, server: ServerId, volume: str, *, unsure: b
 async def exported(
     context: SagaContext, to: HostAddress, server: ServerId, device: BlockDevice, attachment: str | None, *, again: bool
 ) -> str:
-    """Export the volume to a host and say that it is in use; the attachment that stands for that.
+    """Export the volume to a host and mark it as in use; return the attachment.
 
-    `again`: it may be exported already, to this host or to an earlier one.  An attachment is exported once, and not while
-    another is: so a fresh one is reserved, which a server may whose volume is in use; then the others go; then it is exported.
-    The server holds the volume all the time, and two hosts never have it.  What is only half made was never given to a guest.
+    `again`: it may be exported already, to this host or to an earlier one. An attachment is exported once, and not
+    while another is. So a new one is reserved, which a server may do while it uses the volume; then the others are
+    removed; then it is exported. The server keeps the volume all the time, and two hosts never have it. An attachment
+    that is not complete was never given to a guest.
 
     Raises VolumeUnreachable when the back end cannot reach the host.
     """
@@ -124,9 +131,9 @@ async def exported(
 
 
 async def held_only(context: SagaContext, server: ServerId, volume: str) -> str:
-    """The server holds a volume that is exported to no host: a fresh attachment is reserved, then the others go.
+    """Reserve a volume for the server without a host: a new attachment is made, then the others are removed.
 
-    So nobody else gets the volume meanwhile.  Again is the same; the attachment that stands for it.
+    So no other server gets the volume meanwhile. A repeat returns the same attachment.
     """
     client = volumes_of(context)
     there = await client.attachments_of(server, volume)
@@ -138,30 +145,32 @@ async def held_only(context: SagaContext, server: ServerId, volume: str) -> str:
 
 
 async def all_held_only(context: SagaContext, server: Server) -> dict[str, str]:
-    """The same of all volumes of a server: mapping (`bdm`) → attachment. One that is not there any more is left out."""
+    """The same for all volumes of a server: mapping (`bdm`) → attachment. A volume that no longer exists is left out."""
     found: dict[str, str] = {}
     for each in server.volumes:
         assert each.volume is not None
         try:
             found[each.bdm] = await held_only(context, server.id, each.volume)
         except NotFound:
-            logger.warning("volume %s of server %s is not at the volume service any more", each.volume, server.id)
+            logger.warning("volume %s of server %s no longer exists at the volume service", each.volume, server.id)
     return found
 
 
 async def _fresh(client: VolumeClient, server: ServerId, volume: str, there: Sequence[Attachment]) -> str:
-    """A reservation without an export: one that is there, or a new one."""
+    """A reservation without an export: an existing one, or a new one."""
     found = next((each.id for each in there if each.status == RESERVED), None)
     if found is not None:
         return found
     for each in there:
-        if each.status != ATTACHED:  # the service reserves nothing for a volume that is being attached
+        if each.status != ATTACHED:  # the service makes no reservation for a volume that is being attached
             await client.complete(each.id)
     return (await client.reserve(volume, server)).id
 
 
 async def connector_of(context: SagaContext, to: HostAddress, server: ServerId, device: BlockDevice) -> dict[str, Any]:
-    """What the volume service is told of the host. Raises HostFailed for a host whose agent or driver has no volumes."""
+    """The description of the host for the volume service. Raises HostFailed for a host whose agent or driver does not
+    support volumes.
+    """
     try:
         connector = await context.hosts.volume_connector(to, server)
     except HostFailed as failed:
@@ -172,7 +181,7 @@ async def connector_of(context: SagaContext, to: HostAddress, server: ServerId, 
 
 
 async def disk_of(context: SagaContext, device: BlockDevice, attachment: str) -> VolumeDisk:
-    """What the host is sent of a volume: with its connection, which the volume service is asked for."""
+    """What the host is sent of a volume: with its connection, which is read from the volume service."""
     assert device.volume is not None
     found = await volumes_of(context).connected(attachment)
     return VolumeDisk(
@@ -190,16 +199,17 @@ async def disk_of(context: SagaContext, device: BlockDevice, attachment: str) ->
 
 
 async def drop_attachments(context: SagaContext, server: ServerId, volume: str) -> None:
-    """Whatever the volume service holds of a volume for a server; nothing is success."""
+    """Remove all attachments of a volume for a server; none counts as success."""
     client = volumes_of(context)
     for each in await client.attachments_of(server, volume):
         await client.drop_attachment(each.id)
 
 
 async def or_left_to_delete(context: SagaContext, server: ServerId, call: Awaitable[None]) -> None:
-    """Undo something at the volume service; while that is out, a delete that waits for the server does it later.
+    """Undo something at the volume service; if it does not answer, and a delete waits for the server, the delete does
+    it later.
 
-    So who deletes a server waits for no volume service twice.
+    So a user who deletes a server does not wait twice for the volume service.
     """
     try:
         await call
@@ -210,9 +220,10 @@ async def or_left_to_delete(context: SagaContext, server: ServerId, call: Awaita
 
 
 async def release_all(context: SagaContext, server: Server) -> None:
-    """Every volume of a server that is being deleted is let go; those that were to go with it are deleted, as far as they let us.
+    """Release every volume of a server that is being deleted; delete those that are to go with it, if the volume
+    service allows it.
 
-    Raises Unavailable while the volume service is out.
+    Raises Unavailable while the volume service does not answer.
     """
     devices = server.volumes
     if not devices:
@@ -228,7 +239,9 @@ async def release_all(context: SagaContext, server: Server) -> None:
 
 
 async def in_use(context: SagaContext, principal: Principal, token: str, server: Server) -> dict[str, Volume]:
-    """The server's volumes, by id, before its guest is made anew. Raises Invalid: one is not in use, so it could not be connected again."""
+    """The server's volumes, by id, before its guest is made again. Raises Invalid when one is not in use: it could not
+    be connected again.
+    """
     found: dict[str, Volume] = {}
     for device in server.block_devices:
         if device.volume is not None:
@@ -242,7 +255,9 @@ async def in_use(context: SagaContext, principal: Principal, token: str, server:
 
 
 async def delete_or_leave(context: SagaContext, volume: str) -> bool:
-    """Delete a volume that was to go with its server; one that the service refuses to delete (others use it) stays: False."""
+    """Delete a volume that was to go with its server. Returns False when the service refuses, because others use it;
+    then it stays.
+    """
     try:
         await volumes_of(context).delete(volume)
     except (Invalid, Conflict) as refused:
@@ -255,7 +270,7 @@ async def delete_or_leave(context: SagaContext, volume: str) -> bool:
 
 
 async def unplug_volume_or_leave(run: Run[AboutServer, SagaContext], step: str, server: Server, volume: str) -> bool:
-    """Take a volume out of the guest; no guest is success, and False means that the host is silent."""
+    """Unplug a volume from the guest; no guest counts as success. Returns False when the host is silent."""
     if server.cell is None or server.host is None:
         return True
     to = HostAddress(server.cell, server.host)
@@ -267,7 +282,7 @@ async def unplug_volume_or_leave(run: Run[AboutServer, SagaContext], step: str, 
         if failed.code != HOST_SILENT:
             raise
         logger.warning(
-            "%s: host %s is silent; the guest of %s keeps a dead disk", run.operation, server.host, server.id
+            "%s: host %s is silent; the guest of %s keeps an unconnected disk", run.operation, server.host, server.id
         )
         return False
     return True

@@ -1,8 +1,9 @@
-"""The volume service asks the host of a server to take a snapshot of an attached volume, or to drop one (assisted snapshots).
+"""Assisted snapshots: the volume service asks a server's host to take a snapshot of an attached volume, or to delete
+one.
 
-What the host is told to do is the volume service's own plan: the file that the guest is to write to from now, or the file that is
-to be merged into another.  The volume service is told how it ended, with the status it waits for, and does the rest itself.  Nova
-keeps no instance action of it, and neither do we.
+The volume service plans what the host does: the file to which the guest writes from now on, or the file that is merged
+into another. At the end it gets the status for which it waits, and does the rest itself. As in Nova, there is no
+instance action.
 """
 
 from collections.abc import Callable
@@ -30,11 +31,11 @@ HOST_PATIENCE_S = 600.0
 """A merge copies data while the guest runs."""
 TAKEN, NOT_TAKEN = "creating", "error"
 DROPPED, NOT_DROPPED = "deleting", "error_deleting"
-"""What the volume service is told: with the first of each pair it goes on itself."""
+"""The statuses for the volume service: with the first of each pair it continues by itself."""
 
 
 class SnapshotWish(msgspec.Struct, frozen=True):
-    """What the volume service asks for; a `drop` names what is to be merged, or leaves it to the host."""
+    """The volume service's request; a `drop` names what is to be merged, or leaves that to the host."""
 
     volume: str
     snapshot: str
@@ -57,7 +58,7 @@ SnapshotRun = Run[AssistedSnapshot, SagaContext]
 
 @step(of_request=True)
 async def find_server(run: SnapshotRun) -> LocatedServer:
-    """Where it is now. Raises NotFound."""
+    """Find where the server is. Raises NotFound when it is in no cell."""
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
@@ -66,7 +67,7 @@ async def find_server(run: SnapshotRun) -> LocatedServer:
 
 @find_server.undo
 async def report_failure(run: SnapshotRun) -> None:
-    """The volume service learns that the host did not do it, rather than wait for its own time-out."""
+    """Tell the volume service that the host failed, so that it need not wait for its own time-out."""
     wish = run.input.wish
     telling = volumes_of(run.context).snapshot_is(wish.snapshot, NOT_DROPPED if wish.drop else NOT_TAKEN)
     await or_left_to_delete(run.context, run.input.server.id, telling)
@@ -80,7 +81,9 @@ async def report_failure(run: SnapshotRun) -> None:
     point_of_no_return=True,
 )
 async def command_host(run: SnapshotRun) -> None:
-    """Raises HostFailed: it cannot, is silent, or has no such guest or volume."""
+    """Let the host do it. Raises HostFailed when it cannot, is silent, or has no such guest or volume; Conflict when
+    the server is on no host.
+    """
     server, wish = run[find_server].server, run.input.wish
     if server is None or server.host is None or server.cell is None:
         raise Conflict(f"Instance {run.input.server.id} is not ready")
@@ -119,7 +122,7 @@ async def begin(
     check: Callable[[Server], None],
     request_id: str = "",
 ) -> None:
-    """Accept it. Raises NotFound, Conflict while something else is done to the server, or what `check` raises."""
+    """Accept the request. Raises NotFound, Conflict while another operation holds the server, and what `check` raises."""
     volumes_of(context)
     owner = await context.dispatcher.choose(ASSISTED_SNAPSHOT.name)
 

@@ -1,13 +1,14 @@
 """Attach a volume to a server.
 
-    reserve        the volume service holds the volume for the server
-    begin_action   the record lists the device and its attachment, the action shows
-    connect        it exports the volume to the server's host, and says it is in use
-    plug           the host puts it into the guest
-    record_volume  the action has ended
+    reserve        the volume service reserves the volume for the server
+    begin_action   the record lists the device and its attachment, and the action shows
+    connect        the volume service exports it to the server's host, and marks it as in use
+    plug           the host adds it to the guest
+    record_volume  the action is finished
 
-A server that is on no host (shelved and offloaded) has the volume reserved and marked as in use; it is exported when the server is
-placed.  Who may see the volume was asked with the user's token when the order was taken; all else is done with our own credentials.
+For a server that is on no host (shelved and offloaded) the volume is reserved and marked as in use; it is exported when
+the server is placed. The user's token decided at acceptance whether the user sees the volume; everything else is done
+with our own credentials.
 """
 
 import logging
@@ -55,9 +56,9 @@ HOST_PATIENCE_S = 120.0
 ACTION = "attach_volume"
 EVENT = "compute_attach_volume"
 SHOWN_WITHIN_S = 10.0
-"""Who asks is answered when the record lists the device, or after so long."""
+"""How long the answer waits until the record lists the device."""
 VOLUMES_MAX = 64
-"""Devices of a server."""
+"""The largest number of devices of a server."""
 
 
 class AttachVolumeInput(msgspec.Struct, frozen=True):
@@ -82,13 +83,13 @@ AttachRun = Run[AttachVolumeInput, SagaContext]
 
 @step(patience_s=VOLUME_PATIENCE_S)
 async def reserve(run: AttachRun) -> str:
-    """The volume is held for the server: nobody else may attach it, and its status says so."""
+    """Reserve the volume for the server: no other server may attach it, and its status shows that."""
     return (await held(run.context, run.input.server.id, run.input.volume, unsure=run.unsure)).id
 
 
 @reserve.undo
 async def let_volume_go(run: AttachRun) -> None:
-    """Whatever is held of it for this server, so it is safe though the answer was lost; the action shows that it failed."""
+    """Release whatever this server has of it, so that a lost answer does no harm; the action shows the failure."""
     server = run.input.server.id
     await or_left_to_delete(run.context, server, drop_attachments(run.context, server, run.input.volume))
     found = await records.find(run.context, server)
@@ -103,9 +104,10 @@ async def let_volume_go(run: AttachRun) -> None:
 
 @step(needs=(reserve,))
 async def begin_action(run: AttachRun) -> LocatedServer:
-    """The action shows, and the record lists the device with its attachment.
+    """Show the action, and let the record list the device with its attachment.
 
-    This write is fenced, and no export begins before it: an executor who was overtaken leaves a reservation at the most.
+    This write is fenced, and no export begins before it: an executor that was overtaken leaves at most a reservation.
+    Raises NotFound when the server is in no cell.
     """
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None:
@@ -124,7 +126,7 @@ async def begin_action(run: AttachRun) -> LocatedServer:
 
 @begin_action.undo
 async def forget_device(run: AttachRun) -> None:
-    """The record lists it no more."""
+    """Remove the device from the record."""
     found = await records.find(run.context, run.input.server.id)
     if found.cell is None or found.server is None:
         return
@@ -140,7 +142,7 @@ async def forget_device(run: AttachRun) -> None:
 
 @step(needs=(reserve, begin_action), no_undo="an export goes with its attachment", patience_s=VOLUME_PATIENCE_S)
 async def connect(run: AttachRun) -> str:
-    """The volume service exports it to the host; the attachment that stands for that."""
+    """Let the volume service export it to the host; return the attachment."""
     server, attachment = _server(run), run[reserve]
     if server.host is None or server.cell is None:
         await volumes_of(run.context).complete(attachment)
@@ -151,7 +153,7 @@ async def connect(run: AttachRun) -> str:
 
 @step(needs=(begin_action, connect), patience_s=HOST_PATIENCE_S)
 async def plug(run: AttachRun) -> None:
-    """The host puts it into the guest."""
+    """Let the host add it to the guest."""
     server = _server(run)
     if server.host is None or server.cell is None:
         return
@@ -174,7 +176,7 @@ async def unplug(run: AttachRun) -> None:
     point_of_no_return=True,
 )
 async def record_volume(run: AttachRun) -> None:
-    """The record says which attachment it is in the end, and the action has ended."""
+    """Write the final attachment into the record, and finish the action. Raises NotFound when the server is in no cell."""
     found, attachment, now = (
         await records.find(run.context, run.input.server.id),
         run.get(connect),
@@ -201,7 +203,7 @@ def attached(server: Server, run: AttachRun, attachment: str, now: int) -> Serve
 
 @record_volume.passed
 async def was_recorded(run: AttachRun) -> bool:
-    """An adopter asks: has the action ended well?  Who told it before can write no more then."""
+    """Whether the action has ended with success. An adopter asks this; the earlier executor can write no more by then."""
     found = await records.find(run.context, run.input.server.id)
     if found.cell is None:
         return False
@@ -230,11 +232,11 @@ ATTACH_VOLUME = Saga(
 )
 
 
-# --------------------------------------------------------------------------------------------------- beginning
+# -------------------------------------------------------------------------------------------------- acceptance
 
 
 class VolumeWish(msgspec.Struct, frozen=True):
-    """What was asked of an attach."""
+    """What the request asks for."""
 
     volume: str
     device: str | None = None
@@ -254,7 +256,9 @@ async def begin(
     check: Callable[[Server], None],
     request_id: str = "",
 ) -> BlockDevice:
-    """Accept the attach; the device as it is, once the record lists it. Raises NotFound, Invalid, Conflict, and what `check` raises."""
+    """Accept the attach; return the device once the record lists it. Raises NotFound, Invalid, Forbidden, Conflict, and
+    what `check` raises.
+    """
     volume = await volumes_of(context).show(wish.volume, principal.project or "", token)
     _check_volume(context, volume, server, wish)
     owner = await context.dispatcher.choose(ATTACH_VOLUME.name)
@@ -289,19 +293,19 @@ async def begin(
         await server_lock.ended_or(context, new.id, lambda: _listed(context, server.id, made.bdm), SHOWN_WITHIN_S)
     except Refusal:
         raise
-    except Problem as failed:  # at the host, later: the action says so, as it does when nobody waits
+    except Problem as failed:  # at the host, later: the action shows it, whether or not the caller still waits
         logger.info("%s: %s", new.id, failed)
     return made
 
 
 async def _listed(context: SagaContext, server: ServerId, bdm: str) -> bool:
-    """Whether the record lists the device: the volume is held then."""
+    """Whether the record lists the device: the volume is reserved then."""
     found = (await records.find(context, server)).server
     return found is not None and any(each.bdm == bdm for each in found.block_devices)
 
 
 def _check_volume(context: SagaContext, volume: Volume, server: Server, wish: VolumeWish) -> None:
-    """What can be refused before anything is done, in Nova's order."""
+    """Check what can be refused before anything is done, in Nova's order."""
     here = [each for _, each in volume.attachments]
     if here and not volume.multiattach:
         raise Invalid(f"Invalid volume: volume {volume.id} is already attached to instances: {' '.join(here)}")
@@ -323,7 +327,7 @@ def _check_volume(context: SagaContext, volume: Volume, server: Server, wish: Vo
 
 
 def check_zone(context: SagaContext, volume: Volume, server: str, zone: str | None) -> None:
-    """Where volumes and servers must be in one zone (`volume.cross_az_attach` is off). Raises Invalid."""
+    """Check that volume and server are in one zone, when `volume.cross_az_attach` is off. Raises Invalid."""
     if context.settings.cross_az_attach or zone is None or volume.availability_zone == zone:
         return
     raise Invalid(

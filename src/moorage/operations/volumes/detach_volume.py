@@ -1,7 +1,8 @@
-"""Detach a volume: nobody else begins, the host takes it out of the guest, the volume service lets it go, the record forgets it.
+"""Detach a volume: other operations on it are excluded, the host removes it from the guest, the volume service releases
+it, the record drops it.
 
-Forward only once it is out of the guest.  A host that cannot (the device is busy) leaves everything as it was.  A guest that is
-not there is no reason to stop, a silent host is: its guest may write to the volume still.
+Once it is out of the guest, it only goes forward. A host that cannot remove it (the device is busy) leaves everything
+as it was. A missing guest does not stop the detach, but a silent host does: its guest may still write to the volume.
 """
 
 import logging
@@ -41,7 +42,8 @@ FORWARD_ONLY = "what is out of the guest is not put back: a detach only goes for
 HOST_PATIENCE_S = 120.0
 SHOWN_WITHIN_S = 10.0
 PATIENCE_S = 24 * 3600.0
-"""Once it is out of the guest, it waits this long for a volume service that is out before it is stuck."""
+"""How long it waits, once the volume is out of the guest, for a volume service that does not answer before it is stuck.
+"""
 ACTION = "detach_volume"
 EVENT = "compute_detach_volume"
 DETACHING = "detaching"
@@ -67,7 +69,7 @@ DetachRun = Run[DetachVolumeInput, SagaContext]
 
 @step
 async def begin_action(run: DetachRun) -> LocatedServer:
-    """The action shows from the start; where the server is, is found with it."""
+    """Show the action from the start, and find where the server is. Raises NotFound when it is in no cell."""
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
@@ -77,7 +79,7 @@ async def begin_action(run: DetachRun) -> LocatedServer:
 
 @begin_action.undo
 async def fail_action(run: DetachRun) -> None:
-    """The action ends in Error; the volume is attached as it was."""
+    """End the action with Error; the volume stays attached."""
     found = await records.find(run.context, run.input.server.id)
     if found.cell is not None:
         now = server_action.now_us()
@@ -90,7 +92,7 @@ async def fail_action(run: DetachRun) -> None:
 
 @step(needs=(begin_action,), patience_s=VOLUME_PATIENCE_S)
 async def begin_detaching(run: DetachRun) -> None:
-    """The volume's status says so, and nobody else begins. Raises Invalid when it is in another state."""
+    """Set the volume's status, so that no other operation begins. Raises Invalid when it is in another state."""
     server = run[begin_action].server
     if server is None or server.host is None:
         return  # reserved for a server that is on no host
@@ -99,8 +101,8 @@ async def begin_detaching(run: DetachRun) -> None:
         if run.unsure and (await client.show(run.input.volume)).status == DETACHING:
             return
         await client.begin_detaching(run.input.volume)
-    except NotFound:  # it was deleted behind our back, and the record is to forget it
-        logger.warning("%s: volume %s is not there any more", run.operation, run.input.volume)
+    except NotFound:  # it was deleted at the volume service, and the record is to drop it
+        logger.warning("%s: volume %s no longer exists", run.operation, run.input.volume)
 
 
 @begin_detaching.undo
@@ -111,7 +113,9 @@ async def roll_detaching(run: DetachRun) -> None:
 
 @step(needs=(begin_action, begin_detaching), no_undo=FORWARD_ONLY, patience_s=HOST_PATIENCE_S, point_of_no_return=True)
 async def unplug(run: DetachRun) -> None:
-    """The host takes it out of the guest; no guest is success. A host that cannot leaves everything as it was."""
+    """Let the host remove it from the guest; no guest counts as success. A host that cannot do it leaves everything as
+    it was.
+    """
     server = run[begin_action].server
     if server is None or server.host is None or server.cell is None:
         return
@@ -126,7 +130,7 @@ async def unplug(run: DetachRun) -> None:
 
 @step(needs=(begin_action, unplug), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def let_volume_go(run: DetachRun) -> None:
-    """The volume service takes the export back."""
+    """Let the volume service end the export."""
     attachment = run.input.device.attachment
     if attachment is None or run.unsure:
         return await drop_attachments(run.context, run.input.server.id, run.input.volume)
@@ -135,7 +139,7 @@ async def let_volume_go(run: DetachRun) -> None:
 
 @step(needs=(begin_action, let_volume_go), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def forget_volume(run: DetachRun) -> None:
-    """The record does not show it any more, and the action has ended."""
+    """Remove the device from the record, and finish the action."""
     found, now = run[begin_action], server_action.now_us()
     assert found.cell is not None
     host = None if found.server is None else found.server.host
@@ -162,11 +166,11 @@ DETACH_VOLUME = Saga(
 )
 
 
-# --------------------------------------------------------------------------------------------------- beginning
+# -------------------------------------------------------------------------------------------------- acceptance
 
 
 def device_of(server: Server, volume: str) -> BlockDevice:
-    """The server's device that is this volume. Raises NotFound in Nova's words."""
+    """The server's device with this volume. Raises NotFound, with Nova's message."""
     found = next((each for each in server.volumes if each.volume == volume), None)
     if found is None:
         raise NotFound(f"Instance {server.id} is not attached to volume {volume}", code="not_attached")
@@ -183,9 +187,10 @@ async def begin(
     check: Callable[[Server], None],
     request_id: str = "",
 ) -> None:
-    """Accept the detach; the volume's status says so by then. Raises NotFound, Invalid (the root, a volume that is not in use), Conflict.
+    """Accept the detach; the volume's status shows it when this returns. Raises NotFound, Invalid (the root, a volume
+    that is not in use), Conflict.
 
-    Whoever waits for the volume's next status would otherwise take the one from before the detach for it.
+    A client that waits for the volume's next status would otherwise see the status from before the detach.
     """
     seen = await volumes_of(context).show(volume, principal.project or "", token)
     if device_of(server, volume).boot_index == 0:
@@ -210,17 +215,17 @@ async def begin(
     new = await server_lock.accept(context, server.id, ACTION, make)
     await dispatch(context, new)
     if server.host is None or seen.status != IN_USE or seen.migration_status:
-        return  # its status stays: the volume is reserved only, or on its way elsewhere
+        return  # its status stays: the volume is only reserved, or on its way elsewhere
     try:
         await server_lock.ended_or(context, new.id, lambda: _going(context, volume), SHOWN_WITHIN_S)
     except Refusal:
         raise
-    except Problem as failed:  # at the host, later: the action says so
+    except Problem as failed:  # at the host, later: the action shows it
         logger.info("%s: %s", new.id, failed)
 
 
 async def _going(context: SagaContext, volume: str) -> bool:
-    """Whether the volume service shows that it is being detached, or will not show it."""
+    """Whether the volume service shows the status `detaching`, or cannot show it any more."""
     try:
         return (await volumes_of(context).show(volume)).status != IN_USE
     except (NotFound, Unavailable):

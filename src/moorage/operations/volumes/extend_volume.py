@@ -1,7 +1,7 @@
-"""A volume has grown: the guest is told, and the volume service how that ended.
+"""Extends an attached volume: the host lets the guest see the new size, and the volume service gets the result.
 
-The volume service says so by the event `volume-extended`, after it grew the volume.  A server that is on no host has nobody to be
-told; its guest sees the new size when it starts.
+The volume service sends the event `volume-extended` after it has extended the volume. For a server that is on no host
+nothing is done; its guest sees the new size when it starts.
 """
 
 import msgspec
@@ -50,7 +50,7 @@ ExtendRun = Run[ExtendVolumeInput, SagaContext]
 
 @step(of_request=True)
 async def begin_action(run: ExtendRun) -> LocatedServer:
-    """The action shows from the start."""
+    """Show the action from the start. Raises NotFound when the server is in no cell."""
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
@@ -60,7 +60,7 @@ async def begin_action(run: ExtendRun) -> LocatedServer:
 
 @begin_action.undo
 async def fail_action(run: ExtendRun) -> None:
-    """The action ends in Error, and the volume service is told that the guest does not see the new size."""
+    """End the action with Error, and tell the volume service that the guest does not see the new size."""
     failing = volumes_of(run.context).complete_extend(run.input.volume, failed=True)
     await or_left_to_delete(run.context, run.input.server.id, failing)
     found = await records.find(run.context, run.input.server.id)
@@ -81,7 +81,7 @@ async def fail_action(run: ExtendRun) -> None:
     point_of_no_return=True,
 )
 async def extend_on_host(run: ExtendRun) -> None:
-    """The guest sees the new size; no guest is success."""
+    """Let the guest see the new size; no guest counts as success."""
     server = run[begin_action].server
     if server is None or server.host is None or server.cell is None:
         return
@@ -107,7 +107,7 @@ async def complete_extend(run: ExtendRun) -> None:
 
 @step(needs=(begin_action, complete_extend), no_undo="the guest has it")
 async def record_size(run: ExtendRun) -> None:
-    """The record says how large it is, and the action has ended."""
+    """Write the size into the record, and finish the action. Raises NotFound when the server is in no cell."""
     found, now = await records.find(run.context, run.input.server.id), server_action.now_us()
     if found.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
@@ -141,7 +141,9 @@ EXTEND_VOLUME = Saga(
 
 
 async def begin(context: SagaContext, server: ServerId, volume: str) -> None:
-    """Accept what an event says. A volume that the server does not have is nobody's business. Raises Conflict: ask again."""
+    """Accept an event; one about a volume that the server does not have is ignored. Raises Conflict when another
+    operation holds the server: try again.
+    """
     found = (await records.find(context, server)).server
     if found is None or found.deleted or not any(each.volume == volume for each in found.volumes):
         return

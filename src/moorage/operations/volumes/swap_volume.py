@@ -1,16 +1,17 @@
-"""Swap a volume of a server for another one: the host copies what is on it, and the guest goes on with the other.
+"""Swap a volume of a server for another one: the host copies its content, and the guest continues with the other
+volume.
 
-    reserve             the volume service holds the new volume for the server
+    reserve             the volume service reserves the new volume for the server
     begin_action        the action shows
-    begin_detaching     the old volume is said to be going: nobody else begins
+    begin_detaching     the old volume's status excludes other operations
     connect             the new volume is exported to the server's host
-    swap                the host copies, and the guest has the new one
-    let_old_volume_go   the export of the old volume is taken back
-    complete_migration  a volume service that migrates is told, and says which id the volume has now
-    record_swapped      the record lists the new volume, and the action has ended
+    swap                the host copies, and the guest has the new volume
+    let_old_volume_go   the export of the old volume is removed
+    complete_migration  in a migration, the volume service is notified, and answers with the volume's id
+    record_swapped      the record lists the new volume, and the action is finished
 
-A host that cannot leaves everything as it was; from `swap` on it only goes forward.  In a migration of the volume service the new
-volume takes the id of the old one in the end, so the guest's disk bears that id from the start.
+A host that cannot do it leaves everything as it was; from `swap` on it only goes forward. In a migration of the volume
+service the new volume gets the id of the old one at the end, so the guest's disk has that id from the start.
 Source: Nova's API reference, `PUT /servers/{id}/os-volume_attachments/{volume}`; Cinder's, `os-migrate_volume_completion`.
 """
 
@@ -53,29 +54,30 @@ from moorage.store.cell import actions
 FORWARD_ONLY = "the guest writes to the new volume: a swap only goes forward"
 HOST_PATIENCE_S = 120.0
 PATIENCE_S = 24 * 3600.0
-"""Once the guest has the new volume, it waits this long for a volume service that is out before it is stuck."""
+"""How long it waits, once the guest has the new volume, for a volume service that does not answer before it is stuck.
+"""
 ACTION = "swap_volume"
 EVENT = "compute_swap_volume"
 MIGRATING = "migrating"
 TARGET = "target:"
-"""How the state of a migration begins at the new volume; the old one's id follows."""
+"""The beginning of a migration status at the new volume; the old volume's id follows."""
 SETTLED = frozenset({"none", "error", "success", "deleting"})
-"""States of a migration that is none, or is over: only then a volume is marked as detaching."""
+"""Migration statuses that mean no migration, or a finished one: only then a volume is marked as detaching."""
 WRITERS = "Swapping multi-attach volumes with more than one read/write attachment is not supported."
 
 
 class SwapVolumeInput(msgspec.Struct, frozen=True):
-    """One volume for another, decided before step one."""
+    """The two volumes, decided before step one."""
 
     server: Server
     seq: int
     device: BlockDevice
-    """As it is before."""
+    """The device before the swap."""
     new_volume: str
     size_gib: int
     """Of the new volume."""
     migrating: bool = False
-    """The volume service moves the volume, and is told how that ended."""
+    """Whether the volume service moves the volume, and waits for the result."""
     multiattach: bool = False
     """Of the new volume."""
     volume_type: str | None = None
@@ -95,13 +97,13 @@ SwapRun = Run[SwapVolumeInput, SagaContext]
 
 @step(patience_s=VOLUME_PATIENCE_S, of_request=True)
 async def reserve(run: SwapRun) -> str:
-    """The new volume is held for the server: nobody else may attach it."""
+    """Reserve the new volume for the server: no other server may attach it."""
     return (await held(run.context, run.input.server.id, run.input.new_volume, unsure=run.unsure)).id
 
 
 @reserve.undo
 async def let_new_volume_go(run: SwapRun) -> None:
-    """Whatever is held of it for this server; who migrates is told that it failed, and the action shows it."""
+    """Release whatever this server has of it; a migrating volume service gets the failure, and the action shows it."""
     input = run.input
     server = input.server.id
     await or_left_to_delete(run.context, server, drop_attachments(run.context, server, input.new_volume))
@@ -120,13 +122,15 @@ async def let_new_volume_go(run: SwapRun) -> None:
 async def _fail_migration(client: VolumeClient, input: SwapVolumeInput) -> None:
     try:
         await client.complete_migration(input.volume, input.new_volume, failed=True)
-    except Refusal:  # it was told before, or has given up by itself
+    except Refusal:  # it was notified before, or has given up by itself
         return
 
 
 @step(needs=(reserve,), no_undo="the action shows the failure when the new volume is let go")
 async def begin_action(run: SwapRun) -> LocatedServer:
-    """The action shows.  This write is fenced, and no export begins before it."""
+    """Show the action. This write is fenced, and no export begins before it. Raises NotFound when the server is on no
+    host.
+    """
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
@@ -143,11 +147,11 @@ async def begin_action(run: SwapRun) -> LocatedServer:
 
 @step(needs=(begin_action,), patience_s=VOLUME_PATIENCE_S)
 async def begin_detaching(run: SwapRun) -> None:
-    """The old volume's status says so, and it has no second writer. Raises Invalid."""
+    """Set the old volume's status, and check that no other server writes to it. Raises Invalid."""
     client, old = volumes_of(run.context), run.input.volume
     if not (run.unsure and (await client.show(old)).status == DETACHING):
         await client.begin_detaching(old)
-    if run.input.device.multiattach:  # nobody attaches it from now on, so the count stays
+    if run.input.device.multiattach:  # no server attaches it from now on, so the count stays
         await check_writers(client, await client.show(old))
 
 
@@ -158,7 +162,7 @@ async def roll_detaching(run: SwapRun) -> None:
 
 @step(needs=(reserve, begin_detaching), no_undo="an export goes with its attachment", patience_s=VOLUME_PATIENCE_S)
 async def connect(run: SwapRun) -> str:
-    """The new volume is exported to the host; the attachment that stands for that."""
+    """Export the new volume to the host; return the attachment."""
     new = msgspec.structs.replace(run.input.device, volume=run.input.new_volume)
     return await exported(run.context, _host(run), run.input.server.id, new, run[reserve], again=run.unsure)
 
@@ -170,7 +174,9 @@ async def connect(run: SwapRun) -> str:
     point_of_no_return=True,
 )
 async def swap(run: SwapRun) -> None:
-    """The host copies, as long as the size takes, and the guest has the new volume. A host that cannot leaves it the old one."""
+    """Let the host copy, for as long as the size needs; then the guest has the new volume. A host that cannot do it
+    leaves the old one.
+    """
     disk = await disk_of(run.context, _becomes(run, run[connect]), run[connect])
     wanted = msgspec.structs.replace(command_context(run, "swap"), patience_s=run.context.settings.image_deadline_s)
     await run.context.hosts.swap_volume(_host(run), wanted, run.input.server.id, run.input.volume, disk)
@@ -178,7 +184,7 @@ async def swap(run: SwapRun) -> None:
 
 @step(needs=(begin_action, connect, swap), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def let_old_volume_go(run: SwapRun) -> None:
-    """The volume service takes the old export back."""
+    """Let the volume service end the old export."""
     client, kept = volumes_of(run.context), run[connect]
     if run.input.device.attachment is not None:
         return await client.drop_attachment(run.input.device.attachment)
@@ -190,18 +196,18 @@ async def let_old_volume_go(run: SwapRun) -> None:
 
 @step(needs=(let_old_volume_go,), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def complete_migration(run: SwapRun) -> str:
-    """The id that the volume has now."""
+    """Return the volume's id after the migration."""
     input, client = run.input, volumes_of(run.context)
     if not input.migrating:
         return input.new_volume
     if (await client.show(input.volume)).migration_status != MIGRATING:
-        return input.volume  # it was told before
+        return input.volume  # it was notified before
     return await client.complete_migration(input.volume, input.new_volume, failed=False)
 
 
 @step(needs=(begin_action, connect, complete_migration), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def record_swapped(run: SwapRun) -> None:
-    """The record lists the new volume in the place of the old one, and the action has ended."""
+    """Let the record list the new volume in place of the old one, and finish the action."""
     found, now = run[begin_action], server_action.now_us()
     assert found.cell is not None
     after = msgspec.structs.replace(
@@ -254,11 +260,11 @@ SWAP_VOLUME = Saga(
 )
 
 
-# --------------------------------------------------------------------------------------------------- beginning
+# -------------------------------------------------------------------------------------------------- acceptance
 
 
 class SwapWish(msgspec.Struct, frozen=True):
-    """Which volume is exchanged for which."""
+    """The old and the new volume."""
 
     old: str
     new: str
@@ -276,8 +282,8 @@ async def begin(
 ) -> None:
     """Accept the swap.
 
-    Raises NotFound for an old volume that is not there or not the server's, Conflict for one that the volume service does not
-    migrate, Invalid for a new volume that will not do, and what `check` raises.
+    Raises NotFound when the old volume does not exist or is not the server's, Conflict when the volume service does not
+    migrate it, Invalid when the new volume is unsuitable, and what `check` raises.
     """
     client, project, old, new = volumes_of(context), principal.project or "", wish.old, wish.new
     was = await client.show(old, project, token)
@@ -328,7 +334,7 @@ async def begin(
 
 
 def _check_volumes(was: Volume, becomes: Volume, server: Server) -> None:
-    """In Nova's order."""
+    """Check both volumes, in Nova's order."""
     if server.id not in [each for _, each in was.attachments]:
         raise Invalid("Invalid volume: Old volume is attached to a different instance.")
     if becomes.attachments:
@@ -340,7 +346,9 @@ def _check_volumes(was: Volume, becomes: Volume, server: Server) -> None:
 
 
 async def check_writers(client: VolumeClient, volume: Volume) -> None:
-    """Refuse a volume that several servers write to: what one writes while another's is copied would be lost. Raises Invalid."""
+    """Refuse a volume to which several servers write: writes of one while another's is copied would be lost. Raises
+    Invalid.
+    """
     if len(volume.attachments) < 2:
         return
     writers = 0

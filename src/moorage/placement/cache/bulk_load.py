@@ -1,11 +1,14 @@
-"""Everything, read table by table, into a picture that is empty (P12).
+"""Loads everything, table by table, into an empty cache (P12).
 
-The same facts as `Picture.apply` takes in one provider at a time, but every step is one operation for all of them, or as little
-as can be for each.  Rows come in any order, so nobody is drawn before all were read.
+The facts are the same as those that `ProviderCache.apply` takes provider by provider, but every step is one operation
+for all providers, or as little work for each as possible. Rows come in any order, so columns are written only after
+everything was read.
 """
 
+import gc
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,18 +26,30 @@ from moorage.store.region.placement.change_feed import NEVER, ROWS_AT_ONCE, Ever
 Places = NDArray[np.intp]
 
 
+@contextmanager
+def no_search_for_garbage() -> Iterator[None]:
+    """A million objects come to stay: looking through them again and again while they come is half of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class Loading:
-    """One reading of everything: `read` in a transaction, which is not kept waiting for `finish`."""
+    """One load of everything: `read` runs in a transaction, which is over before `finish`."""
 
     def __init__(self, picture: ProviderCache) -> None:
         self.picture = picture
         self.horizon = NEVER
-        """To go on from."""
+        """The horizon from which the change feed continues."""
         self._stocks = _Stocks(picture.rows)
 
     @classmethod
     def read(cls, successor: Callable[[], ProviderCache], tx: Tx) -> "Loading":
-        """All there is, for a new picture."""
+        """Read everything for a new cache."""
         everything, self = Everything(tx), cls(successor())
         picture, rows = self.picture, self.picture.rows
         self.horizon = everything.horizon()
@@ -54,7 +69,7 @@ class Loading:
         return self
 
     def finish(self) -> ProviderCache:
-        """Who has what, who is below whom, and the columns."""
+        """Build inventories, trees and columns."""
         self._stocks.settle()
         self.picture.rows.join_all()
         _draw(self.picture, self._stocks)
@@ -85,7 +100,7 @@ def _providers(rows: Rows, read: Plain) -> None:
 
 
 def _sets(rows: Rows, column: "array[int]", read: Plain) -> list[int]:
-    """Names of each provider, which are in one text; whose they are."""
+    """Sets of names, which each provider has in one text; returns their providers."""
     numbers: dict[str, int] = {}
     found: list[int] = []
     for uuid, text in read:
@@ -107,7 +122,7 @@ def _hosts(picture: ProviderCache, read: Plain) -> None:
 
 
 class _Stocks:
-    """Inventories in the order in which they were read, and then by provider and class."""
+    """Inventories in the order in which they were read, then sorted by provider and class."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -144,11 +159,11 @@ class _Stocks:
         begin = np.flatnonzero(np.append(True, self.place[1:] != self.place[:-1]))
         np.frombuffer(rows.first, dtype=np.int64)[self.place[begin]] = begin
         end = np.append(begin[1:], len(order))
-        for some in range(0, len(begin), ROWS_AT_ONCE):  # in numbers of Python's own it would be in memory once more
+        for some in range(0, len(begin), ROWS_AT_ONCE):  # as Python's own numbers they would need the memory once more
             self._lay_out(begin[some : some + ROWS_AT_ONCE], end[some : some + ROWS_AT_ONCE])
 
     def _lay_out(self, begin: Places, end: Places) -> None:
-        """Whose inventories begin and end here has which layout."""
+        """The layout of each provider whose inventories begin and end here."""
         first, layouts = begin[0], self._rows.layouts
         kinds = self.kind[first : end[-1]].tolist()
         bounds = zip((begin - first).tolist(), (end - first).tolist(), strict=True)
@@ -156,7 +171,7 @@ class _Stocks:
         np.frombuffer(self._rows.layout, dtype=np.int32)[self.place[begin]] = numbers
 
     def classes(self) -> tuple[NDArray[np.intp], list[str]]:
-        """The class of each kind by its number in the order of names, and the names."""
+        """For each kind of inventory the number of its class, in the order of names; and the names."""
         kinds = self._rows.layouts.kinds.all
         names = sorted({kind.resource for kind in kinds})
         number_of = {name: number for number, name in enumerate(names)}
@@ -188,7 +203,7 @@ def _draw(picture: ProviderCache, stocks: _Stocks) -> None:
 
 
 def _amounts(columns: Amounts, slots: Places, stocks: _Stocks, rows: Rows) -> None:
-    """Of those with a slot here, class by class."""
+    """The numbers of the providers with a slot here, class by class."""
     classes, names = stocks.classes()
     alike, here = Alike.of(rows.layouts.kinds.all), slots != NOWHERE
     of_class = classes[stocks.kind]
@@ -199,7 +214,7 @@ def _amounts(columns: Amounts, slots: Places, stocks: _Stocks, rows: Rows) -> No
 
 
 def _by_traits(rows: Rows, places: Places, slots: Places) -> Iterator[tuple[frozenset[str], Places]]:
-    """The slots of those with equal traits."""
+    """Slots of providers with equal traits."""
     numbers = np.frombuffer(rows.traits, dtype=np.int32)[places]
     order = np.argsort(numbers, kind="stable")
     ends = np.flatnonzero(np.append(numbers[order][1:] != numbers[order][:-1], True)) + 1 if len(order) else order

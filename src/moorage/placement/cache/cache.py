@@ -1,8 +1,8 @@
-"""The picture: all providers in memory, and their numbers in columns, roots and what is below them apart (RULES §6).
+"""The cache: all providers in memory, and their numbers in columns, roots apart from what is below them (RULES §6).
 
-SQL decides; each process has its own picture, written by one task in it.  It is what was read (absolute values; a newer
-`version` wins) less what this process is about to claim (`pending`).  It may be late, never wrong for long: a claim on a stale
-picture is refused by SQL, and the refusal carries the true numbers.
+SQL decides; each process has its own cache, written by one task. It is what was read (absolute values; a newer
+`version` wins) minus what this process is about to claim (`pending`). It may be late, but never wrong for long: SQL
+refuses a claim that was made from stale numbers, and the refusal carries the true ones.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from moorage.model.verdict import Row
 from moorage.model.world import Group, World
 from moorage.placement.cache.columns import INT32_MAX, Columns, clipped
 from moorage.placement.cache.device_columns import DeviceColumns
-from moorage.placement.cache.host_slots import LEVEL_MAX, HostSlots
+from moorage.placement.cache.host_slots import HostSlots
 from moorage.placement.cache.provider import (
     NO_SLOT,
     HostFacts,
@@ -45,8 +45,10 @@ class ProviderCache:
         self._pending: dict[tuple[ProviderId, str], int] = {}
         self._host_aggregates: Sequence[tuple[str, Mapping[str, str], Sequence[str]]] = ()
         self._zone_of: dict[str, str] = {}
-        """Host → the zone that its aggregates put it in."""
+        """Host → the zone of its aggregates."""
         self._dead: set[str] = set()
+        self.columns_version = self.names_version = 0
+        """Count what changed beside free amounts: numbers of hosts and devices; what they are, and what ties them (`decisions/recorder.py`)."""
         self._clear()
 
     def _clear(self) -> None:
@@ -56,7 +58,6 @@ class ProviderCache:
         self.members: dict[str, set[ProviderId]] = {}
         self.hosts: dict[ProviderId, HostFacts] = {}
         self.forced_down: set[ProviderId] = set()
-        """Those of them that an administrator said are down."""
         self.groups: dict[str, Group] = {}
         self.columns = Columns()
         self.devices = DeviceColumns(self._pending, self.rows)
@@ -70,13 +71,13 @@ class ProviderCache:
 
     def successor(self) -> "ProviderCache":
         """An empty picture that knows what this process is about to claim and whom it has not heard from."""
-        found = ProviderCache()
+        found = type(self)()
         found._pending, found._dead = self._pending, self._dead
         found._clear()
         return found
 
     def take_over(self, before: "ProviderCache") -> None:
-        """Read whole, it takes the place of an earlier one: what the process learned meanwhile is drawn again."""
+        """Fully loaded, it replaces an earlier one: what the process learned meanwhile is applied again."""
         self.wiring.stale = True
         self.columns.masks["alive"][: self.columns.size] = True
         for uuid in self.forced_down:
@@ -89,29 +90,30 @@ class ProviderCache:
                 self._show_free(place, resource)
 
     def disabled(self, cell: str) -> set[str]:
-        """Names of the cell's hosts that are out of service."""
+        """Names of the cell's disabled hosts."""
         out = np.flatnonzero(~self.columns.masks["enabled"][: self.columns.size])
         facts = (self.hosts.get(ProviderId(self.host_ids[slot])) for slot in out)
         return {each.host for each in facts if each is not None and each.cell == cell}
 
     @property
     def wasteful(self) -> bool:
-        """So much of its room is for what is no more that everything should be read anew."""
+        """Whether so much of its memory is used for removed providers that everything should be loaded again."""
         return self.rows.waste > WASTE_MIN + self.rows.count // 2
 
     def _drop_objects(self) -> None:
-        """Objects made from rows: not kept any longer."""
+        """Drop the objects that were made from rows."""
         self.providers.clear()
         self.trees.clear()
         self.wiring.drop_sharing()
 
     def apply(self, changes: Changes) -> None:
-        """Take in what was read; rows may come twice."""
+        """Apply what was read; rows may come twice."""
         if changes.everything:
             self._clear()
         if changes.empty:
             return
-        if changes.providers or changes.gone:
+        if changes.everything or changes.providers or changes.gone:
+            self.names_version += 1
             self.wiring.drop_sharing()
         for uuid in changes.gone:
             if uuid not in {row.uuid for row in changes.providers}:
@@ -177,7 +179,7 @@ class ProviderCache:
         rows.updated_at[place] = row.updated_at
 
     def _leave_tree(self, place: int) -> None:
-        """It is not where it was; as a root it has no slot any more."""
+        """It leaves its place in the tree; if it was a root, its slot is freed."""
         rows = self.rows
         if (root := rows.root[place]) == NOWHERE:
             return
@@ -207,7 +209,7 @@ class ProviderCache:
             self.wiring.stale = True
 
     def know(self, host: ProviderId, facts: HostFacts) -> None:
-        """What a host reported, and what is said of it."""
+        """Set what a host reported, and what administrators set for it."""
         self.hosts[host] = facts
         (self.forced_down.add if facts.forced_down else self.forced_down.discard)(host)
 
@@ -222,6 +224,7 @@ class ProviderCache:
         if cap == before:
             self._show_free(place, resource)
         elif (stock := rows.stock(place, resource)) is not None:
+            self.columns_version += 1
             self._redraw(place, *stock)
 
     def _remove(self, uuid: ProviderId) -> None:
@@ -264,12 +267,12 @@ class ProviderCache:
             self.wiring.stale |= segment is None or segment.name != rows.names[place]
 
     def take_slots(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
-        """New ones for roots that were read all at once; their facts are drawn by `draw_hosts`."""
+        """New slots for roots that were read all at once; `draw_hosts` writes their facts."""
         self.wiring.stale = True
         return self.host_slots.take_all(places)
 
     def draw_hosts(self) -> None:
-        """The facts of all hosts."""
+        """Write the facts of all hosts."""
         for uuid in self.hosts:
             if (slot := self.slots.get(HostId(uuid))) is not None:
                 self._draw_host(self.rows.index[uuid], slot)
@@ -296,7 +299,7 @@ class ProviderCache:
             segment.free, segment.total = free, kind.cap
 
     def _show_free(self, place: int, resource: str) -> None:
-        """What is free changed and nothing else; for who has no such inventory, nothing did."""
+        """Only the free amount changed; a provider without such an inventory is not affected."""
         rows = self.rows
         layout = rows.layouts.all[rows.layout[place]]
         at = layout.at.get(resource)
@@ -332,13 +335,14 @@ class ProviderCache:
                 self._show_free(place, resource)
 
     def settle(self, rows: Iterable[Row]) -> None:
-        """Values that came back from a statement of our own."""
+        """Apply values that a statement of this process returned."""
         for row in rows:
             self._apply_used(row.provider, row.resource, row.used, row.capacity, row.version)
 
     def settle_generations(self, moved: Iterable[GenerationChange]) -> None:
-        """Generations that a transaction of our own moved. Only where nothing else of the provider has changed since it was read:
-        else the next reading tells all of it."""
+        """Apply generations that a transaction of this process raised; only when nothing else of the provider has
+        changed since it was read: otherwise the next read brings everything.
+        """
         rows = self.rows
         for each in moved:
             place = rows.find(each.provider)
@@ -347,27 +351,24 @@ class ProviderCache:
                 rows.updated_at[place] = each.updated_at
 
     def version_of(self, uuid: str) -> int | None:
-        """The version of the provider's row that is known, if it is. May be asked from any thread."""
+        """The known version of the provider's row, or None. May be called from any thread."""
         place = self.rows.find(ProviderId(uuid))
         return None if place is None else self.rows.version[place]
 
     def set_alive(self, host: str, alive: bool) -> None:
-        """What was heard of a host, by the name people know; kept for hosts not read yet."""
+        """Set whether a host is alive, by its name; remembered for hosts that are not loaded yet."""
         (self._dead.discard if alive else self._dead.add)(host)
-        if (slot := self.slots_by_name.get(host)) is not None:
-            self.columns.masks["alive"][slot] = alive and ProviderId(self.host_ids[slot]) not in self.forced_down
+        self.columns_version += self.host_slots.set_alive(host, alive, self.forced_down)
 
     def set_level(self, host: str, level: int) -> None:
-        if (slot := self.slots_by_name.get(host)) is not None:
-            self.columns.level[slot] = min(max(level, 0), LEVEL_MAX)
+        self.columns_version += self.host_slots.set_level(host, level)
 
     def count_failure(self, host: HostId, *, failed: bool) -> None:
         """A build failed there (one more), or succeeded (back to none)."""
-        if (slot := self.slots.get(host)) is not None:
-            self.columns.failures[slot] = min(self.columns.failures[slot] + 1, 1000) if failed else 0
+        self.columns_version += self.host_slots.count_failure(host, failed=failed)
 
     def set_host_aggregates(self, aggregates: Sequence[tuple[str, Mapping[str, str], Sequence[str]]]) -> None:
-        """The aggregates of the compute API: (name, metadata, host names); a zone in the metadata wins over the host's own."""
+        """Aggregates of the compute API: (name, metadata, hosts); a zone in the metadata replaces the host's own."""
         now = tuple(aggregates)
         if now != self._host_aggregates:
             self._host_aggregates = now
@@ -376,21 +377,21 @@ class ProviderCache:
 
     @property
     def host_aggregates(self) -> Sequence[tuple[str, Mapping[str, str], Sequence[str]]]:
-        """As they were last told."""
+        """The aggregates that were set last."""
         return self._host_aggregates
 
     # --------------------------------------------------------------------------------------------------- views
 
     def anchors(self) -> NDArray[np.int32]:
-        """The slots of all roots; kept until there is another tree or one less. Not to be changed."""
+        """The slots of all roots; cached until a tree is added or removed. Do not change it."""
         return self.host_slots.anchors()
 
     def sharing(self, trait: str) -> dict[str, list[Provider]]:
-        """Aggregate → its members with the trait by which they share with the others; kept until a provider changes."""
+        """Aggregate → its members with the sharing trait; cached until a provider changes."""
         return self.wiring.sharing(trait)
 
     def world(self) -> World:
-        """The World as it is now; views of the columns, not copies."""
+        """The World as it is now: views of the columns, not copies."""
         if self.wiring.stale:
             self.wiring.wire(self._host_aggregates)
             self._world = None

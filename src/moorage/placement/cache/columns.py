@@ -1,4 +1,6 @@
-"""Columns that grow: one array per fact, one slot per provider (docs/engine.md): roots here, what is below them in devices.py."""
+"""Columns that grow: one array per fact, one slot per provider (docs/engine.md): roots here, others in
+device_columns.py.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ WORD_BITS = 64
 
 @dataclass(frozen=True)
 class Alike:
-    """What kinds of inventories say, in columns."""
+    """The numbers of kinds of inventories, in columns."""
 
     cap: NDArray[np.int64]
     least: NDArray[np.int64]
@@ -31,18 +33,18 @@ class Alike:
         return cls(*np.array(numbers, dtype=np.int64).T)
 
     def __getitem__(self, which: NDArray[np.intp]) -> "Alike":
-        """Those of several inventories, by the numbers of their kinds."""
+        """The numbers of several inventories, by the indexes of their kinds."""
         return Alike(self.cap[which], self.least[which], self.most[which], self.step[which])
 
 
 class Amounts:
-    """Amounts, portions and traits: all columns have the same room; `size` slots of it were ever used."""
+    """Amounts, portions and traits: all columns have the same length; the first `size` slots of it were ever used."""
 
     def __init__(self, grows_by: float = 1.0) -> None:
         self.size = 0
         self._room = FIRST_ROOM
         self._grows_by = grows_by
-        """How much more room there is the next time, as a part of what there is."""
+        """How much longer the columns become when they are full, as a part of their length."""
         self._empty: list[int] = []
         self.free: dict[str, Ints] = {}
         self.capacity: dict[str, Ints] = {}
@@ -51,11 +53,11 @@ class Amounts:
         self.trait_bitmap: NDArray[np.uint64] = np.zeros((1, self._room), dtype=np.uint64)
 
     def take_slot(self) -> int:
-        """An empty slot, from those given back or at the end."""
+        """An empty slot: a freed one, or one at the end."""
         return self._empty.pop() if self._empty else self.take_slots(1)
 
     def take_slots(self, number: int) -> int:
-        """So many new ones, side by side; where they begin."""
+        """Several new slots in a row; return the first."""
         first = self.size
         self.size += number
         if self.size > self._room:
@@ -63,7 +65,7 @@ class Amounts:
         return first
 
     def give_slot(self, slot: int) -> None:
-        """Blank every column there."""
+        """Free the slot, and clear every column there."""
         for column in (*self.free.values(), *self.capacity.values()):
             column[slot] = 0
         self.trait_bitmap[:, slot] = 0
@@ -81,7 +83,7 @@ class Amounts:
         self._room = room
 
     def class_column(self, resource: str) -> Ints:
-        """The free column of a class; all columns of the class are made on first use."""
+        """The column of free amounts of a class; all columns of the class are created on first use."""
         if resource not in self.free:
             self.free[resource] = np.zeros(self._room, dtype=np.int32)
             self.capacity[resource] = np.zeros(self._room, dtype=np.int32)
@@ -90,13 +92,13 @@ class Amounts:
         return self.free[resource]
 
     def draw(self, resource: str, slot: int, kind: InventoryKind, free: int) -> None:
-        """One inventory, of which so much is free."""
+        """Write one inventory with its free amount."""
         self.class_column(resource)[slot] = clipped(free)
         self.capacity[resource][slot] = clipped(kind.cap)
         self.set_units(resource, slot, kind.min_unit, largest(kind), kind.step)
 
     def draw_many(self, resource: str, slots: NDArray[np.intp], alike: "Alike", used: NDArray[np.int64]) -> None:
-        """Inventories of one class in slots that are new."""
+        """Write inventories of one class into new slots."""
         self.class_column(resource)[slots] = np.clip(alike.cap - used, -INT32_MAX, INT32_MAX)
         self.capacity[resource][slots] = np.clip(alike.cap, -INT32_MAX, INT32_MAX)
         units = self.units[resource]
@@ -114,7 +116,7 @@ class Amounts:
             units.highest_step = max(units.highest_step, highest)
 
     def set_units(self, resource: str, slot: int, minimum: int, maximum: int, step: int) -> None:
-        """Columns of portions take room from the first host on that gives something unusual."""
+        """Set the portions; their columns need memory only once a host has unusual ones."""
         units = self.units[resource]
         if minimum != 1 or units.highest_minimum != 1:
             units.minimum = _own(units.minimum)
@@ -130,7 +132,7 @@ class Amounts:
             units.highest_step = max(units.highest_step, step)
 
     def set_traits(self, slot: int | NDArray[np.intp], traits: frozenset[str]) -> None:
-        """Of one slot, or the same of several."""
+        """Set the traits of one slot, or the same traits of several."""
         words = [0] * len(self.trait_bitmap)
         for trait in traits:
             bit = self.trait_bits.setdefault(trait, len(self.trait_bits))
@@ -144,7 +146,7 @@ class Amounts:
 
 
 class Columns(Amounts):
-    """Hosts: the same, with what a decision asks of a host besides."""
+    """The columns of hosts: additionally what a scheduling decision needs of a host."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,33 +173,33 @@ class Columns(Amounts):
         self.zone, self.cell = wider(self.zone, room), wider(self.cell, room)
 
     def mask(self, name: str) -> Mask:
-        """A mask by name, made on first use."""
+        """A mask by name, created on first use."""
         if name not in self.masks:
             self.masks[name] = np.zeros(self._room, dtype=np.bool_)
         return self.masks[name]
 
 
 def wider(old: NDArray[Any], room: int, fill: int = 0) -> NDArray[Any]:
-    """The same column with more room."""
+    """The same column, longer."""
     new = np.full((*old.shape[:-1], room), fill, dtype=old.dtype)
     new[..., : old.shape[-1]] = old
     return new
 
 
 def clipped(amount: int) -> int:
-    """Within int32: more than that is plenty, less is nothing."""
+    """Limit to int32: larger amounts count as plenty, negative ones as none."""
     if -INT32_MAX <= amount <= INT32_MAX:
         return amount
     return INT32_MAX if amount > 0 else -INT32_MAX
 
 
 def largest(kind: InventoryKind) -> int:
-    """The largest portion as columns know it: one that capacity forbids anyway is no limit."""
+    """The largest portion for the columns; a limit above the capacity counts as no limit."""
     return kind.max_unit if kind.max_unit < kind.cap and kind.max_unit < INT32_MAX else INT32_MAX
 
 
 def _everywhere(value: int, room: int) -> Ints:
-    """A column of one value, which takes no room and cannot be written."""
+    """A column with the same value everywhere, which needs no memory and cannot be written."""
     return np.broadcast_to(np.int32(value), (room,))
 
 

@@ -1,8 +1,9 @@
-"""Providers below hosts in columns: bridges, physical functions, agents and whatever else is a host's child (docs/engine.md).
+"""Providers below hosts in columns: bridges, physical functions, agents and other children of hosts (docs/engine.md).
 
-A cloud has several of them per host, and only a request with groups looks at them; so they are apart from the hosts' columns,
-and a plain decision never touches them.  They are many, so nothing is kept twice: names and parents are read from the providers' rows,
-what is below a host from its tree, and portions have a column only where one is unusual.
+A cloud has several of them per host, and only a request with request groups needs them. So they are separate from the
+hosts' columns, and a plain decision never reads them. There are many, so nothing is stored twice: names and parents are
+read from the providers' rows, the children of a host from its tree, and portions have a column only where one is
+unusual.
 """
 
 from array import array
@@ -20,27 +21,27 @@ from moorage.placement.cache.provider import NO_SLOT, InventoryKind
 from moorage.placement.cache.provider_rows import NOWHERE, Rows
 
 GROWS_BY = 0.25
-"""A quarter more room at a time: half of what is doubled would stay empty."""
+"""Grow by a quarter: after doubling, half of the memory could stay unused."""
 
 T = TypeVar("T")
 
 
 class DeviceColumns:
-    """One slot per provider that is not a root; its row knows it."""
+    """One slot per provider that is not a root; the provider's row has the slot."""
 
     def __init__(self, pending: Mapping[tuple[ProviderId, str], int], rows: Rows) -> None:
         self._pending, self._rows = pending, rows
         self._places = array("i")
-        """Whose slot it is; NOWHERE: nobody's."""
+        """Slot → the provider's place; NOWHERE: the slot is free."""
         self.columns = Amounts(GROWS_BY)
         self.host: Slots = np.full(FIRST_ROOM, NO_SLOT, dtype=np.intp)
         self.grown = False
         """Columns were added or replaced since the last view."""
 
-    # ------------------------------------------------------------------------------------------------- drawing
+    # ------------------------------------------------------------------------------------------------- writing
 
     def draw(self, place: int, host: int) -> None:
-        """The whole provider, as it was read; `host` is its root's slot, or NO_SLOT."""
+        """Write the whole provider, as it was read; `host` is its root's slot, or NO_SLOT."""
         rows, columns = self._rows, self.columns
         if rows.slot[place] == NO_SLOT:
             self._take_slot(place)
@@ -56,7 +57,7 @@ class DeviceColumns:
         self.grown |= words != len(columns.trait_bitmap)
 
     def redraw(self, place: int, kind: InventoryKind, used: int) -> None:
-        """One number, less what is about to be claimed."""
+        """Write one number, minus what is about to be claimed."""
         slot = self._rows.slot[place]
         if slot == NO_SLOT:
             return
@@ -66,7 +67,7 @@ class DeviceColumns:
         self.columns.draw(resource, slot, kind, kind.cap - used - pending)
 
     def put(self, root: HostId, host: int) -> None:
-        """The root got a slot, or gave it back."""
+        """The root got a slot, or freed it."""
         place = self._rows.index.get(ProviderId(root))
         if place is None:
             return
@@ -75,7 +76,7 @@ class DeviceColumns:
                 self.host[slot] = host
 
     def drop(self, place: int) -> None:
-        """The provider is gone, or is below nothing any more."""
+        """The provider was removed, or has no parent any more."""
         slot = self._rows.slot[place]
         if slot == NO_SLOT:
             return
@@ -100,7 +101,7 @@ class DeviceColumns:
     # ---------------------------------------------------------------------------------------------- many at once
 
     def take_slots(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
-        """New ones for all of these; whose child each is comes later."""
+        """New slots for all of these; their hosts are set later."""
         first = self.columns.take_slots(len(places))
         self.grown = True
         self._places.frombytes(places.astype(np.int32).tobytes())
@@ -110,7 +111,7 @@ class DeviceColumns:
         return slots
 
     def put_all(self, roots: Sequence[int]) -> None:
-        """The roots with slots are these, in the order of their slots."""
+        """Set the roots with slots, in the order of their slots."""
         if not self._places:
             return
         slot_of = np.full(len(self._rows.ids), NO_SLOT, dtype=np.intp)
@@ -121,7 +122,7 @@ class DeviceColumns:
     # --------------------------------------------------------------------------------------------------- views
 
     def view(self) -> Nested:
-        """The columns as they are; views, not copies."""
+        """The current columns; views, not copies."""
         self.grown = False
         rows, columns, size = self._rows, self.columns, self.columns.size
         return Nested(
@@ -164,7 +165,7 @@ class _SlotFacts(Sequence[T]):
 
 
 class _Below(Mapping[HostId, Sequence[int]]):
-    """Host → the slots of what is below it, read from its tree."""
+    """Host → the slots of the providers below it, read from its tree."""
 
     __slots__ = ("_rows",)
 

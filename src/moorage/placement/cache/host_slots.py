@@ -1,11 +1,12 @@
-"""Which root has which slot in the columns, and the facts of hosts that stand there."""
+"""The slot of each root in the columns, and the facts of hosts there."""
 
 from array import array
+from collections.abc import Container
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.model.ids import CellId, HostId
+from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.placement.cache.columns import Columns
 from moorage.placement.cache.device_columns import DeviceColumns
 from moorage.placement.cache.provider import NO_SLOT, HostFacts
@@ -13,6 +14,7 @@ from moorage.placement.cache.provider_rows import NOWHERE, Rows
 
 LEVEL_MAX = 100
 """What a column of small numbers holds; no agent speaks a higher one."""
+FAILURES_MAX = 1000
 DEFAULT_ZONE = "nova"
 
 
@@ -25,7 +27,7 @@ class HostSlots:
         self.slots_by_name: dict[str, int] = {}
         self.host_ids: list[HostId] = []
         self.root_places = array("i")
-        """Whose slot among the hosts it is; NOWHERE: nobody's."""
+        """Slot → the root's place; NOWHERE: the slot is free."""
         self.names: list[str] = []
         self.nodes: list[str] = []
         self.zones: dict[str, int] = {DEFAULT_ZONE: 0}
@@ -33,7 +35,7 @@ class HostSlots:
         self._anchors: NDArray[np.int32] | None = None
 
     def take(self, host: HostId, place: int) -> int:
-        """A slot for a root that has none."""
+        """Take a slot for a root that has none."""
         slot = self.slots[host] = self.columns.take_slot()
         if slot == len(self.host_ids):
             self.host_ids.append(host)
@@ -47,7 +49,7 @@ class HostSlots:
         return slot
 
     def take_all(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
-        """New ones for roots that were read all at once."""
+        """New slots for roots that were read all at once."""
         first, rows = self.columns.take_slots(len(places)), self.rows
         hosts = [HostId(rows.ids[place]) for place in places.tolist()]
         names = [rows.names[place] for place in places.tolist()]
@@ -62,7 +64,7 @@ class HostSlots:
         return np.arange(first, slots.stop)
 
     def give(self, host: HostId) -> None:
-        """The slot is free for another root."""
+        """Free the slot for another root."""
         slot = self.slots.pop(host)
         if self.slots_by_name.get(self.names[slot]) == slot:
             del self.slots_by_name[self.names[slot]]
@@ -72,17 +74,17 @@ class HostSlots:
         self._anchors = None
 
     def draw_unknown(self, place: int, slot: int) -> None:
-        """A root that is no host, or none that has reported."""
+        """Write a root that is no host, or a host that has not reported."""
         self.columns.masks["present"][slot] = False
         self.names[slot] = self.nodes[slot] = self.rows.names[place]
 
     def draw(self, slot: int, facts: HostFacts, zone: str, dead: bool) -> None:
-        """What a host reported; `zone`: where it is, by its aggregates too; `dead`: nobody hears of it."""
+        """Write a host's facts; `zone`: its zone, also by its aggregates; `dead`: it is silent."""
         columns = self.columns
         columns.masks["present"][slot] = True
         self.names[slot], self.nodes[slot] = facts.host, facts.node
         self.slots_by_name[facts.host] = slot
-        columns.level[slot] = min(max(facts.level, 0), LEVEL_MAX)  # one that an earlier release took from anybody
+        columns.level[slot] = min(max(facts.level, 0), LEVEL_MAX)  # an earlier release accepted any level
         columns.zone[slot] = self.zones.setdefault(zone, len(self.zones))
         columns.cell[slot] = self.cells.setdefault(facts.cell, len(self.cells))
         columns.masks["alive"][slot] = not dead and not facts.forced_down
@@ -94,12 +96,37 @@ class HostSlots:
             if name.startswith("physnet:") and name[8:] not in (facts.physnets or ()):
                 mask[slot] = False
 
+    def set_alive(self, host: str, alive: bool, forced_down: Container[ProviderId]) -> bool:
+        """Of a host by its name; whether that is a change."""
+        slot, column = self.slots_by_name.get(host), self.columns.masks["alive"]
+        if slot is None:
+            return False
+        before, now = bool(column[slot]), alive and ProviderId(self.host_ids[slot]) not in forced_down
+        column[slot] = now
+        return before != now
+
+    def set_level(self, host: str, level: int) -> bool:
+        """The same of the protocol level of its agent."""
+        if (slot := self.slots_by_name.get(host)) is None:
+            return False
+        before, now = int(self.columns.level[slot]), min(max(level, 0), LEVEL_MAX)
+        self.columns.level[slot] = now
+        return before != now
+
+    def count_failure(self, host: HostId, *, failed: bool) -> bool:
+        """One more build that failed there, or none any more."""
+        if (slot := self.slots.get(host)) is None:
+            return False
+        before = int(self.columns.failures[slot])
+        self.columns.failures[slot] = now = min(before + 1, FAILURES_MAX) if failed else 0
+        return before != now
+
     def anchors(self) -> NDArray[np.int32]:
-        """The slots of all roots; kept until there is another tree or one less. Not to be changed."""
+        """The slots of all roots; cached until a tree is added or removed. Do not change it."""
         if self._anchors is None:
             self._anchors = np.flatnonzero(np.array(self.root_places, dtype=np.int32) != NOWHERE).astype(np.int32)
         return self._anchors
 
     def drop_anchors(self) -> None:
-        """There is another tree, or one less."""
+        """A tree was added or removed."""
         self._anchors = None

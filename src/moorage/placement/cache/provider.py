@@ -1,4 +1,4 @@
-"""What the picture says of one provider: objects made from its columns (provider_rows.py) when somebody asks, a few at a time."""
+"""One provider of the cache as an object, made from the columns (provider_rows.py) when needed, a few at a time."""
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
@@ -10,7 +10,7 @@ from moorage.model.ids import CellId, ProviderId
 
 
 class InventoryKind(NamedTuple):
-    """One inventory without what is used of it: alike hosts share these numbers."""
+    """One inventory without its usage: similar hosts share these numbers."""
 
     resource: str
     total: int
@@ -23,7 +23,7 @@ class InventoryKind(NamedTuple):
 
 
 class Layout:
-    """The inventories of one provider, without what is used of them; alike providers share it."""
+    """The inventories of one provider, without their usage; similar providers share it."""
 
     __slots__ = ("at", "kinds")
 
@@ -33,7 +33,7 @@ class Layout:
 
 
 class InventoryRow:
-    """One inventory: what is there, and what of it is used. Shared by whoever has just that, so never changed."""
+    """One inventory and its usage. Providers with equal values share it, so it is never changed."""
 
     __slots__ = ("cap", "max_unit", "min_unit", "ratio", "reserved", "step", "total", "used")
 
@@ -53,7 +53,7 @@ NO_SLOT = -1
 
 
 class ProviderFacts(Protocol):
-    """The columns of what is seldom asked, by a provider's place (rows.py)."""
+    """The columns of rarely used facts, by a provider's place (provider_rows.py)."""
 
     @property
     def ids(self) -> Sequence[ProviderId]: ...
@@ -67,7 +67,7 @@ class ProviderFacts(Protocol):
 
 
 class Provider:
-    """One resource provider as it was last read: what a search looks at is here, the rest is read from its row."""
+    """One resource provider as it was last read: a search needs the facts here, the rest is read from its row."""
 
     __slots__ = ("_rows", "aggregates", "place", "root", "shown", "stocks", "traits", "uuid")
 
@@ -89,7 +89,7 @@ class Provider:
         self.aggregates = aggregates
         self.stocks = stocks
         self.shown: dict[object, bytes] | None = None
-        """What was written of it in answers, by their kind; forgotten when anything of it changes."""
+        """Parts of answers about it, by kind; dropped when anything of it changes."""
 
     @property
     def name(self) -> str:
@@ -140,19 +140,19 @@ class HostFacts:
 
 
 def facts_of(row: Any) -> HostFacts:
-    """Those of one row of the table."""
+    """The facts in one row of the table."""
     said = row.forced_down, row.cell_disabled
     return HostFacts(row.host, row.node, row.cell, row.zone, row.physnets, row.level, *said)
 
 
 def inventory_of(row: Any) -> tuple[InventoryKind, int, int]:
-    """Its kind, what is used, and the version of that."""
+    """The kind, the usage, and the version of the usage."""
     portions = row.min_unit, row.max_unit, row.step
     return InventoryKind(row.resource, row.total, row.reserved, row.ratio, *portions, row.cap), row.used, row.version
 
 
 def gathered(rows: Sequence[Any], column: str) -> dict[str, list[str]]:
-    """Provider → what its rows have in this column."""
+    """Provider → the values of this column in its rows."""
     found: dict[str, list[str]] = {}
     name_of = attrgetter(column)
     for row in rows:

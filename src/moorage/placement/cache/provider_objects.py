@@ -1,7 +1,7 @@
-"""Providers and their trees as objects, each made from its rows when somebody asks for it (docs/engine.md, P12).
+"""Providers and their trees as objects, each made from its rows when it is needed (docs/engine.md, P12).
 
-A cloud has a million of them and an answer needs a few.  Those made last are kept and follow what is read; when they are
-`KEPT_MAX` they are all dropped.
+A cloud has a million of them and an answer needs a few. Recently made ones are kept and follow the changes; when there
+are `KEPT_MAX`, all are dropped.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ KEPT_MAX = 120_000
 
 
 class Providers(dict[ProviderId, Provider]):
-    """All providers by id: a dict of those that were made, which makes what is missing."""
+    """All providers by id: a dict of the objects that were made, which makes missing ones."""
 
     def __init__(self, rows: Rows, drop_objects: Callable[[], None]) -> None:
         super().__init__()
@@ -41,16 +41,16 @@ class Providers(dict[ProviderId, Provider]):
         return super().__len__()
 
     def make_room(self, more: int) -> None:
-        """Let all go when so many more are too many."""
+        """Drop all objects when `more` further ones would be too many."""
         if self.object_count and self.object_count + more > KEPT_MAX:
             self._drop_objects()
 
     def made(self, uuid: ProviderId) -> Provider | None:
-        """The object, if there is one already."""
+        """The object, if it exists already."""
         return super().get(uuid)
 
     def named(self, name: str) -> list[Provider]:
-        """Those with this name."""
+        """The providers with this name."""
         rows, found, at = self._rows, [], -1
         for _ in range(rows.names.count(name)):
             at = rows.names.index(name, at + 1)
@@ -76,13 +76,13 @@ class Providers(dict[ProviderId, Provider]):
 
     @override
     def values(self) -> Any:
-        """One after the other; those that were not there are not kept."""
+        """One after the other; objects that are made for this are not kept."""
         for place in self._rows.read():
             yield self.made(self._rows.ids[place]) or self._rows.made(place)
 
 
 class Trees(dict[ProviderId, dict[ProviderId, Provider]]):
-    """All trees by their root: a dict of those that were made, which makes what is missing."""
+    """All trees by their root: a dict of those that were made, which makes missing ones."""
 
     def __init__(self, rows: Rows, providers: Providers) -> None:
         super().__init__()

@@ -1,11 +1,12 @@
-"""All providers in columns: one place for each, its facts in arrays, its inventories side by side in two more (docs/engine.md, P12).
+"""All providers in columns: one place for each, its facts in arrays, its inventories next to each other in two more
+(docs/engine.md, P12).
 
-What alike providers have in common (sets of traits and aggregates, inventories but for what is used) is there once, and named by
-a number.  A `Provider` is made when somebody asks for it (`provider_objects.py`).
+What similar providers have in common (sets of traits and aggregates, inventories without usage) exists once, and has a
+number. A `Provider` is made when it is needed (`provider_objects.py`).
 
-A place stays its provider's: it is found again under its id, and others say by it who their parent and root is, also while those
-were not read yet.  What is no longer needed (places of deleted providers, inventories that moved) is counted in `waste`; the
-engine reads everything anew when it is too much.
+A place stays its provider's: it is found again under its id, and others name their parent and root by it, also while
+those were not read yet. Unused memory (places of deleted providers, inventories that moved) is counted in `waste`; the
+engine loads everything again when it is too much.
 """
 
 import sys
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 
 class Numbered(dict[T, int]):
-    """Equal things are one, and have a number."""
+    """Gives equal values one number."""
 
     def __init__(self, first: T) -> None:
         super().__init__()
@@ -43,7 +44,7 @@ class Numbered(dict[T, int]):
 
 
 class Kinds(Numbered[InventoryKind]):
-    """Asked for by any tuple of a kind's numbers."""
+    """May be asked with any tuple of a kind's numbers."""
 
     @override
     def __missing__(self, key: InventoryKind) -> int:
@@ -65,7 +66,7 @@ class Layouts(dict[tuple[int, ...], int]):
         return number
 
     def of(self, kinds: Iterable[InventoryKind]) -> int:
-        """The number of a layout; its classes are shared texts from then on."""
+        """The number of a layout; its class names are shared strings from then on."""
         return self[tuple(self.kinds[kind] for kind in kinds)]
 
 
@@ -80,7 +81,7 @@ class Rows:
         self.root = array("i")
         self.generation = array("q")
         self.version = array("q")
-        """NOT_READ: others speak of it, or it is gone."""
+        """NOT_READ: only others refer to it, or it was removed."""
         self.updated_at = array("q")
         self.traits = array("i")
         self.aggregates = array("i")
@@ -88,11 +89,11 @@ class Rows:
         self.first = array("q")
         """Where its inventories begin in `used` and `stock_version`."""
         self.slot = array("i")
-        """Its place in the columns of what is below hosts; a root has none there."""
+        """Its slot in the columns of providers below hosts; a root has none there."""
         self.head = array("i")
-        """The first of the tree of which it is the root."""
+        """For a root: the first place of its tree."""
         self.next = array("i")
-        """The next of its own tree."""
+        """The next place of its tree."""
         self.used = array("q")
         self.stock_version = array("q")
         self.sets: Numbered[frozenset[str]] = Numbered(frozenset())
@@ -111,7 +112,7 @@ class Rows:
     # -------------------------------------------------------------------------------------------------- places
 
     def place(self, uuid: ProviderId) -> int:
-        """Where it is, or will be."""
+        """The place of a provider; it gets one if it has none."""
         found = self.index.get(uuid)
         if found is None:
             found = self.index[uuid] = len(self.ids)
@@ -141,7 +142,7 @@ class Rows:
             )
 
     def find(self, uuid: ProviderId) -> int | None:
-        """Where it is, if it was read."""
+        """Its place, if it was read."""
         found = self.index.get(uuid)
         return None if found is None or self.version[found] == NOT_READ else found
 
@@ -150,7 +151,7 @@ class Rows:
         return np.flatnonzero(np.frombuffer(self.version, dtype=np.int64) != NOT_READ)
 
     def forget(self, place: int) -> None:
-        """It is gone."""
+        """The provider was removed."""
         self.leave_tree(place)
         self.version[place] = NOT_READ
         self.traits[place] = self.aggregates[place] = self.layout[place] = 0
@@ -167,7 +168,7 @@ class Rows:
             here = self.next[here]
 
     def join_tree(self, place: int, root: int) -> None:
-        """At the end of its root's tree."""
+        """Append it to its root's tree."""
         self.root[place] = root
         if (last := self.head[root]) == NOWHERE:
             self.head[root] = place
@@ -179,7 +180,7 @@ class Rows:
         self.next[place] = NOWHERE
 
     def leave_tree(self, place: int) -> None:
-        """Out of its root's tree."""
+        """Remove it from its root's tree."""
         root, before = self.root[place], NOWHERE
         if root == NOWHERE:
             return
@@ -196,7 +197,7 @@ class Rows:
         self.next[place], self.root[place] = NOWHERE, NOWHERE
 
     def join_all(self) -> None:
-        """The trees of all that were read, in one go."""
+        """Build the trees of all that were read, at once."""
         here = self.read()
         if not len(here):
             return
@@ -214,19 +215,19 @@ class Rows:
     # -------------------------------------------------------------------------------------------------- stocks
 
     def stocks(self, place: int) -> Iterator[tuple[InventoryKind, int]]:
-        """Its inventories, and what of each is used."""
+        """Its inventories, with the usage of each."""
         first = self.first[place]
         for number, kind in enumerate(self.layouts.all[self.layout[place]].kinds, start=first):
             yield kind, self.used[number]
 
     def stock(self, place: int, resource: str) -> tuple[InventoryKind, int] | None:
-        """One of them."""
+        """The inventory of one class."""
         layout = self.layouts.all[self.layout[place]]
         at = layout.at.get(resource)
         return None if at is None else (layout.kinds[at], self.used[self.first[place] + at])
 
     def restock(self, place: int, read: Sequence[tuple[InventoryKind, int, int]]) -> None:
-        """Its inventories are these: kind, what is used, and its version; a newer one that is known stays."""
+        """Set its inventories: kind, usage, and version; a newer known usage is kept."""
         old = self.layouts.all[self.layout[place]]
         first = self.first[place]
         known = {
@@ -245,7 +246,9 @@ class Rows:
             self.stock_version[number], self.used[number] = newest
 
     def use(self, place: int, resource: str, used: int, cap: int, version: int) -> int | None:
-        """What is used of one inventory now. The capacity it had; None: there is none, or as much or newer is known."""
+        """Set the usage of one inventory. Returns its earlier capacity; None: there is none, or an equal or newer
+        version is known.
+        """
         layout = self.layouts.all[self.layout[place]]
         at = layout.at.get(resource)
         if at is None:
@@ -266,18 +269,18 @@ class Rows:
     # ------------------------------------------------------------------------------------------------- objects
 
     def parent_id(self, place: int) -> ProviderId | None:
-        """Whose child it is."""
+        """The id of its parent."""
         parent = self.parent[place]
         return None if parent == NOWHERE else self.ids[parent]
 
     def made(self, place: int) -> Provider:
-        """An object that says all that is known of it."""
+        """An object with all that is known of it."""
         sets = self.sets.all
         own, tied = sets[self.traits[place]], sets[self.aggregates[place]]
         return Provider(self, place, self.ids[place], self.ids[self.root[place]], own, tied, self.inventories(place))
 
     def fill(self, one: Provider) -> None:
-        """What it says is what is known now."""
+        """Update an object with what is known now."""
         place, sets = one.place, self.sets.all
         one.root = self.ids[self.root[place]]
         one.traits, one.aggregates = sets[self.traits[place]], sets[self.aggregates[place]]
@@ -285,7 +288,7 @@ class Rows:
         one.shown = None
 
     def inventories(self, place: int) -> Mapping[str, InventoryRow]:
-        """Its stocks by class; those of providers that are equally used, too, are one."""
+        """Its inventories by class; providers with equal usage share them."""
         layout, first = self.layout[place], self.first[place]
         kinds = self.layouts.all[layout].kinds
         each = self.used[first : first + len(kinds)]

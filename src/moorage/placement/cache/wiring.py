@@ -1,4 +1,6 @@
-"""What ties hosts to others: segments, providers that share, aggregates of the Compute API; and the World with all of it."""
+"""Links between hosts and other providers: segments, sharing providers, aggregates of the Compute API; and the World
+with all of it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -18,7 +20,7 @@ ZONE_KEY = "availability_zone"
 
 
 class Wiring:
-    """Drawn anew, all of it, when `stale` is set and somebody asks for the World."""
+    """Built again completely, when `stale` is set and the World is needed."""
 
     def __init__(
         self,
@@ -37,11 +39,11 @@ class Wiring:
         self._sharing: dict[str, list[Provider]] | None = None
 
     def drop_sharing(self) -> None:
-        """A provider has changed: who shares is to be looked up again."""
+        """A provider has changed: sharing must be computed again."""
         self._sharing = None
 
     def sharing(self, trait: str) -> dict[str, list[Provider]]:
-        """Aggregate → its members with the trait by which they share with the others; kept until a provider changes."""
+        """Aggregate → its members with the sharing trait; cached until a provider changes."""
         if self._sharing is None:
             rows, found = self._slots.rows, dict[str, list[Provider]]()
             share = {number for number, each in enumerate(rows.sets.all) if trait in each}
@@ -53,7 +55,7 @@ class Wiring:
         return self._sharing
 
     def wire(self, host_aggregates: Sequence[tuple[str, Mapping[str, str], Sequence[str]]]) -> None:
-        """Who is wired to which segment, and who is in which aggregate of the compute API."""
+        """Which hosts are wired to which segment, and which are in which aggregate of the compute API."""
         self.stale = False
         columns, slots = self._slots.columns, self._slots
         size = columns.size
@@ -83,7 +85,7 @@ class Wiring:
                 zone[:size][mask] = slots.zones.setdefault(metadata[ZONE_KEY], len(slots.zones))
 
     def _share(self) -> list[SharingProvider]:
-        """Who serves hosts of other trees, and which."""
+        """The providers that share with other trees, and with which."""
         rows, found = self._slots.rows, list[SharingProvider]()
         providers = {each.uuid: each for members in self.sharing(SHARES).values() for each in members}
         for uuid in sorted(providers):

@@ -1,1 +1,1 @@
-"""What the Placement API means: candidates, allocations, providers, and the search below one anchor."""
+"""The semantics of the Placement API: candidates, allocations, providers, and the search below one anchor."""

@@ -1,8 +1,9 @@
-"""Writes of allocations by the Placement API: requests of several consumers each, by their generations (its rules, not ours).
+"""Writes of allocations by the Placement API: requests of several consumers each, with generations (by the API's
+rules).
 
-Differs from internal claims in two ways (RULES §5, §6.6): portions are judged per allocation, and the generations of all
-providers concerned move.  Many requests share a transaction: each is judged by itself on what those before it left, and who is
-refused wrote nothing; the outcome is that of one transaction per request in the same order.
+They differ from internal claims in two ways (RULES §5, §6.6): portions are checked for each allocation, and the
+generations of all providers concerned rise. Many requests share a transaction: each is checked by itself after those
+before it, and a refused one writes nothing; the result is that of one transaction per request in the same order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ UNKNOWN_TYPE = "unknown"
 
 
 class WantedAllocations(msgspec.Struct, frozen=True, kw_only=True):
-    """What one consumer is to hold from now on; nothing means: the consumer goes."""
+    """The new allocations of one consumer; without any the consumer is removed."""
 
     amounts: Mapping[str, Mapping[str, int]]
     """Provider → class → amount."""
@@ -39,18 +40,18 @@ class WantedAllocations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Request = Mapping[str, WantedAllocations]
-"""Consumer → what it is to hold; all of them or none."""
+"""Consumer → its new allocations; all of them are written, or none."""
 
 
 class AllocationOutcome(NamedTuple):
-    """One answer per request, in their order (None: done), and the numbers afterwards."""
+    """One result per request, in order (None: success), and the numbers afterwards."""
 
     answers: Sequence[Problem | None]
     told: WriteResult
 
 
 def put(tx: Tx, wanted: Request) -> WriteResult:
-    """Make it so for all of them, or raise Conflict or Invalid and leave everything as it was."""
+    """Write all of them; or raise Conflict or Invalid and change nothing."""
     outcome = put_all(tx, [wanted])
     for problem in outcome.answers:
         if problem is not None:
@@ -59,7 +60,10 @@ def put(tx: Tx, wanted: Request) -> WriteResult:
 
 
 def put_all(tx: Tx, requests: Sequence[Request]) -> AllocationOutcome:
-    """Each request by itself. The transaction is to be committed whatever the answers are: who is refused wrote nothing."""
+    """Write each request by itself. Commit the transaction whatever the results are: a refused request wrote nothing.
+
+    Raises Internal when a consumer is in two requests.
+    """
     consumers = [consumer for request in requests for consumer in request]
     if len(set(consumers)) != len(consumers):
         raise Internal("a consumer may come once in a batch")
@@ -95,8 +99,9 @@ def put_all(tx: Tx, requests: Sequence[Request]) -> AllocationOutcome:
 
 
 def _changes(request: Request, sight: LockedRows) -> tuple[dict[Key, InventoryDelta], set[str]]:
-    """The net change of every row, and the providers whose generations move: those that are named, and those that an emptied
-    consumer leaves; not others that are left. Raises Conflict where a consumer is not at the generation it is said to be at."""
+    """The net change of every row, and the providers whose generations rise: the named ones, and those that an emptied
+    consumer leaves; not others that are left. Raises Conflict when a consumer has another generation than given.
+    """
     change: dict[Key, InventoryDelta] = {}
     moved: set[str] = set()
     for consumer, one in request.items():
@@ -123,7 +128,11 @@ def _changes(request: Request, sight: LockedRows) -> tuple[dict[Key, InventoryDe
 def _judge(
     tx: Tx, request: Request, change: Mapping[Key, InventoryDelta], moved: set[str], sight: LockedRows, plan: WritePlan
 ) -> None:
-    """Every amount by the inventory's portions, also one that is held already, and what grows by the capacity that is left."""
+    """Check every amount against the inventory's portions, also unchanged ones, and every increase against the free
+    capacity.
+
+    Raises Conflict and Invalid.
+    """
     named = {provider for one in request.values() for provider in one.amounts}
     if missing := sorted(named - sight.providers.keys()):
         raise Invalid(f"Allocation for resource provider '{missing[0]}' that does not exist.")
@@ -186,7 +195,7 @@ def _less(was: InventoryDelta | None, key: Key, amount: int) -> InventoryDelta:
 
 
 def _more(was: InventoryDelta | None, key: Key, amount: int) -> InventoryDelta:
-    """This allocation's own size is judged too."""
+    """This allocation's own size is checked too."""
     if was is None:
         return InventoryDelta(*key, amount, amount, amount, amount)
     least = min(was.least or amount, amount)
@@ -200,7 +209,7 @@ def _forget(tx: Tx, consumer: str, at: Stamp) -> None:
 
 
 def delete(tx: Tx, consumer: str) -> tuple[Row, ...]:
-    """Everything a consumer holds; raises NotFound when that is nothing. No provider's generation moves."""
+    """Remove all allocations of a consumer. Raises NotFound when there are none. No provider's generation rises."""
     held = claim_statements.drop(tx, consumer)
     if not held:
         raise NotFound(f"No allocations for consumer '{consumer}'")
@@ -213,7 +222,11 @@ def delete(tx: Tx, consumer: str) -> tuple[Row, ...]:
 def reshape(
     tx: Tx, inventories: Mapping[str, tuple[int, Mapping[str, Inventory]]], wanted: Mapping[str, WantedAllocations]
 ) -> None:
-    """Inventories and allocations that only fit together: new inventory first, then allocations, then what is to go."""
+    """Write inventories and allocations that depend on each other: new inventories first, then allocations, then
+    removals.
+
+    Raises Invalid for an unknown provider, Conflict for another generation, and what `put` and the inventories raise.
+    """
     for uuid, (expected, _) in inventories.items():
         found = find(tx, uuid)
         if found is None:
@@ -226,7 +239,7 @@ def reshape(
     from_before = {uuid: inventories_of(tx, uuid) for uuid in inventories}
     for uuid, (_, new) in inventories.items():
         if not new:
-            continue  # nothing of it can be needed by what comes, and its generation moves once
+            continue  # no allocation can need it, and its generation rises once
         kept = {name: inventory for name, (inventory, _) in from_before[uuid].items()}
         provider_changes.set_inventories(tx, uuid, kept | dict(new), None)
     put(tx, wanted)

@@ -1,7 +1,7 @@
-"""Which trees may serve a request at all, seen from the columns: what is left out could not, what stays is looked at.
+"""Finds from the columns which trees may serve a request: the others could not, and these are searched.
 
-A search looks at trees one by one, which is the quickest way while most of them will do.  When the first of them would not, all
-are judged at once: a tree stays if each amount fits somewhere in it, and each group with a suffix on one provider with its traits.
+A search takes trees one by one, which is fastest while most of them fit. When the first ones do not, all are checked at
+once: a tree stays if each amount fits somewhere in it, and each group with a suffix fits one provider with its traits.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from moorage.placement.service.candidate_rules import CandidateRules
 
 
 def promising(picture: ProviderCache, groups: Sequence[GroupDemand], rules: CandidateRules) -> Mask:
-    """By the roots' slots. What this process is about to claim is not taken yet, so those trees stay."""
+    """A mask over the roots' slots. Pending claims of this process are not subtracted, so those trees stay."""
     roots, below = picture.columns, picture.devices.columns
     host = picture.devices.host[: below.size]
     mask = np.ones(roots.size, dtype=np.bool_)
@@ -39,7 +39,7 @@ def promising(picture: ProviderCache, groups: Sequence[GroupDemand], rules: Cand
 
 
 def _parts(group: GroupDemand) -> list[tuple[dict[str, int], list[frozenset[str]]]]:
-    """What one provider must have for itself: all of a group with a suffix, each demand of the group without."""
+    """What one provider must have by itself: all of a group with a suffix, each amount of the group without."""
     if group.suffix:
         return [(group.resources, group.required)]
     return [({resource: amount}, []) for resource, amount in group.resources.items()] + [
@@ -48,7 +48,7 @@ def _parts(group: GroupDemand) -> list[tuple[dict[str, int], list[frozenset[str]
 
 
 def _able(columns: Amounts, amounts: dict[str, int], traits: Sequence[frozenset[str]]) -> Mask:
-    """Who has so much of everything, and of each set of traits one."""
+    """The providers with all these amounts, and with one trait of each set."""
     size = columns.size
     found = np.ones(size, dtype=np.bool_)
     for resource, amount in amounts.items():

@@ -1,4 +1,4 @@
-"""What a request for allocation candidates asks, besides its groups."""
+"""The parameters of a request for allocation candidates, besides its groups."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from moorage.model.provider_tree import SearchRules
 
 @dataclass(frozen=True)
 class CandidateRules(SearchRules):
-    """What concerns the request as a whole."""
+    """The parameters of the request as a whole."""
 
     limit: int | None = None
-    """Candidates wanted; None: all of them."""
+    """The number of wanted candidates; None: all."""
     root_required: frozenset[str] = frozenset()
     root_forbidden: frozenset[str] = frozenset()

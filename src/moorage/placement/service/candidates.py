@@ -1,9 +1,10 @@
-"""Allocation candidates, found lazily: per tree the search that the scheduler uses too (`model/tree_search.py`), round-robin over the trees.
+"""Allocation candidates, found lazily: for each tree by the same search as the scheduler's (`model/tree_search.py`),
+round-robin over the trees.
 
-Never a product: with a limit the search stops as soon as it has enough, and what failed once is not tried again.
-The set of answers is Placement's: the group without a suffix may be spread over the tree and over providers that share with it
-by aggregate (MISC_SHARES_VIA_AGGREGATE); its traits are met together, its aggregates by the provider or by the tree's root.
-A group with a suffix is one provider's, which must have all that is asked itself.
+There is no product of all combinations: with a limit the search stops when it has enough, and a combination that failed
+is not tried again. The set of answers is Placement's: the group without a suffix may be spread over the tree and over
+providers that share with it by aggregate (MISC_SHARES_VIA_AGGREGATE); its traits must be met together, its aggregates
+by the provider or by the tree's root. A group with a suffix must be served by one provider alone.
 """
 
 import random
@@ -25,13 +26,13 @@ from moorage.placement.service.candidate_rules import CandidateRules
 NO_TREE = ""
 CANDIDATES_MAX = 100_000
 SEEN_FIRST = 64
-"""Trees that are looked at before all are judged by their columns."""
+"""How many trees are searched before all are checked by their columns."""
 
 
 def find(
     picture: ProviderCache, groups: Sequence[GroupDemand], rules: CandidateRules, work: Work | None = None
 ) -> list[Answer]:
-    """All candidates, or `rules.limit` of them, from a random start; `work` is told how much was looked at."""
+    """All candidates, or `rules.limit` of them, from a random start; `work` counts what was searched."""
     most = min(rules.limit or CANDIDATES_MAX, CANDIDATES_MAX)
     work = Work() if work is None else work
     sharing = picture.sharing(SHARES)
@@ -61,7 +62,7 @@ def find(
 
 
 def _within_root(picture: ProviderCache, group: GroupDemand) -> GroupDemand:
-    """`in_tree` names any provider of a tree; the search goes by its root."""
+    """`in_tree` names any provider of a tree; the search uses its root."""
     if group.in_tree is None:
         return group
     member = picture.providers.get(ProviderId(group.in_tree))
@@ -69,7 +70,7 @@ def _within_root(picture: ProviderCache, group: GroupDemand) -> GroupDemand:
 
 
 def _tree(picture: ProviderCache, root: Provider, sharing: Mapping[str, list[Provider]]) -> tuple[ProviderTree, bool]:
-    """The tree, and whether another one may give the same answer: all of it from providers that share with both."""
+    """The tree, and whether another tree may give the same answer: if it is only from providers that share with both."""
     members = list(picture.trees[root.uuid].values())
     outside: list[Provider] = []
     shared: dict[ProviderId, Provider] = {}
@@ -81,9 +82,10 @@ def _tree(picture: ProviderCache, root: Provider, sharing: Mapping[str, list[Pro
 
 
 def find_alone(picture: ProviderCache, groups: Sequence[GroupDemand], rules: CandidateRules) -> list[Provider] | None:
-    """The same answer where no provider has children or shares and one group is asked: each provider by itself.
+    """The same answer when no provider has children or shares and there is one group: each provider by itself.
 
-    None: it is not so, and `find` must be asked.  Most hosts of most clouds are like that, and one look at each is enough.
+    None: the condition is not met, and `find` must be used. Most hosts of most clouds meet it, and one check of each is
+    enough.
     """
     if len(groups) != 1 or len(picture.trees) != len(picture.providers) or picture.sharing(SHARES):
         return None
@@ -114,7 +116,7 @@ def find_alone(picture: ProviderCache, groups: Sequence[GroupDemand], rules: Can
 
 
 def _alone(root: Provider, groups: Sequence[GroupDemand], rules: CandidateRules) -> Answer | None:
-    """The only candidate of a provider without children, with which nobody shares: most hosts of most clouds."""
+    """The only candidate of a provider without children, with which no other shares: most hosts of most clouds."""
     if root.uuid != root.root or (rules.group_policy == "isolate" and sum(1 for g in groups if g.suffix) > 1):
         return None
     if any(group.in_tree not in (None, root.uuid) for group in groups):
@@ -136,7 +138,9 @@ def _alone(root: Provider, groups: Sequence[GroupDemand], rules: CandidateRules)
 
 
 Search: TypeAlias = tuple[Iterator[Answer], bool]
-"""A tree's candidates, and whether another tree may have the same ones: all of it from providers that share with both."""
+"""A tree's candidates, and whether another tree may have the same ones: if they are only from providers that share with
+both.
+"""
 
 
 def _take(search: Search, found: dict[object, Answer]) -> bool:
@@ -149,7 +153,7 @@ def _take(search: Search, found: dict[object, Answer]) -> bool:
 
 
 def _somewhere(picture: ProviderCache, groups: Sequence[GroupDemand], rules: CandidateRules) -> Iterator[Provider]:
-    """All anchors that may do, from a random one on when there is a limit; the first few are not judged before."""
+    """All anchors that may fit, from a random one on when there is a limit; the first few are not checked before."""
     slots = picture.anchors()
     start = 0 if rules.limit is None or len(slots) < 2 else random.randrange(len(slots))
     soon = min(len(slots), max(SEEN_FIRST, 2 * (rules.limit or 0)))

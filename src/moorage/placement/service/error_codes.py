@@ -1,4 +1,4 @@
-"""The machine-readable words of Placement's conflicts and refusals (its `code`, since 1.23)."""
+"""The machine-readable codes of Placement's errors (its `code`, since 1.23)."""
 
 UNDEFINED = "placement.undefined_code"
 INVENTORY_INUSE = "placement.inventory.inuse"

@@ -1,11 +1,12 @@
-"""Requests that change allocations share transactions: who waits while one is under way goes together with the next (P10).
+"""Group commit: requests that change allocations share transactions; those that wait during one go together into the
+next (P10).
 
     writes = GroupCommit(engine, region)
-    await writes.put({consumer: wanted})            # durable; or raises what was wrong with this request, and with no other
+    await writes.put({consumer: wanted})            # durable; or raises the error of this request, and of no other
 
-The first one goes at once, with those that came in the same turn of the loop; the database's own pace sets how many go together, no
-clock does.  Each is judged by itself (`allocations.put_all`).  Should a transaction fail as a whole for a reason of one of its
-requests, each of them is run again alone.
+The first request goes at once, with those of the same turn of the loop; the database's speed decides how many go
+together, not a clock. Each is checked by itself (`allocation_changes.put_all`). If a transaction fails as a whole
+because of one of its requests, each of them is run again alone.
 """
 
 import asyncio
@@ -21,20 +22,20 @@ from moorage.sql import Database, label
 
 BATCH_MAX = 128
 UNDER_WAY_MAX = {"sqlite": 1, "postgresql": 2}
-"""SQLite has one writer; on PostgreSQL one is judged while the other is synced."""
+"""SQLite has one writer; on PostgreSQL one transaction is checked while the other is synced."""
 WAITING_MAX = 20_000
 
 
 @dataclass(eq=False, slots=True)
 class _PendingWrite:
-    """One request that waits."""
+    """One waiting request."""
 
     request: Request
     done: "asyncio.Future[None]"
 
 
 class GroupCommit:
-    """One per process and API, beside its engine."""
+    """One per process and API, together with its engine."""
 
     def __init__(self, engine: Engine, region: Database) -> None:
         self._engine = engine
@@ -42,14 +43,15 @@ class GroupCommit:
         self._waiting: deque[_PendingWrite] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
         self._busy: set[str] = set()
-        """Consumers of what is under way."""
+        """Consumers of the transactions under way."""
         self._under_way_max = UNDER_WAY_MAX[region.dialect]
         self._called = False
 
     async def put(self, request: Request) -> None:
-        """Returns when it is durable. Raises Conflict or Invalid, and what the database raises.
+        """Return when the request is durable. Raises Conflict or Invalid, Unavailable when too many requests wait, and
+        what the database raises.
 
-        Who is cancelled while a transaction is under way may have been served all the same.
+        A caller that is cancelled while a transaction is under way may have been served all the same.
         """
         if len(self._waiting) >= WAITING_MAX:
             raise Unavailable("too many requests are waiting; try again later")
@@ -69,11 +71,11 @@ class GroupCommit:
             task.add_done_callback(partial(self._served, batch))
 
     def _gather(self) -> list[_PendingWrite]:
-        """Those that go together, in the order in which they came. Who asks for a consumer that is under way waits for it."""
+        """The requests that go together, in order of arrival. A request for a consumer that is under way waits."""
         batch: list[_PendingWrite] = []
         while self._waiting and len(batch) < BATCH_MAX and self._busy.isdisjoint(self._waiting[0].request):
             order = self._waiting.popleft()
-            if not order.done.done():  # else its caller was cancelled before anything was done for it
+            if not order.done.done():  # otherwise its caller was cancelled before anything was done
                 batch.append(order)
                 self._busy.update(order.request)
         return batch
@@ -89,9 +91,9 @@ class GroupCommit:
             with label("allocations"):
                 work = partial(allocation_changes.put_all, requests=[order.request for order in batch])
                 outcome = await self._region.write(work)
-        except Unavailable as problem:  # nobody was served, or nobody knows
+        except Unavailable as problem:  # no request was served, or the outcome is unknown
             _refuse(batch, problem)
-        except Exception as failure:  # noqa: BLE001  it may be of one request's making
+        except Exception as failure:  # noqa: BLE001  one request may have caused it
             if len(batch) == 1:
                 _refuse(batch, failure)
                 return

@@ -1,4 +1,4 @@
-"""Writes of the Placement API about providers: transactions that raise the problem they meet, and then leave nothing behind."""
+"""Writes of the Placement API about providers: transactions that raise an error and then leave no effect."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,7 +14,7 @@ STALE = "Resource provider's generation already changed. Please update the gener
 
 
 def need(tx: Tx, uuid: str) -> int:
-    """The provider's generation; raises NotFound."""
+    """The provider's generation. Raises NotFound."""
     found = provider_statements.find(tx, uuid)
     if found is None:
         raise NotFound(f"No resource provider with uuid {uuid} found")
@@ -23,7 +23,7 @@ def need(tx: Tx, uuid: str) -> int:
 
 
 def create(tx: Tx, uuid: str, name: str, parent: str | None) -> None:
-    """A new provider; raises Conflict for a taken uuid or name, Invalid for a parent that is not there."""
+    """Create a provider. Raises Conflict for a taken uuid or name, Invalid for a parent that does not exist."""
     root = uuid
     if parent is not None:
         above = provider_statements.find(tx, parent)
@@ -46,7 +46,10 @@ def create(tx: Tx, uuid: str, name: str, parent: str | None) -> None:
 
 
 def update(tx: Tx, uuid: str, name: str, *, parent: str | None, reparent: bool, has_parent: bool) -> None:
-    """Rename, and (from 1.37 on, or once from none) move under another parent with the whole subtree."""
+    """Rename it, and move it with its subtree below another parent (from 1.37 on, or once from none).
+
+    Raises NotFound, Conflict for a taken name, Invalid for a forbidden move.
+    """
     need(tx, uuid)
     other = provider_statements.find_by_name(tx, name)
     if other is not None and other.uuid != uuid:
@@ -79,7 +82,7 @@ def _placed(tx: Tx, uuid: str, old: str | None, parent: str | None, reparent: bo
 
 
 def delete(tx: Tx, uuid: str) -> None:
-    """Raises Conflict for a parent or for a provider that somebody uses."""
+    """Delete a provider. Raises NotFound; Conflict when it has children or is in use."""
     if provider_statements.find(tx, uuid) is None:
         raise NotFound(f"No resource provider with uuid {uuid} found for delete")
     if provider_queries.children(tx, uuid):
@@ -99,7 +102,7 @@ def delete(tx: Tx, uuid: str) -> None:
 
 
 def all_standard(classes: Iterable[str], traits: Iterable[str]) -> bool:
-    """Nothing among them that only the database could know."""
+    """Whether all are standard names, so that the database need not be read."""
     return all(name in STANDARD_CLASSES for name in classes) and STANDARD_TRAITS.issuperset(traits)
 
 
@@ -136,7 +139,9 @@ def _advance(tx: Tx, uuid: str, expected: int | None, at: Stamp) -> int:
 def set_inventories(
     tx: Tx, uuid: str, inventories: Mapping[str, Inventory], expected: int | None, *, full_reserve: bool = True
 ) -> int:
-    """Replace all; raises Conflict on another generation or for an inventory in use. Returns the new generation."""
+    """Replace all inventories; return the new generation. Raises Conflict for another generation or for an inventory in
+    use, Invalid for an unknown class or a wrong `reserved`.
+    """
     generation = need(tx, uuid)
     if expected is not None and expected != generation:
         raise Conflict("resource provider generation conflict", code=error_codes.CONCURRENT_UPDATE)
@@ -156,7 +161,9 @@ def set_inventories(
 
 
 def add_inventory(tx: Tx, uuid: str, resource: str, inventory: Inventory, *, full_reserve: bool) -> int:
-    """One more class; raises Conflict when the provider has it already."""
+    """Add one class; return the new generation. Raises Conflict when the provider has it already, Invalid as
+    `set_inventories`.
+    """
     generation = need(tx, uuid)
     _checked(tx, uuid, {resource: inventory}, full_reserve, "create")
     if resource in provider_statements.inventories_of(tx, uuid):
@@ -172,7 +179,9 @@ def add_inventory(tx: Tx, uuid: str, resource: str, inventory: Inventory, *, ful
 def update_inventory(
     tx: Tx, uuid: str, resource: str, inventory: Inventory, expected: int, *, full_reserve: bool
 ) -> int:
-    """One class that is there; raises Invalid when it is not."""
+    """Change one class; return the new generation. Raises Conflict for another generation, NotFound for an unknown
+    class, Invalid when the provider has no inventory of it.
+    """
     generation = need(tx, uuid)
     if expected != generation:
         raise Conflict("resource provider generation conflict", code=error_codes.CONCURRENT_UPDATE)
@@ -188,7 +197,7 @@ def update_inventory(
 
 
 def drop_inventory(tx: Tx, uuid: str, resource: str) -> None:
-    """Raises NotFound when there is none, Conflict when it is in use."""
+    """Remove one class. Raises NotFound when there is none, Conflict when it is in use."""
     generation = need(tx, uuid)
     if resource not in provider_statements.inventories_of(tx, uuid):
         raise NotFound(f"No inventory of class {resource} found for delete")
@@ -201,7 +210,7 @@ def drop_inventory(tx: Tx, uuid: str, resource: str) -> None:
         )
 
 
-# -------------------------------------------------------------------------------------- traits, aggregates, words
+# -------------------------------------------------------------------------------------- traits, aggregates, names
 
 
 def unknown_traits(tx: Tx, names: Sequence[str]) -> list[str]:
@@ -211,7 +220,9 @@ def unknown_traits(tx: Tx, names: Sequence[str]) -> list[str]:
 
 
 def set_traits(tx: Tx, uuid: str, names: Sequence[str], expected: int | None) -> int:
-    """Replace all traits of a provider; the generation moves only when something changes."""
+    """Replace all traits; return the generation, which rises only when something changes. Raises Conflict for another
+    generation, Invalid for an unknown trait.
+    """
     generation = need(tx, uuid)
     if expected is not None and expected != generation:
         raise Conflict(STALE, code=error_codes.CONCURRENT_UPDATE)
@@ -227,7 +238,9 @@ def set_traits(tx: Tx, uuid: str, names: Sequence[str], expected: int | None) ->
 
 
 def set_aggregates(tx: Tx, uuid: str, aggregates: Sequence[str], expected: int | None) -> int:
-    """Replace all aggregates; with `expected` (from 1.19 on) the generation is checked and moves."""
+    """Replace all aggregates; with `expected` (from 1.19 on) the generation is checked and rises. Raises Conflict for
+    another generation.
+    """
     generation = need(tx, uuid)
     if expected is not None and expected != generation:
         raise Conflict(STALE, code=error_codes.CONCURRENT_UPDATE)
@@ -241,12 +254,14 @@ def set_aggregates(tx: Tx, uuid: str, aggregates: Sequence[str], expected: int |
 
 
 def make_class(tx: Tx, name: str) -> bool:
-    """True: it is new."""
+    """Create a class. Returns True when it is new."""
     return provider_queries.create_name(tx, "class", name)
 
 
 def rename_class(tx: Tx, old: str, new: str) -> None:
-    """Up to 1.6: another name for a custom class, wherever it stands."""
+    """Rename a custom class everywhere (up to 1.6). Raises NotFound, Invalid for a standard class, Conflict for an
+    existing name.
+    """
     need_class(tx, old)
     if not CUSTOM.fullmatch(old):
         raise Invalid(f"Cannot update standard resource class {old}")
@@ -256,11 +271,13 @@ def rename_class(tx: Tx, old: str, new: str) -> None:
 
 
 def need_class(tx: Tx, name: str) -> None:
+    """Raises NotFound when there is no such class."""
     if name not in STANDARD_CLASSES and not provider_queries.custom_classes(tx, [name]):
         raise NotFound(f"No such resource class {name}.")
 
 
 def drop_class(tx: Tx, name: str) -> None:
+    """Delete a custom class. Raises NotFound, Invalid for a standard class, Conflict when it is in use."""
     need_class(tx, name)
     if name in STANDARD_CLASSES:
         raise Invalid(f"Error in delete resource class: Cannot delete standard resource class {name}.")
@@ -270,16 +287,18 @@ def drop_class(tx: Tx, name: str) -> None:
 
 
 def make_trait(tx: Tx, name: str) -> bool:
-    """True: it is new."""
+    """Create a trait. Returns True when it is new."""
     return provider_queries.create_name(tx, "trait", name)
 
 
 def need_trait(tx: Tx, name: str) -> None:
+    """Raises NotFound when there is no such trait."""
     if unknown_traits(tx, [name]):
         raise NotFound(f"No such trait(s): {name}.")
 
 
 def drop_trait(tx: Tx, name: str) -> None:
+    """Delete a custom trait. Raises NotFound, Invalid for a standard trait, Conflict when it is in use."""
     need_trait(tx, name)
     if name in STANDARD_TRAITS:
         raise Invalid(f"Cannot delete standard trait {name}.")

@@ -1,1 +1,1 @@
-"""A cell's database: the servers that live there, what was done to them, and the hosts."""
+"""A cell's database: its servers, their actions and migrations, and its hosts."""

@@ -45,12 +45,12 @@ def _write(dialect: str) -> sa.Executable:
 
 
 def write(tx: Tx, action: Action) -> None:
-    """Insert or replace by (server, request id): a step that is told twice leaves one row."""
+    """Insert or replace by (server, request id): a step that is executed twice leaves one row."""
     tx.run(_write(tx.dialect), _values(action))
 
 
 def write_all(tx: Tx, those: Sequence[Action]) -> None:
-    """The same of many."""
+    """The same for several actions."""
     if those:
         tx.run(_write(tx.dialect), [_values(each) for each in those])
 
@@ -85,7 +85,7 @@ _finish = (
 def finish(
     tx: Tx, server: ServerId, request_id: str, events: Sequence[ActionEvent], now: int, message: str | None
 ) -> None:
-    """End an action: its events as they went, and `Error` as message when it failed."""
+    """Finish an action: add its events, and the message `Error` when it failed."""
     told = {"b_events": _encode(tuple(events)).decode(), "b_now": now, "b_message": message}
     tx.run(_finish, {"b_server": server, "b_request": request_id, **told})
 
@@ -107,14 +107,15 @@ def get(tx: Tx, server: ServerId, request_id: str) -> Action | None:
 
 
 def forget(tx: Tx, servers: Sequence[ServerId]) -> None:
-    """With the rows of servers that are forgotten for good."""
+    """Remove them with the rows of servers that are removed for good."""
     tx.run(actions.delete().where(actions.c.server.in_(servers)))
 
 
 def shorten(tx: Tx, most: int = PAGE_MAX, servers_max: int = 50) -> int:
-    """Of servers with more than `most` actions, which is all that is ever shown, remove the oldest; how many went.
+    """Remove the oldest actions of servers with more than `most`, the largest number ever shown. Returns how many were
+    removed.
 
-    A bounded number of servers at a time.
+    Handles at most `servers_max` servers at a time.
     """
     c = actions.c
     long = tx.rows(sa.select(c.server).group_by(c.server).having(sa.func.count() > most).limit(servers_max))

@@ -1,4 +1,4 @@
-"""What an audit reads of a cell, by the page: records, open migrations and fences, in the order of their servers' ids."""
+"""Pages of a cell's rows for an audit: records, open migrations and fences, in the order of their servers' ids."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ class Living(NamedTuple):
 
 
 def living(tx: Tx, after: str, limit: int) -> list[Living]:
-    """A page of records that are not deleted, wherever their servers are."""
+    """A page of records that are not deleted, on a host or not."""
     return [_living(row) for row in tx.rows(_PAGE, {"b_after": after, "b_limit": limit})]
 
 
@@ -49,7 +49,7 @@ def _living(row: Any) -> Living:
 
 
 def gone(tx: Tx, after: str, limit: int) -> list[tuple[ServerId, int]]:
-    """A page of deleted records: id, and when."""
+    """A page of deleted records: id, and the time of the deletion."""
     return [(ServerId(row[0]), row[1]) for row in tx.rows(_GONE_PAGE, {"b_after": after, "b_limit": limit})]
 
 
@@ -64,7 +64,7 @@ def open_moves(tx: Tx, ids: Collection[str]) -> list[Migration]:
 
 
 def moved_since(tx: Tx, since_us: int, limit: int) -> frozenset[ServerId]:
-    """Servers with a migration that ended since then: the newest ones, a bounded number."""
+    """Servers with a migration that ended since then: a bounded number, the newest ones."""
     query = sa.select(_M.server).where(_M.updated_at >= since_us, sa.not_(_M.is_open))
     return frozenset(ServerId(row.server) for row in tx.rows(query.order_by(_M.number.desc()).limit(limit)))
 

@@ -1,4 +1,4 @@
-"""The hosts of a cell.  What a host reports is written by its cell's conductor; what an operator says, by the API."""
+"""The hosts of a cell. The cell's conductor writes what hosts report; the API writes what operators set."""
 
 import uuid
 from collections.abc import Collection, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from moorage.model.errors import Conflict
 from moorage.model.host import NO_TROUBLES, Host, HostTroubles
 from moorage.sql import Tx
 from moorage.sql.dialect import insert
@@ -33,9 +34,10 @@ hosts = sa.Table(
     sa.Column("forced_down_by", sa.String(255)),
     sa.Column("forced_down_at", sa.BigInteger),
 )
-"""`agent`: the one agent that speaks for the host, by the name it has for one life; NULL: none, or nobody has said.
-`troubles`: what the conductor saw, as JSON (`HostTroubles`); NULL: nothing.
-`forced_down_by`, `forced_down_at`: which user said that it is down, and when, µs; an evacuation takes it as their word."""
+"""`agent`: the name of the one agent that may report for the host; each start of an agent has a new name; NULL: none,
+or unknown. `troubles`: what the conductor observed, as JSON (`HostTroubles`); NULL: nothing. `forced_down_by`,
+`forced_down_at`: the user who marked it as down, and when, µs; an evacuation relies on it.
+"""
 
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Host)
@@ -48,14 +50,22 @@ _GIVEN = tuple(
 _REPORTED = ("id", "node", "seen_at", "updated_at", "doc")
 
 
+_UPDATE_REPORT = (
+    hosts.update()
+    .where(hosts.c.host == sa.bindparam("b_host"))
+    .values({name: sa.bindparam(f"b_{name}") for name in _REPORTED})
+    .returning(*hosts.c)
+)
+
+
 @cache
-def _report(dialect: str) -> sa.Executable:
-    """Made once for each kind of database: every host reports several times a minute."""
+def _insert_report(dialect: str) -> sa.Executable:
+    """Made once for each kind of database. Of two conductors that hear a host first at once, the second waits for the first one's commit.
+
+    No index is named: `id` and `service` are unique as well, and one that is not named would be violated.
+    """
     statement = insert(dialect, hosts).values({name: sa.bindparam(f"b_{name}") for name in _GIVEN})
-    written = statement.on_conflict_do_update(
-        index_elements=["host"], set_={name: statement.excluded[name] for name in _REPORTED}
-    )
-    return written.returning(*hosts.c)
+    return statement.on_conflict_do_nothing().returning(*hosts.c)
 
 
 _TAKE_AGENT = (
@@ -83,7 +93,10 @@ _NAMED = sa.select(hosts).where(hosts.c.host == sa.bindparam("b_host"))
 
 
 def report(tx: Tx, told: Host, now: int) -> Host:
-    """Write what a host said of itself; numbers, and what operators said, stay."""
+    """Write what a host said of itself; numbers, and what operators said, stay.
+
+    Raises Conflict when its id is that of another host here.
+    """
     row = {
         "id": told.id,
         "service": str(uuid.uuid4()),
@@ -98,11 +111,18 @@ def report(tx: Tx, told: Host, now: int) -> Host:
         "doc": _encode(told).decode(),
         "agent": told.agent or None,
     }
-    return _host(tx.row(_report(tx.dialect), {f"b_{name}": value for name, value in row.items()}))
+    given = {f"b_{name}": value for name, value in row.items()}
+    again = {f"b_{name}": row[name] for name in ("host", *_REPORTED)}
+    written = (
+        tx.row(_UPDATE_REPORT, again) or tx.row(_insert_report(tx.dialect), given) or tx.row(_UPDATE_REPORT, again)
+    )
+    if written is None:
+        raise Conflict(f"host {told.host} reports node {told.node}, which is another host's in its cell")
+    return _host(written)
 
 
 def put_again(tx: Tx, kept: Host) -> bool:
-    """A host that this database has lost, as it was; False: it is here. Nobody has heard it since, and no agent speaks for it."""
+    """Insert a host that this database has lost. Returns False when it exists. It has no agent until it reports again."""
     row = {
         "id": kept.id,
         "service": kept.service,
@@ -123,44 +143,44 @@ def put_again(tx: Tx, kept: Host) -> bool:
 
 
 def take_agent(tx: Tx, host: str, agent: str, was: str) -> str:
-    """Let this agent speak for the host in place of the one that did (compare-and-set); who does now.
+    """Make this agent the host's agent in place of `was` (compare-and-set); return the agent that the host has now.
 
-    Empty when the host is not known here yet: its first report says it.
+    Empty when the host is not known here yet: its first report sets it.
     """
     row = tx.row(_TAKE_AGENT, {"b_host": host, "b_agent": agent, "b_was": was})
     return (row.agent or "") if row is not None else agent_of(tx, host)
 
 
 def agent_of(tx: Tx, host: str) -> str:
-    """Which agent speaks for the host; empty: none."""
+    """The agent that reports for the host; empty when there is none."""
     row = tx.row(sa.select(hosts.c.agent).where(hosts.c.host == host))
     return "" if row is None else row.agent or ""
 
 
 def agent_left(tx: Tx, host: str, agent: str) -> None:
-    """It stopped, and said so."""
+    """The agent has stopped, and said so."""
     tx.run(hosts.update().where(hosts.c.host == host, hosts.c.agent == agent).values(agent=None))
 
 
 def forget_agents(tx: Tx) -> None:
-    """None of them can be alive: the process that had them all has begun anew."""
+    """Remove all agents: the process in which they all ran has restarted."""
     tx.run(hosts.update().where(hosts.c.agent.is_not(None)).values(agent=None))
 
 
 def note_troubles(tx: Tx, host: str, seen: HostTroubles) -> None:
-    """Write what the conductor saw, in place of what was written before."""
+    """Write what the conductor observed, in place of earlier observations."""
     said = None if seen == NO_TROUBLES else _encode(seen).decode()
     tx.run(hosts.update().where(hosts.c.host == host).values(troubles=said))
 
 
 def troubles(tx: Tx) -> dict[str, HostTroubles]:
-    """Of those hosts where something was seen."""
+    """The observations, for hosts that have any."""
     rows = tx.rows(_TROUBLES)
     return {row.host: _troubles_decoder.decode(row.troubles) for row in rows}
 
 
 def record_heartbeats(tx: Tx, names: Collection[str], now: int) -> None:
-    """They gave a sign of life; written for many at once."""
+    """Note a heartbeat of these hosts, in one statement."""
     if names:
         tx.run(_HEARD, {"b_hosts": list(names), "b_now": now})
 
@@ -171,7 +191,7 @@ def listed(tx: Tx) -> Sequence[Host]:
 
 
 def releases(tx: Tx) -> dict[str, int]:
-    """How many hosts run an agent of each release, as they said themselves."""
+    """How many hosts run an agent of each release, as they reported."""
     said: sa.ColumnElement[str | None] = sa.literal_column(
         "json_extract(doc, '$.version')" if tx.dialect == "sqlite" else "doc::json ->> 'version'", sa.String
     )
@@ -180,14 +200,14 @@ def releases(tx: Tx) -> dict[str, int]:
 
 
 class HostOverrides(msgspec.Struct, frozen=True):
-    """What operators said of the cell's hosts, by name."""
+    """What operators set for the cell's hosts, by host name."""
 
     disabled: frozenset[str] = frozenset()
     forced_down: frozenset[str] = frozenset()
 
 
 def host_overrides(tx: Tx) -> HostOverrides:
-    """Asked all the time, so no record is read for it."""
+    """Read all the time, so it reads no records."""
     rows = tx.rows(_SAID)
     return HostOverrides(
         frozenset(row.host for row in rows if row.disabled), frozenset(row.host for row in rows if row.forced_down)
@@ -200,7 +220,7 @@ def named(tx: Tx, host: str) -> Host | None:
 
 
 def by_service(tx: Tx, service: str) -> Host | None:
-    """By the service's UUID."""
+    """The host with this service UUID."""
     row = tx.row(sa.select(hosts).where(hosts.c.service == service))
     return None if row is None else _host(row)
 
@@ -216,7 +236,9 @@ def set_disabled(tx: Tx, host: str, disabled: bool, reason: str | None, now: int
 
 
 def set_forced_down(tx: Tx, host: str, forced: bool, now: int, by: str | None = None) -> Host | None:
-    """`by`: the user who says so; who said it first is kept as long as it holds, which is until the host is heard again."""
+    """`by`: the user who marks it as down; the first user is kept until the mark is removed, at the latest when the
+    host reports again.
+    """
     holds = sa.and_(hosts.c.forced_down, hosts.c.forced_down_at.is_not(None), hosts.c.seen_at <= hosts.c.forced_down_at)
     again = holds if forced else sa.false()
     said = {

@@ -1,4 +1,4 @@
-"""Who this cell's database is, which region it belongs to, and how far that region's database was (RULES §22)."""
+"""The identity of this cell's database, its region, and the last known mark of the region's database (RULES §22)."""
 
 import uuid as uuids
 from collections.abc import Collection, Sequence
@@ -33,13 +33,13 @@ identity = sa.Table(
 class CellIdentity(msgspec.Struct, frozen=True):
     uuid: str
     epoch: int
-    """The region's, when both were last brought together."""
+    """The region's epoch when both were last compared."""
     mark: int
     cell: CellId
     region: str
     """The uuid of the region's database."""
     region_mark: int
-    """How far the region's database was, as far as is known here."""
+    """The region's mark, as far as known here."""
 
 
 _GET = sa.select(identity).where(identity.c.id == ONLY)
@@ -63,7 +63,7 @@ def get(tx: Tx) -> CellIdentity | None:
 
 
 def make(tx: Tx, cell: CellId, region: str, epoch: int, region_mark: int) -> CellIdentity:
-    """Once; whoever comes second gets the first one's."""
+    """Create the identity; if it exists already, return the existing one."""
     new = CellIdentity(str(uuids.uuid4()), epoch, 0, cell, region, region_mark)
     tx.run(insert(tx.dialect, identity).values({"id": ONLY, **msgspec.structs.asdict(new)}).on_conflict_do_nothing())
     made = get(tx)
@@ -72,35 +72,35 @@ def make(tx: Tx, cell: CellId, region: str, epoch: int, region_mark: int) -> Cel
 
 
 def remember(tx: Tx, region_mark: int) -> int:
-    """Raise my own mark, and what is remembered of the region; my new mark."""
+    """Raise this database's mark and the remembered mark of the region; return the own mark."""
     return int(tx.scalar(_REMEMBER, {"b_region_mark": region_mark}) or 0)
 
 
 def adopt(tx: Tx, mine: CellIdentity) -> None:
-    """After a deliberate restore: this is what holds from now on."""
+    """Set the identity after a deliberate restore."""
     values = msgspec.structs.asdict(mine)
     del values["uuid"]
     tx.run(identity.update().where(identity.c.id == ONLY).values(values))
 
 
 def recorded(tx: Tx, ids: Collection[ServerId]) -> set[ServerId]:
-    """Which of them have a record here, deleted or not."""
+    """Those of these servers that have a record here, deleted or not."""
     return {ServerId(row.id) for row in tx.rows(sa.select(servers.c.id).where(servers.c.id.in_(ids)))}
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """One record here, as far as it is compared with the region's."""
+    """The part of a record that is compared with the region."""
 
     id: ServerId
     rank: int
-    """Of the last operation that wrote it (`servers.Fence`)."""
+    """Rank of the last operation that wrote it (`servers.Fence`)."""
     deleted: bool
     sealed: bool = False
-    """Another cell's record is to be shown, or is."""
+    """Another cell's record is shown, or is about to be."""
 
 
 def records(tx: Tx, after: str, limit: int) -> Sequence[Recorded]:
-    """All records, in the order of their ids, from behind one id on."""
+    """A page of all records with ids greater than `after`, in the order of ids."""
     c = servers.c
     query = sa.select(c.id, c.op_epoch, c.deleted_at, c.hidden).where(c.id > after).order_by(c.id).limit(limit)
     return [
@@ -109,7 +109,7 @@ def records(tx: Tx, after: str, limit: int) -> Sequence[Recorded]:
 
 
 def mark_deleted(tx: Tx, ids: Collection[ServerId], now_us: int) -> None:
-    """The region says that a delete of theirs was carried out, after this database was backed up."""
+    """Mark as deleted servers whose delete the region has executed after this database was backed up."""
     for server in ids:
         row = tx.row(sa.select(*record_columns(servers)).where(servers.c.id == server, servers.c.deleted_at.is_(None)))
         if row is not None:
@@ -130,12 +130,12 @@ class Seen(msgspec.Struct, frozen=True):
 
     record: Server | None
     rank: int
-    """Of the last operation that wrote or removed the record; 0: none did."""
+    """Rank of the last operation that wrote or removed the record; 0: none did."""
     finished: bool
-    """The action of that request has ended."""
+    """Whether the action of that request has ended."""
     failed: bool
     sealed: bool = False
-    """The record's row is."""
+    """Whether the record's row is sealed."""
 
 
 def seen(tx: Tx, server: ServerId, request_id: str) -> Seen:
@@ -149,7 +149,9 @@ def seen(tx: Tx, server: ServerId, request_id: str) -> Seen:
 
 
 def settle(tx: Tx, ids: Collection[ServerId], fault: Fault) -> int:
-    """Nothing is under way with these servers any more: who was being built is in ERROR, the others show no task. How many."""
+    """End what was under way with these servers: one in BUILD goes to ERROR, the others lose their task. Returns how
+    many changed.
+    """
     c = servers.c
     changed = 0
     for row in tx.rows(sa.select(*record_columns(servers)).where(c.id.in_(ids), c.deleted_at.is_(None))):

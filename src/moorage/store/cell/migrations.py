@@ -1,4 +1,4 @@
-"""Moves of servers, in the cell of the host that the server left: written with the server's own record, under its fence."""
+"""Moves of servers, in the cell of the source host: written with the server's record, under its fence."""
 
 from collections.abc import Collection, Sequence
 from functools import cache
@@ -14,12 +14,12 @@ from moorage.sql.dialect import insert
 from moorage.store.cell.tables import cell_metadata
 
 OPEN_MAX = 100
-"""Moves of one server that are under way; there is one."""
+"""The most open moves of one server that are read; normally there is one."""
 KEPT_OF_SERVER_MAX = 1000
 SENDING_MAX = 1000
-"""Live migrations of one host, under way or queued, that are looked at in one go."""
+"""The most live migrations of one host, under way or queued, that are read at once."""
 EVACUATED_MAX = 1000
-"""Evacuations of one host that are looked at in one go."""
+"""The most evacuations of one host that are read at once."""
 
 migrations = sa.Table(
     "migrations",
@@ -52,28 +52,28 @@ _decode = msgspec.json.Decoder(Migration).decode
 
 
 class MigrationQuery(msgspec.Struct, frozen=True):
-    """Which moves, newest first; every condition given must hold."""
+    """Which moves to list, newest first; all given conditions must hold."""
 
     limit: int
     server: str | None = None
     servers: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
-    """Not of these servers: their records in the cell that is asked are not the ones that are shown."""
+    """Leave out moves of these servers, whose records in this cell are hidden."""
     type: str | None = None
     status: str | None = None
     host: str | None = None
-    """At either end."""
+    """Source or destination host."""
     source_host: str | None = None
     user: str | None = None
     project: str | None = None
     changes_since: int | None = None
     changes_before: int | None = None
     after: tuple[int, int, str] | None = None
-    """`place_of` the last one of the page before."""
+    """`place_of` the last move of the previous page."""
 
 
 def place_of(migration: Migration) -> tuple[int, int, str]:
-    """Its place in lists: time, number, and uuid, for numbers of two cells may be the same."""
+    """Its sort key in lists: time, number, and uuid, because two cells may use the same number."""
     return migration.created_at, migration.number, migration.uuid
 
 
@@ -86,12 +86,12 @@ def _put(dialect: str) -> sa.Executable:
 
 
 def put(tx: Tx, migration: Migration) -> None:
-    """Insert, or replace the one of this uuid: a step that is told twice leaves one row, with one number."""
+    """Insert, or replace the one with this uuid: a step that is executed twice leaves one row, with one number."""
     tx.run(_put(tx.dialect), _values(migration))
 
 
 def put_all(tx: Tx, those: Sequence[Migration]) -> None:
-    """The same of many; who is new gets a number in their order."""
+    """The same for several; new ones get numbers in their order."""
     if those:
         tx.run(_put(tx.dialect), [_values(each) for each in those])
 
@@ -105,7 +105,7 @@ def get(tx: Tx, uuid: str) -> Migration | None:
 
 
 def of_number(tx: Tx, server: ServerId, number: int) -> Migration | None:
-    """That one of a server, by what the API calls its id."""
+    """The server's move with the number that the API shows as its id."""
     c = migrations.c
     row = tx.row(sa.select(c.number, c.doc).where(c.number == number, c.server == server))
     return None if row is None else _migration(row)
@@ -141,16 +141,16 @@ def listed(tx: Tx, query: MigrationQuery) -> Sequence[Migration]:
 
 
 class MoveState(msgspec.Struct, frozen=True):
-    """What is said of a move without its record."""
+    """The state of a move, without its record."""
 
     server: ServerId
     is_open: bool
     waits_for_host: bool = False
-    """It is over but for a host that was dead, which may keep something of the server until it is back."""
+    """It is over except for a dead host, which may keep something of the server until it returns."""
 
 
 def move_states(tx: Tx, uuids: Sequence[str]) -> dict[str, MoveState]:
-    """Of those of these moves that are recorded here: whose they are, and whether they have ended."""
+    """The states of those of these moves that are recorded here: their servers, and whether they have ended."""
     c = migrations.c
     rows = tx.rows(sa.select(c.uuid, c.server, c.is_open, c.status).where(c.uuid.in_(uuids)))
     return {
@@ -163,18 +163,20 @@ class Leaving(msgspec.Struct, frozen=True):
     """Servers that are being moved away from a host, or were."""
 
     stay: frozenset[ServerId] = frozenset()
-    """They may come back: their guests stay there until that is over."""
+    """They may come back: their guests stay there until the move is over."""
     stay_off: frozenset[ServerId] = frozenset()
     """They are about to be evacuated: their guests stay, and are not started."""
     evacuated: frozenset[ServerId] = frozenset()
-    """They are being started elsewhere: their guests go.  Of those that were, their records say where they are."""
+    """They are being started elsewhere: their guests are destroyed. For finished evacuations the servers' records name
+    the new host.
+    """
 
 
 _LEAVING = sa.select(migrations.c.server, migrations.c.type, migrations.c.status).where(
     migrations.c.is_open, migrations.c.source_host == sa.bindparam("b_host")
 )
 STARTED_ELSEWHERE = (MigrationStatus.MIGRATING, MigrationStatus.DONE)
-"""How far an evacuation is whose server its old host destroys when it is back."""
+"""Statuses of an evacuation whose guest the returning old host destroys."""
 _EVACUATED = (
     sa.select(migrations.c.number, migrations.c.doc)
     .where(
@@ -189,7 +191,7 @@ _EVACUATED = (
 
 
 def leaving(tx: Tx, host: str) -> Leaving:
-    """What open moves say of guests on the host that they leave."""
+    """What open moves say about guests on their source host."""
     stay, stay_off, evacuated = set[ServerId](), set[ServerId](), set[ServerId]()
     for row in tx.rows(_LEAVING, {"b_host": host}):
         if row.type != MigrationType.EVACUATION.value:
@@ -215,7 +217,7 @@ _SENDING = (
 
 
 def sending_from(tx: Tx, host: str) -> Sequence[Migration]:
-    """Live migrations that have a place at the host that sends them, or wait for one, in the order in which they were asked for."""
+    """Live migrations from this host that hold a place or wait for one, in the order of their requests."""
     return [_migration(row) for row in tx.rows(_SENDING, {"b_host": host})]
 
 
@@ -228,7 +230,9 @@ _ARRIVING = sa.select(migrations.c.dest_host, migrations.c.server).where(
 
 
 def arriving_at(tx: Tx, hosts: Collection[str]) -> dict[str, list[ServerId]]:
-    """Host → the servers for which a place waits there, or is about to, while their networks are plugged and they are sent."""
+    """Host → servers for which the host has prepared a place, or is about to, while their ports are plugged and they
+    are sent.
+    """
     found = dict[str, list[ServerId]]()
     for row in tx.rows(_ARRIVING, {"b_hosts": list(hosts)}):
         found.setdefault(row.dest_host, []).append(ServerId(row.server))
@@ -236,12 +240,14 @@ def arriving_at(tx: Tx, hosts: Collection[str]) -> dict[str, list[ServerId]]:
 
 
 def evacuated_from(tx: Tx, host: str) -> Sequence[Migration]:
-    """Evacuations that are done, or `migrating` still, and whose host has not been back since, oldest first."""
+    """Evacuations that are done, or still `migrating`, and whose host has not returned since, oldest first."""
     return [_migration(row) for row in tx.rows(_EVACUATED, {"b_host": host})]
 
 
 def waits_for_host(tx: Tx, server: ServerId, cell: CellId) -> bool:
-    """Whether the server was evacuated from a host of that cell, which is the one that is asked, and the host has not been back since."""
+    """Whether the server was evacuated from a host of the given cell, the one of this database, and the host has not
+    returned since.
+    """
     return any(
         each.type is MigrationType.EVACUATION and each.status in STARTED_ELSEWHERE and each.source_cell in (None, cell)
         for each in open_of(tx, server)
@@ -249,12 +255,14 @@ def waits_for_host(tx: Tx, server: ServerId, cell: CellId) -> bool:
 
 
 def forget(tx: Tx, servers: Sequence[ServerId]) -> None:
-    """With the rows of servers that are forgotten for good."""
+    """Remove them with the rows of servers that are removed for good."""
     tx.run(migrations.delete().where(migrations.c.server.in_(servers)))
 
 
 def shorten(tx: Tx, most: int = KEPT_OF_SERVER_MAX, servers_max: int = 50) -> int:
-    """Of servers that were moved more often, remove the oldest moves, a bounded number of servers at a time; how many went."""
+    """Remove the oldest moves of servers with more than `most`, for at most `servers_max` servers at a time. Returns
+    how many were removed.
+    """
     c = migrations.c
     often = tx.rows(sa.select(c.server).group_by(c.server).having(sa.func.count() > most).limit(servers_max))
     went = 0

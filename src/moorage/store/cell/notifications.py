@@ -1,4 +1,4 @@
-"""A cell's outbox of notifications: what is said of a server's record that was changed without an operation."""
+"""A cell's outbox of notifications: about records that changed without an operation."""
 
 import sqlalchemy as sa
 

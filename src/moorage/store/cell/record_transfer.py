@@ -1,8 +1,9 @@
-"""A server's record in a second cell: it is sealed where it was, copied to where it is to be, and removed where it is not shown.
+"""A server's record in a second cell: it is sealed in its cell, copied to the other one, and removed where it is
+hidden.
 
-A row is sealed before it is copied, so that nothing is written to it that the copy would lack: a write of a request to a
-sealed row is refused, and goes to the other cell in a moment (`operations/records/servers.py`).  Whoever holds the server's
-operation may write to it all the same, under the fence.
+A row is sealed before it is copied, so that nothing is written to it that the copy would lack: a request's write to a
+sealed row is refused, and goes to the other cell a moment later (`operations/records/servers.py`). The operation that
+holds the server may still write to it, under the fence.
 
 The copy is made in one transaction of the target's database (docs/decisions/0021).
 """
@@ -24,20 +25,20 @@ from moorage.store.cell.servers import Fence, not_later, servers
 from moorage.store.servers import record_columns, server_of
 
 COPIED = frozenset({"servers", "actions", "migrations", "fences"})
-"""Tables whose rows of a server go along with it."""
+"""Tables whose rows of a server are copied."""
 OF_THE_CELL = frozenset({"hosts", "store_identity", "usage_audits", "notifications"})
-"""Tables of which nothing goes along: they are about the cell, and what waits in its outbox is sent from there."""
+"""Tables that are not copied: they are about the cell, and its outbox is sent from the cell."""
 SEALED_MAX = 1_000
 
 
 class RecordCopy(msgspec.Struct, frozen=True):
-    """All that a cell has of one server."""
+    """Everything that a cell has of one server."""
 
     server: Server
     actions: Sequence[Action] = ()
     """With their events, newest first."""
     migrations: Sequence[Migration] = ()
-    """Oldest first. Each cell counts its own numbers."""
+    """Oldest first. Each cell has its own numbers."""
 
 
 _set_hidden = (
@@ -58,7 +59,8 @@ _set_hidden = (
 
 
 def seal(tx: Tx, server: ServerId, fence: Fence) -> Server:
-    """Requests write to this row no more, be it that they have read it already; the record as it stays. Safe twice.
+    """Seal the row: requests can no longer write to it, even if they have read it already. Returns the record. A repeat
+    is safe.
 
     Raises NotFound when it is not here, Stale when it belongs to a later operation or executor.
     """
@@ -66,7 +68,7 @@ def seal(tx: Tx, server: ServerId, fence: Fence) -> Server:
 
 
 def unseal(tx: Tx, server: ServerId, fence: Fence) -> Server:
-    """Requests may write to it again. Raises NotFound, Stale."""
+    """Let requests write to it again. Raises NotFound, Stale."""
     return _sealed(tx, server, fence, hidden=False)
 
 
@@ -90,13 +92,13 @@ def is_sealed(tx: Tx, server: ServerId) -> bool:
 
 
 def sealed(tx: Tx, after: str = "", limit: int = SEALED_MAX) -> Sequence[ServerId]:
-    """The servers whose row here is sealed, in the order of their ids, from behind one id on."""
+    """A page of servers whose row here is sealed, with ids greater than `after`, in the order of ids."""
     query = sa.select(servers.c.id).where(servers.c.hidden, servers.c.id > after).order_by(servers.c.id).limit(limit)
     return [ServerId(row.id) for row in tx.rows(query)]
 
 
 def read(tx: Tx, server: ServerId) -> RecordCopy | None:
-    """All that is here of a server; None when its record is not."""
+    """Everything of a server that is here; None when its record is not."""
     found = cell_servers.get(tx, server)
     if found is None:
         return None
@@ -104,7 +106,7 @@ def read(tx: Tx, server: ServerId) -> RecordCopy | None:
 
 
 def has_rows(tx: Tx, server: ServerId) -> bool:
-    """Whether there are actions or moves of it here, be it without a record."""
+    """Whether there are actions or moves of it here, even without a record."""
     return bool(actions.of_server(tx, server) or migrations.of_server(tx, server))
 
 
@@ -116,10 +118,10 @@ _COPIED_BEFORE = sa.select(*record_columns(servers)).where(
 
 
 def copy(tx: Tx, record: RecordCopy, fence: Fence) -> Server:
-    """Put all of it here: the record (not sealed), its actions and its moves. Safe twice: what was written since stays.
+    """Write the record (not sealed), its actions and its moves. A repeat is safe: what was written since stays.
 
-    Its generation is the next one, so that nobody takes it for the row that it was copied from: lists keep what they made of a row by that.
-    Raises Stale when somebody later wrote or removed it here, be it a later step of ours; then nothing is written.
+    It gets the next generation, so that it differs from the row from which it was copied: lists cache by generation.
+    Raises Stale when a later operation, executor or step wrote or removed it here; then nothing is written.
     """
     cell_servers.leave_fence(tx, record.server.id, fence.rank, 0)
     before = tx.row(_COPIED_BEFORE, {"b_server": record.server.id, "b_rank": fence.rank, "b_line": fence.line})
@@ -133,27 +135,29 @@ def copy(tx: Tx, record: RecordCopy, fence: Fence) -> Server:
 
 
 def remove_unless_waited_for(tx: Tx, server: ServerId, cell: CellId, fence: Fence) -> bool:
-    """The same of a record in that cell, unless a host of it was taken for dead and is not back since the server was evacuated from it.
+    """The same, unless a host of that cell, which was taken for dead, has not returned since the server was evacuated
+    from it.
 
-    False: it stays, sealed.  The move that is recorded with it is all that says what the move holds on that host, and what is to be given
-    back when the host returns or is removed for good.  Raises Stale.
+    Returns False when the record stays, sealed. Its move is the only record of what the move holds on that host, and of
+    what is released when the host returns or is removed. Raises Stale.
     """
     if not migrations.waits_for_host(tx, server, cell):
         remove_record(tx, server, fence)
         return True
     if cell_servers.get(tx, server) is not None and not is_sealed(
         tx, server
-    ):  # a copy that came over the record that was left
+    ):  # a copy was written over the record that was left
         seal(tx, server, fence)
     return False
 
 
 def remove_record(tx: Tx, server: ServerId, fence: Fence) -> None:
-    """Take all of it away; what stays is the fence, so that no copy of before puts it back. Safe when nothing is here.
+    """Remove everything of the server; the fence stays, so that no earlier copy puts it back. Safe when nothing is
+    here.
 
     Raises Stale when the row belongs to a later operation or executor.
     """
-    cell_servers.leave_fence(tx, server, fence.rank, fence.line)  # first: a copy that is being made is over then
+    cell_servers.leave_fence(tx, server, fence.rank, fence.line)  # first: this ends a copy that is being made
     cell_servers.remove(tx, server, fence)
     if cell_servers.get(tx, server) is not None:
         raise Stale(f"server {server} belongs to a later operation")

@@ -1,4 +1,4 @@
-"""What is read of many servers of a cell at once, without their records: where they are, how their guests are, what they list."""
+"""Reads about many servers of a cell without their whole records: host, power state, ports, attachments."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ NO_STATE = PowerState.NOSTATE
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """Where a server's record says that it is, and how; without the record."""
+    """The host and state in a server's record, without the record."""
 
     id: ServerId
     host: str | None
@@ -27,9 +27,9 @@ class Placed(msgspec.Struct, frozen=True):
     power_state: int
     deleted: bool
     seq: int
-    """The place among the server's operations of the one that last wrote it."""
+    """The sequence number of the operation that last wrote it."""
     hidden: bool = False
-    """The row is sealed: another cell's is shown, or is about to be."""
+    """The row is sealed: another cell's record is shown, or is about to be."""
 
 
 _PLACED = (
@@ -42,7 +42,9 @@ _AMONG = sa.select(*_PLACED).where(servers.c.id.in_(sa.bindparam("b_servers", ex
 
 
 def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[ServerId, Placed]:
-    """All servers that are to be on a host, and those of `asked` that this cell knows, deleted or elsewhere."""
+    """All servers that belong on a host, and those of `asked` that this cell knows, also deleted ones or ones on other
+    hosts.
+    """
     rows = list(tx.rows(_ON_HOST, {"b_host": host}))
     missing = sorted(set(asked) - {row.id for row in rows})
     for first in range(0, len(missing), IDS_PER_STATEMENT):
@@ -82,11 +84,11 @@ _LEFT_BEHIND = (
 
 
 def power_states(tx: Tx, hosts: Collection[str]) -> dict[str, dict[ServerId, int]]:
-    """Host → the servers that have a guest there, as was last observed, and how it is: two statements for many hosts.
+    """Host → servers that have a guest there, with the last observed power state: two statements for many hosts.
 
-    A server that was moved away, be it into another cell, and may come back has a second guest, which is off, on the host that it left.  One that was evacuated has
-    one of which nothing is known, so that no beat of a host that is back agrees, with that guest or without it, until its whole report
-    has settled what was evacuated from it.
+    A server that was moved away, perhaps into another cell, and may come back has a second guest, off, on its old host.
+    An evacuated server has a guest of unknown state there; so no heartbeat of a returning host matches, with or without
+    that guest, until the host's full report has settled what was evacuated from it.
     """
     found: dict[str, dict[ServerId, int]] = {host: {} for host in hosts}
     for row in tx.rows(_LEFT_BEHIND, {"b_hosts": list(hosts)}):
@@ -98,7 +100,7 @@ def power_states(tx: Tx, hosts: Collection[str]) -> dict[str, dict[ServerId, int
 
 
 class _Card(msgspec.Struct, frozen=True):
-    """Of a NIC, what `listed_ports` reads; the rest is not decoded."""
+    """The fields of a NIC that `listed_ports` reads; the rest is not decoded."""
 
     port: str | None = None
 
@@ -120,7 +122,7 @@ def _documents_of(tx: Tx, ids: Sequence[ServerId]) -> Sequence[Any]:
 
 
 def listed_ports(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, frozenset[str]]:
-    """The ports that the records of these servers list, of those that are here and not deleted."""
+    """The ports in the records of those of these servers that are here and not deleted."""
     return {
         ServerId(row[0]): frozenset(each.port for each in _cards.decode(row[1]).nics if each.port is not None)
         for row in _documents_of(tx, ids)
@@ -128,7 +130,7 @@ def listed_ports(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, frozenset[st
 
 
 class _Device(msgspec.Struct, frozen=True):
-    """Of a block device, only its attachment."""
+    """The attachment of a block device; the rest is not decoded."""
 
     attachment: str | None = None
 
@@ -141,7 +143,7 @@ _devices = msgspec.json.Decoder(_Devices)
 
 
 def listed_attachments(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, frozenset[str]]:
-    """The attachments of volumes that the records of these servers list, of those that are here and not deleted."""
+    """The volume attachments in the records of those of these servers that are here and not deleted."""
     return {
         ServerId(row[0]): frozenset(
             each.attachment for each in _devices.decode(row[1]).block_devices if each.attachment
@@ -154,7 +156,9 @@ WITH_VOLUME_MAX = 50
 
 
 def with_volume(tx: Tx, volume: str) -> list[Server]:
-    """Servers here that the volume is attached to, at most `WITH_VOLUME_MAX`: asked so seldom that no index is kept for it."""
+    """Servers here to which the volume is attached, at most `WITH_VOLUME_MAX`. It is called rarely, so there is no
+    index.
+    """
     rows = tx.rows(
         sa.select(*record_columns(servers))
         .where(servers.c.deleted_at.is_(None), servers.c.doc.contains(volume, autoescape=True))

@@ -1,9 +1,9 @@
 """Servers in their cell, and the fence around them (RULES §3).
 
-A saga writes with `write`: the generation must be the one it read, and no later operation, and no later executor of the same
-operation, may have written since.  That order is one number, `fence_of(seq, epoch)`: operations of a server count up, and
-executors of an operation count up within it; so it never needs to be reset.  The cell conductor writes observed columns only,
-with `observe`, and touches neither the fence nor the generation.
+A saga writes with `write`: the generation must be the one that it read, and no later operation, and no later executor
+of the same operation, may have written since. Their order is one number, `fence_of(seq, epoch)`: a server's operations
+count up, and executors of an operation count up within it; so it never needs a reset. The cell conductor writes only
+observed columns, with `observe`, and changes neither the fence nor the generation.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -42,9 +42,10 @@ servers = sa.Table(
     sa.Column("hidden", sa.Boolean, nullable=False, server_default=sa.false()),
     *server_indexes("servers"),
 )
-"""`hidden`: the row is sealed, because the server's record is being copied to another cell, or is shown there (`copies.py`).
+"""`hidden`: the row is sealed, because the server's record is being copied to another cell, or is shown there
+(`record_transfer.py`).
 
-`record` takes that off and `write` leaves it as it is.  It is not in the record itself, which is the same in both cells.
+`record` removes the mark and `write` keeps it. It is not in the record itself, which is the same in both cells.
 """
 
 fences = sa.Table(
@@ -54,14 +55,16 @@ fences = sa.Table(
     sa.Column("rank", sa.BigInteger, nullable=False),
     sa.Column("line", sa.BigInteger, nullable=False, server_default="0"),
 )
-"""The rank that last removed a server's row from this cell, or took it over; and the line, of one that removed it.
+"""The rank of the operation that last removed a server's row from this cell, or took it over; and the journal line of a
+removal.
 
-Within one rank lines decide: a write that hung may land after what the same executor did later, when it had given the write up.
+Within one rank the lines decide: a write that hung may arrive after later writes of the same executor, which had given
+it up.
 """
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """Who writes: the operation, its place among the server's operations, its executor's epoch, the journal's line."""
+    """The writer: the operation, its place among the server's operations, its executor's epoch, and the journal line."""
 
     operation: OperationId
     seq: int
@@ -81,14 +84,14 @@ def _bound(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def not_later(rank: sa.ColumnElement[int], line: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-    """The row was not written later than at this place."""
+    """The row was not written later than by this writer."""
     earlier, same = servers.c.op_epoch < rank, servers.c.op_epoch == rank
     return sa.or_(earlier, sa.and_(same, servers.c.op_line <= line))
 
 
 @cache
 def _record(dialect: str) -> sa.Executable:
-    """Made once: a statement over thirty columns costs more to put together than to run."""
+    """Compiled once: a statement with thirty columns costs more to compile than to run."""
     given: dict[str, sa.BindParameter[Any]] = {
         name: sa.bindparam(f"b_{name}", type_=servers.c[name].type) for name in _NAMES
     }
@@ -133,17 +136,19 @@ def _raise_fence(dialect: str) -> sa.Executable:
 
 
 def generations(tx: Tx, after: str, limit: int) -> dict[ServerId, int]:
-    """Of a page of records, in the order of their ids: how often each was changed; not of those that are deleted, or that another cell shows."""
+    """The generation of each record of a page, in the order of ids; without deleted records and records that another
+    cell shows.
+    """
     c = servers.c
     query = sa.select(c.id, c.generation).where(c.id > after, c.deleted_at.is_(None), sa.not_(c.hidden))
     return {ServerId(row.id): row.generation for row in tx.rows(query.order_by(c.id).limit(limit))}
 
 
 def record(tx: Tx, server: Server, fence: Fence) -> Server:
-    """Insert the server, or replace what an earlier attempt of ours left.
+    """Insert the server, or replace what an earlier attempt of this saga left.
 
-    Raises Stale when somebody later wrote, or took it away, be it a later step of ours: a removed row leaves its fence behind.
-    A row that was sealed is not any more.
+    Raises Stale when a later operation, executor or step wrote or removed it: a removed row leaves its fence behind. A
+    sealed row is unsealed.
     """
     ours = fenced(server, fence)
     if tx.row(_record(tx.dialect), _bound(server_values(ours))) is None:
@@ -152,10 +157,10 @@ def record(tx: Tx, server: Server, fence: Fence) -> Server:
 
 
 def write(tx: Tx, server: Server, fence: Fence) -> Server:
-    """Replace the record that was read with generation `server.generation`; the new one comes back.
+    """Replace the record that was read with generation `server.generation`; return the new one.
 
     Raises Stale when it changed in between, or belongs to a later operation or executor; NotFound when it is not here.
-    A write of ours that was done before (the reply was lost) is found again and counts as done.
+    If an earlier write of the same step succeeded and its answer was lost, the write counts as done.
     """
     after = fenced(msgspec.structs.replace(server, generation=server.generation + 1), fence)
     if tx.row(_write, {**_bound(server_values(after)), "b_was": server.generation}) is not None:
@@ -169,23 +174,26 @@ def write(tx: Tx, server: Server, fence: Fence) -> Server:
 
 
 def remove(tx: Tx, server: ServerId, fence: Fence) -> None:
-    """Take the row away (the server is to be in another cell, or in none); safe when it is not here.
+    """Remove the row (the server is to be in another cell, or in none); safe when it is not here.
 
-    What stays is the fence, so that neither an executor who was overtaken nor a write of our own that hung can put the row back.
+    The fence stays, so that neither an executor that was overtaken nor a hanging write of our own puts the row back.
     """
     tx.run(_remove, {"b_server": server, "b_rank": fence.rank, "b_line": fence.line})
     leave_fence(tx, server, fence.rank, fence.line)
 
 
 def leave_fence(tx: Tx, server: ServerId, rank: int, line: int) -> None:
-    """Who is before this place can put no row of the server here.  Until the transaction ends nobody else leaves one."""
+    """Earlier writers can put no row of the server here. Until the transaction ends, no other transaction changes the
+    fence.
+    """
     tx.run(_raise_fence(tx.dialect), {"b_server": server, "b_rank": rank, "b_line": line})
 
 
 def take_over(tx: Tx, server: ServerId, fence: Fence) -> Server | None:
-    """An adopter's first word to the cell: who told the operation before can write here no more.  The row as it is now.
+    """The first write of an adopter in the cell: earlier executors of the operation can no longer write here. Returns
+    the current row.
 
-    Its line does not count: the adopter may do earlier steps again.
+    Its journal line does not count: the adopter may repeat earlier steps.
     """
     tx.run(
         servers.update()
@@ -208,7 +216,7 @@ _LOOK = sa.select(*record_columns(servers), servers.c.hidden).where(servers.c.id
 
 
 def get_with_seal(tx: Tx, server: ServerId) -> tuple[Server | None, bool]:
-    """The record, and whether its row is sealed: another cell's is shown, or is about to be."""
+    """The record, and whether its row is sealed: another cell's record is shown, or is about to be."""
     row = tx.row(_LOOK, {"b_server": server})
     return (None, False) if row is None else (server_of(row), bool(row.hidden))
 
@@ -223,15 +231,15 @@ _on_host, _also_sealed = (
 
 
 def on_host(tx: Tx, host: str, *, sealed: bool = False) -> Sequence[Server]:
-    """The servers that are to be on a host and are not deleted.
+    """The servers that belong on a host and are not deleted.
 
-    `sealed`: also those whose row is sealed, for who knows from the region which records are shown.
+    `sealed`: include sealed rows, for callers that know from the region which records are shown.
     """
     return [server_of(row) for row in tx.rows(_also_sealed if sealed else _on_host, {"b_host": host})]
 
 
 def living(tx: Tx, after: str, limit: int) -> Sequence[Server]:
-    """The servers of this cell that are on a host, in the order of their ids, from behind one id on."""
+    """A page of the cell's servers that are on a host, with ids greater than `after`, in the order of ids."""
     query = sa.select(*record_columns(servers)).where(
         servers.c.id > after, servers.c.deleted_at.is_(None), servers.c.host.is_not(None), sa.not_(servers.c.hidden)
     )
@@ -239,8 +247,9 @@ def living(tx: Tx, after: str, limit: int) -> Sequence[Server]:
 
 
 def in_state(tx: Tx, state: VmState, after: str, limit: int) -> Sequence[Server]:
-    """The servers of this cell that are in this state, in the order of their ids, from behind one id on; not those that are shown in
-    another cell."""
+    """A page of the cell's servers in this state, with ids greater than `after`, in the order of ids; without those
+    that another cell shows.
+    """
     query = sa.select(*record_columns(servers)).where(
         servers.c.id > after,
         servers.c.deleted_at.is_(None),
@@ -258,7 +267,9 @@ def placed(tx: Tx, ids: Sequence[ServerId]) -> frozenset[ServerId]:
 
 
 def charged(tx: Tx, *, without: Collection[str]) -> dict[str, dict[str, int]]:
-    """What the servers of this cell weigh in their projects' quota; not those `without`, whose record here is not shown."""
+    """The quota that the servers of this cell use in each project; without the servers in `without`, whose record here
+    is hidden.
+    """
     return charged_to_projects(tx, servers, *_but(without))
 
 
@@ -284,7 +295,7 @@ _OBSERVE = (
 
 
 def observe(tx: Tx, host: str, power_states: Mapping[ServerId, int]) -> Sequence[ServerId]:
-    """Write what a host sees of its guests; those that changed come back."""
+    """Write the power states that a host reports; return the servers whose state changed."""
     changed: list[ServerId] = []
     for state in set(power_states.values()):
         ids = [server for server, seen in power_states.items() if seen == state]
@@ -294,7 +305,9 @@ def observe(tx: Tx, host: str, power_states: Mapping[ServerId, int]) -> Sequence
 
 
 def forget_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[ServerId]:
-    """Remove rows of servers deleted before then, a bounded number at a time; not while a host that they left keeps something."""
+    """Remove rows of servers deleted before then, at most `limit`; rows stay while a host that the server left keeps
+    something of it.
+    """
     left = sa.exists().where(migrations.c.server == servers.c.id, migrations.c.is_open)
     old = (
         sa.select(servers.c.id)
@@ -308,9 +321,10 @@ def forget_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[Server
 
 
 def end_moves_of_deleted(tx: Tx, before_us: int, now_us: int, limit: int = 1000) -> Sequence[ServerId]:
-    """Servers deleted before then of which a move is open that nobody will end: its operation was lost when a database was put back.
+    """End open moves of servers deleted before then, whose operation was lost when a database was restored. Returns the
+    servers.
 
-    Not of those that were evacuated: the host that they left may keep something of them, and says so when it is back.
+    Evacuated servers are left out: their old host may keep something of them, and reports it when it returns.
     """
     c = migrations.c
     done = sa.and_(c.type == MigrationType.EVACUATION.value, c.status == MigrationStatus.DONE.value)
@@ -329,10 +343,10 @@ def end_moves_of_deleted(tx: Tx, before_us: int, now_us: int, limit: int = 1000)
 
 
 def forget_fences(tx: Tx, ids: Sequence[ServerId]) -> None:
-    """Of servers that are gone for ever: a boot that failed left one in every cell."""
+    """Remove fences of servers that are gone for good: a failed boot leaves one in every cell."""
     tx.run(fences.delete().where(fences.c.server.in_(ids)))
 
 
 def fenced(server: Server, fence: Fence) -> Server:
-    """The record, and who wrote it."""
+    """The record, and its last writer."""
     return msgspec.structs.replace(server, operation=fence.operation, op_epoch=fence.rank, op_line=fence.line)

@@ -1,4 +1,4 @@
-"""The one MetaData of a cell's tables; each noun declares its own tables on it, in its own file."""
+"""The MetaData of a cell's tables; each module declares its own tables on it."""
 
 from sqlalchemy import MetaData
 

@@ -1,4 +1,4 @@
-"""Which servers ran in a span of time, for reports of usage; deleted ones too while their rows are kept."""
+"""Which servers ran in a period, for usage reports; also deleted ones while their rows are kept."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -26,9 +26,9 @@ def ran_between(
     only: Collection[str] | None = None,
     without: Collection[str] = (),
 ) -> Sequence[Server]:
-    """Launched before the period's end, not ended before its start; by id, after the one named.
+    """Servers launched before the period's end and not ended before its start; in the order of ids, after the given one.
 
-    `only`: among these; `without`: not these, whose record here is not the one that is shown.
+    `only`: only these servers; `without`: not these, whose record here is hidden.
     """
     query = (
         sa.select(*record_columns(servers))

@@ -1,7 +1,7 @@
-"""How far the audit of a period has come in this cell, and the servers it is to tell of.
+"""The progress of a usage audit of a period in this cell, and the servers that it reports.
 
-The place is written with the page of notifications that it comes after, so whoever goes on neither leaves one out nor
-tells of one twice.
+The progress is written together with each page of notifications, so a later process neither leaves a server out nor
+reports one twice.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ usage_audits = sa.Table(
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where an audit is."""
+    """The progress of an audit."""
 
     after: ServerId = ServerId("")
     told: int = 0
@@ -53,24 +53,26 @@ def put(tx: Tx, began: int, ended: int, at: Place, now: int) -> None:
 
 
 def _there(began: int, ended: int) -> sa.ColumnElement[bool]:
-    """Launched before the period's end, and not gone before it began; one whose row is sealed is told of by another cell."""
+    """Launched before the end of the period, and not deleted before its start; a sealed row is reported by another
+    cell.
+    """
     c = servers.c
     return sa.and_(sa.not_(c.hidden), c.launched_at < ended, sa.or_(c.terminated_at.is_(None), c.terminated_at > began))
 
 
 def page(tx: Tx, began: int, ended: int, after: ServerId, limit: int) -> Sequence[Server]:
-    """The next servers, by id, that were there in the period."""
+    """The next servers, in the order of ids, that existed in the period."""
     query = sa.select(*record_columns(servers)).where(servers.c.id > after, _there(began, ended))
     return [server_of(row) for row in tx.rows(query.order_by(servers.c.id).limit(limit))]
 
 
 def by_host(tx: Tx, began: int, ended: int) -> dict[str, int]:
-    """How many servers each host had in the period, by the host they are or were last on."""
+    """How many servers each host had in the period, by the servers' current or last host."""
     query = sa.select(servers.c.host, sa.func.count().label("servers")).where(_there(began, ended))
     rows = tx.rows(query.where(servers.c.host.is_not(None)).group_by(servers.c.host))
     return {row.host: row.servers for row in rows}
 
 
 def forget(tx: Tx, before_us: int) -> None:
-    """Audits of periods that ended before then."""
+    """Remove the progress of periods that ended before then."""
     tx.run(usage_audits.delete().where(usage_audits.c.ended < before_us))

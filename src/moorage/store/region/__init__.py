@@ -1,1 +1,1 @@
-"""The region's database: what is true whichever cell a server is in."""
+"""The region's database: everything that does not depend on a server's cell."""

@@ -1,4 +1,4 @@
-"""Host aggregates: few, small, and read by every look at a zone, so a row holds its hosts and its metadata."""
+"""Host aggregates: there are few, they are small and often read, so a row has its hosts and its metadata."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +32,7 @@ _hosts = msgspec.json.Decoder(tuple[str, ...])
 
 
 def add(tx: Tx, new: Aggregate) -> Aggregate:
-    """Insert; the number is minted here.  Raises Conflict for a taken name."""
+    """Insert; the number is assigned here. Raises Conflict for a taken name."""
     alone(tx, "aggregates")
     _refuse_taken(tx, new.name, None)
     number = tx.scalar(
@@ -42,17 +42,17 @@ def add(tx: Tx, new: Aggregate) -> Aggregate:
 
 
 def every(tx: Tx) -> Sequence[Aggregate]:
-    """All, oldest first (at most 10,000)."""
+    """All aggregates, oldest first (at most 10,000)."""
     return [_aggregate(row) for row in tx.rows(_EVERY)]
 
 
 def for_placement(tx: Tx) -> Sequence[tuple[str, dict[str, str], tuple[str, ...]]]:
-    """(name, metadata, hosts) of all: what decisions about hosts depend on."""
+    """(name, metadata, hosts) of all aggregates: the part that scheduling depends on."""
     return [(each.name, each.metadata, each.hosts) for each in every(tx)]
 
 
 def get(tx: Tx, number: int, *, to_change: bool = False) -> Aggregate:
-    """One of them; `to_change` keeps others from changing any until this transaction ends.  Raises NotFound."""
+    """One aggregate; `to_change` locks all aggregates until this transaction ends. Raises NotFound."""
     if to_change:
         alone(tx, "aggregates")
     row = tx.row(sa.select(aggregates).where(aggregates.c.number == number))
@@ -62,7 +62,7 @@ def get(tx: Tx, number: int, *, to_change: bool = False) -> Aggregate:
 
 
 def save(tx: Tx, changed: Aggregate) -> None:
-    """Write it back.  Raises Conflict for a taken name."""
+    """Replace the row. Raises Conflict for a taken name."""
     _refuse_taken(tx, changed.name, changed.number)
     tx.run(
         aggregates.update()
@@ -76,7 +76,7 @@ def remove(tx: Tx, number: int) -> None:
 
 
 def zones(tx: Tx) -> dict[str, str]:
-    """Host → the zone its aggregates put it in, for hosts that are in one."""
+    """Host → the zone of its aggregates, for hosts that have one."""
     return {host: each.zone for each in every(tx) if each.zone for host in each.hosts}
 
 

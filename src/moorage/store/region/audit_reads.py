@@ -1,4 +1,4 @@
-"""What an audit reads of the region, by the page: mappings and claims, in the order of their ids."""
+"""Pages of the region's rows for an audit: server mappings and claims, in the order of their ids."""
 
 from collections.abc import Collection, Sequence
 
@@ -16,7 +16,7 @@ IDS_PER_STATEMENT = 500
 
 
 class Mapped(msgspec.Struct, frozen=True):
-    """A server, as the region has it."""
+    """The region's row of a server."""
 
     id: ServerId
     project: str
@@ -26,9 +26,9 @@ class Mapped(msgspec.Struct, frozen=True):
     deleted: bool
     has_order: bool
     vm_state: str
-    """Of the order."""
+    """The state in the order."""
     slot_left: bool = False
-    """The operation that holds it has ended, or is not there."""
+    """Whether the operation that holds it has ended, or does not exist."""
 
     @property
     def recorded_in(self) -> CellId | None:
@@ -37,7 +37,7 @@ class Mapped(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A consumer of ours, and what it holds."""
+    """A consumer of ours, and its claims."""
 
     owner: Owner
     amounts: dict[Key, int]
@@ -81,7 +81,7 @@ def mapped_among(tx: Tx, ids: Collection[str]) -> list[Mapped]:
 
 
 def held(tx: Tx, after: str, limit: int) -> list[Held]:
-    """A page of consumers whose claims an operation of ours made, in the order of ids."""
+    """A page of consumers whose claims our operations made, in the order of ids."""
     owners = [owner_of(row) for row in tx.rows(_CONSUMERS, {"b_after": after, "b_limit": limit})]
     return _with_amounts(tx, owners)
 
@@ -92,7 +92,7 @@ def held_among(tx: Tx, ids: Collection[str]) -> list[Held]:
 
 
 def providers_among(tx: Tx, ids: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Provider → its name, and the root of its tree."""
+    """Provider → (its name, the root of its tree)."""
     return {row.uuid: (row.name, row.root) for part in _parts(ids) for row in tx.rows(_PROVIDERS, {"b_ids": part})}
 
 
@@ -110,7 +110,9 @@ def _parts(ids: Collection[str]) -> list[list[str]]:
 
 
 def unheld_operations(tx: Tx, before_us: int, limit: int) -> list[tuple[str, str, str]]:
-    """(operation, server, saga) of those that are open since before then, and neither hold their server nor wait for it."""
+    """(operation, server, saga) of operations that are open since before then, and neither hold their server nor wait
+    for it.
+    """
     query = (
         sa.select(_O.id, _O.server, _O.saga)
         .select_from(operations.outerjoin(servers, _S.id == _O.server))
@@ -126,7 +128,7 @@ def unheld_operations(tx: Tx, before_us: int, limit: int) -> list[tuple[str, str
 
 
 def learn(tx: Tx, values: dict[str, object], op_seq: int, cell: CellId) -> None:
-    """A server whose record a cell has, and that was not known here."""
+    """Insert a server whose record a cell has, and that is not known here."""
     tx.run(
         servers.insert().values(
             {**values, "doc": None, "operation": None, "op_seq": op_seq, "cell": cell, "task": None}
@@ -135,7 +137,7 @@ def learn(tx: Tx, values: dict[str, object], op_seq: int, cell: CellId) -> None:
 
 
 def map_to(tx: Tx, server: str, cell: CellId, op_seq: int) -> bool:
-    """Its record is in that cell, unless something was begun on it since."""
+    """Set the server's cell, unless an operation began on it since. Returns whether it was set."""
     row = tx.row(
         servers.update()
         .where(_S.id == server, _S.operation.is_(None), _S.op_seq == op_seq)

@@ -1,4 +1,4 @@
-"""Audits that were asked for, what they found, and the journal of what was repaired."""
+"""Audits that were requested, their findings, and the journal of repairs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -57,20 +57,21 @@ _SAID = ("audit", "at", "by", "kind", "what", "where", "server", "was", "done")
 
 
 def ask(tx: Tx, id: str, by: str, asked: AuditRequest, now_us: int) -> None:
-    """Somebody wants an audit; the conductor that leads runs it."""
+    """Store a request for an audit; the leading conductor executes it."""
     row = {"id": id, "asked_at": now_us, "asked_by": by, "asked": msgspec.json.encode(asked).decode()}
     tx.run(audits.insert().values(**row, status=AuditStatus.WAITING.value, why=""))
 
 
 def open_ones(tx: Tx) -> Sequence[Audit]:
-    """Those that were not ended, oldest first."""
+    """Audits that have not ended, oldest first."""
     return [_audit(row) for row in tx.rows(_OPEN)]
 
 
 def begin(tx: Tx, id: str, now_us: int) -> int | None:
-    """Since when it runs, which no other process is told; None: it ended meanwhile.
+    """Mark the audit as running; return its start time, which identifies this run. None: it has ended meanwhile.
 
-    One that was begun before begins again: who leads runs one after the other, so that one's process is lost, or does not lead any more.
+    An audit that began before begins again: the leader executes them one after the other, so the earlier process has
+    died, or no longer leads.
     """
     c = audits.c
     row = tx.row(
@@ -85,14 +86,14 @@ def begin(tx: Tx, id: str, now_us: int) -> int | None:
 
 
 def is_mine(tx: Tx, id: str, began_at: int) -> bool:
-    """Whether nobody ended it, and nobody began it again, since I did."""
+    """Whether it has neither ended nor begun again since this run began."""
     c = audits.c
     found = sa.select(c.id).where(c.id == id, c.ended_at.is_(None), c.began_at == began_at)
     return tx.row(found) is not None
 
 
 def end(tx: Tx, id: str, began_at: int, report: AuditReport, now_us: int, why: str = "") -> None:
-    """Write what was found, if it is still the one that began then, and forget the oldest audits."""
+    """Write the findings, if it is still the same run, and remove the oldest audits."""
     status = AuditStatus.FAILED if why else AuditStatus.DONE
     values = {"ended_at": now_us, "status": status.value, "why": why, "report": msgspec.json.encode(report).decode()}
     mine = (audits.c.id == id, audits.c.ended_at.is_(None), audits.c.began_at == began_at)
@@ -114,13 +115,13 @@ def listed(tx: Tx, limit: int) -> Sequence[Audit]:
 
 
 def last_of(tx: Tx, by: str) -> int | None:
-    """When this one asked last."""
+    """When this user last requested one."""
     found: int | None = tx.scalar(sa.select(sa.func.max(audits.c.asked_at)).where(audits.c.asked_by == by))
     return found
 
 
 def note(tx: Tx, line: Repair) -> int:
-    """A line of the journal, and its number; the oldest go when there are too many."""
+    """Append a line to the journal, and return its number; the oldest lines are removed when there are too many."""
     values = {name: getattr(line, name) for name in _SAID}
     number = int(tx.scalar(audit_repairs.insert().values(values).returning(audit_repairs.c.number)) or 0)
     tx.run(audit_repairs.delete().where(audit_repairs.c.number <= number - REPAIRS_KEPT_MAX))
@@ -128,12 +129,12 @@ def note(tx: Tx, line: Repair) -> int:
 
 
 def note_done(tx: Tx, number: int, done: str) -> None:
-    """What came of it."""
+    """Write the result of a repair."""
     tx.run(audit_repairs.update().where(audit_repairs.c.number == number).values(done=done))
 
 
 def repairs_of(tx: Tx, audit: str, limit: int = 1_000) -> Sequence[Repair]:
-    """What one audit did, in order."""
+    """The repairs of one audit, in order."""
     c = audit_repairs.c
     rows = tx.rows(sa.select(audit_repairs).where(c.audit == audit).order_by(c.number).limit(limit))
     return [Repair(*(getattr(row, name) for name in _SAID)) for row in rows]

@@ -1,4 +1,4 @@
-"""Cells that are emptied, and how far each is.  Who writes it says which version it read."""
+"""Drains of cells, and their progress. A writer names the version that it has read."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from moorage.store.region.tables import region_metadata
 
 KEPT_MAX = 100
 OPEN_MAX = 10
-"""Cells that are emptied at once."""
+"""How many cells may be drained at once."""
 
 cell_drains = sa.Table(
     "cell_drains",
@@ -57,7 +57,9 @@ _OPEN = (
 
 
 def ask(tx: Tx, new: CellDrain) -> Conflict | None:
-    """Somebody wants a cell emptied; the conductor that leads does it. Refused: it is being emptied already, or too many are."""
+    """Store a request to drain a cell; the leading conductor executes it. Returns the refusal when the cell is being
+    drained already, or too many are.
+    """
     c = cell_drains.c
     values = {"id": new.id, "cell": new.cell, "asked_at": new.asked_at, "asked_by": new.asked_by}
     values |= {"project": new.project, "asked": msgspec.json.encode(new.asked).decode()}
@@ -72,12 +74,14 @@ def ask(tx: Tx, new: CellDrain) -> Conflict | None:
 
 
 def open_ones(tx: Tx) -> Sequence[CellDrain]:
-    """Those that were not ended, oldest first."""
+    """Drains that have not ended, oldest first."""
     return [_drain(row) for row in tx.rows(_OPEN)]
 
 
 def write(tx: Tx, now: CellDrain) -> bool:
-    """False: another process has written it since it was read. The oldest that ended go with the end of one."""
+    """Write the drain; when it has ended, also remove the oldest ended ones. Returns False when another process has
+    written it since it was read.
+    """
     c = cell_drains.c
     changed = tx.row(
         cell_drains.update()
@@ -92,7 +96,7 @@ def write(tx: Tx, now: CellDrain) -> bool:
 
 
 def cancel(tx: Tx, id: str) -> bool:
-    """Nothing more is begun. False: there is none, or it has ended."""
+    """Cancel the drain: nothing more is begun. Returns False when there is none, or it has ended."""
     c = cell_drains.c
     row = tx.row(
         cell_drains.update()

@@ -1,5 +1,6 @@
-"""How each conductor fares with its services, told by itself: whether the network service takes its credentials (S0.9), and whom it
-leaves alone because they keep failing (N19). Read by whoever begins operations, and by whoever shows it to people."""
+"""Each conductor's report about its services: whether the network service accepts its credentials (S0.9), and its open
+circuits (N19). Read by processes that begin operations or show it to operators.
+"""
 
 from collections.abc import Sequence
 from functools import cache
@@ -25,13 +26,13 @@ conductor_network = sa.Table(
 
 
 def report(tx: Tx, me: ConductorId, state: str, why: str) -> None:
-    """Write what I know of mine, over what I knew before."""
+    """Write my credentials' state, in place of the earlier one."""
     row = {"id": me, "state": state, "why": why[:WHY_CHARACTERS_MAX]}
     tx.run(upsert(tx.dialect, conductor_network, row, key=("id",), change=("state", "why")))
 
 
 def report_circuits(tx: Tx, me: ConductorId, circuits: str) -> None:
-    """Write whom I leave alone (JSON). Nothing, while I have told nothing else yet."""
+    """Write my open circuits (JSON). Writes nothing before my first `report`."""
     tx.run(conductor_network.update().where(conductor_network.c.id == me).values(circuits=circuits))
 
 
@@ -54,12 +55,12 @@ def _of_the_living(dialect: str) -> sa.Executable:
 
 
 def of_the_living(tx: Tx) -> Sequence[tuple[ConductorId, str, str | None, str | None, str]]:
-    """(id, its host, state, why, circuits) of every conductor whose lease holds; None where it has not told yet."""
+    """(id, its host, state, why, circuits) of every conductor whose lease is valid; None where it has not reported yet."""
     rows = tx.rows(_of_the_living(tx.dialect))
     return [(ConductorId(row[0]), row[1], row[2], row[3], row[4] or "[]") for row in rows]
 
 
 def forget(tx: Tx) -> None:
-    """Rows of conductors that are forgotten themselves."""
+    """Remove the rows of conductors that no longer exist."""
     known = sa.select(conductors.c.id)
     tx.run(conductor_network.delete().where(conductor_network.c.id.not_in(known)))

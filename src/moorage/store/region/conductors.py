@@ -26,12 +26,12 @@ conductors = sa.Table(
 
 
 def clock(tx: Tx) -> sa.ColumnElement[float]:
-    """Seconds since 1970 by the database's own clock, as an expression."""
+    """Seconds since 1970 by the database's own clock, as an SQL expression."""
     return clock_of(tx.dialect)
 
 
 def clock_of(dialect: str) -> sa.ColumnElement[float]:
-    """The same, of that kind of database."""
+    """The same, for that kind of database."""
     if dialect == "sqlite":
         return sa.literal_column("(julianday('now') - 2440587.5) * 86400.0", sa.Float)
     return sa.literal_column("extract(epoch from clock_timestamp())::float8", sa.Float)
@@ -42,8 +42,8 @@ def take(
 ) -> None:
     """Begin a lease under an id that had none before, and end those of my `former` ids.
 
-    A lost lease is never renewed: whoever had it comes back as another, so what the former owned may be adopted without
-    asking whether it is owned again.
+    A lost lease is never renewed: its conductor comes back with a new id. So operations of the former id may be adopted
+    without asking whether it lives again.
     """
     now = clock(tx)
     if former:
@@ -72,14 +72,16 @@ def _renew(dialect: str) -> sa.Executable:
 
 
 def renew(tx: Tx, me: ConductorId, lease_s: float = LEASE_S) -> bool:
-    """Prolong my lease; False, and nothing is written, when it is over already: it may have been adopted from."""
+    """Renew my lease. Returns False, and writes nothing, when it has ended already: its operations may have been
+    adopted.
+    """
     return tx.row(_renew(tx.dialect), {"b_me": me, "b_lease_s": lease_s}) is not None
 
 
 def retire(tx: Tx, me: ConductorId) -> None:
-    """End my lease now: another may adopt at once.
+    """End my lease now: another conductor may adopt at once.
 
-    The row stays for as long as that of any dead conductor: an operation may still be accepted in its name.
+    The row stays as long as that of any dead conductor, because an operation may still be accepted in its name.
     """
     tx.run(conductors.update().where(conductors.c.id == me).values(alive_until=clock(tx)))
 
@@ -91,7 +93,7 @@ def _living(dialect: str) -> sa.Executable:
 
 
 def living(tx: Tx) -> Sequence[tuple[ConductorId, frozenset[str], str]]:
-    """(id, the sagas it can tell, its host) of every conductor whose lease holds."""
+    """(id, the sagas it can execute, its host) of every conductor whose lease is valid."""
     rows = tx.rows(_living(tx.dialect))
     return [(ConductorId(row[0]), _sagas(row[1]), row[2]) for row in rows]
 
@@ -116,7 +118,7 @@ def _peers(dialect: str) -> sa.Executable:
 
 
 def peers(tx: Tx) -> Sequence[Peer]:
-    """Every conductor that is living, or died within the last hour; the longest living first."""
+    """Every conductor that lives, or died within the last hour; the longest living first."""
     rows = tx.rows(_peers(tx.dialect))
     return [
         Peer(ConductorId(row.id), row.host, row.alive_until, row.started_at, bool(row.lives), _sagas(row.sagas))
@@ -129,7 +131,9 @@ def _sagas(text: str) -> frozenset[str]:
 
 
 def end_silent(tx: Tx, silent: Mapping[ConductorId, float]) -> None:
-    """End leases that nobody renewed since they were seen with this `alive_until`, whatever the database's clock says now."""
+    """End leases that were not renewed since they were seen with this `alive_until`, whatever the database's clock says
+    now.
+    """
     now = clock(tx)
     for conductor, seen in silent.items():
         tx.run(
@@ -140,17 +144,17 @@ def end_silent(tx: Tx, silent: Mapping[ConductorId, float]) -> None:
 
 
 def living_ids(dialect: str) -> sa.Select[tuple[str]]:
-    """The ids of the living, as a part of a statement."""
+    """The ids of living conductors, as a subquery."""
     return sa.select(conductors.c.id).where(conductors.c.alive_until > clock_of(dialect))
 
 
 def forget(tx: Tx) -> None:
-    """Remove the rows of those long dead; their work was adopted long ago."""
+    """Remove the rows of conductors that died long ago; their operations were adopted long ago."""
     tx.run(conductors.delete().where(conductors.c.alive_until < clock(tx) - FORGET_AFTER_S))
 
 
 def listed(tx: Tx) -> Sequence[tuple[str, bool, float]]:
-    """(host, whether a conductor there lives, when its lease ends or ended) of every host that has or lately had one."""
+    """(host, whether a conductor lives there, when its lease ends or ended) of every host that has or recently had one."""
     lives = conductors.c.alive_until > clock(tx)
     rows = tx.rows(
         sa.select(conductors.c.host, sa.func.max(sa.case((lives, 1), else_=0)), sa.func.max(conductors.c.alive_until))

@@ -1,4 +1,4 @@
-"""Tokens of consoles: what each gives access to, by the SHA-256 of the token.  Who reads this table cannot use them."""
+"""Tokens of consoles, stored by the SHA-256 of the token: a reader of this table cannot use them."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ _FIND = sa.select(console_tokens).where(console_tokens.c.hash == sa.bindparam("b
 
 
 def add(tx: Tx, new: ConsoleToken, most: int) -> None:
-    """Insert it; of a server that had `most` already, the oldest go."""
+    """Insert it; if the server had `most` already, remove the oldest."""
     c = console_tokens.c
     older = tx.rows(
         sa.select(c.hash)
@@ -59,7 +59,7 @@ def add(tx: Tx, new: ConsoleToken, most: int) -> None:
 
 
 def get(tx: Tx, hash: str) -> ConsoleToken | None:
-    """What it stands for, though it be used or its time over."""
+    """The token's row, also when it is used or expired."""
     row = tx.row(_FIND, {"b_hash": hash})
     if row is None:
         return None
@@ -76,7 +76,7 @@ def get(tx: Tx, hash: str) -> ConsoleToken | None:
 
 
 def take(tx: Tx, hash: str, now_us: int) -> bool:
-    """Use it up; False when somebody did before, or its time is over."""
+    """Consume the token. Returns False when it was consumed before, or has expired."""
     c = console_tokens.c
     good = (c.hash == hash) & ~c.used & (c.expires_at > now_us)
     return tx.row(console_tokens.update().where(good).values(used=True).returning(c.hash)) is not None
@@ -87,7 +87,7 @@ def drop(tx: Tx, hashes: Sequence[str]) -> None:
 
 
 def forget_expired(tx: Tx, now_us: int, limit: int) -> int:
-    """Remove tokens whose time is over, a bounded number at a time; how many."""
+    """Remove expired tokens, at most `limit`; return how many."""
     c = console_tokens.c
     old = tx.rows(sa.select(c.hash).where(c.expires_at <= now_us).limit(limit))
     if old:
@@ -96,6 +96,6 @@ def forget_expired(tx: Tx, now_us: int, limit: int) -> int:
 
 
 def count_expired(tx: Tx, before_us: int) -> int:
-    """Those whose time was over by then."""
+    """How many had expired by then."""
     c = console_tokens.c
     return int(tx.scalar(sa.select(sa.func.count()).where(c.expires_at <= before_us)) or 0)

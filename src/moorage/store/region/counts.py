@@ -1,4 +1,4 @@
-"""What stands in the region, in numbers: for who watches it. Each is one statement, bounded, and reads nobody's data."""
+"""Counts of the region's rows, for monitoring. Each is one bounded statement, and reads no user's data."""
 
 import msgspec
 import sqlalchemy as sa
@@ -10,26 +10,26 @@ from moorage.store.region.inbox import inbox
 from moorage.store.region.operations import operations
 
 COUNTED_MAX = 100_001
-"""Rows of an outbox or the inbox: more are not counted."""
+"""Rows of an outbox or the inbox; more are not counted."""
 OPEN_STATES = ("queued", "running", "waiting", "cleaning", "stuck")
 
 
 class OpenOperations(msgspec.Struct, frozen=True):
-    """Those of one saga in one state."""
+    """The open operations of one saga in one state."""
 
     saga: str
     state: str
-    """One of `OPEN_STATES`: `queued` stands after another operation, `waiting` waits for a neighbour."""
+    """One of `OPEN_STATES`: `queued` waits behind another operation, `waiting` waits for a service."""
     count: int
     oldest_at: int
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """What waits in a table."""
+    """The rows that wait in a table."""
 
     count: int
     oldest_at: int | None
-    """µs; None: there is nothing."""
+    """µs; None: there are none."""
 
 
 def _by_state() -> sa.Executable:
@@ -50,17 +50,17 @@ _BY_STATE = _by_state()
 
 
 def open_operations(tx: Tx) -> tuple[OpenOperations, ...]:
-    """By saga and state; `operations_open` has those alone that have not ended."""
+    """By saga and state; `operations_open` has only operations that have not ended."""
     return tuple(OpenOperations(row[0], row[1], row[2], row[3]) for row in tx.rows(_BY_STATE))
 
 
 def inbox_backlog(tx: Tx) -> Backlog:
-    """External events that are kept."""
+    """The external events that are stored."""
     return _backlog(tx, inbox, inbox.c.seen_at)
 
 
 def outbox_backlog(tx: Tx, outbox: Outbox) -> Backlog:
-    """What is still to be told to others."""
+    """The messages that are not sent yet."""
     return _backlog(tx, outbox.table, outbox.table.c.created_at)
 
 
@@ -71,5 +71,5 @@ def _backlog(tx: Tx, table: sa.Table, at: sa.Column[int]) -> Backlog:
 
 
 def is_there(tx: Tx) -> None:
-    """Nothing is read: it answers."""
+    """Reads nothing: it only checks that the database answers."""
     tx.scalar(sa.select(1))

@@ -1,4 +1,4 @@
-"""Hosts that are emptied: the plan of each, and how far it is.  Who writes it says which version it read."""
+"""Drains of hosts: the plan of each, and its progress. A writer names the version that it has read."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from moorage.store.region.tables import region_metadata
 
 KEPT_MAX = 100
 OPEN_MAX = 50
-"""Hosts that are emptied at once."""
+"""How many hosts may be drained at once."""
 
 drains = sa.Table(
     "drains",
@@ -49,7 +49,9 @@ _OPEN = sa.select(drains).where(drains.c.ended_at.is_(None)).order_by(drains.c.a
 
 
 def ask(tx: Tx, new: Drain) -> Conflict | None:
-    """Somebody wants a host emptied; the conductor that leads does it. Refused: another drain is at it already, or there are too many."""
+    """Store a request to drain a host; the leading conductor executes it. Returns the refusal when the host is being
+    drained already, or too many are.
+    """
     c = drains.c
     values = {"id": new.id, "host": new.host, "cell": new.cell, "asked_at": new.asked_at, "asked_by": new.asked_by}
     values |= {"project": new.project, "asked": msgspec.json.encode(new.asked).decode()}
@@ -64,12 +66,14 @@ def ask(tx: Tx, new: Drain) -> Conflict | None:
 
 
 def open_ones(tx: Tx) -> Sequence[Drain]:
-    """Those that were not ended, oldest first."""
+    """Drains that have not ended, oldest first."""
     return [_drain(row) for row in tx.rows(_OPEN)]
 
 
 def write(tx: Tx, now: Drain) -> bool:
-    """False: another process has written it since it was read. The oldest that ended go with the end of one."""
+    """Write the drain; when it has ended, also remove the oldest ended ones. Returns False when another process has
+    written it since it was read.
+    """
     c = drains.c
     changed = tx.row(
         drains.update()
@@ -84,7 +88,7 @@ def write(tx: Tx, now: Drain) -> bool:
 
 
 def cancel(tx: Tx, id: str) -> bool:
-    """Nothing more is begun. False: there is none, or it has ended."""
+    """Cancel the drain: nothing more is begun. Returns False when there is none, or it has ended."""
     c = drains.c
     row = tx.row(
         drains.update()

@@ -1,4 +1,4 @@
-"""Addresses of flat networks: which NIC of which server holds which slot of its cell's pool (S0.16)."""
+"""Addresses of flat networks: the NIC of a server that has a slot of its cell's pool (S0.16)."""
 
 import random
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ from moorage.sql.dialect import insert
 from moorage.store.region.tables import region_metadata
 
 TRIES_MAX = 32
-"""Slots tried for one NIC: each that is lost went to another request meanwhile."""
+"""How many slots are tried for one NIC; each lost one went to another request meanwhile."""
 
 flat_addresses = sa.Table(
     "flat_addresses",
@@ -30,10 +30,14 @@ flat_addresses = sa.Table(
 
 
 def take(tx: Tx, server: str, host: str, wants: Sequence[AddressRequest]) -> tuple[AddressLease, ...] | Exhausted:
-    """Every NIC has an address of its pool, the one it had if that is of this pool; or none has, and one that lacks is named."""
+    """Give every NIC an address of its pool; a NIC keeps the one it had if that is of this pool. If one NIC gets none,
+    no NIC does, and the result names it.
+    """
     had = {lease.nic: lease for lease in of_server(tx, server)}
     leases: list[AddressLease] = []
-    for want in sorted(wants, key=lambda want: want.slot is None):  # who takes any address shall not take a wished one
+    for want in sorted(
+        wants, key=lambda want: want.slot is None
+    ):  # NICs without a wish come last, so that they do not take a wished slot
         kept = had.get(want.nic)
         if kept is not None and _serves(kept, want):
             leases.append(_move(tx, kept, host))
@@ -55,7 +59,7 @@ def _serves(kept: AddressLease, want: AddressRequest) -> bool:
 
 
 def _take_one(tx: Tx, server: str, host: str, want: AddressRequest) -> AddressLease | None:
-    """The slot that is asked for, or any free one; whoever is second at one finds its row there, and tries another."""
+    """Take the requested slot, or any free one; a request that finds another's row in its slot tries the next."""
     dice = random.Random(f"{server}/{want.nic}")
     for _ in range(TRIES_MAX):
         taken = _taken(tx, want.pool)
@@ -92,7 +96,7 @@ def _move(tx: Tx, lease: AddressLease, host: str) -> AddressLease:
 
 
 def give_back(tx: Tx, server: str, nics: Collection[int] | None = None) -> None:
-    """These NICs', or all the server's; absent is success."""
+    """Release the addresses of these NICs, or all of the server's; absent ones count as released."""
     mine = flat_addresses.c.server == server
     if nics is not None:
         mine &= flat_addresses.c.nic.in_(nics)
@@ -105,19 +109,19 @@ def of_server(tx: Tx, server: str) -> list[AddressLease]:
 
 
 def holder(tx: Tx, pool: FlatPool, slot: int) -> str | None:
-    """The server that holds this address."""
+    """The server that has this address."""
     here = (flat_addresses.c.network == pool.network_id) & (flat_addresses.c.cell == str(pool.cell))
     row = tx.row(sa.select(flat_addresses.c.server).where(here & (flat_addresses.c.slot == slot)))
     return None if row is None else str(row.server)
 
 
 def every(tx: Tx) -> list[AddressLease]:
-    """All that is held, by whom."""
+    """All leases."""
     return [_lease(row) for row in tx.rows(sa.select(flat_addresses))]
 
 
 def give_back_exactly(tx: Tx, leases: Sequence[AddressLease]) -> int:
-    """Those of the leases that are still as they are said to be; how many."""
+    """Release those of the leases that are unchanged; return how many."""
     went = 0
     for lease in leases:
         said = {

@@ -1,6 +1,6 @@
-"""Flavors: one row each, extra specs and the projects of private ones in it.
+"""Flavors: one row each, with its extra specs and the projects of a private one.
 
-There are few (a cloud has tens), they change rarely and are read by every boot, so a row holds everything a boot needs,
+There are few (tens in a cloud), they change rarely and every boot reads one, so a row has everything that a boot needs,
 and lists are filtered by their reader.
 """
 
@@ -49,7 +49,7 @@ def no_such(flavor: str) -> NotFound:
 
 
 def add(tx: Tx, new: Flavor) -> Flavor:
-    """Insert; the flavor's `number` is minted here.  Raises Conflict when its id or name is taken."""
+    """Insert; the flavor's `number` is assigned here. Raises Conflict when its id or name is taken."""
     alone(tx, "flavors")
     if tx.row(sa.select(flavors.c.number).where(flavors.c.name == new.name)):
         raise Conflict(f"Flavor with name {new.name} already exists.")
@@ -65,7 +65,7 @@ def add(tx: Tx, new: Flavor) -> Flavor:
 
 
 def every(tx: Tx) -> Sequence[Flavor]:
-    """All of them, by number (at most 10,000)."""
+    """All flavors, by number (at most 10,000)."""
     return [_flavor(row) for row in tx.rows(sa.select(flavors).order_by(flavors.c.number).limit(FLAVORS_MAX))]
 
 
@@ -75,7 +75,7 @@ def get(tx: Tx, flavor: str) -> Flavor | None:
 
 
 def visible(tx: Tx, flavor: str, *, project: str | None, everything: bool) -> Flavor:
-    """The flavor if this project may see it; `everything` is for administrators.  Raises NotFound."""
+    """The flavor, if this project may see it; `everything` is for administrators. Raises NotFound."""
     found = get(tx, flavor)
     if found is None or not (everything or found.usable_by(project)):
         raise no_such(flavor)
@@ -83,7 +83,7 @@ def visible(tx: Tx, flavor: str, *, project: str | None, everything: bool) -> Fl
 
 
 def change(tx: Tx, flavor: str, now: int, how: Callable[[Flavor], Flavor]) -> Flavor:
-    """Read the row for update, write what `how` makes of it.  Raises NotFound."""
+    """Lock the row, and write what `how` returns for it. Raises NotFound."""
     row = tx.row(sa.select(flavors).where(flavors.c.id == flavor).with_for_update())
     if row is None:
         raise no_such(flavor)
@@ -102,7 +102,7 @@ def change(tx: Tx, flavor: str, now: int, how: Callable[[Flavor], Flavor]) -> Fl
 
 
 def remove(tx: Tx, flavor: str) -> None:
-    """Servers keep their copy.  Raises NotFound."""
+    """Remove the flavor; servers keep their copy. Raises NotFound."""
     if tx.row(flavors.delete().where(flavors.c.id == flavor).returning(flavors.c.number)) is None:
         raise no_such(flavor)
 

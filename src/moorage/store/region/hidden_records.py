@@ -1,10 +1,11 @@
-"""Which cells have, or may have, a record of a server that is not shown.
+"""Which cells have, or may have, a hidden record of a server.
 
-`servers.cell` alone says which record is the server's.  A move across cells writes a row here before it writes anything to
-the second cell, and ends it after the second record is gone.  So at every instant: a record in a cell is shown if and only
-if no row of that server and that cell is open (docs/decisions/0021).
+`servers.cell` alone names the cell whose record is shown. A move across cells writes a row here before it writes
+anything to the second cell, and ends it after the second record is removed. So at every moment a record in a cell is
+shown if and only if no row of that server and cell is open (docs/decisions/0021).
 
-Rows that ended are kept for a while: who reads the cells between two looks at this table sees from them what changed.
+Rows that ended are kept for a while: a reader that reads this table before and after the cells sees from them what
+changed.
 """
 
 from collections.abc import Collection, Sequence
@@ -34,12 +35,12 @@ hidden_records = sa.Table(
 
 
 class HiddenRecord(msgspec.Struct, frozen=True):
-    """One server's record in one cell, which is not shown while `ended_at` is None."""
+    """One server's record in one cell; it is hidden while `ended_at` is None."""
 
     server: ServerId
     cell: CellId
     changed: int
-    """How often it was opened or ended: two that are equal say that nothing happened in between."""
+    """How often it was opened or ended: if two reads give the same value, nothing happened in between."""
     ended_at: int | None = None
     """Microseconds since 1970, UTC; None: it is open."""
 
@@ -49,7 +50,7 @@ class HiddenRecord(msgspec.Struct, frozen=True):
 
 
 def open_row(tx: Tx, server: ServerId, cell: CellId) -> None:
-    """From the commit on what that cell has of the server is not shown; safe when it is open already."""
+    """Hide that cell's record of the server from the commit on; safe when it is hidden already."""
     c = hidden_records.c
     statement = insert(tx.dialect, hidden_records).values(server=server, cell=cell, changed=1, ended_at=None)
     tx.run(
@@ -62,7 +63,7 @@ def open_row(tx: Tx, server: ServerId, cell: CellId) -> None:
 
 
 def end_row(tx: Tx, server: ServerId, cell: CellId, now_us: int) -> None:
-    """From the commit on what that cell has of the server, if anything, is shown; safe when none is open."""
+    """Show that cell's record of the server, if any, from the commit on; safe when none is hidden."""
     c = hidden_records.c
     tx.run(
         hidden_records.update()
@@ -85,7 +86,7 @@ _OF_SERVER = (
 
 
 def of_server(tx: Tx, server: ServerId) -> Sequence[HiddenRecord]:
-    """Its rows, those that ended lately among them."""
+    """The server's rows, also those that ended recently."""
     return [_row(row) for row in tx.rows(_OF_SERVER, {"b_server": server})]
 
 
@@ -95,7 +96,7 @@ _OPEN_OF = sa.select(hidden_records.c.server, hidden_records.c.cell).where(
 
 
 def open_of(tx: Tx, servers: Collection[ServerId]) -> dict[ServerId, frozenset[CellId]]:
-    """Of these servers, those with a hidden record, and the cells that have it."""
+    """Those of these servers that have a hidden record → the cells that have it."""
     found: dict[ServerId, frozenset[CellId]] = {}
     for row in tx.rows(_OPEN_OF, {"b_servers": sorted(servers)}) if servers else ():
         found[ServerId(row.server)] = found.get(ServerId(row.server), frozenset()) | {CellId(row.cell)}
@@ -110,12 +111,12 @@ _RECENT = (
 
 
 def open_or_ended_since(tx: Tx, since_us: int) -> Sequence[HiddenRecord]:
-    """All that are open, and those that ended since then."""
+    """All open rows, and those that ended since then."""
     return [_row(row) for row in tx.rows(_RECENT, {"b_since": since_us})]
 
 
 def open_ones(tx: Tx, after: tuple[str, str], limit: int) -> Sequence[HiddenRecord]:
-    """A page of those that are open, by server and cell, from behind that pair on; `("", "")` begins."""
+    """A page of open rows, in the order of (server, cell), after the given pair; `("", "")` begins."""
     c = hidden_records.c
     behind = sa.or_(c.server > after[0], sa.and_(c.server == after[0], c.cell > after[1]))
     query = sa.select(hidden_records).where(c.ended_at.is_(None), behind).order_by(c.server, c.cell).limit(limit)
@@ -123,13 +124,13 @@ def open_ones(tx: Tx, after: tuple[str, str], limit: int) -> Sequence[HiddenReco
 
 
 def count_open(tx: Tx, cell: CellId) -> int:
-    """How many servers have a record there that is not shown."""
+    """How many servers have a hidden record there."""
     c = hidden_records.c
     return int(tx.scalar(sa.select(sa.func.count()).where(c.cell == cell, c.ended_at.is_(None))))
 
 
 def forget_ended(tx: Tx, before_us: int, limit: int = 1000) -> int:
-    """Remove rows that ended before then, a bounded number at a time; how many went."""
+    """Remove rows that ended before then, at most `limit`; return how many."""
     c = hidden_records.c
     old = sa.select(c.server, c.cell).where(c.ended_at < before_us).limit(limit)
     pairs = [(row.server, row.cell) for row in tx.rows(old)]

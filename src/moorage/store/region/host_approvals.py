@@ -1,6 +1,8 @@
-"""Which hosts may be part of the region: name, cell and key in one row, which an operator approved; and who waits for that.
+"""Hosts that an operator has approved as part of the region, each with name, cell and key in one row; and hosts that
+wait for approval.
 
-The broker's configuration is made from these rows (`bus/broker.py`), so a key, a name and a cell belong together in both.
+The broker's configuration is made from these rows (`bus/broker.py`), so a key, a name and a cell have the same binding
+in both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,7 @@ from moorage.store.region.tables import region_metadata
 
 APPROVED_MAX = 20_000
 WAITING_MAX = 1_000
-"""Of more that ask, those that were heard last are remembered."""
+"""How many waiting hosts are stored; when more ask, those that asked last."""
 WHY_CHARS_MAX = 500
 
 host_approvals = sa.Table(
@@ -32,8 +34,9 @@ host_approvals = sa.Table(
     sa.Column("refused_why", sa.Text, nullable=False),
     sa.Index("host_approvals_by_time", "approved_at"),
 )
-"""`approved_at` NULL: it waits.  `heard_at`: of one that waits, when it was heard last.  `bus_key` NULL: the broker does not tell hosts apart.
-`refused_at`, `refused_why`: the last thing of it that was not taken.  Moments are µs since 1970."""
+"""`approved_at` NULL: it waits. `heard_at`: when a waiting host last asked. `bus_key` NULL: the broker does not
+authenticate hosts. `refused_at`, `refused_why`: its last message that was refused. Times are µs since 1970.
+"""
 
 
 class HostApproval(msgspec.Struct, frozen=True):
@@ -50,7 +53,7 @@ class HostApproval(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """Two that are equal say that no approval has changed: asked all the time, so no row is read for it."""
+    """Two equal values mean that no approval has changed. It is read all the time, so it reads no rows."""
 
     approved: int = -1
     newest: int = 0
@@ -72,12 +75,12 @@ def counted(tx: Tx) -> Counted:
 
 
 def approved(tx: Tx) -> dict[str, CellId]:
-    """The cell of each host that is approved."""
+    """The cell of each approved host."""
     return {row.host: CellId(row.cell) for row in tx.rows(_APPROVED)}
 
 
 def keys(tx: Tx) -> Sequence[HostApproval]:
-    """Those that are approved with a key."""
+    """Approved hosts with a key."""
     c = host_approvals.c
     chosen = sa.select(host_approvals).where(c.approved_at.is_not(None), c.bus_key.is_not(None))
     return [_approval(row) for row in tx.rows(chosen.order_by(c.host).limit(APPROVED_MAX))]
@@ -89,16 +92,17 @@ def get(tx: Tx, host: str) -> HostApproval | None:
 
 
 def listed(tx: Tx) -> Sequence[HostApproval]:
-    """Those that wait first, then by name."""
+    """Waiting hosts first, then by name."""
     c = host_approvals.c
     chosen = sa.select(host_approvals).order_by(c.approved_at.is_not(None), c.host)
     return [_approval(row) for row in tx.rows(chosen.limit(APPROVED_MAX + WAITING_MAX))]
 
 
 def approve(tx: Tx, host: str, cell: CellId, key: str | None, now: int, by: str) -> str | None:
-    """Bind the host to its cell and key, over what was said before.
+    """Bind the host to its cell and key, in place of an earlier binding.
 
-    Nothing is done, and the answer is the name of the host that has this key already, or empty when there is no room for more.
+    If another host has this key, nothing is done, and its name is returned; the name is empty when there is no room for
+    more hosts.
     """
     c = host_approvals.c
     if counted(tx).approved >= APPROVED_MAX and not tx.rows(
@@ -120,7 +124,7 @@ def approve(tx: Tx, host: str, cell: CellId, key: str | None, now: int, by: str)
 
 
 def approve_unasked(tx: Tx, hosts: Mapping[str, CellId], now: int) -> None:
-    """Where nobody has to approve hosts: what was heard is noted, so that it stays approved when that changes."""
+    """When hosts need no approval: note hosts that have reported, so that they stay approved when that changes."""
     for host, cell in sorted(hosts.items()):
         said = {"cell": cell, "approved_at": now, "approved_by": "automatic"}
         rest = {"bus_key": None, "heard_at": now, "refused_at": None, "refused_why": ""}
@@ -129,13 +133,13 @@ def approve_unasked(tx: Tx, hosts: Mapping[str, CellId], now: int) -> None:
 
 
 def revoke(tx: Tx, host: str) -> bool:
-    """Forget it; False: nobody knows it. When it is heard again, it waits."""
+    """Remove the host's approval. Returns False when the host is unknown. When it reports again, it waits."""
     c = host_approvals.c
     return tx.row(host_approvals.delete().where(c.host == host).returning(c.host)) is not None
 
 
 def record_waiting(tx: Tx, hosts: Mapping[str, CellId], now: int) -> None:
-    """They asked, and nobody has approved them; the ones that were heard longest ago are forgotten when there are too many."""
+    """Note hosts that asked and are not approved; beyond `WAITING_MAX`, those that asked longest ago are removed."""
     c = host_approvals.c
     for host, cell in sorted(hosts.items())[:WAITING_MAX]:
         rest = {"bus_key": None, "approved_at": None, "approved_by": "", "refused_at": None, "refused_why": ""}
@@ -154,7 +158,7 @@ def record_waiting(tx: Tx, hosts: Mapping[str, CellId], now: int) -> None:
 
 
 def note_refused(tx: Tx, refused: Mapping[str, str], now: int) -> None:
-    """What was not taken of hosts that are known, by name, and why."""
+    """Note for known hosts, by name, which message was refused and why."""
     for host, why in sorted(refused.items()):
         said = {"refused_at": now, "refused_why": why[:WHY_CHARS_MAX]}
         tx.run(host_approvals.update().where(host_approvals.c.host == host).values(said))

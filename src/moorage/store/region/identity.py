@@ -1,7 +1,7 @@
-"""Who this database is, how often its region was restored, and which cells' databases it knows (RULES §22).
+"""The identity of this database, how often its region was restored, and the cells' databases that it knows (RULES §22).
 
-`mark` is a number that only grows, a few times a minute.  The cells keep the region's and the region the cells', so a database
-that was restored from a backup shows a lower one than its siblings remember of it, without any transaction over both.
+`mark` is a number that only grows, a few times a minute. The cells remember the region's and the region the cells'. So
+a database that was restored from a backup has a lower mark than the others remember, without any transaction over both.
 """
 
 import uuid as uuids
@@ -42,7 +42,7 @@ known_cells = sa.Table(
 class RegionIdentity(msgspec.Struct, frozen=True):
     uuid: str
     epoch: int
-    """Raised in every database of the region by `moorage db adopt`, after one of them was restored."""
+    """`moorage db adopt` raises it in every database of the region after one of them was restored."""
     mark: int
 
 
@@ -85,7 +85,7 @@ def get(tx: Tx) -> RegionIdentity | None:
 
 
 def make(tx: Tx) -> RegionIdentity:
-    """Once; whoever comes second gets the first one's."""
+    """Create the identity; if it exists already, return the existing one."""
     new = {"id": ONLY, "uuid": str(uuids.uuid4()), "epoch": 1, "mark": 0}
     tx.run(insert(tx.dialect, identity).values(new).on_conflict_do_nothing())
     made = get(tx)
@@ -98,7 +98,7 @@ def cells(tx: Tx) -> dict[CellId, KnownCell]:
 
 
 def remember(tx: Tx, marks: Mapping[CellId, KnownCell]) -> int:
-    """Raise my own mark, and what is remembered of cells; my new mark."""
+    """Raise this database's mark and the remembered marks of cells; return the own mark."""
     mark = tx.scalar(_RAISE)
     for cell, known in sorted(marks.items()):
         tx.run(_remember(tx.dialect), {"b_cell": cell, "b_uuid": known.uuid, "b_mark": known.mark})
@@ -106,7 +106,7 @@ def remember(tx: Tx, marks: Mapping[CellId, KnownCell]) -> int:
 
 
 def remind(tx: Tx, marks: Mapping[CellId, KnownCell]) -> int:
-    """The same of cells that are known; one that an administrator had the region forget stays forgotten."""
+    """The same for known cells only; a cell that an administrator has removed stays removed."""
     mark = tx.scalar(_RAISE)
     for cell, known in sorted(marks.items()):
         tx.run(_REMIND, {"b_cell": cell, "b_uuid": known.uuid, "b_mark": known.mark})
@@ -114,12 +114,12 @@ def remind(tx: Tx, marks: Mapping[CellId, KnownCell]) -> int:
 
 
 def forget_cell(tx: Tx, cell: CellId) -> None:
-    """It is no more."""
+    """Remove the cell."""
     tx.run(known_cells.delete().where(known_cells.c.cell == cell))
 
 
 def adopt(tx: Tx, mine: RegionIdentity, marks: Mapping[CellId, KnownCell]) -> None:
-    """After a deliberate restore: this is what holds from now on."""
+    """Set the identity after a deliberate restore."""
     tx.run(identity.update().where(identity.c.id == ONLY).values(epoch=mine.epoch, mark=mine.mark))
     for cell, known in marks.items():
         statement = insert(tx.dialect, known_cells).values(cell=cell, uuid=known.uuid, mark=known.mark)
@@ -130,7 +130,7 @@ def adopt(tx: Tx, mine: RegionIdentity, marks: Mapping[CellId, KnownCell]) -> No
 def placed_in(
     tx: Tx, cell: CellId, after: str = "", limit: int = PLACED_LOOKED_AT_MAX, project: str | None = None
 ) -> Sequence[ServerId]:
-    """Servers that this cell must have the record of, in the order of their ids; of one project, or of all."""
+    """Servers whose record this cell must have, in the order of their ids; of one project, or of all."""
     c = servers.c
     query = sa.select(c.id).where(c.cell == cell, c.doc.is_(None), c.deleted_at.is_(None), c.id > after)
     if project is not None:
@@ -139,29 +139,29 @@ def placed_in(
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """What the region says of a server that a cell has a record of."""
+    """What the region has of a server whose record is in a cell."""
 
     seq: int
     deleted: bool
     busy: bool
-    """An operation holds it."""
+    """Whether an operation holds it."""
 
 
 def known(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, Placed]:
-    """What is known here of these servers; who is not in the answer is unknown."""
+    """What is known here of these servers; unknown servers are left out."""
     c = servers.c
     rows = tx.rows(sa.select(c.id, c.op_seq, c.deleted_at, c.operation).where(c.id.in_(ids)))
     return {ServerId(row.id): Placed(row.op_seq, row.deleted_at is not None, row.operation is not None) for row in rows}
 
 
 def raise_turns(tx: Tx, turns: Mapping[ServerId, int]) -> None:
-    """Operations of a server go on counting above what its cell and its host have seen (RULES §3, §10)."""
+    """Raise the sequence numbers of servers' operations above what their cell and host have seen (RULES §3, §10)."""
     for server, seq in turns.items():
         tx.run(servers.update().where(servers.c.id == server, servers.c.op_seq < seq).values(op_seq=seq))
 
 
 def list_again(tx: Tx, found: Sequence[Server], cell: CellId, turns: Mapping[ServerId, int]) -> None:
-    """Servers that were accepted after this database was backed up, as their cell has them."""
+    """Insert servers that were accepted after this database was backed up, from their cell's records."""
     for each in found:
         row = {
             **server_values(each),

@@ -1,4 +1,6 @@
-"""External events, kept before they are answered (RULES §20): whoever waits for one reads here, however late it comes."""
+"""External events, stored before they are answered (RULES §20): an operation that waits for one reads them here,
+however late.
+"""
 
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -25,7 +27,7 @@ inbox = sa.Table(
 
 
 class ExternalEvent(msgspec.Struct, frozen=True):
-    """What a service says has happened to a server; `tag` is a port's or volume's id, or empty."""
+    """An event that a service sent about a server; `tag` is a port's or volume's id, or empty."""
 
     server: ServerId
     name: str
@@ -36,7 +38,7 @@ class ExternalEvent(msgspec.Struct, frozen=True):
 
 @cache
 def _put_placed(dialect: str) -> sa.Executable:
-    """Keep one event, if the region knows its server and a cell has it: looking and writing are one statement."""
+    """Store one event, if the region knows its server and a cell has it: check and write are one statement."""
     given = [
         servers.c.id,
         *(sa.bindparam(f"b_{name}", type_=inbox.c[name].type) for name in ("name", "tag", "status", "seen_at")),
@@ -50,9 +52,9 @@ def _put_placed(dialect: str) -> sa.Executable:
 
 
 def put_placed(tx: Tx, events: Iterable[ExternalEvent]) -> set[tuple[str, str, str]]:
-    """Insert or replace by (server, name, tag), the last word counts; the keys of what was kept.
+    """Insert or replace by (server, name, tag), so the last event counts; return the keys of the stored events.
 
-    An event of a server without a place is not.
+    An event of a server without a cell is not stored.
     """
     last = {(each.server, each.name, each.tag): each for each in events}
     kept: set[tuple[str, str, str]] = set()
@@ -79,7 +81,7 @@ _READY_AFTER = _ready(sa.tuple_(*_ORDER) > sa.tuple_(*_AFTER))
 
 
 def of_server(tx: Tx, server: str, name: str | None = None) -> Sequence[ExternalEvent]:
-    """What is known of one server, oldest first."""
+    """The events of one server, oldest first."""
     query = sa.select(inbox).where(inbox.c.server == server).order_by(inbox.c.seen_at)
     if name is not None:
         query = query.where(inbox.c.name == name)
@@ -87,7 +89,7 @@ def of_server(tx: Tx, server: str, name: str | None = None) -> Sequence[External
 
 
 def ready(tx: Tx, names: Sequence[str], limit: int, after: ExternalEvent | None = None) -> Sequence[ExternalEvent]:
-    """Events of these names whose servers nobody holds, oldest first; only those that follow `after`, if it is given."""
+    """Events of these names whose servers no operation holds, oldest first; only those after `after`, if given."""
     values: dict[str, object] = {"b_names": list(names), "b_most": limit}
     if after is None:
         rows = tx.rows(_READY, values)
@@ -98,7 +100,7 @@ def ready(tx: Tx, names: Sequence[str], limit: int, after: ExternalEvent | None 
 
 
 def taken(tx: Tx, events: Iterable[ExternalEvent]) -> None:
-    """They were acted on; one that was said again since then stays."""
+    """Remove handled events; an event that arrived again since then stays."""
     for each in events:
         tx.run(
             inbox.delete().where(
@@ -114,12 +116,12 @@ _DROP = inbox.delete().where(inbox.c.server == sa.bindparam("b_server"), inbox.c
 
 
 def drop(tx: Tx, server: str, name: str) -> None:
-    """What was said of a server's earlier host says nothing of the next."""
+    """Remove events about the server's earlier host: they say nothing about the next one."""
     tx.run(_DROP, {"b_server": server, "b_name": name})
 
 
 def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:
-    """Remove events nobody waited for, a bounded number at a time; how many."""
+    """Remove events for which no operation waited, at most `limit`; return how many."""
     c = inbox.c
     old = tx.rows(sa.select(c.server, c.name, c.tag).where(c.seen_at < before_us).limit(limit))
     if old:
@@ -129,5 +131,5 @@ def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:
 
 
 def count_old(tx: Tx, before_us: int) -> int:
-    """Events that came before then."""
+    """How many events arrived before then."""
     return int(tx.scalar(sa.select(sa.func.count()).where(inbox.c.seen_at < before_us)) or 0)

@@ -1,7 +1,8 @@
 """The journal of one operation, as the saga engine's `Log`: lines, work and fence in one transaction (RULES §2, §3).
 
-The operation's row is changed last, because the work's answer is among the lines; a fence that finds no row takes the work
-back with it.  A write that ends in an unknown way (the database went away at COMMIT) is `Torn`: read the row again.
+The operation's row is written last, because the work's result is among the lines; a fence that matches no row rolls the
+work back. When the outcome of a write is unknown (the database broke off at COMMIT), `CommitUnknown` is raised: read
+the row again.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,23 +30,23 @@ ENDED: frozenset[Status] = frozenset({"done", "unwound"})
 
 
 class _Refused:
-    """What a work's refusal is wrapped in on its way out, to be told from an answer."""
+    """Wraps a work's refusal until the transaction ends, to distinguish it from a result."""
 
     def __init__(self, answer: object) -> None:
         self.answer = answer
 
 
 class _NotOurs(Exception):
-    """The fence found no row; raised inside the transaction so that all of it is taken back."""
+    """The fence matched no row; raised inside the transaction to roll all of it back."""
 
 
 class Journal:
-    """One operation, leased in one epoch by this process."""
+    """One operation, held in one epoch by this process."""
 
     def __init__(
         self, region: Database, operation: Operation, *, held: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """`held` returns when it is certain that the lease holds under which this is written (RULES §23)."""
+        """`held` returns when it is certain that the lease under which this writes is valid (RULES §23)."""
         self._region = region
         self._held = held
         self._operation = operation.id
@@ -76,7 +77,9 @@ class Journal:
         then: Callable[[T], Sequence[Line]] | None = None,
         status: Status = "running",
     ) -> Appended[T]:
-        """See `saga.Log.append`."""
+        """See `saga.Log.append`. Raises Fenced when another executor has the operation, CommitUnknown when the outcome
+        of the write is unknown.
+        """
         written, after, told = 0, self._head, False
         if self._held is not None:
             await self._held()
@@ -112,11 +115,11 @@ class Journal:
             with label(current_label() or _about(lines, status)):
                 answered = await self._region.write(together)
         except _NotOurs as lost:
-            raise Fenced(f"operation {self._operation} has another teller than epoch {self._epoch}") from lost
+            raise Fenced(f"operation {self._operation} has another executor than epoch {self._epoch}") from lost
         except (Unavailable, DBAPIError, OSError) as unknown:
             if not told:
                 raise
-            raise CommitUnknown(f"operation {self._operation}: the journal did not say whether it wrote") from unknown
+            raise CommitUnknown(f"operation {self._operation}: the outcome of a journal write is unknown") from unknown
         if isinstance(answered, _Refused):
             return Appended(answered.answer, None, self._head, refused=True)  # type: ignore[arg-type]
         answer, cancel = answered

@@ -1,4 +1,4 @@
-"""Key pairs: a user's public keys, by name.  A private key is shown once, when it is made, and never kept."""
+"""Key pairs: a user's public keys, by name. A private key is shown once, when it is generated, and never stored."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ key_pairs = sa.Table(
 
 
 def add(tx: Tx, new: KeyPair, most: int) -> KeyPair | None:
-    """Insert; None when the user already has `most` (-1: no limit).  Raises Conflict for a name that is taken."""
+    """Insert; None when the user already has `most` (-1: no limit). Raises Conflict for a taken name."""
     alone(tx, f"key pairs of {new.user}")
     refuse_taken(tx, new.user, new.name)
     if most >= 0 and count(tx, new.user) >= most:
@@ -47,7 +47,7 @@ def add(tx: Tx, new: KeyPair, most: int) -> KeyPair | None:
 
 
 def refuse_taken(tx: Tx, user: str, name: str) -> None:
-    """Raises Conflict for a name that is taken."""
+    """Raises Conflict for a taken name."""
     if get(tx, user, name) is not None:
         raise Conflict(f"Key pair '{name}' already exists.")
 
@@ -58,14 +58,14 @@ def get(tx: Tx, user: str, name: str) -> KeyPair | None:
 
 
 def of_user(tx: Tx, user: str) -> Sequence[KeyPair]:
-    """All of a user's, by name."""
+    """All key pairs of a user, by name."""
     return [
         _pair(row) for row in tx.rows(sa.select(key_pairs).where(key_pairs.c.user == user).order_by(key_pairs.c.name))
     ]
 
 
 def page(tx: Tx, user: str, after: str | None, limit: int) -> Sequence[KeyPair]:
-    """A page of a user's, by name, after the one named."""
+    """A page of a user's key pairs, by name, after the given one."""
     query = sa.select(key_pairs).where(key_pairs.c.user == user).order_by(key_pairs.c.name).limit(limit)
     if after is not None:
         query = query.where(key_pairs.c.name > after)
@@ -77,7 +77,7 @@ def count(tx: Tx, user: str) -> int:
 
 
 def remove(tx: Tx, user: str, name: str) -> bool:
-    """Whether there was one."""
+    """Remove it; return whether there was one."""
     gone = tx.row(
         key_pairs.delete().where(key_pairs.c.user == user, key_pairs.c.name == name).returning(key_pairs.c.number)
     )

@@ -1,4 +1,6 @@
-"""Who executes an operation: adoption of what nobody executes any more, and what a conductor owns (RULES §2, §9)."""
+"""Who executes an operation: adoption of operations without a living executor, and the operations of a conductor (RULES
+§2, §9).
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
@@ -10,7 +12,7 @@ from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Operation, OperationStatus
 from moorage.sql import Tx
 from moorage.store.region import conductors
-from moorage.store.region.operations import operation_from, operations
+from moorage.store.region.operations import ASLEEP, operation_from, operations
 from moorage.store.region.servers import servers
 
 ADOPTED_AT_ONCE_MAX = 500
@@ -22,7 +24,7 @@ def _orphaned(dialect: str, everything: bool) -> sa.Executable:
     knows = c.saga.in_(sa.bindparam("b_sagas", expanding=True))
     query = (
         sa.select(c.id)
-        .where(c.ended_at.is_(None), c.owner != sa.bindparam("b_me"), knows)
+        .where(c.ended_at.is_(None), c.owner.not_in([sa.bindparam("b_me"), ASLEEP]), knows)
         .order_by(c.created_at, c.id)
         .limit(sa.bindparam("b_most", type_=sa.Integer))
     )
@@ -32,9 +34,9 @@ def _orphaned(dialect: str, everything: bool) -> sa.Executable:
 def orphaned(
     tx: Tx, me: ConductorId, knows: Collection[str], *, everything: bool = False, most: int = ADOPTED_AT_ONCE_MAX
 ) -> Sequence[OperationId]:
-    """Open operations whose owner has no lease that holds, also if nobody remembers that owner; the oldest first.
+    """Open operations whose owner has no valid lease, also when the owner is unknown; the oldest first.
 
-    Only those of sagas I know: what another release began is left to a conductor of that release (RULES §19).
+    What sleeps has no owner, and needs none.  Only those of sagas I know: what another release began is left to a conductor of that release (RULES §19).
     `everything`: all that are not mine, for this process holds the data directory alone.
     """
     rows = tx.rows(_orphaned(tx.dialect, everything), {"b_me": me, "b_sagas": sorted(knows), "b_most": most})
@@ -44,12 +46,14 @@ def orphaned(
 def adopt(
     tx: Tx, me: ConductorId, ids: Collection[OperationId], knows: Collection[str], *, everything: bool = False
 ) -> Mapping[OperationId, OperationStatus]:
-    """Take over those of `ids` that are `orphaned` still: a new owner and a new epoch, so the old executor can write no more."""
+    """Take over those of `ids` that are still `orphaned`: a new owner and a new epoch, so the old executor can no
+    longer write.
+    """
     if not ids:
         return {}
     statement = operations.update().where(
         operations.c.id.in_(ids),
-        operations.c.owner != me,
+        operations.c.owner.not_in([me, ASLEEP]),
         operations.c.ended_at.is_(None),
         operations.c.saga.in_(sorted(knows)),
     )
@@ -60,7 +64,7 @@ def adopt(
 
 
 def readopt(tx: Tx, me: ConductorId, ids: Sequence[OperationId]) -> Sequence[Operation]:
-    """The same for chosen operations of mine (stuck ones that are to be tried again); others' are not for me to take."""
+    """The same for chosen operations of my own (stuck ones that are to be tried again); those of others are left out."""
     if not ids:
         return ()
     rows = tx.rows(
@@ -73,7 +77,7 @@ def readopt(tx: Tx, me: ConductorId, ids: Sequence[OperationId]) -> Sequence[Ope
 
 
 class Owned(msgspec.Struct, frozen=True):
-    """An open operation of mine, as far as it must be known to find a place for it."""
+    """The fields of an open operation of mine that decide when and where it is executed."""
 
     id: OperationId
     saga: str
@@ -100,16 +104,17 @@ _OWNED = _owned()
 
 
 def owned(tx: Tx, me: ConductorId, *, of_each_max: int = 500, most: int = 5_000) -> Sequence[Owned]:
-    """My open operations that may be told and are not stuck: the cheap look of every second.
+    """My open operations that may be executed and are not stuck; the cheap poll of every second.
 
-    Of each saga, project and cell no more than `of_each_max`, the oldest first: a backlog of one hides nobody else's.
+    At most `of_each_max` of each saga, project and cell, the oldest first: a backlog of one hides no other's
+    operations.
     """
     rows = tx.rows(_OWNED, {"b_me": me, "b_of_each": of_each_max, "b_most": most})
     return [Owned(OperationId(row.id), row.saga, row.project, row.cell) for row in rows]
 
 
 def owned_of(tx: Tx, ids: Sequence[OperationId]) -> Sequence[Owned]:
-    """The same of these operations, whoever owns them."""
+    """The same fields of these operations, whoever owns them."""
     c = operations.c
     rows = tx.rows(
         sa.select(c.id, c.saga, c.project, servers.c.cell)

@@ -1,7 +1,7 @@
 """Operations and their journals (RULES §2, §3, §9).
 
-One row per operation: `head` counts the commits of its executor, `journal` holds the lines as JSON, one a line, appended by the
-same UPDATE that is the fence.  Above 64 KiB the lines spill into `operation_lines`.
+One row per operation: `head` counts the commits of its executor; `journal` has the lines as JSON, one a line, appended
+by the same UPDATE that checks the fence. Above 64 KiB the lines go to `operation_lines`.
 """
 
 import time
@@ -19,6 +19,8 @@ from moorage.store.region.tables import region_metadata
 
 JOURNAL_MAX_BYTES = 64 * 1024
 PAGE_MAX = 1000
+ASLEEP = ConductorId("asleep")
+"""Owns what nobody executes before it is woken: no conductor polls, adopts or keeps it (`waiting.py`)."""
 
 operations = sa.Table(
     "operations",
@@ -58,6 +60,12 @@ operations = sa.Table(
         postgresql_where=sa.text("after IS NOT NULL"),
     ),
     sa.Index("operations_ended", "ended_at"),
+    sa.Index(
+        "operations_cancelled",
+        "owner",
+        sqlite_where=sa.text("cancel IS NOT NULL"),
+        postgresql_where=sa.text("cancel IS NOT NULL"),
+    ),
 )
 
 operation_lines = sa.Table(
@@ -70,17 +78,17 @@ operation_lines = sa.Table(
 
 
 def now_us() -> int:
-    """The wall clock, for people; no decision is made on it."""
+    """The wall clock, for display; no decision depends on it."""
     return time.time_ns() // 1000
 
 
 def new_id() -> OperationId:
-    """Random, so nobody has to be asked."""
+    """A random id, so that no other process must be asked."""
     return OperationId(new_uuid())
 
 
 def accept(tx: Tx, accepted: Sequence[Accepted]) -> None:
-    """Write the operations of one request, with their first intent: one statement."""
+    """Write the operations of one request, with their first intent, in one statement."""
     tx.run(
         _insert,
         [
@@ -132,7 +140,7 @@ _append = (
 
 
 class JournalWrite(NamedTuple):
-    """Lines to append to an operation's journal, and what its row says from then on."""
+    """Lines to append to an operation's journal, and the new values of its row."""
 
     epoch: int
     """With `head` the fence: the row must still have both."""
@@ -141,7 +149,7 @@ class JournalWrite(NamedTuple):
     """The number of the next line."""
     more: bytes
     spill: bool
-    """The lines go to a row of their own, because the operation's row is large enough."""
+    """The lines go to a row of their own, because the operation's row is large already."""
     status: OperationStatus
     ended: bool
     waiting: str | None = None
@@ -149,7 +157,10 @@ class JournalWrite(NamedTuple):
 
 
 def append(tx: Tx, operation: OperationId, write: JournalWrite) -> tuple[bool, str | None]:
-    """The fence and the lines in one statement: (still ours, the row's `cancel`).  Not ours: nothing was written."""
+    """Check the fence and append the lines in one statement.
+
+    Returns (whether it is still ours, the row's `cancel`); if not ours, nothing was written.
+    """
     now = now_us()
     row = tx.row(
         _append,
@@ -230,31 +241,43 @@ def listed(
     return [_operation(row, b"") for row in tx.rows(query)]
 
 
-def ask_to_cancel(tx: Tx, operation: OperationId, word: str) -> None:
-    """Leave word for the executor; it reads it with its next line."""
-    tx.run(operations.update().where(operations.c.id == operation, operations.c.ended_at.is_(None)).values(cancel=word))
+def ask_to_cancel(tx: Tx, operation: OperationId, word: str, wakes: ConductorId | None = None) -> None:
+    """Leave word for the executor; it reads it with its next line.
+
+    `wakes`: who executes it from now on if it sleeps; None: whoever wakes sleepers sees to it within a second.
+    """
+    c = operations.c
+    values: dict[str, Any] = {"cancel": word}
+    if wakes is not None:
+        asleep = c.owner == ASLEEP
+        values |= {
+            "owner": sa.case((asleep, wakes), else_=c.owner),
+            "epoch": sa.case((asleep, c.epoch + 1), else_=c.epoch),
+        }
+    tx.run(operations.update().where(c.id == operation, c.ended_at.is_(None)).values(values))
 
 
 def owner_of(tx: Tx, operation: OperationId) -> ConductorId | None:
-    """Who tells an open operation."""
+    """The conductor that executes an open operation."""
     row = tx.row(sa.select(operations.c.owner).where(operations.c.id == operation, operations.c.ended_at.is_(None)))
     return None if row is None else ConductorId(row.owner)
 
 
 def let_begin(tx: Tx, heir: OperationId) -> None:
-    """What it waited for has ended: it may be told."""
+    """Let an operation begin, because the one for which it waited has ended."""
     tx.run(operations.update().where(operations.c.id == heir).values(after=None))
 
 
 def forget_part(tx: Tx, operation: OperationId, asked: bytes) -> None:
-    """In the commit that ends it: `asked` without what nobody will want of it again."""
+    """In the commit that ends it: replace its input by `asked`, without the parts that are no longer needed."""
     tx.run(operations.update().where(operations.c.id == operation).values(asked=asked.decode()))
 
 
 def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:
-    """Delete ended operations older than `before_us`, a bounded number at a time; how many.
+    """Delete operations that ended before `before_us`, at most `limit`; return how many.
 
-    One that began a move whose claim is still held stays: it says whose that is, where no cell has the move's record.
+    An operation that began a move whose claim is still held is kept: it names the claim's owner when no cell has the
+    move's record.
     """
     c = consumers.c
     held = sa.select(c.operation).where(c.type == MIGRATION, c.operation.is_not(None))
@@ -273,7 +296,7 @@ def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:
 def held_by_moves(
     tx: Tx, server: ServerId, resource: str, providers: Collection[ProviderId], *, but: str | None = None
 ) -> frozenset[ProviderId]:
-    """Of these providers, those of which a move of the server holds something of this class; `but` that move."""
+    """Those of these providers of which a move of the server holds this class; without the move `but`."""
     a, c, o = allocations.c, consumers.c, operations.c
     query = (
         sa.select(a.provider)
@@ -286,7 +309,7 @@ def held_by_moves(
 
 
 def raise_epoch(tx: Tx, operation: OperationId, epoch: int) -> None:
-    """Its next executor counts on above this: cells and hosts have heard of executors that this database has forgotten."""
+    """Make later executors use epochs above this one: cells and hosts know executors that this database has lost."""
     c = operations.c
     tx.run(operations.update().where(c.id == operation, c.epoch < epoch).values(epoch=epoch))
 

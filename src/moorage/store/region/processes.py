@@ -1,7 +1,7 @@
-"""Which processes run, and of which release: told by each of itself, for people who upgrade (N14).
+"""The running processes and their releases, as each reports them; for operators who upgrade (N14).
 
-A process whose row is late or missing works as any other; what is decided by it is only whether a move across cells may
-begin (`operations/steps/other_cells.py`).
+A process whose row is late or missing works like any other. The rows decide only whether a move across cells may begin
+(`operations/steps/other_cells.py`).
 """
 
 from collections.abc import Sequence
@@ -28,34 +28,34 @@ processes = sa.Table(
 
 
 class Process(msgspec.Struct, frozen=True):
-    """One running process, as it says of itself."""
+    """One running process, as it reports itself."""
 
     id: str
     role: str
-    """`api`, `conductor`, or `up` for all roles in one."""
+    """`api`, `conductor`, or `up` for all roles in one process."""
     host: str
     """The machine."""
     release: str
 
 
 def report(tx: Tx, process: Process, for_s: float) -> None:
-    """It runs, and will for so long without another word."""
+    """The process runs; the row is valid for `for_s` seconds."""
     row = {**msgspec.to_builtins(process), "alive_until": clock(tx) + for_s}
     tx.run(upsert(tx.dialect, processes, row, key=("id",)))
 
 
 def leave(tx: Tx, process: str) -> None:
-    """It has ended."""
+    """The process has ended."""
     tx.run(sa.delete(processes).where(processes.c.id == process))
 
 
 def forget(tx: Tx) -> None:
-    """Those of whom nothing was heard for an hour: they were killed."""
+    """Remove processes that have not reported for an hour: they were killed."""
     tx.run(sa.delete(processes).where(processes.c.alive_until < clock(tx) - FORGET_AFTER_S))
 
 
 def living(tx: Tx) -> Sequence[Process]:
-    """Those that say that they run, by role."""
+    """Processes whose rows are valid, by role."""
     rows = tx.rows(
         sa.select(processes)
         .where(processes.c.alive_until > clock(tx))

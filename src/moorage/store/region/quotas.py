@@ -1,10 +1,10 @@
 """Quotas: limits by project and class, and one row of counters per project, taken by one guarded statement (RULES §5).
 
-A limit is the project's own, else the `default` class's, else the configuration's.  A limit may be set below what is
-used already; nothing more is given then.
+A limit is the project's own, or the `default` class's, or the configuration's. A limit may be set below the current
+usage; then nothing more is granted.
 
-A user may have limits of their own within a project.  Only such users are counted by themselves (`user_quotas`), so the
-request of everybody else costs what it did: the statement that takes tells whether there is a second one to make.
+A user may have limits of their own within a project. Only such users have counters (`user_quotas`), so requests of all
+others cost no more: the statement that takes tells whether a second one is needed.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ def _limit(resource: str) -> sa.ColumnElement[int]:
 
 
 def _fits(resource: str, used: sa.ColumnElement[int] | None) -> sa.ColumnElement[bool]:
-    """Nothing asked always fits, even where a limit was set below what is used."""
+    """An amount of zero always fits, even when a limit was set below the usage."""
     wanted = sa.bindparam(f"b_{resource}", type_=sa.BigInteger)
     after = wanted if used is None else used + wanted
     return sa.or_(wanted <= 0, _limit(resource) < 0, after <= _limit(resource))
@@ -66,7 +66,7 @@ def _fits(resource: str, used: sa.ColumnElement[int] | None) -> sa.ColumnElement
 
 @cache
 def _take(dialect: str) -> sa.Executable:
-    """Insert the first counters, or add to them, where every limit allows."""
+    """Insert the first counters, or add to them, where every limit allows it."""
     take = insert(dialect, quota_usage)
     wanted = [sa.bindparam(f"b_{resource}", type_=sa.BigInteger) for resource in COUNTED]
     first = sa.select(sa.bindparam("b_project", type_=sa.String), *wanted).where(
@@ -88,10 +88,10 @@ def _take(dialect: str) -> sa.Executable:
 def reserve(
     tx: Tx, project: str, wants: Mapping[str, int], defaults: Mapping[str, int] = DEFAULT_LIMITS, user: str = ""
 ) -> Shortfall | None:
-    """Take `{"instances": 1, "cores": 2, "ram": 512}` from the project's quota, all or nothing: one statement.
+    """Take `{"instances": 1, "cores": 2, "ram": 512}` from the project's quota, all or nothing, in one statement.
 
-    The answer names every limit that would be broken (then nothing is taken; more statements find out which).  `user`: in
-    whose name; only one with limits of their own costs a second statement.
+    Returns None, or the limits that would be exceeded (then nothing is taken; more statements find out which). `user`:
+    the requesting user; only a user with own limits costs a second statement.
     """
     values: dict[str, object] = {"b_project": project, "b_user": user}
     for resource in COUNTED:
@@ -111,14 +111,14 @@ def reserve(
 def would_break(
     tx: Tx, project: str, wants: Mapping[str, int], defaults: Mapping[str, int] = DEFAULT_LIMITS
 ) -> Shortfall | None:
-    """The limits of the project that taking so much would break, as things are now; nothing is taken."""
+    """The project's limits that taking these amounts would exceed now; nothing is taken."""
     used, most = usage(tx, project), limits(tx, project, defaults)
     broken = any(0 <= most[each] < used[each] + wants.get(each, 0) for each in COUNTED)
     return shortfall(wants, used, most) if broken else None
 
 
 def release(tx: Tx, project: str, amounts: Mapping[str, int], user: str = "") -> None:
-    """Give back; never below nothing."""
+    """Release the amounts; counters never fall below zero."""
     columns = user_quotas.less(quota_usage, amounts)
     if not columns:
         return
@@ -129,7 +129,7 @@ def release(tx: Tx, project: str, amounts: Mapping[str, int], user: str = "") ->
 
 
 def recount(tx: Tx, project: str, amounts: Mapping[str, int]) -> None:
-    """What a reconciler counted replaces what is kept."""
+    """Replace the counters by a reconciler's count."""
     values = {"project": project, **{each: amounts.get(each, 0) for each in COUNTED}}
     tx.run(upsert(tx.dialect, quota_usage, values, key=("project",)))
 
@@ -140,7 +140,7 @@ def every_usage(tx: Tx) -> dict[str, dict[str, int]]:
 
 
 def lock_usage(tx: Tx, project: str) -> dict[str, int]:
-    """The counters; nobody else moves them before this transaction ends."""
+    """The counters, locked until this transaction ends."""
     row = tx.row(sa.select(quota_usage).where(quota_usage.c.project == project).with_for_update())
     return {each: 0 if row is None else getattr(row, each) for each in COUNTED}
 
@@ -165,12 +165,12 @@ def limits(tx: Tx, project: str, defaults: Mapping[str, int] = DEFAULT_LIMITS) -
 
 
 def user_limits(tx: Tx, project: str, user: str, defaults: Mapping[str, int] = DEFAULT_LIMITS) -> dict[str, int]:
-    """Every limit of a user in a project: their own, else the project's."""
+    """Every limit of a user in a project: their own, or the project's."""
     return {**limits(tx, project, defaults), **user_quotas.own_limits(tx, project, user)}
 
 
 def both_limits(tx: Tx, project: str, user: str, defaults: Mapping[str, int] = DEFAULT_LIMITS) -> dict[str, int]:
-    """What neither the project's limit nor the user's own allows to exceed, for what is not counted for each of them."""
+    """The lower of the project's limit and the user's own, for resources that are not counted per user and project."""
     projects = limits(tx, project, defaults)
     own = user_quotas.own_limits(tx, project, user)
     return {name: narrower(limit, own.get(name, -1)) for name, limit in projects.items()}
@@ -197,6 +197,6 @@ def set_class_limits(tx: Tx, name: str, changes: Mapping[str, int]) -> None:
 
 
 def forget_limits(tx: Tx, project: str) -> None:
-    """Back to the defaults, for the project and for all of its users."""
+    """Remove the limits of the project and of all its users: the defaults apply again."""
     tx.run(quota_limits.delete().where(quota_limits.c.project == project))
     user_quotas.forget(tx, project)

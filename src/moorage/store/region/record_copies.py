@@ -1,7 +1,7 @@
-"""Copies of what cells have of their servers and hosts, for when a cell's database is lost for ever.
+"""Copies of the cells' servers and hosts, for the case that a cell's database is lost for ever.
 
-They are kept only where that is asked for, by a round of the conductor that leads, and are read by `moorage db adopt` alone: a cell's
-database is the truth while there is one.
+They are kept only if configured, by a round of the leading conductor, and only `moorage db adopt` reads them: while a
+cell's database exists, it is authoritative.
 """
 
 from collections.abc import Collection, Sequence
@@ -48,14 +48,14 @@ class StoredCopy(msgspec.Struct, frozen=True):
 
 
 def generations(tx: Tx, cell: CellId, ids: Collection[ServerId]) -> dict[ServerId, int]:
-    """Of which of these servers there is a copy from that cell, and of which generation of the record."""
+    """Those of these servers with a copy from that cell → the generation of the copied record."""
     c = record_copies.c
     rows = tx.rows(sa.select(c.server, c.generation).where(c.cell == cell, c.server.in_(sorted(ids))))
     return {ServerId(row.server): row.generation for row in rows}
 
 
 def put(tx: Tx, cell: CellId, copies: Sequence[ServerCopy], now_us: int) -> None:
-    """Write them, over earlier ones; be those of another cell, which the server has left."""
+    """Write them, in place of earlier copies, also of copies from another cell that the server has left."""
     if not copies:
         return
     statement = insert(tx.dialect, record_copies)
@@ -77,14 +77,14 @@ def put(tx: Tx, cell: CellId, copies: Sequence[ServerCopy], now_us: int) -> None
 
 
 def of_cell(tx: Tx, cell: CellId, ids: Collection[ServerId]) -> Sequence[StoredCopy]:
-    """Those that there are of these servers, in the order of their ids."""
+    """The copies of these servers, in the order of their ids."""
     c = record_copies.c
     rows = tx.rows(sa.select(c.doc, c.copied_at).where(c.cell == cell, c.server.in_(sorted(ids))).order_by(c.server))
     return [StoredCopy(_server(row.doc), row.copied_at) for row in rows]
 
 
 def forget_gone(tx: Tx, most: int) -> int:
-    """Those of servers that are deleted, or that the region does not know; how many went."""
+    """Remove copies of servers that are deleted, or unknown to the region; return how many."""
     c = record_copies.c
     living = sa.select(servers.c.id).where(servers.c.id == c.server, servers.c.deleted_at.is_(None)).exists()
     gone = [row.server for row in tx.rows(sa.select(c.server).where(~living).limit(most))]
@@ -101,7 +101,7 @@ def hosts_of(tx: Tx, cell: CellId) -> Sequence[Host]:
 
 
 def put_hosts(tx: Tx, cell: CellId, changed: Sequence[Host], gone: Collection[str]) -> None:
-    """Write the ones, and take the others away."""
+    """Write the changed hosts, and remove the others."""
     c = host_copies.c
     if gone:
         tx.run(host_copies.delete().where(c.cell == cell, c.host.in_(sorted(gone))))

@@ -1,4 +1,4 @@
-"""Server groups and who is in them.  Which hosts a group is on is placement's to know."""
+"""Server groups and their members. Placement knows which hosts a group uses."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,9 @@ server_group_members = sa.Table(
 
 
 def add(tx: Tx, new: ServerGroup, most: int, most_of_user: int | None = None) -> bool:
-    """Insert unless the project has `most` already, or the user `most_of_user` (-1: no limit; None: the project's alone)."""
+    """Insert it. Returns False when the project has `most` already, or the user `most_of_user` (-1: no limit; None:
+    only the project's limit).
+    """
     alone(tx, f"server groups of {new.project}")
     if most >= 0 and count(tx, new.project) >= most:
         return False
@@ -53,7 +55,7 @@ def add(tx: Tx, new: ServerGroup, most: int, most_of_user: int | None = None) ->
 
 
 def count(tx: Tx, project: str, user: str | None = None) -> int:
-    """Of a project, or of one user in it."""
+    """The number of groups of a project, or of one user in it."""
     query = sa.select(sa.func.count()).select_from(server_groups).where(server_groups.c.project == project)
     if user is not None:
         query = query.where(server_groups.c.user == user)
@@ -72,7 +74,7 @@ def of_server(tx: Tx, servers: Sequence[str]) -> dict[str, str]:
 
 
 def listed(tx: Tx, project: str | None, limit: int, offset: int) -> Sequence[ServerGroup]:
-    """A page, oldest first; without a project, everybody's."""
+    """A page, oldest first; without a project, of all projects."""
     query = sa.select(server_groups).order_by(server_groups.c.number).limit(limit).offset(offset)
     if project is not None:
         query = query.where(server_groups.c.project == project)
@@ -82,14 +84,16 @@ def listed(tx: Tx, project: str | None, limit: int, offset: int) -> Sequence[Ser
 
 
 def remove(tx: Tx, group: str) -> bool:
-    """Whether there was one; its servers live on."""
+    """Remove it; return whether there was one. Its servers stay."""
     tx.run(server_group_members.delete().where(server_group_members.c.group == group))
     gone = tx.row(server_groups.delete().where(server_groups.c.id == group).returning(server_groups.c.id))
     return gone is not None
 
 
 def join(tx: Tx, group: str, servers: Sequence[str], most: int) -> int | None:
-    """Put servers into a group; how many it had when that would be more than `most` (-1: no limit), None when it is done."""
+    """Add servers to a group. Returns None, or the group's size when it would exceed `most` (-1: no limit); then
+    nothing is added.
+    """
     tx.row(sa.select(server_groups.c.id).where(server_groups.c.id == group).with_for_update())
     if most >= 0:
         query = (
@@ -103,7 +107,7 @@ def join(tx: Tx, group: str, servers: Sequence[str], most: int) -> int | None:
 
 
 def leave(tx: Tx, servers: Sequence[str]) -> None:
-    """With the commit that ends a server."""
+    """Remove servers from their groups, in the commit that ends a server."""
     tx.run(server_group_members.delete().where(server_group_members.c.server.in_(servers)))
 
 

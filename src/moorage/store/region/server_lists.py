@@ -1,4 +1,4 @@
-"""Lists of what the region alone knows of servers: orders not yet (or never) in a cell, and who is in a cell that is out."""
+"""Lists of servers that only the region can answer: orders without a cell, and servers of cells that do not answer."""
 
 from collections.abc import Collection, Sequence
 
@@ -14,7 +14,7 @@ PARTIAL_MAX = 1_000
 
 
 class Partial(msgspec.Struct, frozen=True):
-    """What is known of a server whose cell does not answer."""
+    """What the region knows of a server whose cell does not answer."""
 
     id: ServerId
     project: str
@@ -23,7 +23,7 @@ class Partial(msgspec.Struct, frozen=True):
 
 
 def orders(tx: Tx, query: ServerQuery) -> list[tuple[ServerRow, str | None]]:
-    """Rows of servers whose record is still in the region, each with the cell it is to be in (if any)."""
+    """Rows of servers whose record is still in the region, each with the cell of its claim (if any)."""
     rows = list_servers(tx, servers, query)
     if not rows:
         return []
@@ -33,7 +33,7 @@ def orders(tx: Tx, query: ServerQuery) -> list[tuple[ServerRow, str | None]]:
 
 
 def partial(tx: Tx, server: str) -> Partial | None:
-    """What the region knows of one placed server."""
+    """What the region knows of one server in a cell."""
     c = servers.c
     known = sa.select(c.id, c.project, c.created_at, c.cell)
     row = tx.row(known.where(c.id == server, c.cell.is_not(None), c.deleted_at.is_(None)))
@@ -41,7 +41,7 @@ def partial(tx: Tx, server: str) -> Partial | None:
 
 
 def in_cells(tx: Tx, cells: Collection[str], project: str | None, limit: int) -> Sequence[Partial]:
-    """Servers of cells that are out, newest first; those whose order the region still has are not among them."""
+    """Servers of cells that do not answer, newest first; without those whose order the region still has."""
     found = (
         sa.select(servers.c.id, servers.c.project, servers.c.created_at, servers.c.cell)
         .where(servers.c.cell.in_(cells), servers.c.doc.is_(None), servers.c.deleted_at.is_(None))

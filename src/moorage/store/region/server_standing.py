@@ -1,4 +1,4 @@
-"""Where servers stand, many at once: what a cell's conductor must know before it calls a guest wrong."""
+"""The region's facts about many servers, which a cell's conductor needs before it judges a guest."""
 
 from collections.abc import Collection
 
@@ -21,21 +21,21 @@ class Standing(msgspec.Struct, frozen=True):
     cell: CellId | None
     op_seq: int
     deleted: bool
-    """A delete was carried out."""
+    """A delete was executed."""
     has_order: bool
     """The region has its record: its boot is under way, or found no host."""
     operation: OperationId | None = None
-    """Which holds it."""
+    """The operation that holds it."""
     operation_seq: int | None = None
-    """The place of that operation among the server's; its commands to hosts carry it."""
+    """That operation's place among the server's operations; its commands to hosts carry it."""
     claimed_on: HostId | None = None
-    """The host of the claim that this very operation has made."""
+    """The host of the claim that this operation has made."""
     attempt: int = 0
-    """Which attempt of it made the claim."""
+    """The attempt that made the claim."""
 
     @property
     def recorded_in(self) -> CellId | None:
-        """The cell that must have its record: the boot ended there, and nothing was deleted since (RULES §22)."""
+        """The cell that must have its record: the boot ended there, and the server was not deleted since (RULES §22)."""
         return None if self.deleted or self.has_order else self.cell
 
 
@@ -59,7 +59,7 @@ _STANDINGS = _standings()
 
 
 def standings(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, Standing]:
-    """Of those that the region knows; one statement for 500 of them."""
+    """The facts of those servers that the region knows; one statement for 500 of them."""
     asked, found = list(ids), dict[ServerId, Standing]()
     for first in range(0, len(asked), IDS_PER_STATEMENT):
         for row in tx.rows(_STANDINGS, {"b_servers": asked[first : first + IDS_PER_STATEMENT]}):

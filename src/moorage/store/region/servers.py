@@ -1,8 +1,8 @@
-"""Servers as the region knows them: in which cell each is, which operation holds it, and, until a cell has it, all of it.
+"""Servers in the region: the cell of each, the operation that holds it, and, until a cell has it, the whole record.
 
-`doc` is the order (RULES §1): all that is shown until the cell's row exists, and for ever when no host was found.  It is
-dropped by the commit that ends the boot.  `task` is what the holding operation is doing, in Nova's words, so that it shows
-from the moment it was accepted.
+`doc` is the order (RULES §1): it is shown until the cell's row exists, and for ever when no host was found. The commit
+that ends the boot removes it. `task` is what the holding operation does, in Nova's terms, so that it shows from the
+moment of acceptance.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ servers = sa.Table(
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """What the region says of one server."""
+    """What the region knows of one server."""
 
     id: ServerId
     project: str
@@ -59,20 +59,20 @@ class Whereabouts(msgspec.Struct, frozen=True):
     order: Server | None
     """The order, while the region still has it."""
     deleted: bool = False
-    """A delete was carried out: it is no more, whatever another store says."""
+    """A delete was executed: the server is gone, whatever another store says."""
 
     @property
     def recorded_in(self) -> CellId | None:
-        """The cell that must have its record: the boot ended there, and nothing was deleted since (RULES §22)."""
+        """The cell that must have its record: the boot ended there, and the server was not deleted since (RULES §22)."""
         return None if self.deleted or self.order is not None else self.cell
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The slot of a server was taken, or who has it."""
+    """The result of taking a server: it was taken, or another operation holds it."""
 
     seq: int
     holder: OperationId | None = None
-    """Set when somebody else holds it; `seq` is then the one to come."""
+    """Set when another operation holds it; then `seq` is the next one."""
 
 
 _insert = servers.insert()
@@ -91,7 +91,7 @@ _SETTLED = sa.select(servers.c.id, servers.c.cell).where(
 
 
 def insert(tx: Tx, born: Sequence[Server]) -> None:
-    """Write the orders of one request, each held by its boot: one statement."""
+    """Write the orders of one request, each held by its boot, in one statement."""
     tx.run(_insert, [{**server_values(each), "op_seq": 1, "cell": None, "task": None} for each in born])
 
 
@@ -104,10 +104,10 @@ _place = (
 
 
 def place(tx: Tx, server: ServerId, operation: OperationId, cell: CellId) -> Server | None:
-    """The claim's transaction says in which cell the server is to be; the order as it is now comes back.
+    """In the claim's transaction: set the server's cell; return the current order.
 
-    The generation rises, so that whoever is changing the order meanwhile reads again, and waits for the cell's row.
-    None when the operation does not hold the server.
+    The generation rises, so that a request that is changing the order reads again, and waits for the cell's row.
+    Returns None when the operation does not hold the server.
     """
     row = tx.row(_place, {"b_id": server, "b_operation": operation, "b_cell": cell})
     return None if row is None or row.doc is None else server_of(row)
@@ -122,7 +122,7 @@ _take = (
 
 
 def take(tx: Tx, server: ServerId, operation: OperationId, task: TaskState | None) -> Held | None:
-    """Let an operation hold a free server (compare-and-set); None when there is no such server."""
+    """Let an operation hold a free server (compare-and-set). Returns None when there is no such server."""
     values = {"b_id": server, "b_operation": operation, "b_task": None if task is None else task.value}
     row = tx.row(_take, values)
     if row is not None:
@@ -132,14 +132,15 @@ def take(tx: Tx, server: ServerId, operation: OperationId, task: TaskState | Non
 
 
 def show_task(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> None:
-    """What the operation that holds the server is doing by now; not once somebody waits in line, whose task shows then."""
+    """Show what the holding operation does now; not once another operation waits in line, whose task shows then."""
     tx.run(_SHOW_TASK, {"b_server": server, "b_operation": operation, "b_task": task.value})
 
 
 def queue(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> Held | None:
-    """Stand in line behind the holder (RULES §9): the next turn number is taken, and the task shows at once.
+    """Wait in line behind the holder (RULES §9): the next sequence number is taken, and the task shows at once.
 
-    `holder` is None when the slot was free after all, and is now ours; a second heir is refused with seq 0.
+    In the result, `holder` is None when the server was free and is now held; a second waiting operation is refused with
+    seq 0.
     """
     row = tx.row(
         servers.update()
@@ -172,9 +173,9 @@ _let_go = (
 
 
 def release(tx: Tx, server: ServerId, operation: OperationId, *, drop_order: bool = False) -> OperationId | None:
-    """End an operation's hold; who waited in line holds the server now, and is returned.
+    """End an operation's hold; the operation that waited in line holds the server now, and is returned.
 
-    `drop_order`: the cell's row is finished, and the record from now on.
+    `drop_order`: the cell's row is complete, and is the record from now on.
     """
     row = tx.row(_let_go, {"b_id": server, "b_operation": operation, "b_drop": drop_order})
     return None if row is None else row.operation
@@ -193,21 +194,21 @@ _SHOW_IN = (
 
 
 def show_in(tx: Tx, server: ServerId, operation: OperationId, left: CellId, shown: CellId) -> bool:
-    """From the commit on the record of cell `shown` is the server's, and no longer that of `left`; what was done to it is over.
+    """Make the record of cell `shown` the server's from the commit on, instead of that of `left`; its task ends.
 
-    False: the operation does not hold the server, or it is not in that cell.  Which records are hidden then is for
-    `hidden_records` to say, in the same transaction.
+    Returns False when the operation does not hold the server, or the server is not in `left`. The same transaction
+    writes to `hidden_records` which records are hidden.
     """
     return tx.row(_SHOW_IN, {"b_id": server, "b_operation": operation, "b_left": left, "b_shown": shown}) is not None
 
 
 def recorded_in(tx: Tx, server: ServerId, cell: CellId) -> None:
-    """The cell's row is the record, whatever was known of it here."""
+    """Set the cell whose row is the record, whatever was known here."""
     tx.run(servers.update().where(servers.c.id == server).values(cell=cell, doc=None))
 
 
 def write_order(tx: Tx, server: Server) -> bool:
-    """Replace the order while the region still has it; False when it has not."""
+    """Replace the order while the region still has it. Returns False when it has not."""
     values = server_values(server)
     for kept in ("id", "operation", "op_epoch", "op_line"):
         del values[kept]
@@ -221,14 +222,16 @@ def write_order(tx: Tx, server: Server) -> bool:
 
 
 def mark_deleted(tx: Tx, server: ServerId, now_us: int) -> None:
-    """It is no more, whoever has its record: its cell may be out when somebody asks."""
+    """Mark it as deleted, wherever its record is: its cell may not answer when a request asks."""
     tx.run(
         servers.update().where(servers.c.id == server).values(deleted_at=sa.func.coalesce(servers.c.deleted_at, now_us))
     )
 
 
 def long_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[ServerId]:
-    """Servers deleted before then that nobody holds, a bounded number of them; not those of which a cell has, or may have, another record."""
+    """Servers deleted before then that no operation holds, at most `limit`; without those of which a cell has, or may
+    have, another record.
+    """
     hidden = sa.exists().where(hidden_records.c.server == servers.c.id, hidden_records.c.ended_at.is_(None))
     query = sa.select(servers.c.id).where(
         servers.c.deleted_at < before_us, servers.c.operation.is_(None), sa.not_(hidden)
@@ -241,7 +244,7 @@ def forget(tx: Tx, ids: Sequence[ServerId]) -> None:
 
 
 def unplace(tx: Tx, server: ServerId, operation: OperationId) -> None:
-    """The server is to be in no cell: the claim was given back."""
+    """The claim was released: the server has no cell."""
     tx.run(servers.update().where(servers.c.id == server, servers.c.operation == operation).values(cell=None))
 
 
@@ -255,7 +258,7 @@ _SELECT_ONE = sa.select(
     servers.c.deleted_at.label("removed_at"),
 ).where(servers.c.id == sa.bindparam("b_server"))
 _FIND = _SELECT_ONE
-"""Made once: every show runs it, and making it costs as much as running it."""
+"""Compiled once: every show executes it, and compiling costs as much as executing."""
 
 
 def find(tx: Tx, server: str) -> Whereabouts | None:
@@ -267,28 +270,29 @@ _FIND_AND_HOLD = _SELECT_ONE.with_for_update()
 
 
 def find_and_hold(tx: Tx, server: str) -> Whereabouts | None:
-    """The same, and nobody takes the server or lets it go before this transaction ends.
+    """The same, and no operation takes or releases the server before this transaction ends.
 
-    For what is decided because nobody holds the server: PostgreSQL shows each transaction its own snapshot, so an operation
-    that takes the server between the look and the write would go unseen.  SQLite has one writer, and needs no lock.
+    For decisions that require that no operation holds the server: PostgreSQL shows each transaction its own snapshot,
+    so an operation that takes the server between the read and the write would go unnoticed. SQLite has one writer, and
+    needs no lock.
     """
     row = tx.row(_FIND_AND_HOLD, {"b_server": server})
     return None if row is None else _whereabouts(row)
 
 
 def settled(tx: Tx, ids: Sequence[str]) -> dict[ServerId, CellId | None]:
-    """Of these, the servers of ours that no operation holds, and the cell of each; None while it is in no cell."""
+    """Those of these servers that we have and no operation holds → the cell of each; None while it has no cell."""
     return {ServerId(row[0]): row[1] for row in tx.rows(_SETTLED, {"b_ids": list(ids)})} if ids else {}
 
 
 class Doings(msgspec.Struct, frozen=True):
-    """How busy a project is; two that are equal say that nothing was begun in between."""
+    """How busy a project is; two equal values mean that no operation began in between."""
 
     servers: int
     turns: int
-    """Operations that were ever begun on them."""
+    """How many operations ever began on its servers."""
     at_work: int
-    """Servers that an operation holds."""
+    """How many of its servers an operation holds."""
 
 
 def doings(tx: Tx, project: str | None = None) -> dict[str, Doings]:
@@ -311,11 +315,11 @@ def projects_in(tx: Tx, cells: Sequence[CellId]) -> frozenset[str]:
 
 
 class CellCount(msgspec.Struct, frozen=True):
-    """Servers that the region has in one cell."""
+    """The number of servers that the region has in one cell."""
 
     servers: int
     deleted: int
-    """Not forgotten yet."""
+    """Deleted, and not yet removed."""
 
 
 def counts_by_cell(tx: Tx) -> dict[CellId, CellCount]:
@@ -330,7 +334,7 @@ def counts_by_cell(tx: Tx) -> dict[CellId, CellCount]:
 
 
 def charged(tx: Tx) -> dict[str, dict[str, int]]:
-    """What servers without a cell weigh in their projects' quota."""
+    """The quota that servers without a cell use, by project."""
     return charged_to_projects(tx, servers, servers.c.cell.is_(None))
 
 
@@ -340,7 +344,7 @@ def charged_by(tx: Tx, project: str, user: str) -> dict[str, int]:
 
 
 def busy_tasks(tx: Tx) -> dict[ServerId, TaskState]:
-    """The servers something is being done to, and what: laid over the rows of cells in lists."""
+    """Servers with a current task → the task; lists show it over the rows of cells."""
     rows = tx.rows(
         sa.select(servers.c.id, servers.c.task).where(servers.c.operation.is_not(None), servers.c.task.is_not(None))
     )

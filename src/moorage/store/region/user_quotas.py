@@ -1,7 +1,7 @@
-"""Limits of single users within a project, and counters of those users alone who have one.
+"""Limits of single users within a project, and counters of those users.
 
-A user's row of counters exists from the moment they are given a limit; whoever makes it counts the user's servers then, and
-a reconciler counts again when nothing is being done in the project (`conductor/reconcilers/quota_usage.py`).
+A user's counters exist from the moment when the user gets a limit; they are counted from the user's servers then, and a
+reconciler counts again while nothing happens in the project (`conductor/reconcilers/quota_usage.py`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,13 +42,13 @@ def _is(table: sa.Table, project: Any, user: Any) -> sa.ColumnElement[bool]:
 
 
 def counted(project: Any, user: Any) -> sa.Label[int]:
-    """Whether this user is counted: a column for another statement's answer."""
+    """Whether this user has counters: a column for another statement's result."""
     query = sa.select(sa.func.count()).select_from(quota_user_usage).where(_is(quota_user_usage, project, user))
     return query.scalar_subquery().label("counted")
 
 
 def less(table: sa.Table, amounts: Mapping[str, int]) -> dict[str, sa.ColumnElement[int]]:
-    """New values of counters that are given something back; never below nothing."""
+    """New values of counters that are reduced; never below zero."""
     return {
         each: sa.case((table.c[each] > amounts[each], table.c[each] - amounts[each]), else_=0)
         for each in COUNTED
@@ -57,7 +57,9 @@ def less(table: sa.Table, amounts: Mapping[str, int]) -> dict[str, sa.ColumnElem
 
 
 def take(tx: Tx, project: str, user: str, wants: Mapping[str, int], limits: Mapping[str, int]) -> Shortfall | None:
-    """Add to the counters of a user who is counted, where the limits allow; what they do not allow comes back."""
+    """Add to the counters of a user who has them, where the limits allow it; return the limits that would be exceeded,
+    or None.
+    """
     table = quota_user_usage
     asked = {each: wants[each] for each in COUNTED if wants.get(each)}
     fits = [table.c[each] + n <= limits[each] for each, n in asked.items() if n > 0 and limits[each] >= 0]
@@ -74,7 +76,7 @@ def give_back(tx: Tx, project: str, user: str, amounts: Mapping[str, int]) -> No
 
 
 def usage(tx: Tx, project: str, user: str) -> dict[str, int] | None:
-    """The counters; None for a user who is not counted."""
+    """The counters; None for a user without them."""
     row = tx.row(sa.select(quota_user_usage).where(_is(quota_user_usage, project, user)))
     return None if row is None else {each: getattr(row, each) for each in COUNTED}
 
@@ -86,7 +88,7 @@ def every_usage(tx: Tx) -> dict[tuple[str, str], dict[str, int]]:
 
 
 def recount(tx: Tx, project: str, user: str, amounts: Mapping[str, int]) -> None:
-    """Begin to count a user, or replace what is kept."""
+    """Create a user's counters, or replace them."""
     values = {"project": project, "user": user, **{each: amounts.get(each, 0) for each in COUNTED}}
     tx.run(upsert(tx.dialect, quota_user_usage, values, key=("project", "user")))
 
@@ -102,7 +104,7 @@ def own_limits(tx: Tx, project: str, user: str) -> dict[str, int]:
 
 
 def given_out(tx: Tx, project: str) -> dict[str, int]:
-    """By resource, the sum of the limits of all users of a project."""
+    """Resource → the sum of the limits of all users of a project."""
     table = quota_user_limits
     query = sa.select(table.c.resource, sa.func.sum(table.c.hard_limit).label("sum"))
     rows = tx.rows(query.where(table.c.project == project).group_by(table.c.resource))
@@ -119,7 +121,7 @@ def set_limits(tx: Tx, project: str, user: str, changes: Mapping[str, int]) -> N
 
 
 def forget(tx: Tx, project: str, users: Iterable[str] | None = None) -> None:
-    """The limits of these users, or of all of a project's, and their counters."""
+    """Remove the limits and counters of these users, or of all users of the project."""
     for table in (quota_user_limits, quota_user_usage):
         statement = table.delete().where(table.c.project == project)
         if users is not None:

@@ -1,6 +1,8 @@
-"""Servers for which volumes are about to be made: written before the first is, removed by the commit that accepts the boot.
+"""Servers for which volumes are about to be made: written before the first one is made, removed by the commit that
+accepts the boot.
 
-What stays was left by a process that died in between; its volumes bear the server's id, and nobody was promised anything.
+A row that stays was left by a process that died in between; its volumes have the server's id, and no request was
+answered with them.
 """
 
 from collections.abc import Sequence
@@ -12,7 +14,7 @@ from moorage.sql import Tx
 from moorage.store.region.tables import region_metadata
 
 OLD_MAX = 100
-"""Of one look."""
+"""The largest number of one read."""
 
 volume_intents = sa.Table(
     "volume_intents",
@@ -39,5 +41,5 @@ _OLD = (
 
 
 def old(tx: Tx, before_us: int) -> Sequence[ServerId]:
-    """Those that began so long ago that nobody can be at it any more."""
+    """Servers whose boot began so long ago that no process can still work on it."""
     return [ServerId(row.server) for row in tx.rows(_OLD, {"b_before": before_us})]

@@ -87,7 +87,7 @@ class Addresses:
             self.tx.run(_FREE, {"subnet": subnet, "first": first, "last": last})
 
     def note_address(self, subnet: str, address: str, port: str) -> bool:
-        """False when somebody has it."""
+        """False when another port has it."""
         return bool(self.tx.rows(_NOTE, {"subnet": subnet, "address": address, "port": port}))
 
     def forget_address(self, subnet: str, address: str, port: str) -> bool:

@@ -32,7 +32,9 @@ class Counts:
     tx: Tx
 
     def count(self, project: str, noun: str, n: int) -> tuple[int, int | None]:
-        """Add to what a project uses; (used, its own limit). The row stays ours until the commit, so nobody overshoots."""
+        """Add to a project's usage; returns (used, its own limit). The row stays locked until the commit, so the limit
+        is never exceeded.
+        """
         found = self.tx.row(_COUNT, {"project": project, "noun": noun, "n": n})
         assert found is not None  # RETURNING of an upsert
         return found[0], found[1]

@@ -86,7 +86,7 @@ class Records:
         return None if found is None else _decode(found)
 
     def add(self, noun: str, doc: Doc, *, parent: str = "", key: str = "", id: str | None = None) -> None:
-        """Raises IntegrityError for an id that is taken: ids are ours, so nobody meets it."""
+        """Raises IntegrityError for a taken id, which cannot happen with our random ids."""
         self.tx.run(
             _ADD,
             {

@@ -149,10 +149,12 @@ class Driver(driver.VolumeDriver):
         pass
 
     def validate_connector(self, connector):
+        """Raises InvalidConnectorException for a connector without a host."""
         if not connector.get("host"):
             raise exception.InvalidConnectorException(missing="host")
 
     def initialize_connection(self, volume, connector):
+        """Export a volume. Raises VolumeBackendAPIException for a host that the test made unreachable."""
         if (self._directory / "broken" / connector["host"]).exists():
             raise exception.VolumeBackendAPIException(data=f"there is no way to {connector['host']}")
         with LOCK:

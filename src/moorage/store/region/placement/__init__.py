@@ -1,7 +1,8 @@
 """Placement's tables, as their own MetaData, and the SQL over them (RULES §5, §6, §11).
 
-`tables` names them; `claims` moves `used` together with `allocations`, the only place that does; `groups` counts server
-groups; `providers` writes what providers have; `changes` reads what is new for the picture in memory.
+`tables` declares them; `claim_statements` moves `used` together with `allocations`, which no other module does except
+`allocation_writes`; `groups` counts server groups; `provider_statements` writes what providers have; `change_feed`
+reads the changes for the cache in memory.
 """
 
 from moorage.store.region.placement.tables import placement_metadata

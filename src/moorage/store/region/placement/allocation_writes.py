@@ -1,15 +1,16 @@
-"""What consumers hold from now on, many at once: the statements behind `PUT /allocations` (P10, RULES §5, §17).
+"""Sets the allocations of many consumers at once: the statements behind `PUT /allocations` (P10, RULES §5, §17).
 
-    sight = look(tx, consumers, providers, keys)    # consumers, what they hold, and the stocks concerned: locked until we commit
-    ... each request in turn is judged on these numbers, by itself ...
-    told = write(tx, plan, sight)                   # counters, generations, consumers, allocations
+    rows = lock_rows(tx, consumers, named, keys)   # consumers, allocations, inventories: locked until the commit
+    ... each request in turn is checked against these numbers ...
+    result = write(tx, plan, rows)                 # counters, generations, consumers, allocations
 
-Two statements look and five write on SQLite; three on PostgreSQL, and one more where a consumer holds something already, however many requests they
-serve.  With the rows locked the judgement is plain arithmetic, and what comes out is what one transaction per request would have
-brought in that order.  Locks are taken in one order: consumers, providers, inventories.  A consumer that is not there cannot be
-locked, so its row says who was first: then everything is looked at again.
+On SQLite two statements read and five write; on PostgreSQL three in all, and one more when a consumer has allocations
+already; their number does not depend on the number of requests. With the rows locked the check is plain arithmetic, and
+the result is the same as with one transaction per request in that order. Locks are taken in a fixed order: consumers,
+providers, inventories. A consumer that does not exist cannot be locked, so the insert of its row tells which
+transaction was first; the other reads everything again.
 
-On SQLite one statement runs for each row, which costs half of one that takes rows apart that came as JSON.
+On SQLite one statement runs for each row: this costs half of a statement that unpacks rows from JSON.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ NOT_SEEN = -1, -1
 
 
 class Consumer(NamedTuple):
-    """A consumer that is there, locked."""
+    """An existing consumer, locked."""
 
     uuid: str
     generation: int
@@ -38,7 +39,7 @@ class Consumer(NamedTuple):
 
 
 class NewAllocations(NamedTuple):
-    """What a consumer is to hold; `was` is None for one that is new."""
+    """The new allocations of a consumer; `was` is None for a new consumer."""
 
     consumer: str
     project: str
@@ -49,7 +50,7 @@ class NewAllocations(NamedTuple):
 
 
 class LockedInventory(NamedTuple):
-    """One inventory as it is while its row is locked."""
+    """One inventory while its row is locked."""
 
     used: int
     cap: int
@@ -61,25 +62,25 @@ class LockedInventory(NamedTuple):
 
 @dataclass
 class LockedRows:
-    """The rows concerned, as they are while we hold their locks."""
+    """The locked rows."""
 
     consumers: dict[str, Consumer]
     held: dict[str, dict[Key, int]]
     providers: dict[str, tuple[int, int]]
-    """Of those named that are there: generation and version."""
+    """Of the named providers, those that exist: generation and version."""
     levels: dict[Key, LockedInventory]
 
 
 @dataclass
 class WritePlan:
-    """What is to be written, gathered from all requests that were found good."""
+    """What to write, collected from all accepted requests."""
 
     change: dict[Key, int] = field(default_factory=dict[Key, int])
     advanced: dict[str, int] = field(default_factory=dict[str, int])
-    """Provider → by how much its generation moves."""
+    """Provider → the number to add to its generation."""
     holders: list[NewAllocations] = field(default_factory=list[NewAllocations])
     dropped: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
-    """(consumer, provider, class) of allocations that go and do not come back."""
+    """(consumer, provider, class) of allocations that are removed and not written again."""
 
 
 class GenerationChange(NamedTuple):
@@ -93,14 +94,14 @@ class GenerationChange(NamedTuple):
 
 
 class WriteResult(NamedTuple):
-    """The numbers after the transaction, for the picture."""
+    """The numbers after the transaction, for the cache."""
 
     rows: Sequence[Row] = ()
     moved: Sequence[GenerationChange] = ()
 
 
 def _array(name: str, kind: str = "text") -> str:
-    """Behind a SELECT the planner cannot count the elements, so it always looks the rows up by key."""
+    """The planner cannot count the elements of an array behind a SELECT, so it always uses the index."""
     return f"(SELECT :{name}::{kind}[])"
 
 
@@ -136,7 +137,9 @@ ORDER BY i.provider, i.class FOR UPDATE OF i""",
 
 
 def lock_rows(tx: Tx, consumers: Collection[str], named: Collection[str], keys: Iterable[Key]) -> LockedRows:
-    """Those of the consumers and of the providers named that are there, all that the consumers hold, and the stocks of it and of `keys`."""
+    """Lock and read the existing ones of these consumers and providers, all allocations of the consumers, and the
+    inventories of those and of `keys`.
+    """
     if tx.dialect == "postgresql":
         return _lock_rows_postgresql(tx, consumers, named, keys)
     sight = LockedRows({}, {}, {}, {})
@@ -238,7 +241,7 @@ UNION ALL SELECT NULL, NULL, count(*), NULL, NULL FROM owned""",
 
 
 def write(tx: Tx, plan: WritePlan, sight: LockedRows) -> WriteResult:
-    """All of the plan; the numbers are those after it."""
+    """Write the whole plan; return the numbers after it. Raises Internal when fewer rows changed than were checked."""
     changes = sorted((*key, change) for key, change in plan.change.items() if change)
     moved = sorted(plan.advanced.items())
     holders = sorted((each for each in plan.holders if each.amounts), key=lambda each: each.consumer)
@@ -256,7 +259,7 @@ def write(tx: Tx, plan: WritePlan, sight: LockedRows) -> WriteResult:
     advanced = tx.each(_ADVANCE, [(steps, at, at, now, uuid) for uuid, steps in moved]) if moved else 0
     if counted != len(rows) or advanced != len(moved):
         raise Internal(
-            "allocations were judged wrongly", private=f"{counted} of {len(rows)}, {advanced} of {len(moved)}"
+            "allocations were checked wrongly", private=f"{counted} of {len(rows)}, {advanced} of {len(moved)}"
         )
     if plan.dropped:
         tx.each(_DROP, plan.dropped)
@@ -307,7 +310,7 @@ def _write_postgresql(
     if owned != len(holders):
         tx.lost()
     if len(rows) != len(changes) or len(steps) != len(moved):
-        raise Internal("allocations were judged wrongly", private=f"{len(rows)} of {len(changes)} rows taken")
+        raise Internal("allocations were checked wrongly", private=f"{len(rows)} of {len(changes)} rows taken")
     return WriteResult(rows, steps)
 
 

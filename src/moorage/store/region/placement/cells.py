@@ -1,8 +1,8 @@
-"""What administrators say of whole cells: one that is disabled takes no server from elsewhere.
+"""Disabled cells: a disabled cell takes no server from elsewhere.
 
-It stands beside the hosts, with a column of each host's row: `disable` stamps every host of the cell in its own transaction, so it
-holds for every claim that commits later, however old the picture was (RULES §21).  A host that comes to a cell holds the cell's row
-until it is written, and so is either stamped as well or born disabled.
+The state is in the cell's row and in a column of each host's row: `disable` stamps every host of the cell in its own
+transaction, so it holds for every claim that commits later, however old the cache was (RULES §21). A new host locks the
+cell's row until the host is written, so it is either stamped too or inserted as disabled.
 """
 
 from collections.abc import Sequence
@@ -23,32 +23,34 @@ _DISABLED = sa.select(cells.c.disabled).where(cells.c.cell == _CELL).with_for_up
 
 
 class CellStatus(msgspec.Struct, frozen=True):
-    """What was said last of one cell."""
+    """The last state that was set for one cell."""
 
     cell: CellId
     disabled: bool = False
     reason: str = ""
     said_by: str = ""
-    """Empty: nobody said anything."""
+    """Empty: it was never set."""
     said_at: int = 0
 
 
 def every(tx: Tx) -> dict[CellId, CellStatus]:
-    """Cells that have, or had, a host, or of which something was said."""
+    """Cells that have, or had, a host, or whose state was set."""
     c = cells.c
     query = sa.select(c.cell, c.disabled, c.reason, c.said_by, c.said_at).order_by(c.cell).limit(CELLS_MAX)
     return {row.cell: CellStatus(row.cell, bool(row.disabled), *row[2:]) for row in tx.rows(query)}
 
 
 def come_in(tx: Tx, cell: CellId) -> bool:
-    """A host is about to be written into this cell; whether it is disabled, which nobody changes before we commit."""
+    """A host is about to be inserted into this cell. Locks the cell's state until the commit; returns whether the cell
+    is disabled.
+    """
     fresh = {"cell": cell, "disabled": False, "reason": "", "said_by": "", "said_at": 0}
     tx.run(insert(tx.dialect, cells).values(fresh).on_conflict_do_nothing())
     return bool(tx.scalar(_DISABLED, {"b_cell": cell}))
 
 
 def set_status(tx: Tx, said: CellStatus, at: Stamp) -> None:
-    """Disabled, or no longer. The cell's row is locked first, then its hosts, as `come_in` has it."""
+    """Disable or enable the cell. Its row is locked first, then its hosts, as `come_in` does."""
     values = msgspec.structs.asdict(said)
     statement = insert(tx.dialect, cells).values(values)
     tx.run(
@@ -71,7 +73,7 @@ def set_status(tx: Tx, said: CellStatus, at: Stamp) -> None:
 
 
 def forget(tx: Tx, cell: CellId) -> None:
-    """It is no more. The caller has seen that it has no hosts, after `come_in` or `set_status` kept others from coming."""
+    """Remove the cell. The caller has checked that it has no hosts, after `come_in` or `set_status` kept new ones away."""
     tx.run(sa.delete(cells).where(cells.c.cell == cell))
 
 

@@ -1,8 +1,9 @@
-"""What is new since a horizon, for the picture in memory: a state transfer of absolute values (RULES §6.2).
+"""The changes since a horizon, for the cache in memory: a state transfer of absolute values (RULES §6.2).
 
-PostgreSQL: rows whose writer's transaction id is at or above the horizon, and as the next horizon the oldest transaction that
-was still running when the *first* statement began.  Later statements see more, and what they may see twice comes again.  A
-sequence number would not do: a transaction that commits late with a lower number would be missed for ever.
+PostgreSQL: rows whose writer's transaction id is at or above the horizon; the next horizon is the oldest transaction
+that was still running when the *first* statement began. Later statements may see more, and such rows are read again
+next time. A sequence number would not work: a transaction that commits late with a lower number would be missed for
+ever.
 SQLite: one counter, one writer; unchanged means there is nothing to read.
 """
 
@@ -28,7 +29,7 @@ from moorage.store.region.placement.tables import (
 NEVER = -1
 ROWS_AT_ONCE = 10_000
 NAMED_MAX = 500
-"""More providers than that are not named one by one."""
+"""With more providers, the queries do not list them one by one."""
 
 
 PROVIDER = [providers.c[name] for name in ("uuid", "name", "parent", "root", "generation", "version", "updated_at")]
@@ -43,7 +44,7 @@ Plain: TypeAlias = Sequence[Sequence[Any]]
 
 @dataclass
 class Changes:
-    """Rows as they are now; `providers` carry their whole traits, aggregates and inventories."""
+    """The current rows; `providers` have all their traits, aggregates and inventories."""
 
     horizon: int
     everything: bool = False
@@ -69,10 +70,10 @@ class Changes:
 
 @dataclass(frozen=True)
 class Everything:
-    """All there is, as it is read: some rows at a time, in whatever order they lie, for a fleet in one answer would be there twice.
+    """All rows, streamed in batches in any order: one answer with a whole fleet would need twice the memory.
 
-    Each is to be read to its end before the next is begun, `horizon` first: what changes meanwhile is read again afterwards.
-    What names a provider that was not read came later than the providers were looked at.
+    Read each iterator to its end before the next, `horizon` first: changes made meanwhile are read again afterwards. A
+    row that names a provider which was not read was written after the providers were read.
     """
 
     tx: Tx
@@ -81,7 +82,7 @@ class Everything:
         return _probe(self.tx, NEVER)[0]
 
     def providers(self) -> Iterator[Plain]:
-        """PROVIDER."""
+        """Rows of PROVIDER."""
         return self.tx.stream(_ALL_PROVIDERS, ROWS_AT_ONCE)
 
     def stocks(self) -> Iterator[Plain]:
@@ -89,11 +90,11 @@ class Everything:
         return self.tx.stream(_ALL_STOCKS, ROWS_AT_ONCE)
 
     def traits(self) -> Iterator[Plain]:
-        """The provider, and all of its traits in one text, with commas between them."""
+        """The provider, and all of its traits in one text, separated by commas."""
         return self.tx.stream(_ALL_TRAITS[self.tx.dialect], ROWS_AT_ONCE)
 
     def aggregates(self) -> Iterator[Plain]:
-        """The same of its aggregates."""
+        """The same with its aggregates."""
         return self.tx.stream(_ALL_AGGREGATES[self.tx.dialect], ROWS_AT_ONCE)
 
     def hosts(self) -> Iterator[Plain]:
@@ -120,7 +121,7 @@ _ALL_GROUP_HOSTS, _ALL_GROUP_HOMES = (
 
 
 def _named(name: sa.Column[Any]) -> dict[str, sa.Executable]:
-    """By dialect. In one order, so that those of alike providers are equal texts."""
+    """By dialect. Sorted, so that providers with the same names have equal texts."""
     key = name.table.c.provider
     comma: sa.ColumnElement[str] = sa.literal_column("','")
     together: Any = sa.func.string_agg(name, aggregate_order_by(comma, name))
@@ -136,14 +137,15 @@ _ALL_TRAITS, _ALL_AGGREGATES = _named(provider_traits.c.trait), _named(provider_
 
 
 def _columns(table: sa.Table) -> list[sa.ColumnElement[Any]]:
-    """All of them; `class`, which Python keeps for itself, as `resource`."""
+    """All columns; `class`, a keyword of Python, is named `resource`."""
     return [each.label("resource") if each.name == "class" else each for each in table.c]
 
 
 def since(tx: Tx, horizon: int = NEVER, known: Callable[[str], int | None] | None = None) -> Changes:
-    """Everything that may have changed since `horizon`; all there is, in one answer, when it is NEVER.
+    """Everything that may have changed since `horizon`; all rows, in one answer, when it is NEVER.
 
-    `known` is the version at which a reader has a provider: a process that moved its generation itself need not read it all again.
+    `known` returns the version that the reader has of a provider: a process that raised a generation itself need not
+    read the provider again.
     """
     following, news = _probe(tx, horizon)
     changes = Changes(following, everything=horizon == NEVER)
@@ -171,7 +173,7 @@ def since(tx: Tx, horizon: int = NEVER, known: Callable[[str], int | None] | Non
 def _unknown(
     tx: Tx, horizon: int, known: Callable[[str], int | None] | None
 ) -> "tuple[_ProviderQueries, dict[str, Any]] | None":
-    """How those of the changed providers are asked for that are to be read; None: the reader has them all."""
+    """The condition for those of the changed providers that must be read; None: the reader has them all."""
     since_then: dict[str, Any] = {"b_horizon": horizon}
     if known is None:
         return _SINCE, since_then
@@ -187,8 +189,9 @@ _NEWEST = ", ".join(
     f"coalesce((SELECT max(changed) FROM {table.name}) >= :horizon, false)"
     for table in (providers, inventories, gone, group_hosts)
 )
-"""The newest of each, from the end of its index. Whether there *exists* a newer one PostgreSQL finds out by reading the whole table: it
-does not know how few there are."""
+"""The newest row of each table, from the end of its index. To find out whether a newer one *exists*, PostgreSQL would
+read the whole table, because it does not know how few there are.
+"""
 _NEWS = RawStatement(
     sqlite=f"SELECT 0, {_NEWEST}",
     postgresql=f"SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, {_NEWEST}",
@@ -199,7 +202,9 @@ _HORIZON = sa.bindparam("b_horizon", type_=sa.BigInteger)
 
 
 def _fresh(table: sa.Table) -> sa.ColumnElement[bool]:
-    """Rows since then. With an upper end, too, PostgreSQL expects few of them and asks the index; without one, a third of the table."""
+    """Rows since then. With an upper bound too, PostgreSQL expects few rows and uses the index; without it, it expects
+    a third of the table.
+    """
     return (table.c.changed >= _HORIZON) & (table.c.changed < _NO_END)
 
 
@@ -228,7 +233,7 @@ _GROUP_HOMES = sa.select(*group_homes.c).where(_fresh(group_homes))
 
 
 def _probe(tx: Tx, horizon: int) -> tuple[int, tuple[bool, bool, bool, bool]]:
-    """The next horizon, and which kinds of rows have news."""
+    """The next horizon, and which kinds of rows have changes."""
     following = 0
     if tx.dialect == "sqlite":
         at = tx.found(_AT, {})

@@ -1,13 +1,13 @@
-"""Taking and giving back: the only statements that move `used`, always together with `allocations` (RULES §5).
+"""Claiming and releasing: these statements move `used`, always together with `allocations` (RULES §5).
 
-One guarded UPDATE over every (provider, class) row of a claim, host, NICs and segments alike.  Fewer rows back than asked
-means somebody was first: the caller takes the transaction back.  "Lock the host, insert if it fits" is not enough: an address
-shared by many hosts was over-committed in most trials.  On PostgreSQL the rows are locked first, in (provider, class) order, so
-that two claims over several rows cannot wait for each other in a circle; on SQLite there is one writer.
+One guarded UPDATE covers every (provider, class) row of a claim: host, NICs and segments. If it changes fewer rows than
+requested, another claim was first, and the caller rolls back. "Lock the host, insert if it fits" is not enough: an
+address shared by many hosts was over-committed in most trials. On PostgreSQL the rows are locked first, in (provider,
+class) order, so that claims over several rows cannot deadlock; SQLite has one writer.
 
-A claim names the version at which its decision knew each provider (RULES §21).  The same statement locks those rows, before the
-inventories as everybody does, and takes nothing when one of them has changed: what an administrator was answered holds for every
-claim that commits after it, however old the picture was.
+A claim names the version of each provider that its decision used (RULES §21). The same statement locks those rows,
+before the inventories as everywhere, and takes nothing when one of them has changed: so an administrator's change holds
+for every claim that commits after its answer, however old the cache was.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ NOTHING: Mapping[ProviderId, int] = {}
 
 
 class InventoryDelta(NamedTuple):
-    """A change of one inventory: `change` in all, of portions between `least` and `most`, all multiples of `unit`."""
+    """A change of one inventory: `change` in all, in portions between `least` and `most`, all multiples of `unit`."""
 
     provider: ProviderId
     resource: str
@@ -41,7 +41,7 @@ class InventoryDelta(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Whose a claim is."""
+    """The owner of a claim."""
 
     consumer: str
     project: str
@@ -99,9 +99,9 @@ RETURNING provider, class, used, cap, version""")
 
 
 def take(tx: Tx, wants: Sequence[InventoryDelta], at: Stamp, versions: Mapping[ProviderId, int] = NOTHING) -> list[Row]:
-    """Change the counters of all that fit, in one statement; fewer rows back than wants: somebody was first.
+    """Change the counters of all wants that fit, in one statement. Fewer rows than wants: another claim was first.
 
-    None at all when a provider of `versions` is at another one, or gone.
+    Changes none when a provider of `versions` has another version, or is gone.
     """
     wants = sorted(want for want in wants if want.change)
     if not wants:
@@ -125,7 +125,9 @@ def take(tx: Tx, wants: Sequence[InventoryDelta], at: Stamp, versions: Mapping[P
 
 
 def short(tx: Tx, wants: Sequence[InventoryDelta], taken: Sequence[Row]) -> tuple[list[Row], list[Key]]:
-    """Of the wants that were not taken: those short of capacity, with numbers, and those not offered in such portions."""
+    """For the wants that were not taken: the rows without capacity, with their numbers, and the keys that do not allow
+    such portions.
+    """
     have = {(row.provider, row.resource) for row in taken}
     missing = {(w.provider, w.resource): w for w in wants if w.change and (w.provider, w.resource) not in have}
     i = inventories.c
@@ -183,7 +185,7 @@ ON CONFLICT (consumer, provider, class) DO UPDATE SET used = allocations.used + 
 
 
 def write(tx: Tx, owner: Owner, amounts: Mapping[Key, int], now: int) -> None:
-    """The consumer and its allocations; amounts add to what the consumer already holds of the same row."""
+    """Write the consumer and its allocations; amounts are added to what the consumer already has of the same row."""
     parameters: dict[str, Any] = {
         "uuid": owner.consumer,
         "project": owner.project,
@@ -221,31 +223,33 @@ _HELD = sa.select(_A.provider, _A["class"], _A.used).where(_A.consumer == sa.bin
 
 
 def drop(tx: Tx, consumer: str) -> dict[Key, int]:
-    """Remove the consumer's allocations and say what they were; the counters are the caller's next statement."""
+    """Remove the consumer's allocations and return them; the caller's next statement changes the counters."""
     found = tx.rows(_DROP, {"consumer": consumer})
     return {(provider, resource): used for provider, resource, used in found}
 
 
 def drop_rows(tx: Tx, consumer: str, keys: Sequence[Key]) -> None:
-    """Remove some of its allocations; the counters are the caller's next statement."""
+    """Remove some of its allocations; the caller's next statement changes the counters."""
     for provider, resource in keys:
         tx.run(sa.delete(allocations).where(_A.consumer == consumer, _A.provider == provider, _A["class"] == resource))
 
 
 def forget(tx: Tx, consumer: str) -> Owner | None:
-    """Remove the consumer's row and say what it was."""
+    """Remove the consumer's row and return it."""
     found = tx.row(_FORGET, {"consumer": consumer})
     return None if found is None else owner_of(found)
 
 
 def owner(tx: Tx, consumer: str) -> Owner | None:
-    """Who holds it, locked until the transaction ends: read it before what is held, so that nobody changes that meanwhile."""
+    """The owner, locked until the transaction ends: read it before the allocations, so that no transaction changes them
+    meanwhile.
+    """
     found = tx.row(_OWNER, {"consumer": consumer})
     return None if found is None else owner_of(found)
 
 
 def owner_of(found: sa.Row[Any]) -> Owner:
-    """A row of `consumers` as the claim's owner."""
+    """The owner in a row of `consumers`."""
     return Owner(
         consumer=found.uuid,
         project=found.project,
@@ -260,13 +264,13 @@ def owner_of(found: sa.Row[Any]) -> Owner:
 
 
 def held(tx: Tx, consumer: str) -> dict[Key, int]:
-    """What a consumer holds."""
+    """The allocations of a consumer."""
     found = tx.rows(_HELD, {"consumer": consumer})
     return {(provider, resource): used for provider, resource, used in found}
 
 
 def held_of(tx: Tx, *resources: str) -> dict[str, dict[Key, int]]:
-    """Consumer → how much of these resource classes it holds of whom, of the consumers of our operations."""
+    """Consumer → its allocations of these resource classes; only consumers of our operations."""
     a = allocations.c
     query = (
         sa.select(a.consumer, a.provider, a["class"], a.used)
@@ -280,7 +284,7 @@ def held_of(tx: Tx, *resources: str) -> dict[str, dict[Key, int]]:
 
 
 def force(tx: Tx, key: Key, amount: int, at: Stamp) -> Row | None:
-    """Count what is taken already, though it be more than there is; None: there is no such inventory."""
+    """Count an amount that is in use already, even beyond the capacity. Returns None when there is no such inventory."""
     i = inventories.c
     found = tx.row(
         sa.update(inventories)
@@ -303,24 +307,24 @@ _RENAME = (
 
 
 def rename(tx: Tx, old: str, new: str, keys: Sequence[Key]) -> None:
-    """Give these rows of one consumer to another: `used` does not move."""
+    """Move these allocations of one consumer to another; `used` does not change."""
     for provider, resource in keys:
         tx.run(_RENAME, {"b_old": old, "b_new": new, "b_provider": provider, "b_class": resource})
 
 
 def operations_consumers(tx: Tx) -> list[str]:
-    """Consumers whose claim was made by an operation of ours."""
+    """Consumers whose claim one of our operations made."""
     return [row.uuid for row in tx.rows(sa.select(consumers.c.uuid).where(consumers.c.operation.is_not(None)))]
 
 
 def moves_consumers(tx: Tx) -> list[str]:
-    """Consumers that hold what a server of ours had on the host that it leaves: the UUIDs of moves."""
+    """Consumers that are moves: they hold what a server had on its source host. Their ids are UUIDs of moves."""
     c = consumers.c
     return [row.uuid for row in tx.rows(sa.select(c.uuid).where(c.type == MIGRATION, c.operation.is_not(None)))]
 
 
 def made_by(tx: Tx, uuids: Sequence[str]) -> dict[str, OperationId]:
-    """Consumer → the operation of ours that made its claim."""
+    """Consumer → our operation that made its claim."""
     c = consumers.c
     rows = tx.rows(sa.select(c.uuid, c.operation).where(c.uuid.in_(uuids), c.operation.is_not(None)))
     return {row.uuid: OperationId(row.operation) for row in rows}

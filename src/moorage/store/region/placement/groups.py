@@ -1,7 +1,7 @@
 """Counters of server groups, in the same commit as the claim (RULES §5).
 
-Anti-affinity: members per host, never above the group's maximum.  Affinity: one home, free again when the last member left.
-Soft policies are counted too, so that weighers know who is where, and never refuse.
+Anti-affinity: members per host, never above the group's maximum. Affinity: one home host, free again when the last
+member has left. Soft policies are counted too, so that weighers know where the members are, and never refuse.
 """
 
 import sqlalchemy as sa
@@ -13,9 +13,9 @@ from moorage.store.region.placement.tables import Stamp, group_homes, group_host
 
 
 def join(tx: Tx, group: GroupAsk, host: HostId, at: Stamp, *, moves: bool = False) -> bool:
-    """Count one more member on the host; False: the policy has no place for it there.
+    """Count one more member on the host. Returns False when the policy forbids it there.
 
-    `moves`: it is counted once already, on the host that it leaves.
+    `moves`: the member is counted already, on its source host.
     """
     if group.policy == "affinity" and not _settle(tx, group.id, host, at, alone=1 if moves else 0):
         return False
@@ -65,7 +65,9 @@ def leave(tx: Tx, group: str, policy: str, host: HostId, at: Stamp) -> None:
 
 
 def come_back(tx: Tx, group: str, policy: str, host: HostId, at: Stamp) -> None:
-    """A member is on the host again that it had left: the group's home too, unless somebody has joined it meanwhile."""
+    """A member is back on its former host, which is the group's home again, unless another member has joined elsewhere
+    meanwhile.
+    """
     if policy == "affinity":
         h = group_homes.c
         tx.run(
@@ -74,12 +76,12 @@ def come_back(tx: Tx, group: str, policy: str, host: HostId, at: Stamp) -> None:
 
 
 def home(tx: Tx, group: str) -> HostId | None:
-    """Where an affinity group lives now."""
+    """The current home of an affinity group."""
     found = tx.row(sa.select(group_homes.c.home).where(group_homes.c.server_group == group, group_homes.c.members > 0))
     return None if found is None else HostId(found[0])
 
 
 def forget(tx: Tx, group: str) -> None:
-    """The group was deleted."""
+    """Remove the counters of a deleted group."""
     tx.run(sa.delete(group_hosts).where(group_hosts.c.server_group == group))
     tx.run(sa.delete(group_homes).where(group_homes.c.server_group == group))

@@ -1,4 +1,4 @@
-"""SQL of the Placement API: trees, custom classes and traits, and who holds what where."""
+"""SQL of the Placement API: trees, custom classes and traits, and allocations by consumer and provider."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Literal
@@ -23,7 +23,7 @@ _WORDS = {"class": resource_classes, "trait": traits}
 
 
 def place(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Stamp) -> None:
-    """Name and place in the tree; the generation stays."""
+    """Set name and place in the tree; the generation stays."""
     tx.run(
         sa.update(providers)
         .where(providers.c.uuid == uuid)
@@ -36,7 +36,7 @@ def children(tx: Tx, uuid: str) -> bool:
 
 
 def subtree(tx: Tx, uuid: str, root: str) -> set[str]:
-    """The provider and all below it."""
+    """The provider and everything below it."""
     rows = tx.rows(sa.select(providers.c.uuid, providers.c.parent).where(providers.c.root == root))
     below: dict[str | None, list[str]] = {}
     for child, parent in rows:
@@ -75,7 +75,7 @@ def custom_traits(tx: Tx, names: Collection[str] | None = None) -> set[str]:
 
 
 def create_name(tx: Tx, kind: Word, name: str) -> bool:
-    """True: it is new."""
+    """Create a custom name. Returns True when it is new."""
     table = _WORDS[kind]
     statement = insert(tx.dialect, table).values(name=name, updated_at=now_s()).on_conflict_do_nothing()
     return tx.row(statement.returning(table.c.name)) is not None
@@ -87,7 +87,7 @@ def delete_name(tx: Tx, kind: Word, name: str) -> None:
 
 
 def rename_class(tx: Tx, old: str, new: str, at: Stamp) -> None:
-    """In the list of classes, in inventories and in allocations; the providers concerned are stamped."""
+    """Rename it in the list of classes, in inventories and in allocations; the providers concerned get a new stamp."""
     i = inventories.c
     tx.run(sa.update(resource_classes).where(resource_classes.c.name == old).values(name=new, updated_at=now_s()))
     concerned = sa.select(i.provider).where(i["class"] == old)
@@ -137,7 +137,7 @@ def held_with_generations(tx: Tx, consumer: str) -> Sequence[sa.Row[Any]]:
 
 
 _CONSUMER = sa.select(*consumers.c).where(consumers.c.uuid == sa.bindparam("uuid"))
-"""Statements of the busy paths are put together once: that costs more than running them."""
+"""Statements of frequent calls are compiled once, because compiling costs more than running them."""
 
 
 def consumer(tx: Tx, uuid: str) -> sa.Row[Any] | None:
@@ -146,7 +146,7 @@ def consumer(tx: Tx, uuid: str) -> sa.Row[Any] | None:
 
 
 def usages(tx: Tx, project: str, user: str | None, kind: str | None) -> Sequence[sa.Row[Any]]:
-    """(type, class, used) summed over the consumers of a project."""
+    """(type, class, used), summed over the consumers of a project."""
     a, c = allocations.c, consumers.c
     query = (
         sa.select(c.type, a["class"], sa.cast(sa.func.sum(a.used), sa.BigInteger))
@@ -158,7 +158,7 @@ def usages(tx: Tx, project: str, user: str | None, kind: str | None) -> Sequence
 
 
 def consumer_counts(tx: Tx, project: str, user: str | None, kind: str | None) -> dict[str, int]:
-    """Type → how many consumers that hold something."""
+    """Type → the number of consumers that have allocations."""
     a, c = allocations.c, consumers.c
     holding = sa.exists(sa.select(sa.literal(1)).where(a.consumer == c.uuid))
     query = sa.select(c.type, sa.func.count()).where(holding, *_of(project, user, kind)).group_by(c.type)

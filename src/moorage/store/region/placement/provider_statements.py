@@ -1,4 +1,4 @@
-"""What providers are and have: trees, inventories, traits, aggregates.  Nothing here writes `used` (RULES §5)."""
+"""Writes of providers: trees, inventories, traits, aggregates. Nothing here writes `used` (RULES §5)."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from moorage.model.errors import Conflict
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.resources import DISABLED_TRAIT, Inventory
 from moorage.sql import Tx, insert
@@ -25,7 +26,7 @@ from moorage.store.region.placement.tables import (
 GONE_KEPT_S = 3600
 NAMES_AT_ONCE = 1000
 
-# Asked for every host and device that reports, which is all the time.
+# # Executed for every report of a host or device, so very often.
 _PROVIDER = sa.bindparam("b_provider", type_=providers.c.uuid.type)
 _FIND = sa.select(*providers.c).where(providers.c.uuid == _PROVIDER)
 _FIND_BY_NAME = sa.select(*providers.c).where(providers.c.name == sa.bindparam("b_name"))
@@ -53,12 +54,12 @@ _REMOVED = {
 
 
 def now_s() -> int:
-    """The wall clock in seconds, for `Last-Modified` and for forgetting."""
+    """The wall clock in seconds, for `Last-Modified` and for the removal of old rows."""
     return int(time.time())
 
 
 def create(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Stamp) -> None:
-    """A new provider at generation 0; the caller has looked whether uuid and name are free, the constraints judge."""
+    """Insert a provider at generation 0. The caller has checked that uuid and name are free; constraints decide races."""
     tx.run(
         sa.insert(providers).values(
             uuid=uuid,
@@ -74,7 +75,10 @@ def create(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Stam
 
 
 def ensure_root(tx: Tx, uuid: str, name: str, at: Stamp) -> None:
-    """The same for a root whose id says who it is: whoever reports it at the same moment means the same provider."""
+    """The same for a root whose id says who it is: whoever reports it at the same moment means the same provider.
+
+    Raises Conflict when another provider has the name.
+    """
     _ensure(tx, uuid, name, None, uuid, at)
 
 
@@ -94,7 +98,9 @@ def _ensure(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Sta
         version=at.version,
         updated_at=now_s(),
     )
-    tx.run(statement.on_conflict_do_nothing(index_elements=[providers.c.uuid]))
+    # No index is named: the name is unique as well, and of two that write the same at once one may meet the other there first.
+    if tx.row(statement.on_conflict_do_nothing().returning(providers.c.uuid)) is None and find(tx, uuid) is None:
+        raise Conflict(f"another resource provider has the name {name}")
 
 
 def find(tx: Tx, uuid: str) -> sa.Row[Any] | None:
@@ -103,7 +109,7 @@ def find(tx: Tx, uuid: str) -> sa.Row[Any] | None:
 
 
 def children(tx: Tx, uuid: str) -> set[ProviderId]:
-    """What is right below a provider."""
+    """The direct children of a provider."""
     return {ProviderId(row[0]) for row in tx.rows(_CHILDREN, {"b_provider": uuid})}
 
 
@@ -113,7 +119,9 @@ def find_by_name(tx: Tx, name: str) -> sa.Row[Any] | None:
 
 
 def advance(tx: Tx, uuid: str, at: Stamp, expected: int | None = None) -> int | None:
-    """Bump the provider's generation and stamp it; None: it is gone, or no longer at the expected generation."""
+    """Raise the provider's generation and stamp it. Returns None when it is gone, or no longer at the expected
+    generation.
+    """
     statement = sa.update(providers).where(providers.c.uuid == uuid)
     if expected is not None:
         statement = statement.where(providers.c.generation == expected)
@@ -126,14 +134,16 @@ def advance(tx: Tx, uuid: str, at: Stamp, expected: int | None = None) -> int | 
 
 
 def lock(tx: Tx, uuids: Collection[str]) -> dict[ProviderId, int]:
-    """The versions of those that are there. Nobody changes them or claims of them until we commit; to be taken before inventories."""
+    """Lock the existing providers and return their versions. Until the commit no other transaction changes them or
+    claims from them; call it before inventories are locked.
+    """
     p = providers.c
     query = sa.select(p.uuid, p.version).where(p.uuid.in_(sorted(uuids))).order_by(p.uuid)
     return {ProviderId(uuid): version for uuid, version in tx.rows(query.with_for_update(key_share=True))}
 
 
 def stale(tx: Tx, versions: Mapping[ProviderId, int]) -> tuple[ProviderId, ...]:
-    """Which of these are at another version, or gone."""
+    """Those that have another version, or are gone."""
     if not versions:
         return ()
     now = lock(tx, versions)
@@ -141,12 +151,12 @@ def stale(tx: Tx, versions: Mapping[ProviderId, int]) -> tuple[ProviderId, ...]:
 
 
 def touch(tx: Tx, uuid: str, at: Stamp) -> None:
-    """Stamp without a new generation: something readers must see, that clients do not count."""
+    """Stamp it without a new generation: readers must see the change, clients do not count it."""
     tx.run(sa.update(providers).where(providers.c.uuid == uuid).values(changed=at.changed, version=at.version))
 
 
 def touch_hosts(tx: Tx, names: Collection[str], at: Stamp) -> None:
-    """The same for the hosts with these names, locked in one order."""
+    """The same for the hosts with these names, locked in a fixed order."""
     ordered = sorted(names)
     found: list[HostId] = []
     for start in range(0, len(ordered), NAMES_AT_ONCE):
@@ -165,7 +175,7 @@ def inventories_of(tx: Tx, uuid: str) -> dict[str, tuple[Inventory, int]]:
 
 
 def put_inventory(tx: Tx, uuid: str, resource: str, inventory: Inventory, at: Stamp) -> None:
-    """Write one inventory; `used` stays as it is, and may be above the new capacity."""
+    """Write one inventory; `used` stays as it is, and may exceed the new capacity."""
     values = {
         "total": inventory.total,
         "reserved": inventory.reserved,
@@ -187,7 +197,7 @@ def put_inventory(tx: Tx, uuid: str, resource: str, inventory: Inventory, at: St
 
 
 def drop_inventories(tx: Tx, uuid: str, resources: Collection[str]) -> list[str]:
-    """Delete these; the answer names those that are in use and were kept."""
+    """Delete these; return those that are in use and were kept."""
     if not resources:
         return []
     i = inventories.c
@@ -234,7 +244,9 @@ def _set_members(tx: Tx, table: sa.Table, column: str, uuid: str, have: Collecti
 
 
 def delete(tx: Tx, uuid: str, at: Stamp) -> None:
-    """Remove a provider without children, allocations or used inventory (the caller looked), and leave a row in `gone`."""
+    """Remove a provider without children, allocations or used inventory (the caller has checked this), and leave a row
+    in `gone`.
+    """
     lock(tx, (uuid,))
     for table in (hosts, provider_traits, provider_aggregates, functions, inventories):
         tx.run(sa.delete(table).where(table.c.provider == uuid))
@@ -243,13 +255,13 @@ def delete(tx: Tx, uuid: str, at: Stamp) -> None:
 
 
 def tree_of(tx: Tx, root: str) -> list[str]:
-    """All providers of a tree, each before the one it is below: the order in which they can be deleted."""
+    """All providers of a tree, children before parents: the order in which they can be deleted."""
     found = sa.select(providers.c.uuid, providers.c.parent).where(providers.c.root == root).order_by(providers.c.uuid)
     below: dict[str | None, list[str]] = {}
     for uuid, parent in tx.rows(found):
         below.setdefault(parent, []).append(uuid)
     order = list(below.get(None, ()))
-    for uuid in order:  # grows while it is walked
+    for uuid in order:  # the list grows during the loop
         order += below.get(uuid, ())
     return order[::-1]
 
@@ -269,7 +281,7 @@ def bury(tx: Tx, uuid: str, at: Stamp) -> None:
 
 
 def forget_gone(tx: Tx) -> None:
-    """Readers older than this load everything again."""
+    """Remove old rows of `gone`; readers whose horizon is older load everything again."""
     tx.run(sa.delete(gone).where(gone.c.at < now_s() - GONE_KEPT_S))
 
 
@@ -278,7 +290,9 @@ def in_use(tx: Tx, uuid: str) -> bool:
 
 
 def consumers_at(tx: Tx, uuids: Sequence[str], limit: int) -> Sequence[tuple[str, str | None]]:
-    """Who has a claim at any of these providers, in order, and which operation of ours made it; None: somebody else."""
+    """The consumers at any of these providers, in order, each with our operation that made the claim; None: another
+    user's consumer.
+    """
     c = consumers.c
     both = allocations.outerjoin(consumers, c.uuid == allocations.c.consumer)
     holders = sa.select(allocations.c.consumer, c.operation).select_from(both).where(allocations.c.provider.in_(uuids))
@@ -291,7 +305,7 @@ def host_row(tx: Tx, uuid: str) -> Mapping[str, Any] | None:
 
 
 def node_of(tx: Tx, host: str, cell: str) -> str:
-    """The node that a host of this cell has; empty: none."""
+    """The node of a host of this cell; empty when there is none."""
     found = tx.row(sa.select(hosts.c.node).where(hosts.c.host == host, hosts.c.cell == cell).limit(1))
     return "" if found is None else found.node
 
@@ -306,7 +320,9 @@ def put_host(tx: Tx, uuid: str, facts: Mapping[str, Any]) -> None:
 
 
 def force_down(tx: Tx, uuid: str, forced: bool, at: Stamp, version: int | None = None) -> bool:
-    """Note that an administrator says the host is down, or no longer; False: there is no such host, or not at this version."""
+    """Note whether an administrator has forced the host down. Returns False when there is no such host, or not at this
+    version.
+    """
     known = lock(tx, (uuid,)).get(ProviderId(uuid))
     if known is None or version not in (None, known):
         return False
@@ -316,7 +332,7 @@ def force_down(tx: Tx, uuid: str, forced: bool, at: Stamp, version: int | None =
 
 
 def hosts_forced_down(tx: Tx, names: Collection[str]) -> dict[str, tuple[HostId, int, bool]]:
-    """Host → its provider, at which version, and whether it is noted as forced down."""
+    """Host → (its provider, version, whether it is noted as forced down)."""
     h, p = hosts.c, providers.c
     query = (
         sa.select(h.host, h.provider, p.version, h.forced_down)
@@ -327,7 +343,7 @@ def hosts_forced_down(tx: Tx, names: Collection[str]) -> dict[str, tuple[HostId,
 
 
 def hosts_disabled(tx: Tx, names: Collection[str]) -> dict[str, tuple[HostId, int, bool]]:
-    """Host → its provider, at which version, and whether it has the trait of hosts that are out of service."""
+    """Host → (its provider, version, whether it has the trait of disabled hosts)."""
     h, p, t = hosts.c, providers.c, provider_traits.c
     query = (
         sa.select(h.host, h.provider, p.version, t.trait)

@@ -1,4 +1,4 @@
-"""Counters made anew from their allocations, and who has which classes: asked only when something is repaired."""
+"""Recounts counters from their allocations, and finds providers that have given classes; only for repairs."""
 
 from collections.abc import Collection
 
@@ -14,10 +14,10 @@ _I, _A = inventories.c, allocations.c
 
 
 def used(tx: Tx, key: Key, at: Stamp) -> Row | None:
-    """Set a counter to the sum of what is held of it; None: there is no such inventory.
+    """Set a counter to the sum of its allocations. Returns None when there is no such inventory.
 
-    The row is held first, in a statement of its own: who claimed of it has committed by then, and the statement that sums sees it.
-    SQLite has one writer at a time.
+    The row is locked first, in a statement of its own: a claim that held it has committed by then, and the statement
+    that sums sees it. SQLite has one writer at a time.
     """
     mine = (_I.provider == key[0]) & (_I["class"] == key[1])
     tx.row(sa.select(_I.provider).where(mine).with_for_update())
@@ -36,7 +36,7 @@ def used(tx: Tx, key: Key, at: Stamp) -> Row | None:
 
 
 def offering(tx: Tx, providers: Collection[ProviderId], resources: Collection[str]) -> list[ProviderId]:
-    """Of these providers, those that have an inventory of all of these classes."""
+    """Those of these providers that have an inventory of each of these classes."""
     query = (
         sa.select(_I.provider)
         .where(_I.provider.in_(sorted(providers)), _I["class"].in_(sorted(resources)))

@@ -1,7 +1,8 @@
-"""Stamps of rows that a dump brought into another PostgreSQL cluster, whose transactions are numbered anew.
+"""Stamps rows again after a dump was loaded into another PostgreSQL cluster, which numbers its transactions anew.
 
-`changed` is the id of the transaction that wrote a row; ids of another cluster lie in the future of this one, and every catch-up
-would read those rows again until the numbers have come so far.  They are stamped once with a transaction of this cluster.
+`changed` is the id of the transaction that wrote a row. Ids of another cluster may lie in this cluster's future, and
+every catch-up would read those rows again until the numbers have reached them. They are stamped once with a transaction
+of this cluster.
 """
 
 import sqlalchemy as sa
@@ -15,7 +16,7 @@ _NEXT = sa.literal_column("pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 
 
 def restamp(tx: Tx) -> int:
-    """How many rows had stamps of the future; on SQLite none can have: the counter is in the same file."""
+    """Return how many rows had stamps of the future; on SQLite none has, because the counter is in the same file."""
     if tx.dialect == "sqlite":
         return 0
     newest = [sa.select(sa.func.max(table.c.changed)).scalar_subquery() for table in STAMPED]

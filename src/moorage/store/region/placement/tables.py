@@ -1,9 +1,10 @@
-"""The tables, and the stamps that every changed row carries.
+"""The tables of placement, and the stamps that every changed row has.
 
-Two stamps, because one cannot do both jobs.  `changed` says *whether a reader may have missed the row*: the writing
-transaction's id on PostgreSQL, compared with the horizon of running transactions (RULES §6.2).  Two transactions may change one
-row in an order other than that of their ids, so `changed` cannot say *which of two values is newer*; `version` does: a
-sequence drawn while the row is locked.  On SQLite there is one writer, and one counter is both.
+There are two stamps, because one cannot do both jobs. `changed` tells *whether a reader may have missed the row*: on
+PostgreSQL the writing transaction's id, compared with the horizon of running transactions (RULES §6.2). Two
+transactions may change one row in another order than that of their ids, so `changed` cannot tell *which of two values
+is newer*; `version` does: a sequence value taken while the row is locked. SQLite has one writer, and one counter serves
+as both.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ placement_metadata = sa.MetaData()
 
 UUID = sa.String(36).with_variant(postgresql.VARCHAR(36, collation="C"), "postgresql")
 NAME = sa.String(255).with_variant(postgresql.VARCHAR(255, collation="C"), "postgresql")
-"""Keys are compared byte by byte: a language's order of letters costs a sixth of a claim."""
+"""Keys are compared byte by byte: collation by language costs a sixth of a claim."""
 
 versions = sa.Sequence("placement_versions", metadata=placement_metadata)
 
@@ -183,14 +184,14 @@ gone = sa.Table(
 
 @dataclass(frozen=True)
 class Stamp:
-    """What to put into `changed` and `version`: expressions on PostgreSQL, numbers on SQLite."""
+    """The values for `changed` and `version`: expressions on PostgreSQL, numbers on SQLite."""
 
     changed: Any
     version: Any
 
 
 def stamp(tx: Tx) -> Stamp:
-    """Taken once per writing transaction; on SQLite it bumps the counter."""
+    """Take it once per writing transaction; on SQLite it raises the counter."""
     if tx.dialect == "postgresql":
         return Stamp(sa.literal_column("pg_current_xact_id()::text::bigint", sa.BigInteger), versions.next_value())
     at = bump(tx)

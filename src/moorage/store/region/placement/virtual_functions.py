@@ -1,8 +1,9 @@
-"""Virtual functions: exactly which one a port has.
+"""Virtual functions: which one each port has.
 
-How many are taken is counted like everything else, in `inventories` and `allocations`.  A row here says which one, and counts
-only while its consumer holds functions of that interface: whoever gives back an allocation, by whatever way, has given back the
-function, with no statement here.  The counter's row is locked by the claim before it picks, so two claims never pick one.
+The number of taken functions is counted like any resource, in `inventories` and `allocations`. A row here names the
+function, and counts only while its consumer has allocations of that interface: releasing the allocation, in any way,
+also releases the function, without a statement here. The claim locks the counter's row before it picks, so two claims
+never pick the same one.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +18,7 @@ from moorage.sql.dialect import insert
 from moorage.store.region.placement.tables import allocations, functions
 
 FUNCTIONS_MAX = 256
-"""Of one interface, as PCI allows."""
+"""The maximum for one interface, by the PCI standard."""
 
 _OF_PROVIDER = sa.select(*functions.c).where(functions.c.provider == sa.bindparam("b_provider")).limit(FUNCTIONS_MAX)
 _FACTS = ("number", "vendor_id", "product_id", "physical_network", "pf_mac", "card_serial_number")
@@ -28,7 +29,7 @@ def _of(row: sa.Row[Any]) -> VirtualFunction:
 
 
 def put(tx: Tx, provider: ProviderId, there: Sequence[VirtualFunction]) -> None:
-    """What the interface has; nothing is written when nothing differs, and who has one keeps it."""
+    """Write the functions of the interface; nothing is written when nothing differs, and a port that has one keeps it."""
     f = functions.c
     rows = tx.rows(_OF_PROVIDER, {"b_provider": provider})
     known = {row.address: _of(row) for row in rows}
@@ -48,7 +49,7 @@ def _held(f: Any) -> sa.Exists:
 
 
 def pick(tx: Tx, consumer: str, provider: ProviderId, port: str) -> VirtualFunction | None:
-    """The first one that nobody has, for the port; after the consumer's allocation was written. None: there is none."""
+    """Pick the first free function for the port, after the consumer's allocation was written. None: there is none."""
     other = functions.alias("other")
     free = (
         sa.select(other.c.address)
@@ -68,7 +69,9 @@ def pick(tx: Tx, consumer: str, provider: ProviderId, port: str) -> VirtualFunct
 
 
 def release(tx: Tx, consumer: str, port: Collection[str] | None = None) -> ProviderId | None:
-    """The consumer's, or one port's, by all that it was known by; the answer is whose it was, if there was one."""
+    """Release the consumer's functions, or one port's, by any of its ids; return the provider of the released one, if
+    any.
+    """
     f = functions.c
     mine = sa.update(functions).where(f.consumer == consumer)
     if port is not None:
@@ -78,12 +81,12 @@ def release(tx: Tx, consumer: str, port: Collection[str] | None = None) -> Provi
 
 
 def rename(tx: Tx, old: str, new: str) -> None:
-    """Those of one consumer become another's, with the allocations they go by."""
+    """Move functions from one consumer to another, together with their allocations."""
     tx.run(sa.update(functions).where(functions.c.consumer == old).values(consumer=new))
 
 
 def held(tx: Tx) -> dict[tuple[ProviderId, str], tuple[str, str]]:
-    """(provider, address) → (consumer, port) of every function that somebody has."""
+    """(provider, address) → (consumer, port) of every function in use."""
     f = functions.c
     rows = tx.rows(sa.select(f.provider, f.address, f.consumer, f.port).where(_held(f)))
     return {(row.provider, row.address): (row.consumer, row.port) for row in rows}

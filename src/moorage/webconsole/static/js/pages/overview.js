@@ -54,6 +54,7 @@ function under(operations) {
 function notes(data) {
   const found = [
     ...rows(data.warnings).map((each) => [each, "/fleet"]),
+    ...(Array.isArray(data.conductors) && !data.conductors.some((each) => each.state === "up") ? [["No conductor is up: what was accepted waits until one is started.", "/operations"]] : []),
     ...rows(data.cells).filter((each) => !each.answers).map((each) => [`Cell ${each.name} does not answer: ${each.why}`, "/fleet"]),
     ...rows(data.cells).filter((each) => each.disabled).map((each) => [`Cell ${each.name} takes no servers from elsewhere: ${each.disabled_reason || "no reason was given"}`, "/fleet"]),
     ...rows(data.out).map(({ circuit, process }) => [`The ${circuit.neighbour} service is left alone by ${process}: ${circuit.why}`, "/fleet"]),

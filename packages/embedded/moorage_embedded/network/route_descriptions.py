@@ -1,0 +1,110 @@
+"""What lies behind ports, for the hosts that route for them: routers, external networks, floating addresses.  A part of port_descriptions.py.
+
+IPv4 only.  Everything is read for all ports of a host at once, so the number of queries does not grow with them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from moorage.model.route_description import (
+    ExternalNetwork,
+    FloatingAddress,
+    RoutedSubnet,
+    RouterDescription,
+    StaticRoute,
+)
+from moorage_embedded.network.routers import GATEWAY, INTERFACE
+from moorage_embedded.network.store import Doc, Store
+
+
+@dataclass
+class Reached:
+    """From the ports of one host."""
+
+    floating: dict[str, tuple[FloatingAddress, ...]] = field(default_factory=dict)
+    """By port."""
+    routers: dict[str, tuple[RouterDescription, ...]] = field(default_factory=dict)
+    """By subnet."""
+
+
+def reached_from(store: Store, ports: Sequence[Doc]) -> Reached:
+    subnets = sorted({each["subnet_id"] for port in ports for each in port["fixed_ips"]})
+    ids = sorted(port["id"] for port in ports)
+    floating = store.many("floatingip", where={"key": ids}) if ids else []
+    inside = store.many("port", where={"subnet": subnets, "owner": [INTERFACE]}) if subnets else []
+    routers = sorted({each["device_id"] for each in inside})
+    if not floating and not routers:
+        return Reached()
+    interfaces = store.many("port", where={"device": routers, "owner": [INTERFACE, GATEWAY]}) if routers else []
+    networks = {each["floating_network_id"] for each in floating}
+    networks |= {each["network_id"] for each in interfaces if each["device_owner"] == GATEWAY}
+    outside = _external(store, networks)
+    described = _routers(store, routers, interfaces, outside)
+    found = Reached()
+    for each in floating:
+        external = outside.get(each["floating_network_id"])
+        if external is not None and each["fixed_ip_address"]:
+            told = FloatingAddress(each["floating_ip_address"], each["fixed_ip_address"], external)
+            found.floating[each["port_id"]] = tuple(
+                sorted((*found.floating.get(each["port_id"], ()), told), key=lambda one: one.address)
+            )
+    for each in inside:
+        router = described.get(each["device_id"])
+        if router is None:
+            continue
+        for subnet in {one["subnet_id"] for one in each["fixed_ips"]}:
+            found.routers[subnet] = (*found.routers.get(subnet, ()), router)
+    return found
+
+
+def _external(store: Store, networks: Iterable[str]) -> dict[str, ExternalNetwork]:
+    found = {}
+    for network in store.many("network", where={"id": sorted(networks)}):
+        subnets = [each for each in store.children("subnet", network["id"]) if each["ip_version"] == 4]
+        first = min(subnets, key=lambda each: str(each["cidr"]), default=None)
+        found[network["id"]] = ExternalNetwork(
+            network["id"],
+            next((each["physical_network"] for each in network["_segments"] if each["physical_network"]), ""),
+            "" if first is None else first["cidr"],
+            "" if first is None else first["gateway_ip"] or "",
+        )
+    return found
+
+
+def _routers(
+    store: Store, ids: Sequence[str], interfaces: Sequence[Doc], outside: dict[str, ExternalNetwork]
+) -> dict[str, RouterDescription]:
+    on = sorted(
+        {
+            each["subnet_id"]
+            for interface in interfaces
+            if interface["device_owner"] == INTERFACE
+            for each in interface["fixed_ips"]
+        }
+    )
+    subnets = {each["id"]: each for each in store.many("subnet", where={"id": on})} if on else {}
+    found = {}
+    for router in store.many("router", where={"id": list(ids)}) if ids else ():
+        if not router["admin_state_up"]:
+            continue
+        mine = [each for each in interfaces if each["device_id"] == router["id"]]
+        inside = [
+            RoutedSubnet(interface["network_id"], subnets[each["subnet_id"]]["cidr"], each["ip_address"])
+            for interface in mine
+            for each in interface["fixed_ips"]
+            if interface["device_owner"] == INTERFACE and subnets[each["subnet_id"]]["ip_version"] == 4
+        ]
+        info = router["external_gateway_info"]
+        gateway = [
+            each for interface in mine if interface["device_owner"] == GATEWAY for each in interface["fixed_ips"]
+        ]
+        addresses = [each["ip_address"] for each in gateway if ":" not in each["ip_address"]]
+        found[router["id"]] = RouterDescription(
+            router["id"],
+            tuple(sorted(inside, key=lambda each: each.cidr)),
+            None if info is None else outside.get(info["network_id"]),
+            addresses[0] if addresses else "",
+            bool(info and info["enable_snat"]),
+            tuple(StaticRoute(each["destination"], each["nexthop"]) for each in router["routes"]),
+        )
+    return found

@@ -1,0 +1,100 @@
+"""What tests and measures with real guests share: the guest as an image, what it has said, and how long it was silent for one that pings it."""
+
+import asyncio
+import base64
+import itertools
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from moorage_testing.api_user import PATIENCE_S, Person
+
+PING_EVERY_S = 0.1
+PINGS = f"""#!/bin/sh
+( while :; do ping -i {PING_EVERY_S} {{address}} 2>&1 | sed -n 's/.*seq=\\([0-9]*\\) .*/GUEST: seq \\1/p' >/dev/console; sleep 1; done ) &
+"""
+_ANSWER = re.compile(r"GUEST: seq (\d+)")
+
+
+def user_data(script: str) -> str:
+    return base64.b64encode(script.encode()).decode()
+
+
+async def upload(person: Person) -> str:
+    """The guest of the tests, as an image of the cloud; its id."""
+    images = f"{person.config.api.image.url}/v2/images"
+    asked = {"name": "real", "disk_format": "qcow2", "container_format": "bare", "visibility": "public"}
+    made = await person.http.post(images, json=asked)
+    made.raise_for_status()
+    image = str(made.json()["id"])
+    data = await asyncio.to_thread((Path(os.environ["MOORAGE_TEST_GUEST"]) / "guest.qcow2").read_bytes)
+    headers = {"Content-Type": "application/octet-stream"}
+    (await person.http.put(f"{images}/{image}/file", content=data, headers=headers)).raise_for_status()
+    return image
+
+
+async def until_logged(person: Person, server: str, words: str, times: int = 1) -> str:
+    """All that it has said on its console, when that is in it so often. Raises AssertionError."""
+    ends = time.monotonic() + PATIENCE_S
+    while True:
+        reply = await person.compute("POST", f"/servers/{server}/action", {"os-getConsoleOutput": {}})
+        if reply.is_success and (said := str(reply.json()["output"])).count(words) >= times:
+            return said
+        if time.monotonic() > ends:
+            raise AssertionError(reply.text)
+        await asyncio.sleep(0.3)
+
+
+async def act(person: Person, server: str, becomes: str, **action: object) -> dict[str, Any]:
+    """One action, and the server when it is over. Raises AssertionError when it is refused, or does not become so."""
+    reply = await person.compute("POST", f"/servers/{server}/action", action)
+    if not reply.is_success:
+        raise AssertionError(reply.text)
+    ends = time.monotonic() + PATIENCE_S
+    while True:
+        seen = await person.server(server)
+        if seen is not None and seen["status"] == becomes and seen["OS-EXT-STS:task_state"] is None:
+            return seen
+        if seen is None or time.monotonic() > ends:
+            raise AssertionError(seen)
+        await asyncio.sleep(0.1)
+
+
+async def allow_ping(person: Person) -> None:
+    """A rule of the default group of the person's project; the guests that have the group follow at once. Raises AssertionError."""
+    found = await person.network("GET", "/security-groups", name="default", project_id=person.project)
+    group = found.json()["security_groups"][0]["id"]
+    rule = {"security_group_id": group, "direction": "ingress", "protocol": "icmp"}
+    made = await person.network("POST", "/security-group-rules", {"security_group_rule": rule})
+    if made.status_code != 201:
+        raise AssertionError(made.text)
+
+
+class Pinging:
+    """A ping every 20 ms, from this machine."""
+
+    def __init__(self, address: str) -> None:
+        words = ("ping", "-n", "-i", "0.02", address)
+        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+    def end(self) -> tuple[int, list[int]]:
+        """How many were answered, and the numbers of those that were not, up to the last answer."""
+        self._process.send_signal(signal.SIGINT)
+        said, _ = self._process.communicate()
+        answered = {int(each) for each in re.findall(r"icmp_seq=(\d+) ttl", said)}
+        return len(answered), sorted(set(range(1, max(answered, default=0))) - answered)
+
+
+async def answers_of(person: Person, server: str, least: int) -> list[int]:
+    """The numbers of the answers that a guest with `PINGS` has had, in their order, when there are so many more than at first."""
+    first = len(_ANSWER.findall(await until_logged(person, server, "GUEST: seq")))
+    return [int(each) for each in _ANSWER.findall(await until_logged(person, server, "GUEST: seq", first + least))]
+
+
+def silence_s(answers: list[int]) -> float:
+    """The longest time between two answers of one ping."""
+    return max(after - before for before, after in itertools.pairwise(answers)) * PING_EVERY_S

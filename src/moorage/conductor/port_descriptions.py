@@ -1,0 +1,158 @@
+"""Hosts that wire ports by descriptions are sent them: what is newer at once, and everything when what a host has is not what it should have.
+
+The network service is asked every second for each such host; a change that nobody heard of is found by the next question.  What was lost on
+its way to the host is found by its heartbeats, which say what it has.  Several conductors of a cell may send the same: versions order it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from moorage.bus import subjects
+from moorage.bus.description_messages import PortDescriptions
+from moorage.bus.messages import encode
+from moorage.bus.transport import Bus
+from moorage.clients.network import NetworkBackend
+from moorage.conductor.known_hosts import KnownHost, KnownHosts
+from moorage.model.clock import Clock
+from moorage.model.errors import Problem
+from moorage.model.ids import CellId, PortId
+from moorage.model.port_description import AddressSetPart, HostDescriptions, PortDescription, held_digest
+from moorage.model.retry import Backoff, SeldomLog
+
+EVERY_S = 1.0
+NOT_SERVED_S = 60.0
+"""A network service that describes no ports is asked again after so long."""
+SETTLES_WITHIN_S = 6.0
+"""A heartbeat that comes sooner after a message may have been sent before the message came."""
+RESEND_MOST_S = 60.0
+AT_ONCE = 8
+MESSAGE_MAX_BYTES = 400_000
+"""The broker lets a megabyte through."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class DescribedHost:
+    """What one host was sent."""
+
+    agent: str = ""
+    """The `boot` of the agent that was sent it."""
+    version: int = 0
+    ports: dict[PortId, int] = field(default_factory=dict)
+    sets: dict[str, int] = field(default_factory=dict)
+    """Ids with the versions that were sent."""
+    digest: str = held_digest({}, {})
+    sent_at: float = float("-inf")
+    again: Backoff = field(default_factory=lambda: Backoff(SETTLES_WITHIN_S, RESEND_MOST_S))
+    resend_at: float = float("-inf")
+    troubles: tuple[str, ...] = ()
+
+
+class PortDescriber:
+    """For the hosts of one cell. `start` and `stop` bound its one task."""
+
+    def __init__(self, cell: CellId, hosts: KnownHosts, network: NetworkBackend, bus: Bus, clock: Clock) -> None:
+        self._cell, self._hosts, self._network = cell, hosts, network
+        self._bus, self._clock = bus, clock
+        self._described: dict[str, DescribedHost] = {}
+        self._not_served_until = float("-inf")
+        self._seldom = SeldomLog(_log, clock.monotonic, every_s=60.0)
+        self._life: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._life = asyncio.create_task(self._run(), name=f"port-descriptions-{self._cell}")
+
+    async def stop(self) -> None:
+        if self._life is not None:
+            self._life.cancel()
+            await asyncio.gather(self._life, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._clock.sleep(EVERY_S)
+            await self.round()
+
+    async def round(self) -> None:
+        """Each host that takes descriptions has what it should, or is sent it. Raises nothing: the next round tries again."""
+        takers = [known for known in self._hosts if known.takes_descriptions and not known.silent]
+        for gone in self._described.keys() - {known.host for known in takers}:
+            del self._described[gone]
+        if not takers or self._clock.monotonic() < self._not_served_until:
+            return
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def one(known: KnownHost) -> None:
+            async with slots:
+                await self._describe_or_log(known)
+
+        await asyncio.gather(*(one(each) for each in takers))
+
+    async def _describe_or_log(self, known: KnownHost) -> None:
+        try:
+            await self.describe(known)
+        except Problem as problem:
+            self._seldom.warning(
+                "out", "ports of host %s are not described yet: %s %s", known.host, problem, problem.private
+            )
+        except Exception as failure:  # noqa: BLE001  whatever it is: who stopped here would leave filters as they are for ever
+            self._seldom.warning("broken", "ports of host %s cannot be described: %r", known.host, failure)
+
+    async def describe(self, known: KnownHost) -> None:
+        """One host. Raises Problem when the network service or the bus is out."""
+        before = self._described.setdefault(known.host, DescribedHost())
+        if known.not_wired != before.troubles:
+            before.troubles = known.not_wired
+            for each in known.not_wired:
+                _log.warning("host %s does not wire as it was told: %s", known.host, each)
+        anew = before.agent != known.agent or self._differs(known, before)
+        found = await self._network.port_descriptions(known.host, 0 if anew else before.version)
+        now = self._clock.monotonic()
+        if found is None:
+            self._not_served_until = now + NOT_SERVED_S
+            return
+        ports = {each: before.ports.get(each, 0) for each in found.present.ports}
+        ports |= {each.port: each.version for each in found.ports}
+        sets = {each: before.sets.get(each, 0) for each in found.present.sets}
+        sets |= {each.id: each.version for each in found.sets}
+        if not anew and (ports, sets) == (before.ports, before.sets):
+            return
+        if anew and before.agent == known.agent and held_digest(ports, sets) == known.described:
+            before.digest, before.ports, before.sets, before.version = known.described, ports, sets, found.version
+            return
+        before.resend_at = now + (before.again.next_s() if anew else SETTLES_WITHIN_S)
+        for message in messages_for(known.host, found):
+            await self._bus.publish(subjects.to_host(self._cell, known.host), encode(message))
+        before.agent, before.version, before.ports, before.sets = known.agent, found.version, ports, sets
+        before.digest, before.sent_at = held_digest(ports, sets), self._clock.monotonic()
+
+    def _differs(self, known: KnownHost, before: DescribedHost) -> bool:
+        """By a heartbeat that was sent after the last message could have come."""
+        if known.described == before.digest:
+            before.again.reset()
+            return False
+        now = self._clock.monotonic()
+        return known.heard > before.sent_at + SETTLES_WITHIN_S and now >= before.resend_at
+
+
+def messages_for(host: str, found: HostDescriptions) -> Iterator[PortDescriptions]:
+    """Sets first, for rules name them; the last message says what there is at all. Each is far smaller than the broker's limit."""
+    ports: list[PortDescription] = []
+    sets: list[AddressSetPart] = []
+    size = 0
+    every: list[PortDescription | AddressSetPart] = [*found.sets, *found.ports]
+    for each in every:
+        length = len(msgspec.json.encode(each))
+        if size and size + length > MESSAGE_MAX_BYTES:
+            yield PortDescriptions(host, found.version, tuple(ports), tuple(sets))
+            ports, sets, size = [], [], 0
+        size += length
+        if isinstance(each, PortDescription):
+            ports.append(each)
+        else:
+            sets.append(each)
+    yield PortDescriptions(host, found.version, tuple(ports), tuple(sets), found.present)

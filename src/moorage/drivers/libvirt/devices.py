@@ -1,0 +1,58 @@
+"""Network devices of this machine, and how those of ours are named and marked."""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from moorage.drivers.libvirt.commands import run
+from moorage.model.errors import HostFailed
+from moorage.model.guest import VifData
+
+ID_CHARACTERS = 11
+"""A device's name has 15 at most."""
+TAP_PREFIX = "tap"
+ALIAS = "moorage "
+"""What each device of ours says of itself, with its host's owner: nobody else's is touched."""
+NAME = re.compile(r"[A-Za-z0-9._-]{1,15}")
+
+
+class Link(msgspec.Struct):
+    name: str = msgspec.field(name="ifname")
+    alias: str = msgspec.field(default="", name="ifalias")
+    master: str = ""
+    index: int = msgspec.field(default=0, name="ifindex")
+    mac: str = msgspec.field(default="", name="address")
+
+
+async def links() -> dict[str, Link]:
+    """The machine's network devices, by name."""
+    said = await run("ip", "-json", "link", "show")
+    return {each.name: each for each in msgspec.json.decode(said or "[]", type=list[Link])}
+
+
+def tap_of(vif: VifData) -> str:
+    return f"{TAP_PREFIX}{vif.port[:ID_CHARACTERS]}"
+
+
+async def make_tap(vif: VifData, owner: str, there: Mapping[str, Link], master: str = "") -> str:
+    """A tap that libvirt leaves as it is, switched on, in this bridge. Raises HostFailed where it is somebody else's."""
+    tap, alias = tap_of(vif), f"{ALIAS}{owner}"
+    if tap in there and there[tap].alias not in {"", alias}:
+        raise HostFailed("the host has another device of this port's name", private=tap, code="vif_not_plugged")
+    if tap not in there:
+        await ip("tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr")
+    into = ("master", master) if master else ()
+    await ip("link", "set", "dev", tap, "alias", alias, "mtu", str(vif.mtu), *into, "up")
+    return tap
+
+
+async def remove_tap(name: str, owner: str) -> None:
+    link = (await links()).get(name)
+    if link is not None and link.alias == f"{ALIAS}{owner}":
+        await ip("link", "delete", "dev", name)
+
+
+async def ip(*words: str) -> None:
+    """Raises HostFailed (`vif_not_plugged`)."""
+    await run("ip", *words, code="vif_not_plugged")

@@ -1,0 +1,213 @@
+"""What dnsmasq is told of one network: addresses by DHCP and by router advertisements, names, routes, MTU.  Pure functions.
+
+IPv4     each guest gets the address of its port, and nobody else any
+IPv6     as the subnet says.  `slaac` and `dhcpv6-stateless`: the prefix is advertised, and guests make their addresses of it;
+         `dhcpv6-stateful`: each guest is given the address of its port.  Nothing is advertised of a subnet without a gateway
+names    dnsmasq knows the guests of this host, under the network's domain, and answers at their gateway's address
+routes   by option 121 (and 249, for old Windows), where there is more to say than a default route, which is then in there as well
+
+Words that users chose come into files of lines, so whatever is not of the few characters that they need is left out.
+"""
+
+import hashlib
+import ipaddress
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.model.guest import VifAddress, VifData
+
+LEASE_S = 86_400
+LEASES_MAX = 65_536
+ADVERTISED_EVERY_S = 600
+METADATA = "169.254.169.254"
+METADATA_V6 = "fe80::a9fe:a9fe"
+PORT_CHARACTERS = 11
+NO_NAMES = "port=0"
+LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+OPTION_NAME = re.compile(r"[a-z0-9-]{1,64}")
+OPTION_VALUE = re.compile(r"[\x20-\x7e]{0,255}")
+SLAAC, STATELESS, STATEFUL = "slaac", "dhcpv6-stateless", "dhcpv6-stateful"
+
+
+@dataclass(frozen=True)
+class DhcpFiles:
+    """What stands in dnsmasq's files."""
+
+    conf: str
+    hosts: str
+    names: str
+    options: str
+
+
+@dataclass(frozen=True)
+class Network:
+    """One network, as this host serves it."""
+
+    bridge: str
+    vifs: Sequence[VifData]
+    names: bool = True
+    """Whether dnsmasq answers for names: false where another network of this host has the same gateway."""
+    forwarders: Sequence[str] = ()
+    metadata: bool = False
+    """Whether the metadata service answers on this bridge."""
+
+    @property
+    def subnets(self) -> dict[str, VifAddress]:
+        """By their ranges, as far as guests have addresses of them."""
+        return {each.cidr: each for vif in self.vifs for each in vif.addresses if each.cidr}
+
+    @property
+    def gateways(self) -> set[str]:
+        return {each.gateway for each in self.subnets.values() if each.gateway}
+
+    @property
+    def mtu(self) -> int:
+        return min(vif.mtu for vif in self.vifs)
+
+    @property
+    def service_address(self) -> str:
+        """Of the bridge, where a subnet has no gateway: DHCP is answered from somewhere. No other network of the host has it, but by chance."""
+        digest = hashlib.sha256(self.bridge.encode()).digest()
+        return f"169.254.{64 + digest[0] % 64}.{1 + digest[1] % 254}"
+
+
+def files_of(directory: Path, network: Network) -> DhcpFiles | None:
+    """None: nobody there is to be told anything."""
+    if not any(each.dhcp for each in network.subnets.values()):
+        return None
+    vifs = network.vifs
+    return DhcpFiles(_conf(directory, network), _hosts(vifs), _names(vifs), _options(vifs))
+
+
+def subnet_tag(cidr: str) -> str:
+    return f"net{re.sub('[.:/]', '-', cidr)}"
+
+
+def port_tag(vif: VifData) -> str:
+    return f"port{vif.port[:PORT_CHARACTERS]}"
+
+
+def is_v4(each: VifAddress) -> bool:
+    return ":" not in each.cidr
+
+
+def domain_of(vifs: Iterable[VifData]) -> str:
+    """The network's, without its last dot; empty for none, or one that is none."""
+    said = next((vif.dns_domain.rstrip(".") for vif in vifs if vif.dns_domain), "")
+    return said if said and all(LABEL.fullmatch(each) for each in said.split(".")) else ""
+
+
+def _name(vif: VifData) -> str:
+    """A short name; empty for none."""
+    first = vif.dns_name.partition(".")[0]
+    return first if LABEL.fullmatch(first) else ""
+
+
+def _conf(directory: Path, network: Network) -> str:
+    domain, mtu, bridge = domain_of(network.vifs), network.mtu, network.bridge
+    subnets = {cidr: each for cidr, each in network.subnets.items() if each.dhcp}
+    lines = [
+        *([] if network.names and network.gateways else [NO_NAMES]),
+        f"interface={bridge}",
+        "except-interface=lo",
+        "bind-dynamic",
+        "leasefile-ro",
+        f"dhcp-lease-max={LEASES_MAX}",
+        "no-ping",
+        "dhcp-authoritative",
+        f"pid-file={directory / 'pid'}",
+        f"dhcp-hostsfile={directory / 'hosts'}",
+        f"dhcp-optsfile={directory / 'options'}",
+        f"addn-hosts={directory / 'names'}",
+        "no-hosts",
+        "no-resolv",
+        "no-poll",
+        "domain-needed",
+        f"dhcp-option-force=option:mtu,{mtu}",
+        *(f"server={each}" for each in network.forwarders),
+    ]
+    if domain:
+        lines += [f"domain={domain}", f"local=/{domain}/"]
+    if os.geteuid() == 0:
+        lines.append("user=root")  # it reads files that only their owner may read
+    for cidr, subnet in sorted(subnets.items()):
+        lines += _v4(network, cidr, subnet) if is_v4(subnet) else _v6(cidr, subnet)
+    if any(each.gateway and each.ra_mode for each in subnets.values() if not is_v4(each)):
+        lines += ["enable-ra", f"ra-param={bridge},mtu:{mtu},{ADVERTISED_EVERY_S}"]
+    return "\n".join(lines) + "\n"
+
+
+def _v4(network: Network, cidr: str, subnet: VifAddress) -> list[str]:
+    whole, tag = ipaddress.ip_network(cidr, strict=False), subnet_tag(cidr)
+    lines = [f"dhcp-range=set:{tag},{whole.network_address},static,{whole.netmask},{LEASE_S}s"]
+    if not subnet.gateway:  # the bridge has no address in there, and serves it nevertheless
+        lines.append(f"shared-network={network.bridge},{whole.network_address}")
+    lines.append(f"dhcp-option=tag:{tag},option:router{',' + subnet.gateway if subnet.gateway else ''}")
+    own = subnet.gateway if network.names else ""
+    servers = ",".join(each for each in subnet.dns if ":" not in each) or own
+    lines.append(f"dhcp-option=tag:{tag},option:dns-server{',' + servers if servers else ''}")
+    routes = [each for each in subnet.routes if ":" not in each[0]]
+    if not subnet.gateway:
+        reached = [network.service_address, *([METADATA] if network.metadata else [])]
+        routes += [(f"{each}/32", "0.0.0.0") for each in reached]
+    if routes:
+        if subnet.gateway and not any(destination == "0.0.0.0/0" for destination, _ in routes):
+            routes.append(("0.0.0.0/0", subnet.gateway))
+        said = ",".join(f"{destination},{hop}" for destination, hop in routes)
+        lines += [f"dhcp-option=tag:{tag},option:classless-static-route,{said}", f"dhcp-option=tag:{tag},249,{said}"]
+    return lines
+
+
+def _v6(cidr: str, subnet: VifAddress) -> list[str]:
+    network, tag = ipaddress.ip_network(cidr, strict=False), subnet_tag(cidr)
+    prefix = network.network_address
+    mode = subnet.address_mode or subnet.ra_mode
+    lines = []
+    if mode == STATEFUL:
+        lines.append(f"dhcp-range=set:{tag},{prefix},static,{network.prefixlen},{LEASE_S}s")
+    elif subnet.gateway and subnet.ra_mode in {SLAAC, STATELESS}:
+        kind = "ra-only" if subnet.ra_mode == SLAAC else "ra-stateless"
+        lines.append(f"dhcp-range=set:{tag},{prefix},{kind},{network.prefixlen},{LEASE_S}s")
+    servers = ",".join(f"[{each}]" for each in subnet.dns if ":" in each)
+    if lines and servers:
+        # a prefix that is only advertised has no tag with a request, so what is said of it is said to all
+        where = f"tag:{tag}," if mode == STATEFUL else ""
+        lines.append(f"dhcp-option={where}option6:dns-server,{servers}")
+    return lines
+
+
+def _hosts(vifs: Sequence[VifData]) -> str:
+    lines = []
+    for vif in vifs:
+        for each in vif.addresses:
+            if not each.cidr or not each.dhcp or (not is_v4(each) and each.address_mode != STATEFUL):
+                continue
+            address = each.address if is_v4(each) else f"[{each.address}]"
+            named = f",{name}" if (name := _name(vif)) else ""
+            lines.append(f"{vif.mac},set:{subnet_tag(each.cidr)},set:{port_tag(vif)},{address}{named}\n")
+    return "".join(lines)
+
+
+def _names(vifs: Sequence[VifData]) -> str:
+    domain = domain_of(vifs)
+    lines = []
+    for vif in vifs:
+        if name := _name(vif):
+            full = f"{name}.{domain} {name}" if domain else name
+            lines += [f"{each.address} {full}\n" for each in vif.addresses if each.cidr]
+    return "".join(lines)
+
+
+def _options(vifs: Sequence[VifData]) -> str:
+    lines = []
+    for vif in vifs:
+        for each in vif.dhcp_options:
+            if not OPTION_NAME.fullmatch(each.name) or not OPTION_VALUE.fullmatch(each.value):
+                continue
+            known = each.name if each.version == 4 and each.name.isdigit() else f"option:{each.name}"
+            name = f"option6:{each.name}" if each.version == 6 else known
+            lines.append(f"tag:{port_tag(vif)},{name}{',' if each.value else ''}{each.value}\n")
+    return "".join(lines)

@@ -1,0 +1,111 @@
+"""Guests of this host reach the metadata service: one process for all bridges of ours (metadata_proxy.py), which runs on when the agent stops.
+
+It is told each guest's addresses, its id and the signature of that, and is never told the secret.  A start finds it by its pid file; one of
+another release of this program is replaced.
+
+    <host's directory>/metadata/    conf (for its owner alone), pid, log
+"""
+
+import hashlib
+import hmac
+import logging
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from moorage import __version__
+from moorage.drivers.libvirt import daemons
+from moorage.drivers.libvirt.commands import run
+from moorage.drivers.libvirt.metadata_proxy import Bridge, Conf, Known, read
+from moorage.drivers.libvirt.metadata_routes import keep_local
+from moorage.drivers.libvirt.settings import Libvirt
+from moorage.model.errors import HostFailed
+from moorage.model.guest import GuestSpec, VifData
+
+STARTS_WITHIN_S = 120.0
+"""It needs a tenth of a second; a machine that is busy with guests may let it wait."""
+PROGRAM = "moorage.drivers.libvirt.metadata_proxy"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Seat:
+    """An interface, and the guest that has it."""
+
+    vif: VifData
+    guest: GuestSpec
+
+
+class MetadataKeeper:
+    def __init__(self, room: Path, settings: Libvirt, secret: str) -> None:
+        """`secret`: what the metadata service knows its proxies by."""
+        self._room = room / "metadata"
+        self._settings, self._secret = settings, secret.encode()
+
+    async def keep(self, bridges: Mapping[str, Sequence[Seat]]) -> None:
+        """Bridge → who is on it; nobody anywhere: it ends.
+
+        A failure is said in the log and tried again by who looks next: guests do without for so long, and are not kept from starting.
+        """
+        await keep_local(bridges if self._settings.metadata_url else ())
+        pid = self._pid()
+        if not bridges or not self._settings.metadata_url:
+            if pid is not None:
+                await daemons.end(pid)
+            shutil.rmtree(self._room, ignore_errors=True)
+            return
+        self._room.mkdir(mode=0o700, parents=True, exist_ok=True)
+        old = self._version()
+        changed = daemons.write(self._path, self._conf(bridges), 0o600)
+        if pid is not None and old != __version__:
+            await daemons.end(pid)
+            pid = None
+        if pid is None:
+            try:
+                await run(
+                    sys.executable, "-m", PROGRAM, str(self._path), limit_s=STARTS_WITHIN_S, code="vif_not_plugged"
+                )
+            except HostFailed as failure:
+                _log.error("guests cannot reach the metadata service: %s", failure.private)
+        elif changed:
+            os.kill(pid, signal.SIGHUP)
+
+    def is_lost(self) -> bool:
+        """Whether it should run, and does not."""
+        return self._path.exists() and self._pid() is None
+
+    @property
+    def _path(self) -> Path:
+        return self._room / "conf"
+
+    def _pid(self) -> int | None:
+        return daemons.pid_of(self._room / "pid", str(self._path)) if self._path.exists() else None
+
+    def _version(self) -> str:
+        try:
+            return read(self._path).version
+        except (OSError, msgspec.MsgspecError):
+            return ""
+
+    def _conf(self, bridges: Mapping[str, Sequence[Seat]]) -> str:
+        told = {}
+        for name, seats in sorted(bridges.items()):
+            known = {seat.vif.port: self._known(seat.guest) for seat in seats}
+            addresses = {each.address: known[seat.vif.port] for seat in seats for each in seat.vif.addresses}
+            told[name] = Bridge(addresses, {seat.vif.mac: known[seat.vif.port] for seat in seats})
+        settings = self._settings
+        conf = Conf(
+            settings.metadata_url, str(self._room / "pid"), str(self._room / "log"), settings.metadata_ca_file, __version__, told
+        )  # fmt: skip
+        return msgspec.json.encode(conf).decode()
+
+    def _known(self, guest: GuestSpec) -> Known:
+        signature = hmac.new(self._secret, guest.server.encode(), hashlib.sha256).hexdigest()
+        return Known(guest.server, guest.project, signature)

@@ -1,0 +1,375 @@
+"""The process that answers guests at 169.254.169.254 (and fe80::a9fe:a9fe): it asks the metadata service for them, as Neutron's agents do.
+
+    python -m moorage.drivers.libvirt.metadata_proxy CONF     returns when it listens; the process goes on without its parent
+
+On each bridge it has sockets that belong to that device, so it knows by the socket which network a guest is on, and by the guest's address
+which guest it is.  What a guest says of itself in headers is not passed on.  `CONF` (written by metadata_keeper.py) has each guest's
+signature, and not the secret that signs.  SIGHUP: read `CONF` again; SIGTERM: end.
+
+Limits: `CONNECTIONS_MAX` in all and `GUEST_CONNECTIONS_MAX` of one guest, over which 503 is answered; `HEAD_S` and `HEAD_MAX_BYTES` for a
+request, `BODY_MAX_BYTES` for what comes with it, `ANSWER_S` and `ANSWER_MAX_BYTES` for the service's answer.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httptools
+import msgspec
+
+PORT = 80
+ADDRESS, ADDRESS_V6 = "169.254.169.254", "fe80::a9fe:a9fe"
+CONNECTIONS_MAX, GUEST_CONNECTIONS_MAX = 512, 16
+HEAD_S, ANSWER_S, SEND_S, NEIGHBOUR_S = 10.0, 60.0, 30.0, 5.0
+HEAD_MAX_BYTES, BODY_MAX_BYTES, ANSWER_MAX_BYTES = 16_384, 8_192, 4 << 20
+CHUNK_BYTES = 1 << 16
+BACKLOG = 128
+IP_TRANSPARENT, IPV6_FREEBIND = 19, 78
+"""The IPv4 address is on no device (metadata_routes.py)."""
+PASSED_ON = frozenset({b"accept", b"content-type", b"user-agent"})
+REASONS = {
+    400: "Bad Request",
+    404: "Not Found",
+    408: "Request Timeout",
+    413: "Content Too Large",
+    503: "Service Unavailable",
+}
+
+log = logging.getLogger("moorage.metadata_proxy")
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A guest, with what proves to the metadata service that it is this one."""
+
+    server: str
+    project: str
+    signature: str
+
+
+class Bridge(msgspec.Struct, frozen=True):
+    addresses: dict[str, Known] = {}
+    macs: dict[str, Known] = {}
+
+
+class Conf(msgspec.Struct, frozen=True):
+    url: str
+    pid_file: str
+    log_file: str
+    ca_file: str = ""
+    version: str = ""
+    """Of the program that runs."""
+    bridges: dict[str, Bridge] = {}
+
+
+class Refused(Exception):
+    """Answered with this status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+@dataclass
+class Message:
+    """A request or an answer, as far as it was read."""
+
+    body_max_bytes: int
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    url: bytes = b""
+    body: bytearray = field(default_factory=bytearray)
+    headers_done: bool = False
+    done: bool = False
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self.headers_done = True
+
+    def on_body(self, body: bytes) -> None:
+        """Raises Refused (413) for a body that is too long."""
+        self.body += body
+        if len(self.body) > self.body_max_bytes:
+            raise Refused(413)
+
+    def on_message_complete(self) -> None:
+        self.done = True
+
+
+def answer(status: int, reason: str, headers: list[tuple[bytes, bytes]], body: bytes, *, head: bool = False) -> bytes:
+    told = [(b"content-length", str(len(body)).encode()), (b"connection", b"close"), *headers]
+    lines = b"".join(name + b": " + value + b"\r\n" for name, value in told)
+    return f"HTTP/1.1 {status} {reason}\r\n".encode() + lines + b"\r\n" + (b"" if head else body)
+
+
+def plain_answer(status: int) -> bytes:
+    more = [(b"retry-after", b"2")] if status == 503 else []
+    return answer(status, REASONS[status], [(b"content-type", b"text/plain"), *more], REASONS[status].encode())
+
+
+class Proxy:
+    """`start` within a loop; `reread` when the configuration was replaced."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.conf = read(path)
+        self._listening: dict[tuple[str, int], list[socket.socket]] = {}
+        self._servers: dict[tuple[str, int], list[asyncio.Server]] = {}
+        self._of_guests: Counter[tuple[str, str]] = Counter()
+        self._tls = tls_of(self.conf)
+
+    def bind(self) -> None:
+        """Sockets for bridges that are there; one that was made anew has another number. Raises OSError."""
+        wanted = {(name, index) for name in self.conf.bridges if (index := index_of(name)) is not None}
+        for gone in self._listening.keys() - wanted:
+            for server in self._servers.pop(gone, []):
+                server.close()
+            for each in self._listening.pop(gone):
+                each.close()
+        for key in wanted - self._listening.keys():
+            self._listening[key] = sockets_on(*key)
+
+    async def serve(self) -> None:
+        for key in self._listening.keys() - self._servers.keys():
+            handle = partial(self._guest, key[0])
+            self._servers[key] = [await asyncio.start_server(handle, sock=each) for each in self._listening[key]]
+
+    async def reread(self) -> None:
+        try:
+            self.conf = read(self._path)
+            self._tls = tls_of(self.conf)
+            self.bind()
+        except (OSError, msgspec.MsgspecError) as failure:
+            log.error("the configuration cannot be taken whole: %s", failure)
+        await self.serve()
+
+    async def _guest(self, bridge: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = str(writer.get_extra_info("peername")[0]).partition("%")[0]
+        who = (bridge, peer)
+        self._of_guests[who] += 1
+        try:
+            too_many = self._of_guests.total() > CONNECTIONS_MAX or self._of_guests[who] > GUEST_CONNECTIONS_MAX
+            said = plain_answer(503) if too_many else await self._answer(bridge, peer, reader)
+            if said:
+                writer.write(said)
+                async with asyncio.timeout(SEND_S):
+                    await writer.drain()
+        except (OSError, TimeoutError) as gone:
+            log.info("%s on %s went: %s", peer, bridge, gone)
+        except Exception:
+            log.exception("%s on %s", peer, bridge)
+        finally:
+            self._of_guests[who] -= 1
+            if not self._of_guests[who]:
+                del self._of_guests[who]
+            writer.close()
+
+    async def _answer(self, bridge: str, peer: str, reader: asyncio.StreamReader) -> bytes:
+        try:
+            method, request = await requested(reader)
+            known = await self._known(bridge, peer)
+            async with asyncio.timeout(ANSWER_S):
+                return await self._ask(known, peer, method, request)
+        except Refused as refused:
+            return plain_answer(refused.status)
+        except httptools.HttpParserError as odd:
+            log.info("%s on %s: %s", peer, bridge, odd)
+            return plain_answer(400)
+        except EOFError:
+            return b""
+        except (OSError, TimeoutError) as out:
+            log.warning("the metadata service does not answer: %s", out)
+            return plain_answer(503)
+
+    async def _known(self, bridge: str, peer: str) -> Known:
+        """Raises Refused. A link-local address is no port's: the MAC that has it is."""
+        there = self.conf.bridges.get(bridge, Bridge())
+        known = there.addresses.get(peer)
+        if known is None and peer.startswith("fe80:"):
+            known = there.macs.get(await neighbour(bridge, peer))
+        if known is None:
+            log.warning("%s on %s is no guest's address", peer, bridge)
+            raise Refused(404)
+        return known
+
+    async def _ask(self, known: Known, peer: str, method: bytes, request: Message) -> bytes:
+        url = urlsplit(self.conf.url)
+        port = url.port or (443 if url.scheme == "https" else 80)
+        reader, writer = await asyncio.open_connection(url.hostname, port, ssl=self._tls, limit=ANSWER_MAX_BYTES)
+        try:
+            told = {
+                "host": url.netloc, "connection": "close", "content-length": str(len(request.body)),
+                "x-instance-id": known.server, "x-tenant-id": known.project,
+                "x-instance-id-signature": known.signature, "x-forwarded-for": peer,
+            }  # fmt: skip
+            lines = [f"{name}: {value}".encode() for name, value in told.items()]
+            lines += [name + b": " + value for name, value in request.headers if name in PASSED_ON]
+            writer.write(b"\r\n".join([method + b" " + request.url + b" HTTP/1.1", *lines, b"", b""]) + request.body)
+            await writer.drain()
+            got = Message(ANSWER_MAX_BYTES)
+            parser = httptools.HttpResponseParser(got)
+            while not got.done:
+                data = await reader.read(CHUNK_BYTES)
+                if not data:
+                    break
+                parser.feed_data(data)
+            if not got.headers_done:
+                raise OSError("its answer ended early")
+            kept = [(name, value) for name, value in got.headers if name in {b"content-type", b"retry-after"}]
+            return answer(parser.get_status_code(), "Answer", kept, bytes(got.body), head=method == b"HEAD")
+        except Refused as too_large:
+            raise OSError("its answer is too large") from too_large
+        except httptools.HttpParserError as odd:
+            if isinstance(odd.__context__, Refused):
+                raise OSError("its answer is too large") from odd
+            raise OSError(f"its answer cannot be read: {odd}") from odd
+        finally:
+            writer.close()
+
+
+async def requested(reader: asyncio.StreamReader) -> tuple[bytes, Message]:
+    """Its method, and all of it. Raises Refused, EOFError, HttpParserError."""
+    request = Message(BODY_MAX_BYTES)
+    parser = httptools.HttpRequestParser(request)
+    count = 0
+    try:
+        async with asyncio.timeout(HEAD_S):
+            while not request.done:
+                data = await reader.read(CHUNK_BYTES)
+                if not data:
+                    raise EOFError
+                count += len(data)
+                if not request.headers_done and count > HEAD_MAX_BYTES:
+                    raise Refused(413)
+                parser.feed_data(data)
+    except TimeoutError:
+        raise Refused(408) from None
+    except httptools.HttpParserError as odd:
+        if isinstance(odd.__context__, Refused):
+            raise odd.__context__ from None
+        raise
+    method = parser.get_method()
+    if method not in {b"GET", b"HEAD", b"POST"} or not request.url.startswith(b"/"):
+        raise Refused(400)
+    return method, request
+
+
+async def neighbour(bridge: str, address: str) -> str:
+    """The MAC of who has this address there; empty when nobody is known."""
+    words = ("ip", "-6", "-json", "neighbour", "show", address, "dev", bridge)
+    process = await asyncio.create_subprocess_exec(
+        *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with asyncio.timeout(NEIGHBOUR_S):
+            said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return next((str(each["lladdr"]) for each in json.loads(said or "[]") if "lladdr" in each), "")
+
+
+def read(path: Path) -> Conf:
+    """Raises OSError and MsgspecError."""
+    return msgspec.json.decode(path.read_bytes(), type=Conf)
+
+
+def tls_of(conf: Conf) -> ssl.SSLContext | None:
+    return ssl.create_default_context(cafile=conf.ca_file or None) if conf.url.startswith("https:") else None
+
+
+def index_of(device: str) -> int | None:
+    try:
+        return socket.if_nametoindex(device)
+    except OSError:
+        return None
+
+
+def sockets_on(bridge: str, index: int) -> list[socket.socket]:
+    """Raises OSError."""
+    made: list[socket.socket] = []
+    try:
+        for family, where, option in (
+            (socket.AF_INET, (ADDRESS, PORT), (socket.IPPROTO_IP, IP_TRANSPARENT)),
+            (socket.AF_INET6, (ADDRESS_V6, PORT, 0, index), (socket.IPPROTO_IPV6, IPV6_FREEBIND)),
+        ):
+            try:
+                made.append(socket.socket(family, socket.SOCK_STREAM))
+            except OSError:  # a machine without IPv6
+                continue
+            made[-1].setblocking(False)
+            made[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made[-1].setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, bridge.encode())
+            made[-1].setsockopt(*option, 1)
+            if family is socket.AF_INET6:
+                made[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            made[-1].bind(where)
+            made[-1].listen(BACKLOG)
+    except OSError:
+        for each in made:
+            each.close()
+        raise
+    return made
+
+
+async def run(proxy: Proxy) -> None:
+    loop, over, again = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, over.set)
+    loop.add_signal_handler(signal.SIGHUP, again.set)
+    await proxy.serve()
+
+    async def rereading() -> None:
+        while True:
+            await again.wait()
+            again.clear()
+            await proxy.reread()
+
+    task = asyncio.create_task(rereading())
+    await over.wait()
+    task.cancel()
+
+
+def leave_parent(conf: Conf) -> None:
+    """Ends the parent; this is another process then, whose words go into its log."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    said = os.open(conf.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    for target, source in ((0, nothing), (1, said), (2, said)):
+        os.dup2(source, target)
+    Path(conf.pid_file).write_text(f"{os.getpid()}\n")
+
+
+def main(path: Path) -> int:
+    try:
+        proxy = Proxy(path)
+        proxy.bind()
+    except (OSError, msgspec.MsgspecError) as failure:
+        print(f"guests' requests for metadata cannot be taken: {failure}", file=sys.stderr)  # noqa: T201 - a command
+        return 1
+    leave_parent(proxy.conf)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(run(proxy))
+    Path(proxy.conf.pid_file).unlink(missing_ok=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

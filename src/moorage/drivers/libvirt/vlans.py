@@ -1,0 +1,60 @@
+"""Networks that have a VLAN on a physical network: a device that tags (802.1Q) on the operator's bridge, in a bridge of the network's own.
+
+Nothing is served on such a bridge: whoever is the network's gateway is on the wire.
+
+    mrv<network>, mvl<network>    the bridge, and the device that tags; 11 characters of the network's id
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from moorage.drivers.libvirt.commands import run
+from moorage.model.errors import HostFailed
+from moorage.model.guest import VifData
+
+VLAN_BRIDGE_PREFIX, VLAN_PREFIX = "mrv", "mvl"
+ID_CHARACTERS = 11
+UNKNOWN = ("Unknown device type", "Operation not supported")
+"""What `ip` says where the kernel cannot."""
+
+
+def vlan_of(network: str) -> str:
+    return f"{VLAN_PREFIX}{network[:ID_CHARACTERS]}"
+
+
+def vlan_bridge_of(network: str) -> str:
+    return f"{VLAN_BRIDGE_PREFIX}{network[:ID_CHARACTERS]}"
+
+
+@dataclass(frozen=True)
+class Vlans:
+    """Of one host."""
+
+    alias: str
+    """What each device of ours says of itself."""
+
+    async def join(self, vif: VifData, wire: str, bridge: str, there: Collection[str]) -> None:
+        """`wire`: the operator's bridge or device. Raises HostFailed (`vif_not_plugged`), with a sentence where the kernel has no VLANs."""
+        name = vlan_of(vif.network)
+        if wire not in there:
+            raise HostFailed("the host has no such bridge", private=wire, code="vif_not_plugged")
+        if name not in there:
+            words = ("link", wire, "name", name, "mtu", str(vif.mtu), "type", "vlan", "id", str(vif.segmentation_id))
+            try:
+                await _ip("link", "add", *words)
+            except HostFailed as failure:
+                if not any(each in failure.private for each in UNKNOWN):
+                    raise
+                why = "802.1Q is not in the kernel (modprobe 8021q)"
+                raise HostFailed("this host cannot plug into VLANs", private=why, code="vif_not_plugged") from failure
+        await _ip("link", "set", "dev", name, "alias", self.alias, "master", bridge, "up")
+
+    async def leave(self, there: Mapping[str, str], needed: Collection[str]) -> None:
+        """`there`: devices with their aliases; those of ours that no network needs go."""
+        for name, alias in there.items():
+            if name.startswith(VLAN_PREFIX) and alias == self.alias and name not in needed:
+                await _ip("link", "delete", "dev", name)
+
+
+async def _ip(*words: str) -> None:
+    await run("ip", *words, code="vif_not_plugged")

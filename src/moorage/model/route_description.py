@@ -1,0 +1,54 @@
+"""What lies behind a port's subnets: routers, the outside, and addresses of the outside that stand for the port's own.
+
+Part of `PortDescription` (port_description.py), so fields are only ever added, with defaults.
+"""
+
+import msgspec
+
+from moorage.model.ids import NetworkId
+
+
+class ExternalNetwork(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A network of the outside, as far as one of its IPv4 subnets goes."""
+
+    network: NetworkId
+    physical_network: str = ""
+    cidr: str = ""
+    gateway: str = ""
+
+
+class FloatingAddress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whoever of the outside speaks to `address` means the port's `fixed` one."""
+
+    address: str
+    fixed: str
+    external: ExternalNetwork
+
+
+class RoutedSubnet(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A subnet that a router is in."""
+
+    network: NetworkId
+    cidr: str
+    gateway: str
+    """The router's address there."""
+
+
+class StaticRoute(msgspec.Struct, frozen=True):
+    """Of a router."""
+
+    destination: str
+    hop: str
+
+
+class RouterDescription(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A router that one of the port's subnets has as its gateway."""
+
+    router: str
+    subnets: tuple[RoutedSubnet, ...] = ()
+    external: ExternalNetwork | None = None
+    address: str = ""
+    """Its own in the external network."""
+    snat: bool = False
+    """Whether guests without a floating address reach the outside under another address."""
+    routes: tuple[StaticRoute, ...] = ()

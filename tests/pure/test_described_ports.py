@@ -1,0 +1,107 @@
+"""Descriptions arrive in any order, twice, in parts, or not at all; what a host has is never older than what it had."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from moorage.drivers.libvirt import described_ports
+from moorage.drivers.libvirt.described_ports import DescribedPorts
+from moorage.model.ids import PortId
+from moorage.model.port_description import AddressSetPart, PortDescription, Present, held_digest
+
+ONE, TWO = PortId("one"), PortId("two")
+
+
+def test_the_higher_version_holds(tmp_path: Path) -> None:
+    held = DescribedPorts(tmp_path)
+    assert held.take([PortDescription(ONE, 5, mac="b")], (), None, 5)
+    assert not held.take([PortDescription(ONE, 4, mac="a")], (), None, 5)
+    assert not held.take([PortDescription(ONE, 5, mac="c")], (), None, 5)
+    assert held.ports[ONE].mac == "b"
+    assert not held.take((), (), Present(), 4), "a list that is older than the port says nothing of it"
+    assert held.take((), (), Present(), 5)
+    assert not held.ports
+
+
+def test_a_set_is_used_when_all_parts_of_one_version_are_there(tmp_path: Path) -> None:
+    held = DescribedPorts(tmp_path)
+    new = [AddressSetPart("s", 2, number, 3, (f"10.0.0.{number}",)) for number in range(3)]
+    old = [AddressSetPart("s", 1, number, 2, ("10.1.0.1",)) for number in range(2)]
+    assert not held.take((), [old[0], new[2], new[0]], None, 2)
+    assert not held.take((), [old[1]], None, 2)
+    assert "s" not in held.sets
+    assert held.take((), [new[1], new[1]], None, 2)
+    assert held.sets["s"].addresses == ("10.0.0.0", "10.0.0.1", "10.0.0.2")
+    assert not held.take((), old, None, 2)
+    for bad in (AddressSetPart("t", 1, 3, 3), AddressSetPart("t", 1, -1, 2), AddressSetPart("t", 1, 0, 10**9)):
+        assert not held.take((), [bad], None, 2)
+    assert held.take((), (), Present(), 2)
+    assert not held.sets
+
+
+def test_it_outlives_a_restart(tmp_path: Path) -> None:
+    held = DescribedPorts(tmp_path)
+    held.take([PortDescription(ONE, 5)], [AddressSetPart("s", 3, addresses=("10.0.0.1",))], None, 5)
+    empty = held_digest({}, {})
+    assert held.digest == empty, "it says what is on its disk"
+    held.save()
+    assert held.digest == held_digest({ONE: 5}, {"s": 3})
+    numbers = held.numbers([TWO, ONE])
+    again = DescribedPorts(tmp_path)
+    again.load()
+    assert (again.ports, again.sets, again.digest) == (held.ports, held.sets, held.digest)
+    assert again.numbers([ONE, "three", TWO]) == numbers | {"three": max(numbers.values()) + 1}
+    assert again.numbers(["four"])["four"] == described_ports.FIRST_NUMBER
+    again.forget()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"ports": 3}', '{"ports": {"x": {"port": "x"}}}', "\0\xff"])
+def test_a_file_that_cannot_be_read_is_as_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / described_ports.FILE).write_bytes(text.encode("latin-1"))
+    held = DescribedPorts(tmp_path)
+    held.load()
+    assert held.digest == held_digest({}, {})
+    assert held.take([PortDescription(ONE, 1)], (), None, 1)
+    held.save()
+
+
+def test_there_are_only_so_many_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(described_ports, "NUMBER_MAX", described_ports.FIRST_NUMBER + 1)
+    assert len(DescribedPorts(tmp_path).numbers(["a", "b", "c"])) == 2
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_order_the_newest_holds(tmp_path: Path, seed: int) -> None:
+    """Three states, one after the other, whose messages are mixed, doubled and lost; then the last state is sent whole."""
+    dice = random.Random(seed)
+    held = DescribedPorts(tmp_path)
+    last: list[tuple[list[PortDescription], list[AddressSetPart], Present | None, int]] = []
+    every = []
+    for version in (1, 2, 3):
+        ports = [PortDescription(PortId(f"p{n}"), version) for n in range(4) if dice.random() < 0.7]
+        sets = [
+            AddressSetPart(f"s{n}", version, part, 2, (f"10.{version}.{n}.{part}",))
+            for n in range(3) if dice.random() < 0.7
+            for part in range(2)
+        ]  # fmt: skip
+        present = Present(tuple(each.port for each in ports), tuple(sorted({each.id for each in sets})))
+        last = [*(([each], [], None, version) for each in ports), *(([], [each], None, version) for each in sets)]
+        last.append(([], [], present, version))
+        every += last
+    mixed = [each for each in every for _ in range(dice.randrange(3))]
+    dice.shuffle(mixed)
+    seen: dict[str, int] = {}
+    for message in mixed:
+        held.take(*message)
+        now = {name: each.version for name, each in held.ports.items()}
+        assert all(now[name] >= seen[name] for name in now if name in seen)
+        seen |= now
+    for message in last:
+        held.take(*message)
+    _, _, present, _ = last[-1]
+    assert present is not None
+    assert set(held.ports) == set(present.ports)
+    assert set(held.sets) == set(present.sets)
+    assert all(each.version == 3 for each in (*held.ports.values(), *held.sets.values()))

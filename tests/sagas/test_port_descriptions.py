@@ -1,0 +1,237 @@
+"""A cell's conductor brings descriptions of ports to hosts: newer ones at once, everything after a loss, and nothing that is too large."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from moorage.bus import subjects
+from moorage.bus.description_messages import PortDescriptions
+from moorage.bus.host_messages import HostReport
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import encode, read
+from moorage.conductor.known_hosts import KnownHosts
+from moorage.conductor.port_descriptions import (
+    MESSAGE_MAX_BYTES,
+    NOT_SERVED_S,
+    SETTLES_WITHIN_S,
+    PortDescriber,
+    messages_for,
+)
+from moorage.drivers.libvirt.described_ports import DescribedPorts
+from moorage.model.clock import SystemClock
+from moorage.model.errors import Unavailable
+from moorage.model.ids import CellId, PortId
+from moorage.model.port_description import (
+    ADDRESSES_PER_PART,
+    AddressSetPart,
+    FilterRule,
+    HostDescriptions,
+    PortDescription,
+    PortFilter,
+    Present,
+)
+
+CELL, HOST = CellId("cell1"), "real1"
+BROKER_MAX_BYTES = 1024 * 1024
+
+
+class StillClock(SystemClock):
+    """Moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.at = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+class Service:
+    """The network service, in as far as it describes ports."""
+
+    def __init__(self) -> None:
+        self.ports: dict[PortId, PortDescription] = {}
+        self.sets: dict[str, tuple[AddressSetPart, ...]] = {}
+        self.version, self.served, self.out = 0, True, False
+        self.asked: list[int] = []
+
+    def put(self, *ports: str, wanted: PortFilter | None = None) -> None:
+        self.version += 1
+        for each in ports:
+            self.ports[PortId(each)] = PortDescription(PortId(each), self.version, filter=wanted)
+
+    def remove(self, port: str) -> None:
+        self.version += 1
+        del self.ports[PortId(port)]
+
+    async def port_descriptions(self, host: str, after: int) -> HostDescriptions | None:
+        self.asked.append(after)
+        if self.out:
+            raise Unavailable("the network service is out")
+        if not self.served:
+            return None
+        parts: Sequence[AddressSetPart] = [part for each in self.sets.values() for part in each]
+        return HostDescriptions(
+            self.version,
+            tuple(each for each in self.ports.values() if each.version > after),
+            tuple(each for each in parts if each.version > after),
+            Present(tuple(self.ports), tuple(self.sets)),
+        )
+
+
+class Ground:
+    """One host, whose agent has what arrives."""
+
+    def __init__(self, room: Path) -> None:
+        self.clock, self.bus, self.service = StillClock(), MemoryBus(), Service()
+        self.hosts, self.agent, self.lossy = KnownHosts(), DescribedPorts(room), False
+        self.sizes: list[int] = []
+        self.describer = PortDescriber(CELL, self.hosts, self.service, self.bus, self.clock)  # type: ignore[arg-type]
+        known = self.hosts[HOST]
+        known.begin("boot-1")
+        known.stored(HostReport(HOST, CELL, "id", "boot-1", takes_descriptions=True), known.doubts)
+
+    async def start(self) -> None:
+        await self.bus.subscribe(subjects.to_host(CELL, HOST), self._hear)
+        self.beat()
+
+    async def _hear(self, subject: str, payload: bytes) -> None:
+        message = read(payload)
+        assert isinstance(message, PortDescriptions)
+        self.sizes.append(len(payload))
+        if not self.lossy:
+            self.agent.take(message.ports, message.sets, message.present, message.version)
+            self.agent.save()
+
+    def beat(self) -> None:
+        known = self.hosts[HOST]
+        known.heard, known.described = self.clock.at, self.agent.digest
+
+    async def round(self, pass_s: float = 1.0) -> int:
+        """A second passes, with what the host says of itself. How many messages were sent."""
+        self.clock.at += pass_s
+        self.beat()
+        before = len(self.sizes)
+        await self.describer.round()
+        while not self.bus.quiet:
+            await SystemClock().sleep(0.001)
+        return len(self.sizes) - before
+
+
+@pytest.fixture
+async def ground(tmp_path: Path) -> Ground:
+    made = Ground(tmp_path)
+    await made.start()
+    return made
+
+
+async def test_what_is_newer_is_sent_once(ground: Ground) -> None:
+    ground.service.put("one", "two")
+    assert await ground.round() == 1
+    assert set(ground.agent.ports) == {"one", "two"}
+    assert await ground.round(20) == 0
+    ground.service.put("two")
+    assert await ground.round() == 1
+    assert {name: each.version for name, each in ground.agent.ports.items()} == {"one": 1, "two": 2}
+    ground.service.remove("one")
+    assert await ground.round() == 1
+    assert set(ground.agent.ports) == {"two"}
+    assert ground.service.asked == [0, 1, 1, 2]
+
+
+async def test_what_was_lost_is_sent_again(ground: Ground) -> None:
+    ground.service.put("one")
+    ground.lossy = True
+    assert await ground.round() == 1
+    ground.lossy = False
+    assert await ground.round() == 0, "a beat that was sent before says nothing"
+    assert await ground.round(SETTLES_WITHIN_S * 2) == 1
+    assert set(ground.agent.ports) == {"one"}
+    assert await ground.round(SETTLES_WITHIN_S * 2) == 0
+
+
+async def test_a_host_that_does_not_keep_what_it_is_sent_is_sent_it_ever_more_seldom(ground: Ground) -> None:
+    ground.service.put("one")
+    ground.lossy = True
+    sent = [await ground.round(10) for _ in range(60)]
+    assert 5 < sum(sent) < 25
+
+
+async def test_an_agent_that_starts_again_is_asked_first_what_it_has(ground: Ground) -> None:
+    ground.service.put("one")
+    await ground.round()
+    known = ground.hosts[HOST]
+    known.begin("boot-2")
+    known.stored(HostReport(HOST, CELL, "id", "boot-2", takes_descriptions=True), known.doubts)
+    ground.beat()
+    assert await ground.round() <= 1
+    assert await ground.round(20) == 0
+    ground.agent.forget()
+    assert await ground.round(20) == 1
+    assert set(ground.agent.ports) == {"one"}
+
+
+async def test_a_service_that_describes_nothing_is_asked_seldom(ground: Ground) -> None:
+    ground.service.served = False
+    for _ in range(30):
+        await ground.round()
+    assert len(ground.service.asked) == 1
+    await ground.round(NOT_SERVED_S)
+    assert len(ground.service.asked) == 2
+
+
+async def test_a_service_that_is_out_changes_nothing(ground: Ground) -> None:
+    ground.service.put("one")
+    await ground.round()
+    ground.service.out = True
+    for _ in range(3):
+        assert await ground.round(20) == 0
+    assert set(ground.agent.ports) == {"one"}
+    ground.service.out = False
+    ground.service.put("two")
+    assert await ground.round() == 1
+
+
+async def test_what_a_host_does_not_wire_is_said_once(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
+    known = ground.hosts[HOST]
+    report = HostReport(
+        HOST, CELL, "id", "boot-1", takes_descriptions=True, not_wired=("port one: a rule is left out",)
+    )
+    known.stored(report, known.doubts)
+    for _ in range(3):
+        await ground.round()
+    assert caplog.text.count("port one: a rule is left out") == 1
+
+
+async def test_hosts_that_take_none_are_sent_none(ground: Ground) -> None:
+    known = ground.hosts[HOST]
+    known.stored(HostReport(HOST, CELL, "id", "boot-1"), known.doubts)
+    ground.service.put("one")
+    assert await ground.round() == 0
+    assert ground.service.asked == []
+
+
+async def test_no_message_is_too_large_for_the_broker(ground: Ground) -> None:
+    """Forty thousand members, and two hundred ports of a hundred rules each."""
+    six = [f"2001:db8:ffff:ffff:ffff:ffff:{number:04x}:ffff/128" for number in range(40_000)]
+    rules = tuple(FilterRule("ingress", 6, 6, n, n + 1, prefix=f"2001:db8:{n:x}::/64") for n in range(100))
+    ground.service.put(*(f"{number:036d}" for number in range(200)), wanted=PortFilter(rules=rules))
+    cuts = [tuple(six[at : at + ADDRESSES_PER_PART]) for at in range(0, len(six), ADDRESSES_PER_PART)]
+    ground.service.sets["g"] = tuple(AddressSetPart("g", 1, n, len(cuts), cut) for n, cut in enumerate(cuts))
+    assert await ground.round() > 5
+    assert max(ground.sizes) < BROKER_MAX_BYTES
+    assert len(ground.agent.ports) == 200
+    assert ground.agent.sets["g"].addresses == tuple(six)
+    assert await ground.round(20) == 0
+
+
+def test_messages_are_cut_where_they_grow_too_large() -> None:
+    wide = PortFilter(rules=tuple(FilterRule("ingress", 4, 6, n, n) for n in range(2_000)))
+    ports = tuple(PortDescription(PortId(f"p{n}"), 1, filter=wide) for n in range(20))
+    made = list(messages_for(HOST, HostDescriptions(1, ports, (), Present())))
+    assert len(made) > 1
+    assert [each.present is not None for each in made] == [False] * (len(made) - 1) + [True]
+    assert all(len(encode(each)) < MESSAGE_MAX_BYTES * 1.2 for each in made)
+    assert [port for each in made for port in each.ports] == list(ports)
+    assert msgspec.json.decode(encode(made[0]), type=PortDescriptions) == made[0]
