@@ -98,9 +98,9 @@ async def execute(
 ) -> Any:
     """Execute a saga from the present end of its journal; returns the last step's result.
 
-    Raises Unwound when it failed or was cancelled and everything is undone, Stuck when a step that must succeed ran out of
-    time, Slept when it sleeps until it is woken, Fenced when another process executes it now, CommitUnknown when nobody knows
-    whether a commit was made.
+    Raises Unwound when it failed or was cancelled and everything is undone, Stuck when a step that must succeed ran
+    out of time, Slept when it sleeps until it is woken, Fenced when another process executes it now, CommitUnknown
+    when the outcome of a commit is unknown, and TypeError for an unknown option.
     """
     if unknown := options.keys() - ExecuteOptions.__annotations__.keys():
         raise TypeError(f"execute has no option {', '.join(sorted(unknown))}")

@@ -65,6 +65,10 @@ class BridgeWire:
     vlans: Vlans
 
     async def plug(self, vif: VifData) -> ET.Element:
+        """Connect a port's tap to its bridge, and return libvirt's `interface`.
+
+        Raises HostFailed when that is impossible.
+        """
         bridge, there = bridge_of(vif, self.bridges), await links()
         if bridge not in there:
             if not bridge.startswith(OWN_BRIDGES):
