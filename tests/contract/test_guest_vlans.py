@@ -62,7 +62,7 @@ async def test_a_tagging_device_comes_and_goes_with_its_network(
         await made.serve([VIF])
     added = [each for each in machine.calls if " add " in each]
     assert added == [
-        "ip link add name mrvfedcba98765 mtu 1496 addrgenmode none type bridge stp_state 0 forward_delay 0",
+        "ip link add name mrvfedcba98765 mtu 1496 type bridge stp_state 0 forward_delay 0",
         "ip link add link br-ex name mvlfedcba98765 mtu 1496 type vlan id 101",
         "ip tuntap add dev tap0123456789a mode tap vnet_hdr",
     ]

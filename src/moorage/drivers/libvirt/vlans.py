@@ -5,8 +5,10 @@ Nothing is served on such a bridge: whoever is the network's gateway is on the w
     mrv<network>, mvl<network>    the bridge, and the device that tags; 11 characters of the network's id
 """
 
+import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from moorage.drivers.libvirt.commands import run
 from moorage.model.errors import HostFailed
@@ -14,6 +16,7 @@ from moorage.model.guest import VifData
 
 VLAN_BRIDGE_PREFIX, VLAN_PREFIX = "mrv", "mvl"
 ID_CHARACTERS = 11
+SYSTEM_CONTROL = Path("/proc/sys/net/ipv6/conf")
 UNKNOWN = ("Unknown device type", "Operation not supported")
 """What `ip` says where the kernel cannot."""
 
@@ -47,6 +50,8 @@ class Vlans:
                     raise
                 why = "802.1Q is not in the kernel (modprobe 8021q)"
                 raise HostFailed("this host cannot plug into VLANs", private=why, code="vif_not_plugged") from failure
+        _be_silent(bridge)
+        _be_silent(name)
         await _ip("link", "set", "dev", name, "alias", self.alias, "master", bridge, "up")
 
     async def leave(self, there: Mapping[str, str], needed: Collection[str]) -> None:
@@ -54,6 +59,12 @@ class Vlans:
         for name, alias in there.items():
             if name.startswith(VLAN_PREFIX) and alias == self.alias and name not in needed:
                 await _ip("link", "delete", "dev", name)
+
+
+def _be_silent(device: str) -> None:
+    """The machine itself says nothing on that wire: it makes no IPv6 address of its own there."""
+    with contextlib.suppress(OSError):  # a machine without IPv6
+        (SYSTEM_CONTROL / device / "addr_gen_mode").write_text("1")
 
 
 async def _ip(*words: str) -> None:

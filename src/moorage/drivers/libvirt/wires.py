@@ -71,7 +71,7 @@ class BridgeWire:
             if not bridge.startswith(OWN_BRIDGES):
                 raise HostFailed("the host has no such bridge", private=bridge, code="vif_not_plugged")
             # the same everywhere where it is the gateway; on a VLAN it is nobody
-            mac = ("address", gateway_mac(vif.network)) if bridge.startswith(BRIDGE_PREFIX) else ("addrgenmode", "none")
+            mac = ("address", gateway_mac(vif.network)) if bridge.startswith(BRIDGE_PREFIX) else ()
             words = ("mtu", str(vif.mtu), *mac, "type", "bridge")
             await _ip("link", "add", "name", bridge, *words, "stp_state", "0", "forward_delay", "0")
         await self._claim(bridge, there)
