@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 
 from moorage.main.local_cluster.cluster import TrialSet
-from moorage.main.local_cluster.postgres import Server, find_binaries, start_postgres
+from moorage.main.local_cluster.postgres import PostgresServer, find_binaries, start_postgres
 from moorage.sql import Database, open_database
 
 _numbers = itertools.count(1)
@@ -103,7 +103,7 @@ def _end_of(log: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[Server]:
+def postgres_server() -> Iterator[PostgresServer]:
     """One server for the whole session; started by the first test that asks."""
     if find_binaries() is None:
         pytest.skip("there is no PostgreSQL here")
@@ -113,7 +113,7 @@ def postgres_server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def postgres_url(postgres_server: Server) -> Iterator[str]:
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     """The URL of an empty database, dropped afterwards."""
     name = f"test_{next(_numbers)}"
     yield postgres_server.create_database(name)

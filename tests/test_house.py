@@ -59,6 +59,9 @@ ASKS_POLICY = frozenset({"require", "allows"})
 LOOKED_THROUGH = 5
 """How many calls deep a handler is read."""
 
+NAMED_BY_OTHERS = frozenset({"Driver"})
+"""Cinder loads `cinder_files.Driver` by its name."""
+
 CONTEXT_VARIABLES = frozenset({"model/task_context.py", "model/tracing.py", "main/observability/tracing.py"})
 """Where context variables are declared: all that packages share stand in the first."""
 
@@ -263,6 +266,16 @@ def names_of(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
+
+
+def test_a_class_name_stands_once() -> None:
+    """Two things with one name are taken for one another. Names that begin with an underscore are their module's own."""
+    places: dict[str, list[str]] = {}
+    for path in [*SOURCE.rglob("*.py"), *(ROOT / "packages").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.name not in NAMED_BY_OTHERS:
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_names_are_the_fields_terms() -> None:

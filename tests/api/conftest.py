@@ -8,7 +8,7 @@ import pytest
 
 from moorage.sql import open_database
 from moorage.store.cell.tables import cell_metadata
-from moorage_testing.compute_app import MEMBER, Client, compute_api
+from moorage_testing.compute_app import MEMBER, ApiClient, compute_api
 from moorage_testing.consoles import FakeConsoles
 from moorage_testing.fake_server_service import IMAGE, NETWORK, RecordingServerService, a_server, keep
 
@@ -16,12 +16,12 @@ WANTED = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": [{"uui
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
+async def cloud(tmp_path: Path) -> AsyncIterator[ApiClient]:
     async with compute_api(tmp_path) as client:
         yield client
 
 
-class Servers(Client):
+class Servers(ApiClient):
     """A API with one cell and a book of orders."""
 
     book: RecordingServerService

@@ -17,7 +17,7 @@ from tests.helpers.access_matrix import PERSONAS
 from typing_extensions import override
 
 from moorage.api.audit_log import cadf
-from moorage.api.audit_log.middleware import Listener
+from moorage.api.audit_log.middleware import AuditedApp
 from moorage.api.audit_log.request_facts import Facts, action_of, login_in, path_of, target_of
 from moorage.api.audit_log.writer import AuditBook, FileSink, LogSink, OutboxSink
 from moorage.conductor.reconcilers.notifications import NotificationRelay
@@ -55,7 +55,7 @@ async def listening(
     app: Any, service: str = "compute", **wanted: bool
 ) -> AsyncIterator[tuple[httpx.AsyncClient, Kept]]:
     kept = Kept()
-    listener = Listener(
+    listener = AuditedApp(
         app, service, AuditBook([kept], lambda: 1_767_225_600_000_000),
         reads=wanted.get("reads", False), requests=wanted.get("requests", False),
     )  # fmt: skip
@@ -269,7 +269,7 @@ async def test_what_cannot_be_written_keeps_nobody_waiting(caplog: pytest.LogCap
         def take(self, event: Audited) -> None:
             raise OSError(28, "No space left on device")
 
-    listener = Listener(app, "compute", AuditBook([Full()], lambda: 1), reads=False, requests=False)
+    listener = AuditedApp(app, "compute", AuditBook([Full()], lambda: 1), reads=False, requests=False)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=listener), base_url="http://c") as http:
         assert (await http.delete("/v2.1/x")).status_code == 204
     assert listener.unwritten == 1

@@ -13,10 +13,10 @@ from moorage.placement.inventory import HostInventory, report_host
 from moorage.sql import Database
 from moorage.store.region import identity
 from moorage.store.region.identity import KnownCell
-from moorage_testing.compute_app import ADMIN, MEMBER, READER, Client, cells_in, compute_api
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, ApiClient, cells_in, compute_api
 
 
-class Desk(Client):
+class Desk(ApiClient):
     cells: dict[str, Database]
 
 

@@ -10,7 +10,7 @@ from tests.api.test_embedded_identity_people import cloud as identity
 from tests.helpers.embedded_network_cloud import Cloud as NetworkCloud
 from tests.helpers.embedded_network_cloud import cloud as network
 
-from moorage_testing.image_app import Cloud as ImageCloud
+from moorage_testing.image_app import ImageApp as ImageCloud
 from moorage_testing.image_app import image_service
 
 __all__ = ["identity", "network"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from moorage_testing.compute_app import ADMIN, MEMBER, Client
+from moorage_testing.compute_app import ADMIN, MEMBER, ApiClient
 from moorage_testing.fake_server_service import a_server
 
 ME = f"/servers/{a_server().id}"
@@ -48,16 +48,16 @@ async def test_metadata_at_create_is_counted_against_the_projects_own_limit(serv
 
 
 @pytest.mark.parametrize("path", ["/servers/", "/os-simple-tenant-usage/", "/flavors//os-extra_specs"])
-async def test_an_empty_name_in_a_path_is_unknown(cloud: Client, path: str) -> None:
+async def test_an_empty_name_in_a_path_is_unknown(cloud: ApiClient, path: str) -> None:
     assert (await cloud.get(path, by=ADMIN)).status_code == 404
 
 
-async def test_the_version_document_may_be_asked_with_a_slash(cloud: Client) -> None:
+async def test_the_version_document_may_be_asked_with_a_slash(cloud: ApiClient) -> None:
     for path in ("/v2.1", "/v2.1/", "/v2/"):
         assert (await cloud.http.get(path)).status_code == 200
 
 
-async def test_no_aggregate_has_a_number_below_one(cloud: Client) -> None:
+async def test_no_aggregate_has_a_number_below_one(cloud: ApiClient) -> None:
     assert (await cloud.get("/os-aggregates/-1", by=ADMIN)).status_code == 404
     assert (await cloud.get("/os-aggregates/one", by=ADMIN)).status_code == 400
 

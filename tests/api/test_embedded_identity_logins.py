@@ -18,11 +18,11 @@ from moorage.model.errors import Unauthenticated, Unavailable
 from moorage.sql import open_database
 from moorage_embedded.identity import passwords, store
 from moorage_embedded.identity.app import IdentitySettings, make_identity
-from moorage_embedded.identity.lockout import ACCOUNTS, DEFAULTS, KEPT_MAX, Buckets, Limits, home_of
+from moorage_embedded.identity.lockout import ACCOUNTS, DEFAULTS, KEPT_MAX, AttemptBuckets, LockoutLimits, home_of
 from moorage_embedded.identity.passwords import ROUNDS, Passwords
 
 Open = Callable[..., Any]
-FEW = Limits(lockout_failure_attempts=3, lockout_duration_s=600.0, failures_per_minute=0)
+FEW = LockoutLimits(lockout_failure_attempts=3, lockout_duration_s=600.0, failures_per_minute=0)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def opened(tmp_path: Path) -> Open:
 
     @asynccontextmanager
     async def opened(
-        limits: Limits = DEFAULTS, *, clock: Clock | None = None, rounds: int = 4, address: str = "203.0.113.5"
+        limits: LockoutLimits = DEFAULTS, *, clock: Clock | None = None, rounds: int = 4, address: str = "203.0.113.5"
     ) -> AsyncIterator[Cloud]:  # fmt: skip
         database = await open_database(f"sqlite:///{tmp_path}/identity.db", name="identity")
         clock = clock or Clock()
@@ -121,7 +121,7 @@ async def test_as_in_keystone_nothing_locks_unless_it_is_said(opened: Open) -> N
 
 async def test_an_address_that_guesses_waits(opened: Open) -> None:
     clock = Clock()
-    async with opened(Limits(failures_per_minute=6), clock=clock) as cloud:
+    async with opened(LockoutLimits(failures_per_minute=6), clock=clock) as cloud:
         for _ in range(6):
             assert (await cloud.login("admin", "wrong")).status_code == 401
         reply = await cloud.login("admin", "secret")
@@ -139,7 +139,7 @@ async def test_an_address_that_guesses_waits(opened: Open) -> None:
 
 
 async def test_credentials_of_applications_are_guessed_too(opened: Open) -> None:
-    async with opened(Limits(failures_per_minute=2)) as cloud:
+    async with opened(LockoutLimits(failures_per_minute=2)) as cloud:
         guess = {"id": "abc", "secret": "wrong"}
         codes = [
             (await cloud.auth({"methods": ["application_credential"], "application_credential": guess})).status_code
@@ -151,14 +151,14 @@ async def test_credentials_of_applications_are_guessed_too(opened: Open) -> None
 
 
 async def test_what_is_asked_from_inside_never_waits(opened: Open) -> None:
-    async with opened(Limits(failures_per_minute=1), address="inside") as cloud:
+    async with opened(LockoutLimits(failures_per_minute=1), address="inside") as cloud:
         for _ in range(3):
             assert (await cloud.login("admin", "wrong")).status_code == 401
         assert (await cloud.login("admin", "secret")).status_code == 201
 
 
 def test_no_more_addresses_are_kept_than_is_said() -> None:
-    buckets = Buckets(1, lambda: 0.0)
+    buckets = AttemptBuckets(1, lambda: 0.0)
     for number in range(KEPT_MAX + 5):
         buckets.take(str(number))
     assert len(buckets._left) == KEPT_MAX
@@ -334,7 +334,7 @@ async def valid(cloud: Cloud, token: str) -> bool:
 
 
 async def test_behind_a_trusted_proxy_whoever_it_names_waits(opened: Open) -> None:
-    async with opened(Limits(failures_per_minute=1)) as cloud:
+    async with opened(LockoutLimits(failures_per_minute=1)) as cloud:
         inner = cloud.service.app
         said = {"caller": "198.51.100.1"}
 

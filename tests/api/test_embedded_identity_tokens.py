@@ -11,9 +11,9 @@ from moorage.model.errors import Unauthenticated
 from moorage.sql import open_database
 from moorage_embedded.identity.app import (
     Bootstrap,
+    EmbeddedIdentity,
     FirstService,
     FirstUser,
-    IdentityService,
     IdentitySettings,
     make_identity,
 )
@@ -42,7 +42,7 @@ class Clock:
 class Cloud:
     """A client of the service, and the service."""
 
-    def __init__(self, service: IdentityService, http: httpx.AsyncClient, clock: Clock) -> None:
+    def __init__(self, service: EmbeddedIdentity, http: httpx.AsyncClient, clock: Clock) -> None:
         self.service, self.http, self.clock = service, http, clock
 
     async def ask(self, method: str, path: str, token: str = "", **more: Any) -> httpx.Response:

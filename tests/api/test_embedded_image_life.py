@@ -9,18 +9,18 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from moorage_embedded.image.request import Settings
-from moorage_testing.image_app import STREAM, Cloud, fill, image_service, made, make, patch, qcow2
+from moorage_embedded.image.request import ImageSettings
+from moorage_testing.image_app import STREAM, ImageApp, fill, image_service, made, make, patch, qcow2
 from moorage_testing.images import WICKED
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+async def cloud(tmp_path: Path) -> AsyncIterator[ImageApp]:
     async with image_service(tmp_path) as opened:
         yield opened
 
 
-async def test_made_filled_fetched_deleted(cloud: Cloud) -> None:
+async def test_made_filled_fetched_deleted(cloud: ImageApp) -> None:
     alice = cloud.open_as("alice")
     id, data = str(uuid4()), bytes(range(256)) * 9000
     answer = await alice.post(
@@ -65,7 +65,7 @@ async def test_made_filled_fetched_deleted(cloud: Cloud) -> None:
     assert spent.status_code == 409
 
 
-async def test_an_id_is_taken_once(cloud: Cloud) -> None:
+async def test_an_id_is_taken_once(cloud: ImageApp) -> None:
     alice = cloud.open_as("alice")
     first = await made(alice)
     answer = await alice.post("/v2/images", json={"id": first["id"]})
@@ -74,7 +74,7 @@ async def test_an_id_is_taken_once(cloud: Cloud) -> None:
     assert (await alice.post("/v2/images", json={"id": "jammy"})).status_code == 400
 
 
-async def test_a_name_is_not_an_id(cloud: Cloud) -> None:
+async def test_a_name_is_not_an_id(cloud: ImageApp) -> None:
     alice = cloud.open_as("alice")
     await made(alice, name="jammy")
     answer = await alice.get("/v2/images/jammy")
@@ -97,7 +97,7 @@ async def test_a_name_is_not_an_id(cloud: Cloud) -> None:
         ("bytes=0-1,3-4", 416, None),
     ],
 )
-async def test_a_range_of_the_data(cloud: Cloud, asked: str, status: int, at: slice | None) -> None:
+async def test_a_range_of_the_data(cloud: ImageApp, asked: str, status: int, at: slice | None) -> None:
     alice, data = cloud.open_as("alice"), b"0123456789"
     image = await made(alice)
     await fill(alice, image["id"], data)
@@ -109,7 +109,7 @@ async def test_a_range_of_the_data(cloud: Cloud, asked: str, status: int, at: sl
         assert answer.headers["content-range"] == f"bytes {first}-{first + len(data[at]) - 1}/10"
 
 
-async def test_uploads_that_are_refused_leave_the_image_queued(cloud: Cloud) -> None:
+async def test_uploads_that_are_refused_leave_the_image_queued(cloud: ImageApp) -> None:
     alice = cloud.open_as("alice")
     bare = await made(alice, disk_format=None)
     assert (await fill(alice, bare["id"], b"x")).status_code == 400
@@ -155,7 +155,7 @@ async def test_uploads_that_are_refused_leave_the_image_queued(cloud: Cloud) -> 
         ("raw", b"", 204),
     ],
 )
-async def test_data_must_be_what_the_image_says(cloud: Cloud, declared: str, data: bytes, status: int) -> None:
+async def test_data_must_be_what_the_image_says(cloud: ImageApp, declared: str, data: bytes, status: int) -> None:
     alice = cloud.open_as("alice")
     image = await made(alice, disk_format=declared)
     assert (await fill(alice, image["id"], data)).status_code == status
@@ -165,7 +165,7 @@ async def test_data_must_be_what_the_image_says(cloud: Cloud, declared: str, dat
         assert shown["virtual_size"] == 1 << 30
 
 
-async def test_deleted_while_it_is_filled(cloud: Cloud) -> None:
+async def test_deleted_while_it_is_filled(cloud: ImageApp) -> None:
     alice = cloud.open_as("alice")
     image = await made(alice)
 
@@ -181,7 +181,7 @@ async def test_deleted_while_it_is_filled(cloud: Cloud) -> None:
     assert list(cloud.files.iterdir()) == []
 
 
-async def test_a_new_start_takes_half_uploads_back(cloud: Cloud, tmp_path: Path) -> None:
+async def test_a_new_start_takes_half_uploads_back(cloud: ImageApp, tmp_path: Path) -> None:
     alice = cloud.open_as("alice")
     whole, half = await made(alice), await made(alice)
     await fill(alice, whole["id"], b"whole")
@@ -199,7 +199,7 @@ async def test_a_new_start_takes_half_uploads_back(cloud: Cloud, tmp_path: Path)
     assert (await alice.get(whole["file"])).content == b"whole"
 
 
-async def test_protected(cloud: Cloud) -> None:
+async def test_protected(cloud: ImageApp) -> None:
     alice = cloud.open_as("alice")
     image = await made(alice, protected=True)
     answer = await alice.delete(image["self"])
@@ -209,7 +209,7 @@ async def test_protected(cloud: Cloud) -> None:
     assert (await alice.delete(image["self"])).status_code == 204
 
 
-async def test_deactivated(cloud: Cloud) -> None:
+async def test_deactivated(cloud: ImageApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     image = await made(alice)
     deactivate, reactivate = (f"{image['self']}/actions/{word}" for word in ("deactivate", "reactivate"))
@@ -223,7 +223,7 @@ async def test_deactivated(cloud: Cloud) -> None:
     assert (await alice.get(image["file"])).content == b"data"
 
 
-async def test_seeding_twice_makes_one(cloud: Cloud) -> None:
+async def test_seeding_twice_makes_one(cloud: ImageApp) -> None:
     await made(cloud.open_as("alice"), name="cirros")
     first = await cloud.service.seed_image("cirros", qcow2(), os_distro="cirros")
     again = await cloud.service.seed_image("cirros", b"other")
@@ -233,7 +233,7 @@ async def test_seeding_twice_makes_one(cloud: Cloud) -> None:
     assert (await bob.get(f"/v2/images/{first['id']}/file")).content == qcow2()
 
 
-async def test_versions_and_discovery(cloud: Cloud) -> None:
+async def test_versions_and_discovery(cloud: ImageApp) -> None:
     alice = cloud.open_as("alice")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(cloud.service.app), base_url="http://image") as anybody:
         root, explicit = await anybody.get("/"), await anybody.get("/versions")
@@ -257,7 +257,7 @@ async def test_versions_and_discovery(cloud: Cloud) -> None:
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, POST")
 
 
-async def test_what_is_staged_is_imported_and_nothing_is_fetched(cloud: Cloud) -> None:
+async def test_what_is_staged_is_imported_and_nothing_is_fetched(cloud: ImageApp) -> None:
     alice, bob = cloud.open_as("alice"), cloud.open_as("bob")
     image = await made(alice)
     staging, importing = f"{image['self']}/stage", f"{image['self']}/import"
@@ -302,7 +302,7 @@ async def test_what_is_staged_is_imported_and_nothing_is_fetched(cloud: Cloud) -
 @pytest.mark.parametrize(
     ("accept", "media"), [("*/*", "text/html"), ("application/json", "application/json"), ("text/plain", "text/plain")]
 )
-async def test_a_refusal_in_the_shape_that_is_accepted(cloud: Cloud, accept: str, media: str) -> None:
+async def test_a_refusal_in_the_shape_that_is_accepted(cloud: ImageApp, accept: str, media: str) -> None:
     answer = await cloud.open_as("alice").get("/v2/images/<none>", headers={"Accept": accept})
     assert answer.status_code == 404
     assert answer.headers["content-type"].startswith(media)
@@ -313,7 +313,7 @@ async def test_a_refusal_in_the_shape_that_is_accepted(cloud: Cloud, accept: str
 
 @pytest.mark.parametrize("container", ["bare", "ovf", "docker"])
 @pytest.mark.parametrize("why", WICKED)
-async def test_what_would_open_other_files_is_taken_in_no_container(cloud: Cloud, why: str, container: str) -> None:
+async def test_what_would_open_other_files_is_taken_in_no_container(cloud: ImageApp, why: str, container: str) -> None:
     declared, data = WICKED[why]
     alice = cloud.open_as("alice")
     image = await made(alice, disk_format=declared, container_format=container)
@@ -327,13 +327,13 @@ async def test_what_would_open_other_files_is_taken_in_no_container(cloud: Cloud
 
 
 @pytest.fixture
-async def tight(tmp_path: Path) -> AsyncIterator[Cloud]:
+async def tight(tmp_path: Path) -> AsyncIterator[ImageApp]:
     """100 bytes for the images of one project, 60 for one image."""
-    async with image_service(tmp_path, settings=Settings(image_max_bytes=60, project_max_bytes=100)) as opened:
+    async with image_service(tmp_path, settings=ImageSettings(image_max_bytes=60, project_max_bytes=100)) as opened:
         yield opened
 
 
-async def test_a_project_has_so_many_bytes(tight: Cloud) -> None:
+async def test_a_project_has_so_many_bytes(tight: ImageApp) -> None:
     alice, bob = tight.open_as("alice"), tight.open_as("bob")
     one, two, three, bobs = [await made(each) for each in (alice, alice, alice, bob)]
     assert (await fill(alice, one["id"], bytes(61))).status_code == 413
@@ -364,7 +364,7 @@ async def test_a_project_has_so_many_bytes(tight: Cloud) -> None:
     assert imported.status_code == 202, "and not twice"
 
 
-async def test_two_uploads_at_once_do_not_share_the_last_bytes(tight: Cloud) -> None:
+async def test_two_uploads_at_once_do_not_share_the_last_bytes(tight: ImageApp) -> None:
     alice = tight.open_as("alice")
     many = [await made(alice) for _ in range(4)]
     codes = sorted(each.status_code for each in await asyncio.gather(*(fill(alice, m["id"], bytes(50)) for m in many)))

@@ -7,17 +7,17 @@ from typing import Any
 import httpx
 import pytest
 
-from moorage_testing.image_app import OLD_PATCH, Cloud, fill, image_service, made, patch
+from moorage_testing.image_app import OLD_PATCH, ImageApp, fill, image_service, made, patch
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+async def cloud(tmp_path: Path) -> AsyncIterator[ImageApp]:
     async with image_service(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cloud]:
+async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ImageApp]:
     """For what is SQL's to get right: over a database of each kind."""
     url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     async with image_service(tmp_path, url) as opened:
@@ -30,7 +30,7 @@ async def names(client: httpx.AsyncClient, query: str = "") -> list[str]:
     return [each["name"] for each in answer.json()["images"]]
 
 
-async def test_visibility(either: Cloud) -> None:
+async def test_visibility(either: ImageApp) -> None:
     alice, bob, admin, nova = (either.open_as(name) for name in ("alice", "bob", "admin", "nova"))
     images = {word: await made(alice, name=word, visibility=word) for word in ("private", "shared", "community")}
     refused = await alice.post("/v2/images", json={"visibility": "public"})
@@ -57,7 +57,7 @@ async def test_visibility(either: Cloud) -> None:
     assert (await patch(admin, images["private"]["id"], publish)).status_code == 200
 
 
-async def test_roles(cloud: Cloud) -> None:
+async def test_roles(cloud: ImageApp) -> None:
     alice, reader, nobody = cloud.open_as("alice"), cloud.open_as("reader"), cloud.open_as("nobody")
     image = await made(alice)
     assert (await reader.get(image["self"])).status_code == 200
@@ -71,7 +71,7 @@ async def test_roles(cloud: Cloud) -> None:
     assert "owned by 'blue'" in stolen.json()["message"]
 
 
-async def test_members(either: Cloud) -> None:
+async def test_members(either: ImageApp) -> None:
     alice, bob = either.open_as("alice"), either.open_as("bob")
     image = await made(alice, name="ours")
     members = f"{image['self']}/members"
@@ -104,7 +104,7 @@ async def test_members(either: Cloud) -> None:
     assert (await alice.post(f"{private['self']}/members", json={"member": "blue"})).status_code == 403
 
 
-async def test_tags(either: Cloud) -> None:
+async def test_tags(either: ImageApp) -> None:
     alice = either.open_as("alice")
     image = await made(alice, name="tagged", tags=["b", "a", "a"])
     assert image["tags"] == ["a", "b"]
@@ -151,7 +151,7 @@ async def test_tags(either: Cloud) -> None:
         ({"path": "/a", "value": "x"}, 400),
     ],
 )
-async def test_patch(cloud: Cloud, change: dict[str, Any], status: int) -> None:
+async def test_patch(cloud: ImageApp, change: dict[str, Any], status: int) -> None:
     alice = cloud.open_as("alice")
     image = await made(alice, name="old", own="1")
     answer = await patch(alice, image["id"], {"op": "add", "path": "/first", "value": "x"}, change)
@@ -166,7 +166,7 @@ async def test_patch(cloud: Cloud, change: dict[str, Any], status: int) -> None:
         assert shown == image  # all or nothing
 
 
-async def test_patch_media_and_limits(either: Cloud) -> None:
+async def test_patch_media_and_limits(either: ImageApp) -> None:
     alice = either.open_as("alice")
     image = await made(alice, own="1")
     wrong = await alice.patch(image["self"], json=[])
@@ -181,7 +181,7 @@ async def test_patch_media_and_limits(either: Cloud) -> None:
     assert (await patch(alice, image["id"], late)).status_code == 403
 
 
-async def test_filters(either: Cloud) -> None:
+async def test_filters(either: ImageApp) -> None:
     alice, admin = either.open_as("alice"), either.open_as("admin")
     small = await made(alice, name="small", os_distro="debian", min_ram=64)
     await made(alice, name="a,b", disk_format="qcow2", protected=True)
@@ -247,12 +247,12 @@ async def test_filters(either: Cloud) -> None:
         "changes-since=2001-01-01T00:00:00Z",
     ],
 )
-async def test_a_list_that_cannot_be_understood(cloud: Cloud, query: str) -> None:
+async def test_a_list_that_cannot_be_understood(cloud: ImageApp, query: str) -> None:
     assert (await cloud.open_as("alice").get(f"/v2/images?{query}")).status_code == 400
 
 
 @pytest.mark.parametrize("sort", ["", "sort=name:asc", "sort=size:desc,name:asc", "sort_key=status&sort_dir=asc"])
-async def test_pages_meet_every_image_once(either: Cloud, sort: str) -> None:
+async def test_pages_meet_every_image_once(either: ImageApp, sort: str) -> None:
     alice = either.open_as("alice")
     for number in range(7):
         await made(alice, name=f"image{number % 3}", disk_format=None, tags=["t"])
@@ -294,7 +294,7 @@ async def test_pages_meet_every_image_once(either: Cloud, sort: str) -> None:
         ([], 400),
     ],
 )
-async def test_creations_that_are_refused(cloud: Cloud, said: Any, status: int) -> None:
+async def test_creations_that_are_refused(cloud: ImageApp, said: Any, status: int) -> None:
     answer = await cloud.open_as("alice").post("/v2/images", json=said)
     assert answer.status_code == status, answer.text
     assert await names(cloud.open_as("alice")) == []

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from moorage_embedded.network import outbox
-from moorage_embedded.network.outbox import Outbox, SegmentInventory
+from moorage_embedded.network.outbox import ComputeOutbox, SegmentInventory
 
 DEADLINE_S = 120.0
 INVENTORY = SegmentInventory("seg", "net", total=5, reserved=1, hosts=("cmp1",))
@@ -25,7 +25,7 @@ async def test_compute_is_told_again_until_it_hears_in_order() -> None:
         heard.extend(batch)
         done.set()
 
-    box = Outbox(hear, None, _look)
+    box = ComputeOutbox(hear, None, _look)
     box.start()
     box.put([{"n": 1}, {"n": 2}], set())
     async with asyncio.timeout(DEADLINE_S):
@@ -40,7 +40,7 @@ async def test_the_oldest_words_go_when_nobody_hears(monkeypatch: Any) -> None:
     async def hear(batch: list[dict[str, Any]]) -> None:
         raise AssertionError("not started")
 
-    box = Outbox(hear, None, _look)
+    box = ComputeOutbox(hear, None, _look)
     box.put([{"n": n} for n in range(5)], set())
     assert box.dropped == 2
 
@@ -65,7 +65,7 @@ async def test_placement_is_told_what_is_and_what_is_gone() -> None:
             if len(told) == 2:
                 done.set()
 
-    box = Outbox(None, Placement(), _look)
+    box = ComputeOutbox(None, Placement(), _look)
     box.start()
     box.put([], {"seg", "lost"})
     async with asyncio.timeout(DEADLINE_S):

@@ -9,7 +9,7 @@ import pytest
 from moorage_testing.volume_app import (
     OTHER_SERVER,
     SERVER,
-    Cloud,
+    VolumeApp,
     act,
     ask_volume,
     attached,
@@ -28,14 +28,14 @@ SERVICE_TOKEN = {"X-Service-Token": "nova"}
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+async def cloud(tmp_path: Path) -> AsyncIterator[VolumeApp]:
     async with volume_service(tmp_path) as opened:
         opened.images.put(IMAGE, DATA, name="jammy", os_distro="ubuntu")
         opened.images.put(OTHER, DATA[::-1], name="noble")
         yield opened
 
 
-def _begins(cloud: Cloud, id: str, data: bytes, noun: str = "volume") -> bool:
+def _begins(cloud: VolumeApp, id: str, data: bytes, noun: str = "volume") -> bool:
     with (cloud.files / f"{noun}-{id}").open("rb") as file:
         return file.read(len(data)) == data
 
@@ -49,7 +49,7 @@ async def snapshotted(client: httpx.AsyncClient, volume: str, **said: object) ->
 # ---------------------------------------------------------------------------------------------------- sources
 
 
-async def test_a_volume_of_an_image_has_its_bytes_and_remembers_it(cloud: Cloud) -> None:
+async def test_a_volume_of_an_image_has_its_bytes_and_remembers_it(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     volume = await made(alice, imageRef=IMAGE)
     assert volume["bootable"] == "true"
@@ -71,7 +71,7 @@ async def test_a_volume_of_an_image_has_its_bytes_and_remembers_it(cloud: Cloud)
     assert "not active" in (await ask_volume(alice, imageRef=OTHER)).text
 
 
-async def test_an_image_that_cannot_be_read_leaves_the_volume_in_error(cloud: Cloud) -> None:
+async def test_an_image_that_cannot_be_read_leaves_the_volume_in_error(cloud: VolumeApp) -> None:
     cloud.images.broken = True
     alice = cloud.open_as("alice")
     volume = await made(alice, "error", imageRef=IMAGE)
@@ -79,7 +79,7 @@ async def test_an_image_that_cannot_be_read_leaves_the_volume_in_error(cloud: Cl
     await gone(alice, volume["id"])
 
 
-async def test_snapshots_and_clones_are_copies(cloud: Cloud) -> None:
+async def test_snapshots_and_clones_are_copies(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     volume = await made(alice, imageRef=IMAGE, size=2)
     snapshot = await snapshotted(alice, volume["id"], name="s", metadata={"k": "v"})
@@ -101,7 +101,7 @@ async def test_snapshots_and_clones_are_copies(cloud: Cloud) -> None:
     assert not (cloud.files / f"snapshot-{snapshot['id']}").exists()
 
 
-async def test_an_image_of_a_server_on_a_volume_is_its_snapshot(cloud: Cloud) -> None:
+async def test_an_image_of_a_server_on_a_volume_is_its_snapshot(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     volume = await made(alice, imageRef=IMAGE)
     snapshot = await snapshotted(alice, volume["id"])
@@ -112,7 +112,7 @@ async def test_an_image_of_a_server_on_a_volume_is_its_snapshot(cloud: Cloud) ->
     assert _begins(cloud, copy["id"], DATA)
 
 
-async def test_a_snapshot_of_a_used_volume_needs_force_below_3_66(cloud: Cloud) -> None:
+async def test_a_snapshot_of_a_used_volume_needs_force_below_3_66(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     await attached(alice, id)
@@ -126,7 +126,7 @@ async def test_a_snapshot_of_a_used_volume_needs_force_below_3_66(cloud: Cloud) 
     assert (await alice.post("/snapshots", json=said, headers=old)).status_code == 202
 
 
-async def test_back_to_the_latest_snapshot(cloud: Cloud) -> None:
+async def test_back_to_the_latest_snapshot(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice, imageRef=IMAGE))["id"]
     first = await snapshotted(alice, id)
@@ -143,7 +143,7 @@ async def test_back_to_the_latest_snapshot(cloud: Cloud) -> None:
 # ---------------------------------------------------------------------------------------------------- growing
 
 
-async def test_extend_a_free_and_a_used_volume(cloud: Cloud) -> None:
+async def test_extend_a_free_and_a_used_volume(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     assert (await act(alice, id, "os-extend", {"new_size": 1})).status_code == 400
@@ -162,7 +162,7 @@ async def test_extend_a_free_and_a_used_volume(cloud: Cloud) -> None:
     assert (await shown(alice, id))["status"] == "in-use"
 
 
-async def test_extend_completion_is_for_back_ends_that_wait(cloud: Cloud) -> None:
+async def test_extend_completion_is_for_back_ends_that_wait(cloud: VolumeApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     id = (await made(alice))["id"]
     assert (await act(alice, id, "os-extend_volume_completion", {})).status_code == 403
@@ -173,7 +173,7 @@ async def test_extend_completion_is_for_back_ends_that_wait(cloud: Cloud) -> Non
 # ---------------------------------------------------------------------------------------------------- images
 
 
-async def test_a_volume_is_uploaded_as_an_image(cloud: Cloud) -> None:
+async def test_a_volume_is_uploaded_as_an_image(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice, imageRef=IMAGE))["id"]
     answer = await act(alice, id, "os-volume_upload_image", {"image_name": "mine", "visibility": "shared"})
@@ -192,7 +192,7 @@ async def test_a_volume_is_uploaded_as_an_image(cloud: Cloud) -> None:
     assert (await act(alice, id, "os-volume_upload_image", public)).status_code == 403
 
 
-async def test_reimage_a_reserved_volume_tells_compute(cloud: Cloud) -> None:
+async def test_reimage_a_reserved_volume_tells_compute(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice, imageRef=IMAGE))["id"]
     await reserved(alice, id)
@@ -209,7 +209,7 @@ async def test_reimage_a_reserved_volume_tells_compute(cloud: Cloud) -> None:
     assert (await act(alice, id, "os-reimage", said, **old)).status_code == 404
 
 
-async def test_image_metadata_is_set_shown_and_unset(cloud: Cloud) -> None:
+async def test_image_metadata_is_set_shown_and_unset(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     answer = await act(alice, id, "os-set_image_metadata", {"metadata": {"hw_disk_bus": "scsi", "a": "b"}})
@@ -223,7 +223,7 @@ async def test_image_metadata_is_set_shown_and_unset(cloud: Cloud) -> None:
 # ---------------------------------------------------------------------------------------------------- attaching
 
 
-async def test_a_multiattach_volume_has_several_servers(cloud: Cloud) -> None:
+async def test_a_multiattach_volume_has_several_servers(cloud: VolumeApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     made_type = {"volume_type": {"name": "many", "extra_specs": {"multiattach": "<is> True"}}}
     assert (await admin.post("/types", json=made_type)).status_code == 200
@@ -238,7 +238,7 @@ async def test_a_multiattach_volume_has_several_servers(cloud: Cloud) -> None:
     assert (await shown(alice, id))["status"] == "in-use"
 
 
-async def test_a_server_that_moves_may_have_a_volume_twice(cloud: Cloud) -> None:
+async def test_a_server_that_moves_may_have_a_volume_twice(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     first = await attached(alice, id, SERVER, "h1")
@@ -254,7 +254,7 @@ async def test_a_server_that_moves_may_have_a_volume_twice(cloud: Cloud) -> None
     assert refused.status_code == 400
 
 
-async def test_the_older_calls_for_attaching(cloud: Cloud) -> None:
+async def test_the_older_calls_for_attaching(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     assert (await act(alice, id, "os-reserve")).status_code == 202
@@ -279,7 +279,7 @@ async def test_the_older_calls_for_attaching(cloud: Cloud) -> None:
     assert (volume["status"], volume["attachments"]) == ("available", [])
 
 
-async def test_no_user_ends_a_connection_that_compute_uses(cloud: Cloud) -> None:
+async def test_no_user_ends_a_connection_that_compute_uses(cloud: VolumeApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     id = (await made(alice))["id"]
     found = await attached(alice, id)
@@ -299,7 +299,7 @@ async def test_no_user_ends_a_connection_that_compute_uses(cloud: Cloud) -> None
     assert (await shown(alice, id))["status"] == "available"
 
 
-async def test_a_read_only_volume_is_attached_read_only(cloud: Cloud) -> None:
+async def test_a_read_only_volume_is_attached_read_only(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     assert (await act(alice, id, "os-update_readonly_flag", {"readonly": True})).status_code == 202
@@ -310,7 +310,7 @@ async def test_a_read_only_volume_is_attached_read_only(cloud: Cloud) -> None:
     assert (shown_now["attach_mode"], shown_now["connection_info"]["access_mode"]) == ("ro", "ro")
 
 
-async def test_a_swap_by_compute_moves_the_uses(cloud: Cloud) -> None:
+async def test_a_swap_by_compute_moves_the_uses(cloud: VolumeApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     old, new = (await made(alice))["id"], (await made(alice))["id"]
     await attached(alice, old)
@@ -324,7 +324,7 @@ async def test_a_swap_by_compute_moves_the_uses(cloud: Cloud) -> None:
 # ---------------------------------------------------------------------------------------------------- the rest
 
 
-async def test_retype_and_its_refusals(cloud: Cloud) -> None:
+async def test_retype_and_its_refusals(cloud: VolumeApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     await admin.post("/types", json={"volume_type": {"name": "fast"}})
     many = {"volume_type": {"name": "many", "extra_specs": {"multiattach": "<is> True"}}}
@@ -338,7 +338,7 @@ async def test_retype_and_its_refusals(cloud: Cloud) -> None:
     assert (await act(alice, id, "os-retype", {"new_type": "many"})).status_code == 400
 
 
-async def test_a_volume_that_is_moving_is_not_shown_as_detaching(cloud: Cloud) -> None:
+async def test_a_volume_that_is_moving_is_not_shown_as_detaching(cloud: VolumeApp) -> None:
     """As in Cinder: compute begins to detach it for the swap, and its migration is mark enough."""
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     id = (await made(alice))["id"]
@@ -348,7 +348,7 @@ async def test_a_volume_that_is_moving_is_not_shown_as_detaching(cloud: Cloud) -
     assert (await shown(alice, id))["status"] == "in-use"
 
 
-async def test_administrators_reset_and_force(cloud: Cloud) -> None:
+async def test_administrators_reset_and_force(cloud: VolumeApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     id = (await made(alice))["id"]
     assert (await act(alice, id, "os-reset_status", {"status": "error"})).status_code == 403
@@ -363,7 +363,7 @@ async def test_administrators_reset_and_force(cloud: Cloud) -> None:
     assert (await act(alice, id, "no-such-action")).status_code == 400
 
 
-async def test_a_transfer_gives_a_volume_away(cloud: Cloud) -> None:
+async def test_a_transfer_gives_a_volume_away(cloud: VolumeApp) -> None:
     alice, bob = cloud.open_as("alice"), cloud.open_as("bob")
     id = (await made(alice))["id"]
     taken = (await alice.post("/snapshots", json={"snapshot": {"volume_id": id}})).json()["snapshot"]["id"]

@@ -9,7 +9,7 @@ from moorage_testing.volume_app import (
     OTHER_SERVER,
     RED,
     SERVER,
-    Cloud,
+    VolumeApp,
     ask_volume,
     attached,
     gone,
@@ -23,12 +23,12 @@ SERVICE_TOKEN = {"X-Service-Token": "nova"}
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+async def cloud(tmp_path: Path) -> AsyncIterator[VolumeApp]:
     async with volume_service(tmp_path) as opened:
         yield opened
 
 
-async def test_versions_are_said_without_a_token(cloud: Cloud) -> None:
+async def test_versions_are_said_without_a_token(cloud: VolumeApp) -> None:
     nobody = cloud.open_as("no such token")
     assert (await nobody.get("http://volume/")).status_code == 300
     answer = await nobody.get("/")
@@ -38,7 +38,7 @@ async def test_versions_are_said_without_a_token(cloud: Cloud) -> None:
     assert (await nobody.get("/volumes")).status_code == 401
 
 
-async def test_microversions_are_read_from_the_header(cloud: Cloud) -> None:
+async def test_microversions_are_read_from_the_header(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     for header, status, answered in (
@@ -55,7 +55,7 @@ async def test_microversions_are_read_from_the_header(cloud: Cloud) -> None:
     assert (await alice.get("/attachments", headers={"OpenStack-API-Version": "volume 3.26"})).status_code == 404
 
 
-async def test_a_blank_volume_is_a_sparse_file_until_it_is_deleted(cloud: Cloud) -> None:
+async def test_a_blank_volume_is_a_sparse_file_until_it_is_deleted(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     volume = await made(alice, name="data", size=900, metadata={"a": "b"})
     assert (volume["size"], volume["volume_type"], volume["bootable"]) == (900, "__DEFAULT__", "false")
@@ -67,7 +67,7 @@ async def test_a_blank_volume_is_a_sparse_file_until_it_is_deleted(cloud: Cloud)
     assert not file.exists()
 
 
-async def test_a_project_in_the_path_is_the_tokens(cloud: Cloud) -> None:
+async def test_a_project_in_the_path_is_the_tokens(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     volume = await made(alice)
     answer = await alice.get(f"/{RED}/volumes/{volume['id']}")
@@ -76,7 +76,7 @@ async def test_a_project_in_the_path_is_the_tokens(cloud: Cloud) -> None:
     assert (wrong.status_code, wrong.json()) == (400, {"badRequest": {"code": 400, "message": "Malformed request url"}})
 
 
-async def test_others_do_not_see_a_volume(cloud: Cloud) -> None:
+async def test_others_do_not_see_a_volume(cloud: VolumeApp) -> None:
     alice, bob, reader, admin = (cloud.open_as(who) for who in ("alice", "bob", "reader", "admin"))
     id = (await made(alice))["id"]
     assert (await bob.get(f"/volumes/{id}")).status_code == 404
@@ -89,7 +89,7 @@ async def test_others_do_not_see_a_volume(cloud: Cloud) -> None:
     assert row["id"] == id
 
 
-async def test_an_attachment_goes_from_reserved_to_attached(cloud: Cloud) -> None:
+async def test_an_attachment_goes_from_reserved_to_attached(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     found = await reserved(alice, id)
@@ -107,7 +107,7 @@ async def test_an_attachment_goes_from_reserved_to_attached(cloud: Cloud) -> Non
     assert [each["attachment_id"] for each in volume["attachments"]] == [found["id"]]
 
 
-async def test_only_a_service_ends_what_a_server_uses(cloud: Cloud) -> None:
+async def test_only_a_service_ends_what_a_server_uses(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     found = await attached(alice, id)
@@ -122,7 +122,7 @@ async def test_only_a_service_ends_what_a_server_uses(cloud: Cloud) -> None:
     assert (await shown(alice, id))["status"] == "available"
 
 
-async def test_what_compute_knows_nothing_of_may_be_ended_by_its_owner(cloud: Cloud) -> None:
+async def test_what_compute_knows_nothing_of_may_be_ended_by_its_owner(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     found = await attached(alice, id)
@@ -132,7 +132,7 @@ async def test_what_compute_knows_nothing_of_may_be_ended_by_its_owner(cloud: Cl
     assert (await alice.delete(f"/attachments/{found['id']}")).status_code == 200, "it was not connected yet"
 
 
-async def test_bad_bodies_are_400(cloud: Cloud) -> None:
+async def test_bad_bodies_are_400(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     for said in ({"size": 0}, {"size": "x"}, {"size": 1, "who": "?"}, {"size": None}, {"size": 1, "name": "n" * 256}):
         assert (await ask_volume(alice, **said)).status_code == 400, said
@@ -141,7 +141,7 @@ async def test_bad_bodies_are_400(cloud: Cloud) -> None:
     assert (await ask_volume(alice, availability_zone="mars")).status_code == 400
 
 
-async def test_quota_is_counted_from_what_there_is(cloud: Cloud) -> None:
+async def test_quota_is_counted_from_what_there_is(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     first = await made(alice, size=1000)
     answer = await ask_volume(alice, size=1)

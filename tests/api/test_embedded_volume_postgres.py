@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from moorage_testing.volume_app import Cloud, ask_volume, attached, gone, made, shown, until, volume_service
+from moorage_testing.volume_app import VolumeApp, ask_volume, attached, gone, made, shown, until, volume_service
 
 pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path, postgres_url: str) -> AsyncIterator[Cloud]:
+async def cloud(tmp_path: Path, postgres_url: str) -> AsyncIterator[VolumeApp]:
     async with volume_service(tmp_path, url=postgres_url) as opened:
         yield opened
 
 
-async def test_rivals_for_a_quota(cloud: Cloud) -> None:
+async def test_rivals_for_a_quota(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     answers = await asyncio.gather(*(ask_volume(alice, name=str(number)) for number in range(14)))
     assert sorted(answer.status_code for answer in answers) == [202] * 10 + [413] * 4
@@ -28,7 +28,7 @@ async def test_rivals_for_a_quota(cloud: Cloud) -> None:
     assert [row["name"] for row in rows] == sorted(row["name"] for row in rows)
 
 
-async def test_rivals_for_a_volume(cloud: Cloud) -> None:
+async def test_rivals_for_a_volume(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     servers = [f"5e4f0000-0000-4000-8000-{number:012}" for number in range(6)]
@@ -37,7 +37,7 @@ async def test_rivals_for_a_volume(cloud: Cloud) -> None:
     assert sorted(answer.status_code for answer in answers) == [200] + [400] * 5
 
 
-async def test_a_life(cloud: Cloud) -> None:
+async def test_a_life(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice, metadata={"a": "b"}))["id"]
     found = await attached(alice, id)

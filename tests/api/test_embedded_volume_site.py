@@ -8,13 +8,13 @@ import httpx
 import pytest
 
 from moorage_embedded.volume.matching import unmet
-from moorage_testing.volume_app import Cloud, act, gone, made, shown, until, volume_service
+from moorage_testing.volume_app import VolumeApp, act, gone, made, shown, until, volume_service
 
 HOST = "moorage@files"
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
+async def cloud(tmp_path: Path) -> AsyncIterator[VolumeApp]:
     async with volume_service(tmp_path) as opened:
         yield opened
 
@@ -31,7 +31,7 @@ async def new_type(admin: httpx.AsyncClient, name: str, **specs: str) -> str:
     return str(answer.json()["volume_type"]["id"])
 
 
-async def test_services_are_found_by_their_host_with_and_without_the_back_end(cloud: Cloud) -> None:
+async def test_services_are_found_by_their_host_with_and_without_the_back_end(cloud: VolumeApp) -> None:
     admin = cloud.open_as("admin")
 
     async def found(**said: str) -> list[str]:
@@ -43,7 +43,7 @@ async def test_services_are_found_by_their_host_with_and_without_the_back_end(cl
     assert await found(host="files") == []
 
 
-async def test_a_host_says_how_much_lies_there_by_project(cloud: Cloud) -> None:
+async def test_a_host_says_how_much_lies_there_by_project(cloud: VolumeApp) -> None:
     alice, bob, admin = cloud.open_as("alice"), cloud.open_as("bob"), cloud.open_as("admin")
     mine = await made(alice, size=2)
     await made(bob, size=3)
@@ -61,7 +61,7 @@ async def test_a_host_says_how_much_lies_there_by_project(cloud: Cloud) -> None:
     assert (await alice.get(f"/os-hosts/{HOST}")).status_code == 403
 
 
-async def test_a_frozen_back_end_removes_nothing_until_it_thaws(cloud: Cloud) -> None:
+async def test_a_frozen_back_end_removes_nothing_until_it_thaws(cloud: VolumeApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     id = (await made(alice))["id"]
     for verb in ("freeze", "thaw"):
@@ -80,14 +80,14 @@ async def test_a_frozen_back_end_removes_nothing_until_it_thaws(cloud: Cloud) ->
     await gone(alice, id)
 
 
-async def test_extensions_have_their_names(cloud: Cloud) -> None:
+async def test_extensions_have_their_names(cloud: VolumeApp) -> None:
     rows = (await cloud.open_as("alice").get("/extensions")).json()["extensions"]
     assert {"os-hosts": "Hosts", "os-services": "Services"}.items() <= {
         row["alias"]: row["name"] for row in rows
     }.items()
 
 
-async def test_encryption_of_a_type_is_answered_with_its_ids(cloud: Cloud) -> None:
+async def test_encryption_of_a_type_is_answered_with_its_ids(cloud: VolumeApp) -> None:
     admin = cloud.open_as("admin")
     type = await new_type(admin, "locked")
     said = {"provider": "luks", "control_location": "front-end"}
@@ -97,7 +97,7 @@ async def test_encryption_of_a_type_is_answered_with_its_ids(cloud: Cloud) -> No
     assert (answer.status_code, answer.json()["encryption"]) == (200, said | ids)
 
 
-async def test_a_type_that_nothing_fits_ends_in_error_with_a_message_for_the_owner(cloud: Cloud) -> None:
+async def test_a_type_that_nothing_fits_ends_in_error_with_a_message_for_the_owner(cloud: VolumeApp) -> None:
     alice, bob, admin = cloud.open_as("alice"), cloud.open_as("bob"), cloud.open_as("admin")
     type = await new_type(admin, "elsewhere", vendor_name="somebody else")
     asked = await alice.post("/volumes", json={"volume": {"size": 1, "volume_type": type}})
@@ -121,7 +121,7 @@ async def test_a_type_that_nothing_fits_ends_in_error_with_a_message_for_the_own
     await gone(alice, id)
 
 
-async def test_a_type_that_the_back_end_fits_is_made(cloud: Cloud) -> None:
+async def test_a_type_that_the_back_end_fits_is_made(cloud: VolumeApp) -> None:
     type = await new_type(
         cloud.open_as("admin"),
         "here",
@@ -130,7 +130,7 @@ async def test_a_type_that_the_back_end_fits_is_made(cloud: Cloud) -> None:
     await made(cloud.open_as("alice"), volume_type=type)
 
 
-async def test_an_image_that_cannot_be_written_leaves_a_message(cloud: Cloud) -> None:
+async def test_an_image_that_cannot_be_written_leaves_a_message(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     image = "1a6e0000-0000-4000-8000-00000000000e"
     cloud.images.put(image, b"x", disk_format="vmdk")
@@ -139,7 +139,7 @@ async def test_an_image_that_cannot_be_written_leaves_a_message(cloud: Cloud) ->
     assert (message["resource_uuid"], message["event_id"]) == (volume["id"], "VOLUME_VOLUME_008_001")
 
 
-async def test_messages_about_one_volume_are_bounded(cloud: Cloud) -> None:
+async def test_messages_about_one_volume_are_bounded(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     image = "1a6e0000-0000-4000-8000-00000000000e"
     cloud.images.put(image, b"x", disk_format="vmdk")
@@ -164,7 +164,7 @@ def test_lists_and_deeper_names_are_looked_into() -> None:
     assert unmet({"none": "x"}, {}) == "none=x"
 
 
-async def test_types_are_filtered_sorted_and_paged(cloud: Cloud) -> None:
+async def test_types_are_filtered_sorted_and_paged(cloud: VolumeApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     for name in ("b", "c", "a"):
         await new_type(admin, name, **({"multiattach": "<is> True"} if name == "c" else {"hidden": "yes"}))

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from moorage_testing.compute_app import ADMIN, MEMBER, STRANGER, Client
+from moorage_testing.compute_app import ADMIN, MEMBER, STRANGER, ApiClient
 
 SMALL = {"name": "small", "id": "1", "ram": 512, "vcpus": "1", "disk": 1}
 
 
-async def make(cloud: Client, at: str = "latest", **fields: Any) -> Any:
+async def make(cloud: ApiClient, at: str = "latest", **fields: Any) -> Any:
     answer = await cloud.ask("POST", "/flavors", {"flavor": {**SMALL, **fields}}, at=at)
     assert answer.status_code == 200, answer.text
     return answer.json()["flavor"]
 
 
-async def test_a_flavor_at_every_version_that_changed_it(cloud: Client) -> None:
+async def test_a_flavor_at_every_version_that_changed_it(cloud: ApiClient) -> None:
     await make(cloud, description="little")
     today = {
         "id": "1", "name": "small", "ram": 512, "vcpus": 1, "disk": 1, "swap": 0, "OS-FLV-EXT-DATA:ephemeral": 0,
@@ -40,14 +40,14 @@ async def test_a_flavor_at_every_version_that_changed_it(cloud: Client) -> None:
     }
 
 
-async def test_links_repeat_the_project_of_the_url(cloud: Client) -> None:
+async def test_links_repeat_the_project_of_the_url(cloud: ApiClient) -> None:
     await make(cloud)
     links = (await cloud.get(f"/{ADMIN.project}/flavors/1")).json()["flavor"]["links"]
     assert links[0]["href"] == f"http://cloud/v2.1/{ADMIN.project}/flavors/1"
     assert links[1]["href"] == f"http://cloud/{ADMIN.project}/flavors/1"
 
 
-async def test_what_one_version_knows_another_refuses(cloud: Client) -> None:
+async def test_what_one_version_knows_another_refuses(cloud: ApiClient) -> None:
     for at, field, value in (("2.54", "description", "x"), ("2.102", "rxtx_factor", 2.0)):
         answer = await cloud.ask("POST", "/flavors", {"flavor": {**SMALL, field: value}}, at=at)
         assert answer.status_code == 400
@@ -65,12 +65,12 @@ async def test_what_one_version_knows_another_refuses(cloud: Client) -> None:
         {"os-flavor-access:is_public": "maybe"}, {"vcpus": 2**31}, {"swap": True}, {"wings": 2},
     ],
 )  # fmt: skip
-async def test_impossible_flavors(cloud: Client, fields: dict[str, Any]) -> None:
+async def test_impossible_flavors(cloud: ApiClient, fields: dict[str, Any]) -> None:
     answer = await cloud.ask("POST", "/flavors", {"flavor": {**SMALL, **fields}}, at="latest")
     assert answer.status_code == 400, answer.text
 
 
-async def test_names_and_ids_are_taken_once(cloud: Client) -> None:
+async def test_names_and_ids_are_taken_once(cloud: ApiClient) -> None:
     await make(cloud)
     twice = await cloud.ask("POST", "/flavors", {"flavor": SMALL})
     assert twice.json()["conflictingRequest"]["message"] == "Flavor with name small already exists."
@@ -81,7 +81,7 @@ async def test_names_and_ids_are_taken_once(cloud: Client) -> None:
     assert (await make(cloud, name="seven", id=7))["id"] == "7"
 
 
-async def test_lists_filter_sort_and_page(cloud: Client) -> None:
+async def test_lists_filter_sort_and_page(cloud: ApiClient) -> None:
     for number in range(1, 6):
         await make(cloud, name=f"f{number}", id=str(number), ram=number * 100, disk=6 - number)
 
@@ -105,7 +105,7 @@ async def test_lists_filter_sort_and_page(cloud: Client) -> None:
     assert (await cloud.get("/flavors?wings=2", at="2.74")).status_code == 200
 
 
-async def test_private_flavors(cloud: Client) -> None:
+async def test_private_flavors(cloud: ApiClient) -> None:
     await make(cloud, **{"os-flavor-access:is_public": "no"})
     assert (await cloud.get("/flavors/1", by=MEMBER)).status_code == 404
     add = {"addTenantAccess": {"tenant": MEMBER.project}}
@@ -123,7 +123,7 @@ async def test_private_flavors(cloud: Client) -> None:
     assert (await cloud.ask("POST", "/flavors/1/action", remove)).status_code == 404
 
 
-async def test_public_flavors_take_no_projects_from_2_7_on(cloud: Client) -> None:
+async def test_public_flavors_take_no_projects_from_2_7_on(cloud: ApiClient) -> None:
     await make(cloud)
     add = {"addTenantAccess": {"tenant": MEMBER.project}}
     assert (await cloud.ask("POST", "/flavors/1/action", add, at="2.7")).status_code == 409
@@ -131,7 +131,7 @@ async def test_public_flavors_take_no_projects_from_2_7_on(cloud: Client) -> Non
     assert (await cloud.get("/flavors/1/os-flavor-access")).status_code == 404
 
 
-async def test_only_administrators_make_flavors(cloud: Client) -> None:
+async def test_only_administrators_make_flavors(cloud: ApiClient) -> None:
     assert (await cloud.ask("POST", "/flavors", {"flavor": SMALL}, by=MEMBER)).status_code == 403
     await make(cloud)
     assert (await cloud.ask("DELETE", "/flavors/1", by=MEMBER)).status_code == 403
@@ -139,7 +139,7 @@ async def test_only_administrators_make_flavors(cloud: Client) -> None:
     assert (await cloud.ask("DELETE", "/flavors/1")).status_code == 404
 
 
-async def test_extra_specs(cloud: Client) -> None:
+async def test_extra_specs(cloud: ApiClient) -> None:
     await make(cloud)
     specs = {"extra_specs": {"hw:cpu_policy": "shared", "own": 7}}
     made = await cloud.ask("POST", "/flavors/1/os-extra_specs", specs)
@@ -168,7 +168,7 @@ async def test_extra_specs(cloud: Client) -> None:
         ("quota:disk_read_bytes_sec", "100", True), ("hw_rng:allowed", "perhaps", False),
     ],
 )  # fmt: skip
-async def test_known_specs_are_checked_from_2_86_on(cloud: Client, name: str, value: str, fine: bool) -> None:
+async def test_known_specs_are_checked_from_2_86_on(cloud: ApiClient, name: str, value: str, fine: bool) -> None:
     await make(cloud)
     body = {"extra_specs": {name: value}}
     assert (await cloud.ask("POST", "/flavors/1/os-extra_specs", body, at="2.85")).status_code == 200

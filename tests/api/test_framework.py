@@ -15,7 +15,7 @@ from moorage.api.routes import LIMIT, Params, Route, Router
 from moorage.api.schema import Body, Name, NovaBool, Positive32
 from moorage.api.version_changes import CHANGES
 from moorage.model.errors import Conflict
-from moorage_testing.compute_app import ADMIN, MEMBER, READER, Client, authenticate, compute_api, token
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, ApiClient, authenticate, compute_api, token
 
 
 class Thing(Body):
@@ -80,19 +80,19 @@ async def things(tmp_path: Path) -> Any:
         yield client
 
 
-async def test_health_needs_no_token(things: Client) -> None:
+async def test_health_needs_no_token(things: ApiClient) -> None:
     answer = await things.get("/healthcheck", by=None)
     assert (answer.status_code, answer.text) == (200, "OK")
 
 
-async def test_a_call_without_a_token_is_told_where_to_get_one(things: Client) -> None:
+async def test_a_call_without_a_token_is_told_where_to_get_one(things: ApiClient) -> None:
     answer = await things.get("/things/1", by=None)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Keystone uri=")
     assert answer.json()["error"]["title"] == "Unauthorized"
 
 
-async def test_every_answer_has_both_request_ids(things: Client) -> None:
+async def test_every_answer_has_both_request_ids(things: ApiClient) -> None:
     for path in ("/things/1", "/nothing", "/things/taken"):
         answer = await things.get(path)
         assert answer.headers["x-openstack-request-id"].startswith("req-")
@@ -112,7 +112,7 @@ async def test_every_answer_has_both_request_ids(things: Client) -> None:
         ({"OpenStack-API-Version": "volume 3.59"}, "2.1"),
     ],
 )
-async def test_versions_are_negotiated(things: Client, headers: dict[str, str], version: str) -> None:
+async def test_versions_are_negotiated(things: ApiClient, headers: dict[str, str], version: str) -> None:
     answer = await things.get("/things/1", headers=headers)
     assert answer.headers["OpenStack-API-Version"] == f"compute {version}"
     assert answer.headers["X-OpenStack-Nova-API-Version"] == version
@@ -120,7 +120,7 @@ async def test_versions_are_negotiated(things: Client, headers: dict[str, str], 
     assert "X-OpenStack-Nova-API-Version" in answer.headers["vary"]
 
 
-async def test_versions_we_do_not_have(things: Client) -> None:
+async def test_versions_we_do_not_have(things: ApiClient) -> None:
     answer = await things.get("/things/1", at="2.105")
     assert answer.status_code == 406
     message = "Version 2.105 is not supported by the API. Minimum is 2.1 and maximum is 2.104."
@@ -130,7 +130,7 @@ async def test_versions_we_do_not_have(things: Client) -> None:
     assert "is of invalid format" in answer.json()["badRequest"]["message"]
 
 
-async def test_version_documents(things: Client) -> None:
+async def test_version_documents(things: ApiClient) -> None:
     top = (await things.get("/", by=None)).json()["versions"]
     assert [(one["id"], one["version"]) for one in top] == [("v2.0", ""), ("v2.1", "2.104")]
     for path in ("/v2.1", "/v2.1/"):
@@ -140,21 +140,21 @@ async def test_version_documents(things: Client) -> None:
     assert (await things.ask("GET", "http://cloud/elsewhere", by=None)).status_code == 300
 
 
-async def test_both_forms_of_url(things: Client) -> None:
+async def test_both_forms_of_url(things: ApiClient) -> None:
     assert (await things.get(f"/{ADMIN.project}/things/1")).status_code == 200
     other = await things.get(f"/{MEMBER.project}/things/1")
     assert other.status_code == 400
     assert "doesn't match Context's project_id" in other.json()["badRequest"]["message"]
 
 
-async def test_no_such_thing(things: Client) -> None:
+async def test_no_such_thing(things: ApiClient) -> None:
     for method, path in (("GET", "/nothing"), ("PATCH", "/things/1"), ("GET", "/things/1/2/3")):
         answer = await things.ask(method, path)
         assert answer.status_code == 404
         assert answer.json()["itemNotFound"]["code"] == 404
 
 
-async def test_problems_become_novas_faults(things: Client) -> None:
+async def test_problems_become_novas_faults(things: ApiClient) -> None:
     answer = await things.get("/things/taken")
     assert (answer.status_code, answer.json()) == (409, {"conflictingRequest": {"code": 409, "message": "it is taken"}})
     broken = await things.get("/things/broken")
@@ -163,7 +163,7 @@ async def test_problems_become_novas_faults(things: Client) -> None:
     assert broken.json()["computeFault"]["code"] == 500
 
 
-async def test_policy(things: Client) -> None:
+async def test_policy(things: ApiClient) -> None:
     new = {"thing": {"name": "cup"}}
     assert (await things.ask("POST", "/things", new, by=MEMBER)).status_code == 200
     refused = await things.ask("POST", "/things", new, by=READER)
@@ -171,7 +171,7 @@ async def test_policy(things: Client) -> None:
     assert (refused.status_code, refused.json()) == (403, {"forbidden": {"code": 403, "message": message}})
 
 
-async def test_masks_and_statuses_follow_the_version(things: Client) -> None:
+async def test_masks_and_statuses_follow_the_version(things: ApiClient) -> None:
     new = {"thing": {"name": "cup", "shiny": "on"}}
     old = await things.ask("POST", "/things", new, at="2.9")
     assert (old.status_code, old.json()) == (200, {"thing": {"name": "cup", "shiny": True, "past_blood": "B+"}})
@@ -181,7 +181,7 @@ async def test_masks_and_statuses_follow_the_version(things: Client) -> None:
     assert today.json() == {"thing": {"name": "cup", "size": 1, "shiny": True}}
 
 
-async def test_a_field_from_the_future_is_unknown(things: Client) -> None:
+async def test_a_field_from_the_future_is_unknown(things: ApiClient) -> None:
     answer = await things.ask("POST", "/things", {"thing": {"name": "cup", "size": 3}}, at="2.9")
     assert answer.status_code == 400
     message = answer.json()["badRequest"]["message"]
@@ -201,19 +201,19 @@ async def test_a_field_from_the_future_is_unknown(things: Client) -> None:
         ({"thing": {"name": "cup"}, "more": 1}, "Additional properties are not allowed ('more' was unexpected)"),
     ],
 )  # fmt: skip
-async def test_refusals_are_worded_as_novas(things: Client, body: Any, message: str) -> None:
+async def test_refusals_are_worded_as_novas(things: ApiClient, body: Any, message: str) -> None:
     answer = await things.ask("POST", "/things", body, at="latest")
     assert (answer.status_code, answer.json()["badRequest"]["message"]) == (400, message)
 
 
-async def test_v2_leaves_unknown_fields_out_and_knows_no_versions(things: Client) -> None:
+async def test_v2_leaves_unknown_fields_out_and_knows_no_versions(things: ApiClient) -> None:
     body = {"thing": {"name": "cup", "wings": 2}, "extra": 1}
     answer = await things.ask("POST", "/v2/things", body, at="2.50")
     assert answer.status_code == 200
     assert "OpenStack-API-Version" not in answer.headers
 
 
-async def test_queries(things: Client) -> None:
+async def test_queries(things: ApiClient) -> None:
     assert (await things.get("/things/1?limit=x")).status_code == 400
     assert (await things.get("/things/1?wings=2", at="2.74")).status_code == 200
     refused = await things.get("/things/1?wings=2", at="2.75")
@@ -221,7 +221,7 @@ async def test_queries(things: Client) -> None:
     assert (refused.status_code, refused.json()["badRequest"]["message"]) == (400, message)
 
 
-async def test_actions_are_named_by_the_bodys_one_key(things: Client) -> None:
+async def test_actions_are_named_by_the_bodys_one_key(things: ApiClient) -> None:
     assert (await things.ask("POST", "/things/1/action", {"poke": None})).status_code == 202
     unknown = await things.ask("POST", "/things/1/action", {"kick": None})
     assert unknown.json()["badRequest"]["message"] == "There is no such action: kick"
@@ -230,7 +230,7 @@ async def test_actions_are_named_by_the_bodys_one_key(things: Client) -> None:
     assert (await things.ask("POST", "/things/1/action", {"poke": 1, "prod": 1})).status_code == 400
 
 
-async def test_limits_on_bodies(things: Client) -> None:
+async def test_limits_on_bodies(things: ApiClient) -> None:
     assert (await things.ask("POST", "/things", {"thing": {"name": "x" * 2000}})).status_code == 413
     text = await things.http.post(
         "/v2.1/things", content=b"<x/>", headers={"X-Auth-Token": token(ADMIN), "Content-Type": "text/xml"}
@@ -248,7 +248,7 @@ async def test_cors_is_on_when_configured(tmp_path: Path) -> None:
         assert "X-Openstack-Request-Id" in answer.headers["access-control-expose-headers"]
 
 
-async def test_a_small_get_is_cheap(things: Client) -> None:
+async def test_a_small_get_is_cheap(things: ApiClient) -> None:
     """Less than half a millisecond of CPU in the framework (a generous bound: the machine is shared)."""
     context = ComputeApp(things.context, authenticate, table=THINGS, changes=PAST)
     scope = {

@@ -18,7 +18,7 @@ from moorage.model.resources import Inventory
 from moorage.placement import inventory
 from moorage.sql import Database
 from moorage.store.cell import hosts as cell_hosts
-from moorage_testing.compute_app import ADMIN, Client, cells_in, compute_api
+from moorage_testing.compute_app import ADMIN, ApiClient, cells_in, compute_api
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "exchanges"
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -26,7 +26,7 @@ MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?")
 
 
 @pytest.fixture
-async def clouds(tmp_path: Path) -> AsyncIterator[list[Client]]:
+async def clouds(tmp_path: Path) -> AsyncIterator[list[ApiClient]]:
     """Two equal clouds, so that what one version wrote is not there for the other."""
     async with (
         cells_in(tmp_path / "older", "cell1") as first,
@@ -39,7 +39,7 @@ async def clouds(tmp_path: Path) -> AsyncIterator[list[Client]]:
         yield [older, newer]
 
 
-async def furnish(cloud: Client, cells: dict[str, Database]) -> None:
+async def furnish(cloud: ApiClient, cells: dict[str, Database]) -> None:
     """A host, a flavor, a key, a group and an aggregate."""
     report = inventory.HostInventory(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(total=8)})
     provider = await cloud.context.region.write(lambda tx: inventory.report_host(tx, report))
@@ -57,7 +57,7 @@ async def furnish(cloud: Client, cells: dict[str, Database]) -> None:
         assert made.status_code < 300, made.text
 
 
-async def told(cloud: Client, ask: Ask, at: str) -> dict[str, Any]:
+async def told(cloud: ApiClient, ask: Ask, at: str) -> dict[str, Any]:
     method, path, body = ask
     answer = await cloud.ask(method, path, body, at=at, by=ADMIN)
     text = MOMENT.sub("<moment>", UUID.sub("<uuid>", answer.text))
@@ -71,7 +71,7 @@ def version_name(version: tuple[int, int]) -> str:
 
 
 @pytest.mark.parametrize("version", sorted(EXCHANGES), ids=version_name)
-async def test_golden_exchange(clouds: list[Client], version: tuple[int, int]) -> None:
+async def test_golden_exchange(clouds: list[ApiClient], version: tuple[int, int]) -> None:
     older, newer = clouds
     seen = [
         {

@@ -8,18 +8,18 @@ import pytest
 from moorage.main.bus import make_key
 from moorage.model.ids import CellId
 from moorage.store.region import host_approvals
-from moorage_testing.compute_app import ADMIN, MEMBER, Client, cells_in, compute_api
+from moorage_testing.compute_app import ADMIN, MEMBER, ApiClient, cells_in, compute_api
 
 PATH = "/ext/host-approvals"
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
+async def cloud(tmp_path: Path) -> AsyncIterator[ApiClient]:
     async with cells_in(tmp_path, "cell1", "cell2") as cells, compute_api(tmp_path, cells=cells) as client:
         yield client
 
 
-async def test_a_host_that_waits_is_approved_and_revoked(cloud: Client, tmp_path: Path) -> None:
+async def test_a_host_that_waits_is_approved_and_revoked(cloud: ApiClient, tmp_path: Path) -> None:
     await cloud.context.region.write(
         lambda tx: host_approvals.record_waiting(tx, {"n1.example.org": CellId("cell2")}, 7)
     )
@@ -42,7 +42,7 @@ async def test_a_host_that_waits_is_approved_and_revoked(cloud: Client, tmp_path
         assert "neither approved nor does it wait" in reply.text
 
 
-async def test_what_cannot_be_approved_is_said(cloud: Client, tmp_path: Path) -> None:
+async def test_what_cannot_be_approved_is_said(cloud: ApiClient, tmp_path: Path) -> None:
     key = make_key(tmp_path / "nk")
     assert (await cloud.ask("PUT", f"{PATH}/h1", {"approval": {"cell": "cell1", "key": key}})).status_code == 200
     for host, wanted, status, why in (
@@ -59,7 +59,7 @@ async def test_what_cannot_be_approved_is_said(cloud: Client, tmp_path: Path) ->
     assert [row["host"] for row in (await cloud.get(PATH)).json()["host_approvals"]] == ["h1"]
 
 
-async def test_it_is_for_administrators(cloud: Client) -> None:
+async def test_it_is_for_administrators(cloud: ApiClient) -> None:
     for method, path, body in (
         ("GET", PATH, None),
         ("GET", f"{PATH}/h1", None),

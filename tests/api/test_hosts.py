@@ -20,14 +20,14 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductors
 from moorage.store.region.placement import provider_statements
-from moorage_testing.compute_app import MEMBER, Client, cells_in, compute_api
+from moorage_testing.compute_app import MEMBER, ApiClient, cells_in, compute_api
 from moorage_testing.fake_server_service import a_server, keep
 
 STOCK = {"VCPU": 8, "MEMORY_MB": 1024, "DISK_GB": 100}
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
+async def cloud(tmp_path: Path) -> AsyncIterator[ApiClient]:
     """Two cells with a host each, and a conductor."""
     async with cells_in(tmp_path, "cell1", "cell2") as cells, compute_api(tmp_path, cells=cells) as client:
         for number, (name, database) in enumerate(cells.items(), 1):
@@ -37,7 +37,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
         yield client
 
 
-async def settle(client: Client, cells: dict[str, Database], name: str, cell: str) -> None:
+async def settle(client: ApiClient, cells: dict[str, Database], name: str, cell: str) -> None:
     report = inventory.HostInventory(
         host=name, cell=CellId(cell), inventories={each: Inventory(total=total) for each, total in STOCK.items()}
     )
@@ -51,12 +51,12 @@ async def settle(client: Client, cells: dict[str, Database], name: str, cell: st
     await cells[cell].write(lambda tx: cell_hosts.report(tx, host, now))
 
 
-async def service(cloud: Client, host: str, at: str = "2.53") -> Any:
+async def service(cloud: ApiClient, host: str, at: str = "2.53") -> Any:
     rows = (await cloud.get(f"/os-services?host={host}", at=at)).json()["services"]
     return rows[0]
 
 
-async def test_services_are_novas_binaries(cloud: Client) -> None:
+async def test_services_are_novas_binaries(cloud: ApiClient) -> None:
     rows = (await cloud.get("/os-services", at="latest")).json()["services"]
     assert [(row["binary"], row["host"], row["zone"], row["state"]) for row in rows] == [
         ("nova-scheduler", "control", "internal", "up"),
@@ -74,7 +74,7 @@ async def test_services_are_novas_binaries(cloud: Client) -> None:
     assert (await cloud.get("/os-services", by=MEMBER)).status_code == 403
 
 
-async def test_disabling_by_name(cloud: Client) -> None:
+async def test_disabling_by_name(cloud: ApiClient) -> None:
     body = {"host": "host1", "binary": "nova-compute"}
     off = await cloud.ask("PUT", "/os-services/disable", body, at="2.52")
     assert off.json() == {"service": {**body, "status": "disabled"}}
@@ -97,7 +97,7 @@ async def test_disabling_by_name(cloud: Client) -> None:
     assert (await cloud.ask("PUT", "/os-services/enable", {"host": "host1"})).status_code == 400
 
 
-async def test_force_down_from_2_11_on(cloud: Client) -> None:
+async def test_force_down_from_2_11_on(cloud: ApiClient) -> None:
     body = {"host": "host1", "binary": "nova-compute", "forced_down": True}
     assert (await cloud.ask("PUT", "/os-services/force-down", body, at="2.10")).status_code == 400
     down = await cloud.ask("PUT", "/os-services/force-down", body, at="2.11")
@@ -106,7 +106,7 @@ async def test_force_down_from_2_11_on(cloud: Client) -> None:
     assert (row["state"], row["forced_down"]) == ("down", True)
 
 
-async def test_changing_a_service_by_id(cloud: Client) -> None:
+async def test_changing_a_service_by_id(cloud: ApiClient) -> None:
     path = f"/os-services/{(await service(cloud, 'host1'))['id']}"
     off = await cloud.ask(
         "PUT", path, {"status": "disabled", "disabled_reason": "dust", "forced_down": "true"}, at="2.53"
@@ -128,7 +128,7 @@ async def test_changing_a_service_by_id(cloud: Client) -> None:
     assert (await cloud.ask("PUT", f"/os-services/{conductor}", {"status": "disabled"}, at="2.53")).status_code == 400
 
 
-async def test_deleting_a_service(cloud: Client) -> None:
+async def test_deleting_a_service(cloud: ApiClient) -> None:
     made = (await cloud.ask("POST", "/os-aggregates", {"aggregate": {"name": "a"}})).json()["aggregate"]["id"]
     await cloud.ask("POST", f"/os-aggregates/{made}/action", {"add_host": {"host": "host2"}})
     path = f"/os-services/{(await service(cloud, 'host2'))['id']}"
@@ -142,7 +142,7 @@ async def test_deleting_a_service(cloud: Client) -> None:
     assert (await cloud.ask("DELETE", f"/os-services/{number}", at="2.52")).status_code == 404
 
 
-async def test_hypervisors_by_version(cloud: Client) -> None:
+async def test_hypervisors_by_version(cloud: ApiClient) -> None:
     today = (await cloud.get("/os-hypervisors/detail", at="2.88")).json()["hypervisors"]
     assert [row["hypervisor_hostname"] for row in today] == ["host1.node", "host2.node"]
     first = dict(today[0])
@@ -167,7 +167,7 @@ async def test_hypervisors_by_version(cloud: Client) -> None:
     assert (await cloud.get("/os-hypervisors", by=MEMBER)).status_code == 403
 
 
-async def test_routes_of_hypervisors_come_and_go(cloud: Client) -> None:
+async def test_routes_of_hypervisors_come_and_go(cloud: ApiClient) -> None:
     for path, last in (("statistics", "2.87"), ("host1/search", "2.52"), ("host1/servers", "2.52")):
         after = f"2.{int(last.split('.')[1]) + 1}"
         assert (await cloud.get(f"/os-hypervisors/{path}", at=last)).status_code == 200, path
@@ -179,7 +179,7 @@ async def test_routes_of_hypervisors_come_and_go(cloud: Client) -> None:
     assert (await cloud.get("/os-hypervisors/1/uptime", at="2.88")).status_code == 404
 
 
-async def test_searching_and_paging_hypervisors(cloud: Client) -> None:
+async def test_searching_and_paging_hypervisors(cloud: ApiClient) -> None:
     found = await cloud.get("/os-hypervisors?hypervisor_hostname_pattern=host2", at="2.53")
     assert len(found.json()["hypervisors"]) == 1
     assert (await cloud.get("/os-hypervisors?hypervisor_hostname_pattern=moon", at="2.53")).status_code == 404
@@ -193,7 +193,7 @@ async def test_searching_and_paging_hypervisors(cloud: Client) -> None:
     assert len((await cloud.get("/os-hypervisors?limit=1", at="2.32")).json()["hypervisors"]) == 2
 
 
-async def test_aggregates(cloud: Client) -> None:
+async def test_aggregates(cloud: ApiClient) -> None:
     new = {"aggregate": {"name": "fast", "availability_zone": "north"}}
     made = (await cloud.ask("POST", "/os-aggregates", new, at="2.41")).json()["aggregate"]
     assert sorted(made) == [
@@ -246,7 +246,7 @@ async def test_aggregates(cloud: Client) -> None:
     assert (await cloud.ask("POST", "/os-aggregates/1/images", {"cache": []}, at="2.81")).status_code == 400
 
 
-async def test_zones(cloud: Client) -> None:
+async def test_zones(cloud: ApiClient) -> None:
     zones = await cloud.get("/os-availability-zone", by=MEMBER)
     assert zones.json() == {
         "availabilityZoneInfo": [{"zoneName": "nova", "zoneState": {"available": True}, "hosts": None}]
@@ -272,7 +272,7 @@ class Out:
     read_inline = read
 
 
-async def test_a_cell_that_does_not_answer(cloud: Client) -> None:
+async def test_a_cell_that_does_not_answer(cloud: ApiClient) -> None:
     assert cloud.context.cells is not None
     cells: dict[str, Any] = dict(cloud.context.cells)
     cloud.context.cells = {**cells, "cell2": Out()}
@@ -292,7 +292,7 @@ async def test_a_cell_that_does_not_answer(cloud: Client) -> None:
         assert (await cloud.ask("PUT", "/os-services/disable", body, at="2.52")).status_code == status
 
 
-async def test_a_host_with_servers_does_not_change_its_zone(cloud: Client) -> None:
+async def test_a_host_with_servers_does_not_change_its_zone(cloud: ApiClient) -> None:
     async def act(number: int, verb: str) -> int:
         body = {verb: {"host": "host1"}}
         return (await cloud.ask("POST", f"/os-aggregates/{number}/action", body)).status_code

@@ -6,16 +6,16 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from moorage_testing.compute_app import ADMIN, MEMBER, Client
+from moorage_testing.compute_app import ADMIN, MEMBER, ApiClient
 
 PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBPvpyYTIKHhKDGDB8G1DPrYZ4mNf0pYNLtkuSJUsUsv somebody"
 
 
-async def make(cloud: Client, at: str = "latest", by: Any = MEMBER, **fields: Any) -> Any:
+async def make(cloud: ApiClient, at: str = "latest", by: Any = MEMBER, **fields: Any) -> Any:
     return await cloud.ask("POST", "/os-keypairs", {"keypair": {"name": "mine", **fields}}, at=at, by=by)
 
 
-async def test_importing(cloud: Client) -> None:
+async def test_importing(cloud: ApiClient) -> None:
     made = await make(cloud, public_key=PUBLIC)
     assert made.status_code == 201
     pair = made.json()["keypair"]
@@ -31,7 +31,7 @@ async def test_importing(cloud: Client) -> None:
     assert (await make(cloud, name="bad", public_key="ssh-rsa nonsense")).status_code == 400
 
 
-async def test_before_2_2_there_are_no_types(cloud: Client) -> None:
+async def test_before_2_2_there_are_no_types(cloud: ApiClient) -> None:
     assert (await make(cloud, at="2.1", type="ssh", public_key=PUBLIC)).status_code == 400
     made = await make(cloud, at="2.1", public_key=PUBLIC)
     assert (made.status_code, "type" in made.json()["keypair"]) == (200, False)
@@ -43,7 +43,7 @@ async def test_before_2_2_there_are_no_types(cloud: Client) -> None:
     assert (await cloud.ask("DELETE", "/os-keypairs/mine", at="2.2", by=MEMBER)).status_code == 404
 
 
-async def test_keys_are_made_for_old_clients_only(cloud: Client) -> None:
+async def test_keys_are_made_for_old_clients_only(cloud: ApiClient) -> None:
     made = await make(cloud, at="2.91")
     pair = made.json()["keypair"]
     key = serialization.load_pem_private_key(pair["private_key"].encode(), None)
@@ -54,7 +54,7 @@ async def test_keys_are_made_for_old_clients_only(cloud: Client) -> None:
     assert "private_key" not in (await cloud.get("/os-keypairs/mine", by=MEMBER)).json()["keypair"]
 
 
-async def test_certificates(cloud: Client) -> None:
+async def test_certificates(cloud: ApiClient) -> None:
     pair = (await make(cloud, at="2.2", type="x509")).json()["keypair"]
     certificate = x509.load_pem_x509_certificate(pair["public_key"].encode())
     assert MEMBER.user in certificate.subject.rfc4514_string()
@@ -65,11 +65,11 @@ async def test_certificates(cloud: Client) -> None:
 @pytest.mark.parametrize(
     ("name", "at", "status"), [("a@b.c", "2.91", 400), ("a@b.c", "2.92", 201), ("a/b", "2.92", 400)]
 )
-async def test_names(cloud: Client, name: str, at: str, status: int) -> None:
+async def test_names(cloud: ApiClient, name: str, at: str, status: int) -> None:
     assert (await make(cloud, at=at, name=name, public_key=PUBLIC)).status_code == status
 
 
-async def test_other_peoples_keys_are_administrators_business(cloud: Client) -> None:
+async def test_other_peoples_keys_are_administrators_business(cloud: ApiClient) -> None:
     assert (await make(cloud, at="2.9", by=ADMIN, user_id=MEMBER.user, public_key=PUBLIC)).status_code == 400
     assert (await make(cloud, at="2.10", by=ADMIN, user_id=MEMBER.user, public_key=PUBLIC)).status_code == 201
     assert (await make(cloud, by=MEMBER, user_id=ADMIN.user, public_key=PUBLIC)).status_code == 403
@@ -81,7 +81,7 @@ async def test_other_peoples_keys_are_administrators_business(cloud: Client) -> 
     assert (await cloud.ask("DELETE", f"/os-keypairs/mine?{mine}", at="2.10")).status_code == 204
 
 
-async def test_pages(cloud: Client) -> None:
+async def test_pages(cloud: ApiClient) -> None:
     for name in ("a", "b", "c"):
         await make(cloud, name=name, public_key=PUBLIC)
     page = (await cloud.get("/os-keypairs?limit=2", at="2.35", by=MEMBER)).json()
@@ -93,14 +93,14 @@ async def test_pages(cloud: Client) -> None:
     assert (await cloud.get("/os-keypairs?marker=x", at="2.35", by=MEMBER)).status_code == 400
 
 
-async def test_there_may_be_only_so_many(cloud: Client) -> None:
+async def test_there_may_be_only_so_many(cloud: ApiClient) -> None:
     await cloud.ask("PUT", f"/os-quota-sets/{MEMBER.project}", {"quota_set": {"key_pairs": 1}})
     assert (await make(cloud, public_key=PUBLIC)).status_code == 201
     refused = await make(cloud, name="second", public_key=PUBLIC)
     assert (refused.status_code, refused.json()["forbidden"]["message"]) == (403, "Quota exceeded, too many key pairs.")
 
 
-async def test_no_key_is_made_for_who_may_have_no_more(cloud: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_key_is_made_for_who_may_have_no_more(cloud: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Making one takes a processor for tenths of a second."""
 
     async def made(*_: Any) -> tuple[str, str]:

@@ -270,10 +270,10 @@ async def test_more_files_than_usual_may_be_open() -> None:
 
 
 def test_limits_that_would_refuse_everything_are_refused(tmp_path: object) -> None:
-    from moorage.main.config import Api, Config, checked
+    from moorage.main.config import ApiConfig, Config, checked
 
     with pytest.raises(Invalid, match="url_max_bytes is at most header_max_bytes"):
-        checked(Config(api=Api(limits=HttpLimits(url_max_bytes=9_000, header_max_bytes=8_000))))
+        checked(Config(api=ApiConfig(limits=HttpLimits(url_max_bytes=9_000, header_max_bytes=8_000))))
 
 
 async def test_a_connection_without_a_request_is_closed_without_an_answer() -> None:

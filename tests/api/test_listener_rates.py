@@ -5,7 +5,7 @@ from tests.helpers.raw_http_client import Echo, get, listening
 
 from moorage.api.app import ComputeApp
 from moorage.main.http_limits import Rates
-from moorage.main.rate_limits import Buckets, RateLimits
+from moorage.main.rate_limits import RateBuckets, RateLimits
 from moorage.model.admission import CHARGE
 from moorage.model.errors import TooManyRequests
 from moorage.model.principal import Principal
@@ -14,7 +14,7 @@ from moorage_testing.compute_app import ADMIN, MEMBER, STRANGER, authenticate, c
 
 def test_a_bucket_holds_a_burst_and_fills_by_the_second() -> None:
     now = [0.0]
-    buckets = Buckets(2.0, 3, 100, lambda: now[0])
+    buckets = RateBuckets(2.0, 3, 100, lambda: now[0])
     assert [buckets.take("a") for _ in range(4)] == [0, 0, 0, 0.5]
     assert buckets.take("b") == 0
     now[0] = 0.5
@@ -24,7 +24,7 @@ def test_a_bucket_holds_a_burst_and_fills_by_the_second() -> None:
 
 
 def test_a_table_of_buckets_is_bounded() -> None:
-    buckets = Buckets(1.0, 1, 10, lambda: 0.0)
+    buckets = RateBuckets(1.0, 1, 10, lambda: 0.0)
     assert buckets.take("first") == 0
     for number in range(1_000):
         assert buckets.take(str(number)) == 0

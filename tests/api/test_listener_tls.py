@@ -13,28 +13,28 @@ from tests.api import test_listener_limits as in_the_clear
 from tests.helpers.raw_http_client import Listening, get, listening
 
 from moorage.clients.http import ServiceClient
-from moorage.main.config import Api, Config, Listen, read_config
+from moorage.main.config import ApiConfig, Config, Listen, read_config
 from moorage.main.consoles import urls
 from moorage.main.event_loop import run_loop
 from moorage.main.http_limits import HttpLimits
-from moorage.main.local_cluster.certificates import Authority
+from moorage.main.local_cluster.certificates import CertificateAuthority
 from moorage.main.process import stop_on_signals
-from moorage.main.tls import Certificate
+from moorage.main.tls import ServedCertificate
 from moorage.model.errors import Invalid, Unavailable
 from moorage_testing.waiting import until
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path / "ca")
+def authority(tmp_path: Path) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path / "ca")
 
 
-def a_listen(authority: Authority, name: str = "server") -> Listen:
+def a_listen(authority: CertificateAuthority, name: str = "server") -> Listen:
     made = authority.issue(name)
     return Listen(port=0, cert=str(made.cert), key=str(made.key))
 
 
-def trusting(authority: Authority) -> ssl.SSLContext:
+def trusting(authority: CertificateAuthority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(authority.file))
 
 
@@ -55,7 +55,7 @@ def spoil(file: str) -> None:
     Path(file).write_text("no key")
 
 
-async def test_a_listener_speaks_tls(authority: Authority, tmp_path: Path) -> None:
+async def test_a_listener_speaks_tls(authority: CertificateAuthority, tmp_path: Path) -> None:
     async with listening(listen=a_listen(authority)) as there:
         answer = await fetched(there, trusting(authority))
         assert answer.status_code == 200
@@ -63,7 +63,7 @@ async def test_a_listener_speaks_tls(authority: Authority, tmp_path: Path) -> No
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert there.app.scopes[0]["scheme"] == "https"
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-            await fetched(there, trusting(Authority(tmp_path / "another")))
+            await fetched(there, trusting(CertificateAuthority(tmp_path / "another")))
         neighbour = ServiceClient("compute", f"https://127.0.0.1:{there.door.port}", ca_file=str(authority.file))
         assert (await neighbour.call("GET", "/json", token="")).status == 200
         await neighbour.close()
@@ -76,7 +76,7 @@ async def test_a_listener_speaks_tls(authority: Authority, tmp_path: Path) -> No
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1:DeprecationWarning")
-async def test_nothing_older_than_tls_1_2(authority: Authority) -> None:
+async def test_nothing_older_than_tls_1_2(authority: CertificateAuthority) -> None:
     async with listening(listen=a_listen(authority)) as there:
         for version, taken in (
             (ssl.TLSVersion.TLSv1_1, False),
@@ -95,7 +95,7 @@ async def test_nothing_older_than_tls_1_2(authority: Authority) -> None:
             ends.close()
 
 
-async def test_plain_http_on_a_port_with_tls_gets_nothing(authority: Authority) -> None:
+async def test_plain_http_on_a_port_with_tls_gets_nothing(authority: CertificateAuthority) -> None:
     async with listening(listen=a_listen(authority)) as there:
         ends = await there.connect()
         await ends.say(get())
@@ -104,7 +104,7 @@ async def test_plain_http_on_a_port_with_tls_gets_nothing(authority: Authority) 
         assert not there.app.scopes
 
 
-async def test_handshakes_that_are_never_ended_are_counted_and_do_not_stay(authority: Authority) -> None:
+async def test_handshakes_that_are_never_ended_are_counted_and_do_not_stay(authority: CertificateAuthority) -> None:
     limits = HttpLimits(head_s=0.3, connections_of_an_address_max=20)
     async with listening(listen=a_listen(authority), limits=limits) as there:
         for _ in range(30):
@@ -116,7 +116,7 @@ async def test_handshakes_that_are_never_ended_are_counted_and_do_not_stay(autho
 
 
 async def test_a_renewed_certificate_is_shown_to_who_connects_next(
-    authority: Authority, caplog: pytest.LogCaptureFixture
+    authority: CertificateAuthority, caplog: pytest.LogCaptureFixture
 ) -> None:
     listen, trust = a_listen(authority), trusting(authority)
     async with listening(listen=listen) as there:
@@ -137,7 +137,7 @@ async def test_a_renewed_certificate_is_shown_to_who_connects_next(
 
 
 async def test_the_listener_looks_at_its_certificate_by_itself_and_when_told(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
+    authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("moorage.main.http_servers.CERTIFICATE_EVERY_S", 0.05)
     listen, trust = a_listen(authority), trusting(authority)
@@ -148,7 +148,7 @@ async def test_the_listener_looks_at_its_certificate_by_itself_and_when_told(
         authority.issue("server")
         await until(lambda: certificate.context is not before)
         before = certificate.context
-        stopping = stop_on_signals(Config(api=Api(compute=listen)))
+        stopping = stop_on_signals(Config(api=ApiConfig(compute=listen)))
         os.kill(os.getpid(), signal.SIGHUP)
         await until(lambda: certificate.context is not before)
         assert not stopping.is_set()
@@ -158,7 +158,7 @@ async def test_the_listener_looks_at_its_certificate_by_itself_and_when_told(
 
 
 def test_so_it_is_on_the_loop_that_processes_run_on(
-    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    authority: CertificateAuthority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_loop(test_a_listener_speaks_tls(authority, tmp_path))
     run_loop(test_plain_http_on_a_port_with_tls_gets_nothing(authority))
@@ -168,7 +168,7 @@ def test_so_it_is_on_the_loop_that_processes_run_on(
     run_loop(in_the_clear.test_connections_have_a_limit_in_all_and_of_an_address())
 
 
-def test_what_is_no_certificate_is_said(authority: Authority, tmp_path: Path) -> None:
+def test_what_is_no_certificate_is_said(authority: CertificateAuthority, tmp_path: Path) -> None:
     good, other = authority.issue("good"), authority.issue("other")
     encrypted = tmp_path / "encrypted.key"
     from cryptography.hazmat.primitives import serialization
@@ -181,7 +181,7 @@ def test_what_is_no_certificate_is_said(authority: Authority, tmp_path: Path) ->
     )
     together = tmp_path / "both.pem"
     together.write_bytes(good.cert.read_bytes() + good.key.read_bytes())
-    Certificate(together, None)
+    ServedCertificate(together, None)
     for certificate, key_file, said in (
         (tmp_path / "absent.pem", good.key, "absent.pem cannot be read for TLS: No such file"),
         (good.cert, tmp_path / "absent.key", "absent.key cannot be read for TLS"),
@@ -190,7 +190,7 @@ def test_what_is_no_certificate_is_said(authority: Authority, tmp_path: Path) ->
         (good.cert, encrypted, "encrypted"),
     ):
         with pytest.raises(Invalid, match=said):
-            Certificate(certificate, key_file)
+            ServedCertificate(certificate, key_file)
     with pytest.raises(Invalid, match="is no PEM file of a CA"):
         ServiceClient("image", "https://glance", ca_file=str(good.key))
 

@@ -31,7 +31,7 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
-from moorage_testing.compute_app import ADMIN, MEMBER, Client, cells_in, compute_api
+from moorage_testing.compute_app import ADMIN, MEMBER, ApiClient, cells_in, compute_api
 from moorage_testing.fake_server_service import RecordingServerService, a_migration, a_server, keep
 
 CELLS = (CellId("cell1"), CellId("cell2"))
@@ -71,7 +71,7 @@ class Between:
             return await self._under.read_inline(work)
 
 
-class Moving(Client):
+class Moving(ApiClient):
     """A API of two cells, and a server on its way."""
 
     region: Database

@@ -3,7 +3,7 @@
 from typing import Any
 
 from moorage.store.region import quotas
-from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER, Client
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER, ApiClient
 from moorage_testing.fake_server_service import a_server
 
 PATH = f"/os-quota-sets/{MEMBER.project}"
@@ -21,7 +21,7 @@ def without(*names: set[str]) -> dict[str, int]:
     return {name: limit for name, limit in EVERYTHING.items() if name not in gone}
 
 
-async def test_quota_sets_by_version(cloud: Client) -> None:
+async def test_quota_sets_by_version(cloud: ApiClient) -> None:
     for at, shown in (("2.35", EVERYTHING), ("2.36", without(NETWORK)), ("2.57", without(NETWORK, INJECTED))):
         for path in (PATH, PATH + "/defaults"):
             answer = await cloud.get(path, at=at, by=READER)
@@ -32,7 +32,7 @@ async def test_quota_sets_by_version(cloud: Client) -> None:
     assert (await cloud.get(PATH, by=STRANGER)).status_code == 403
 
 
-async def test_setting_and_forgetting(cloud: Client) -> None:
+async def test_setting_and_forgetting(cloud: ApiClient) -> None:
     new = {"quota_set": {"cores": "7", "instances": -1}}
     assert (await cloud.ask("PUT", PATH, new, by=MEMBER)).status_code == 403
     changed = await cloud.ask("PUT", PATH, new, at="latest")
@@ -45,7 +45,7 @@ async def test_setting_and_forgetting(cloud: Client) -> None:
     assert (await cloud.get(PATH)).json()["quota_set"]["cores"] == 20
 
 
-async def test_a_limit_below_what_is_used_needs_force(cloud: Client) -> None:
+async def test_a_limit_below_what_is_used_needs_force(cloud: ApiClient) -> None:
     used = {"instances": 4, "cores": 8, "ram": 100}
     await cloud.context.region.write(lambda tx: quotas.reserve(tx, str(MEMBER.project), used))
     refused = await cloud.ask("PUT", PATH, {"quota_set": {"ram": 900, "cores": 7}})
@@ -57,7 +57,7 @@ async def test_a_limit_below_what_is_used_needs_force(cloud: Client) -> None:
     assert (await cloud.get(PATH + "/detail")).json()["quota_set"]["cores"] == {"limit": 7, "in_use": 8, "reserved": 0}
 
 
-async def test_classes(cloud: Client) -> None:
+async def test_classes(cloud: ApiClient) -> None:
     groups = {"server_groups", "server_group_members"}
     for at, shown in (
         ("2.49", without(groups)),
@@ -75,7 +75,7 @@ async def test_classes(cloud: Client) -> None:
     assert (await cloud.ask("PUT", "/os-quota-class-sets/default", future, at="2.50")).status_code == 400
 
 
-async def test_limits_by_version(cloud: Client) -> None:
+async def test_limits_by_version(cloud: ApiClient) -> None:
     await cloud.context.region.write(
         lambda tx: quotas.reserve(tx, str(MEMBER.project), {"instances": 1, "cores": 2, "ram": 3})
     )
@@ -109,13 +109,13 @@ USER = f"{PATH}?user_id={MEMBER.user}"
 DETAIL = f"{PATH}/detail?user_id={MEMBER.user}"
 
 
-async def refused(cloud: Client, path: str, quota_set: dict[str, int | str]) -> str:
+async def refused(cloud: ApiClient, path: str, quota_set: dict[str, int | str]) -> str:
     answer = await cloud.ask("PUT", path, {"quota_set": quota_set}, at="latest")
     assert answer.status_code == 400, answer.text
     return str(answer.json()["badRequest"]["message"])
 
 
-async def test_a_users_limits_are_the_projects_until_they_have_their_own(cloud: Client) -> None:
+async def test_a_users_limits_are_the_projects_until_they_have_their_own(cloud: ApiClient) -> None:
     everybody = (await cloud.get(PATH, at="latest")).json()["quota_set"]
     assert (await cloud.get(USER, at="latest")).json()["quota_set"] == everybody
     changed = await cloud.ask("PUT", USER, {"quota_set": {"cores": 5, "metadata_items": 2}}, at="latest")
@@ -134,7 +134,7 @@ async def test_a_users_limits_are_the_projects_until_they_have_their_own(cloud: 
     assert (await cloud.get(USER, at="latest")).json()["quota_set"]["cores"] == 20
 
 
-async def test_what_a_project_gives_to_its_users_is_its_own(cloud: Client) -> None:
+async def test_what_a_project_gives_to_its_users_is_its_own(cloud: ApiClient) -> None:
     beyond = await refused(cloud, USER, {"cores": 21})
     assert beyond == "Quota limit 21 for cores must be less than or equal to 20."
     assert "less than or equal to 20" in await refused(cloud, USER, {"cores": -1})

@@ -14,9 +14,9 @@ from moorage.api.rendered_rows import RenderedRowCache
 from moorage.model.errors import Invalid
 from moorage_embedded.network import listing as network_listing
 from moorage_embedded.network.attributes import Attr
-from moorage_embedded.network.faults import Fault as NetworkFault
+from moorage_embedded.network.faults import NeutronFault as NetworkFault
 from moorage_embedded.volume import listing as volume_listing
-from moorage_embedded.volume.faults import Fault as VolumeFault
+from moorage_embedded.volume.faults import HttpFault as VolumeFault
 from moorage_testing.compute_app import ADMIN, MEMBER, token
 from moorage_testing.fake_server_service import a_server
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER, Client
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER, ApiClient
 
 
-async def make(cloud: Client, at: str = "latest", by: Any = MEMBER, **fields: Any) -> Any:
+async def make(cloud: ApiClient, at: str = "latest", by: Any = MEMBER, **fields: Any) -> Any:
     return await cloud.ask("POST", "/os-server-groups", {"server_group": {"name": "g", **fields}}, at=at, by=by)
 
 
-async def test_shapes_by_version(cloud: Client) -> None:
+async def test_shapes_by_version(cloud: ApiClient) -> None:
     made = (await make(cloud, policy="anti-affinity", rules={"max_server_per_host": "3"})).json()["server_group"]
     whose = {"project_id": MEMBER.project, "user_id": MEMBER.user}
     base = {"id": made["id"], "name": "g", "members": []}
@@ -39,11 +39,11 @@ async def test_shapes_by_version(cloud: Client) -> None:
         ("2.64", {}, 400),
     ],
 )
-async def test_what_may_be_asked(cloud: Client, at: str, fields: dict[str, Any], status: int) -> None:
+async def test_what_may_be_asked(cloud: ApiClient, at: str, fields: dict[str, Any], status: int) -> None:
     assert (await make(cloud, at=at, **fields)).status_code == status
 
 
-async def test_projects_do_not_see_one_another(cloud: Client) -> None:
+async def test_projects_do_not_see_one_another(cloud: ApiClient) -> None:
     group = (await make(cloud, policy="affinity")).json()["server_group"]["id"]
     assert (await cloud.get(f"/os-server-groups/{group}", by=STRANGER)).status_code == 403
     assert (await cloud.get("/os-server-groups", by=STRANGER)).json()["server_groups"] == []
@@ -56,7 +56,7 @@ async def test_projects_do_not_see_one_another(cloud: Client) -> None:
     assert gone.json()["itemNotFound"]["message"] == f"Instance group {group} could not be found."
 
 
-async def test_there_may_be_only_so_many(cloud: Client) -> None:
+async def test_there_may_be_only_so_many(cloud: ApiClient) -> None:
     await cloud.ask("PUT", f"/os-quota-sets/{MEMBER.project}", {"quota_set": {"server_groups": 1}})
     assert (await make(cloud, policy="affinity")).status_code == 200
     refused = await make(cloud, policy="affinity")

@@ -18,8 +18,8 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import usage_audits
 from moorage.store.cell.servers import Fence, record
-from moorage.store.cell.usage_audits import Place
-from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER, Client, cells_in, compute_api
+from moorage.store.cell.usage_audits import UsageAuditKey
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER, ApiClient, cells_in, compute_api
 from moorage_testing.fake_server_service import a_migration
 
 HOUR_US = 3_600_000_000
@@ -32,13 +32,13 @@ def path_of(template: str) -> str:
 
 
 @pytest.mark.parametrize(("method", "path"), removed_routes.listed(removed_routes.TOMBSTONES))
-async def test_tombstones(cloud: Client, method: str, path: str) -> None:
+async def test_tombstones(cloud: ApiClient, method: str, path: str) -> None:
     for at in ("2.1", "latest"):
         assert (await cloud.ask(method, path_of(path), at=at)).status_code == 410
 
 
 @pytest.mark.parametrize(("text", "last"), [(removed_routes.ENDED_BY_36, "2.35"), (removed_routes.ENDED_BY_39, "2.38")])
-async def test_what_was_passed_on_ends_at_its_version(cloud: Client, text: str, last: str) -> None:
+async def test_what_was_passed_on_ends_at_its_version(cloud: ApiClient, text: str, last: str) -> None:
     after = f"2.{int(last.split('.')[1]) + 1}"
     for method, path in removed_routes.listed(text):
         body = {"add_interface": {}} if path.endswith("/action") else None
@@ -46,7 +46,7 @@ async def test_what_was_passed_on_ends_at_its_version(cloud: Client, text: str, 
         assert (await cloud.ask(method, path_of(path), body, at=after)).status_code == 404, path
 
 
-async def test_bare_metal(cloud: Client) -> None:
+async def test_bare_metal(cloud: ApiClient) -> None:
     path = "/os-baremetal-nodes"
     assert (await cloud.get(path, at="2.35")).status_code == 501
     assert (await cloud.get(f"{path}/17", at="2.35", by=MEMBER)).status_code == 403
@@ -60,7 +60,7 @@ async def test_bare_metal(cloud: Client) -> None:
         assert (answer.status_code, command in answer.text) == (400, True)
 
 
-async def test_extensions_and_versions(cloud: Client) -> None:
+async def test_extensions_and_versions(cloud: ApiClient) -> None:
     listed = (await cloud.get("/extensions", by=MEMBER)).json()["extensions"]
     assert {"os-keypairs", "os-availability-zone"} <= {each["alias"] for each in listed}
     assert (await cloud.get("/extensions/os-keypairs", by=MEMBER)).json()["extension"]["alias"] == "os-keypairs"
@@ -69,7 +69,7 @@ async def test_extensions_and_versions(cloud: Client) -> None:
     assert (await cloud.get("/versions/v9", by=MEMBER)).status_code == 404
 
 
-async def test_migrations(cloud: Client) -> None:
+async def test_migrations(cloud: ApiClient) -> None:
     assert (await cloud.get("/os-migrations?host=x")).json() == {"migrations": []}
     assert (await cloud.get("/os-migrations", by=READER)).status_code == 403
     assert (await cloud.get("/os-migrations?wings=1", at="2.58")).status_code == 200
@@ -167,7 +167,10 @@ async def test_the_audit_log_says_how_far_each_cells_audit_has_come(tmp_path: Pa
         began, ended = (int(datetime(2026, month, 1, tzinfo=UTC).timestamp() * 1e6) for month in (1, 2))
         flavor = FlavorCopy(FlavorId("1"), "m1.tiny", 2, 1024, 10)
         server = msgspec.structs.replace(server_of(1, flavor, began + HOUR_US, None), host="host1")
-        for cell, place in (("cell1", Place(ServerId("z"), 1, True)), ("cell2", Place(ServerId("y"), 1, False))):
+        for cell, place in (
+            ("cell1", UsageAuditKey(ServerId("z"), 1, True)),
+            ("cell2", UsageAuditKey(ServerId("y"), 1, False)),
+        ):
             await cells[cell].write(lambda tx, place=place: usage_audits.put(tx, began, ended, place, 7))
         await cells["cell1"].write(partial(record, server=server, fence=Fence(OperationId("o"), 1, 1, 1)))
         shown = (await cloud.get(f"{path}/2026-03-01 00:00:00")).json()["instance_usage_audit_log"]

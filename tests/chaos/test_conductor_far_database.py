@@ -15,9 +15,9 @@ from moorage.bus.memory import MemoryBus
 from moorage.conductor.options import ConductorOptions
 from moorage.conductor.worker import Conductor
 from moorage.main.config import Config, RegionSettings
-from moorage.main.config import Database as DatabaseSettings
+from moorage.main.config import DatabaseConfig as DatabaseSettings
 from moorage.main.databases import open_for_lease
-from moorage.main.local_cluster.postgres import Server, find_binaries, start_postgres
+from moorage.main.local_cluster.postgres import PostgresServer, find_binaries, start_postgres
 from moorage.main.schemas import REGION
 from moorage.model.clock import SystemClock
 from moorage.model.ids import ConductorId
@@ -94,13 +94,13 @@ class Wire:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server() -> Iterator[PostgresServer]:
     running = start_postgres()
     yield running
     running.stop()
 
 
-async def one(server: Server, one_way_ms: int, how: str) -> None:
+async def one(server: PostgresServer, one_way_ms: int, how: str) -> None:
     url = server.create_database(f"region_{one_way_ms}_{how}")
     port = urlsplit(url).port
     assert port is not None
@@ -132,14 +132,14 @@ async def one(server: Server, one_way_ms: int, how: str) -> None:
 
 
 async def test_after_an_outage_longer_than_the_lease_the_conductor_is_back_within_a_lease_and_a_beat(
-    server: Server,
+    server: PostgresServer,
 ) -> None:
     async with asyncio.TaskGroup() as group:
         for one_way_ms, how in itertools.product(ONE_WAY_MS, ("cut", "swallow")):
             group.create_task(one(server, one_way_ms, how), name=f"{one_way_ms} ms, {how}")
 
 
-async def test_a_pool_whose_connections_all_hang_keeps_no_lease_from_being_renewed(server: Server) -> None:
+async def test_a_pool_whose_connections_all_hang_keeps_no_lease_from_being_renewed(server: PostgresServer) -> None:
     url = server.create_database("region_full_pool")
     config = Config(region=RegionSettings(database=url), database=DatabaseSettings(pool_size=2))
     region = await open_database(config.region_url(), name="region", limits=config.database.limits)

@@ -6,7 +6,7 @@ import pytest
 
 from moorage.main.local_cluster.nats import nats_server_program
 from moorage.main.local_cluster.postgres import find_binaries
-from moorage_testing.fault_counts import Load
+from moorage_testing.fault_counts import RoundLoad
 from moorage_testing.fault_rounds import play
 
 pytestmark = [
@@ -31,7 +31,7 @@ async def test_a_hundred_rounds_lose_and_leak_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 async def test_a_hundred_rounds_of_kills_during_moves_lose_leak_and_hold_up_nothing(tmp_path: Path) -> None:
-    totals = await play(100, 41, tmp_path, Load(hosts=6, filled=True, moves=12, kills_only=True))
+    totals = await play(100, 41, tmp_path, RoundLoad(hosts=6, filled=True, moves=12, kills_only=True))
     assert totals.wrong == []
     assert totals.moves.audits > totals.rounds / 2
     assert {"evacuate", "os-migrateLive", "resize", "shelve", "unshelve"} <= totals.moves.done.keys()

@@ -13,7 +13,7 @@ from moorage.main.local_cluster.cluster import CONSOLE_WEB, TrialSet
 from moorage.main.local_cluster.nats import nats_server_program
 from moorage.main.local_cluster.postgres import find_binaries
 from moorage_testing.api_user import Person
-from moorage_testing.browser import Page, chromium, missing
+from moorage_testing.browser import BrowserTab, chromium, missing
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,7 +37,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrialSet]:
 
 
 @asynccontextmanager
-async def browsing(trial: TrialSet) -> AsyncIterator[Page]:
+async def browsing(trial: TrialSet) -> AsyncIterator[BrowserTab]:
     """An administrator who is logged in."""
     async with chromium() as browser:
         page = await browser.page()
@@ -46,7 +46,7 @@ async def browsing(trial: TrialSet) -> AsyncIterator[Page]:
         yield page
 
 
-async def log_in(trial: TrialSet, page: Page) -> None:
+async def log_in(trial: TrialSet, page: BrowserTab) -> None:
     await page.go(f"{trial.console_url}/login")
     await page.until("document.querySelector('#password')")
     for name, value in (("user", "admin"), ("password", admin_password(trial.config)), ("project", "admin")):
@@ -55,7 +55,7 @@ async def log_in(trial: TrialSet, page: Page) -> None:
     await page.until(f"location.pathname === '/' && {SETTLED}")
 
 
-async def sees(page: Page, words: str) -> None:
+async def sees(page: BrowserTab, words: str) -> None:
     await page.until(f"document.querySelector('main').innerText.includes({words!r})")
 
 

@@ -16,9 +16,9 @@ from moorage.bus.command_messages import Command
 from moorage.bus.messages import read
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.main import reconcilers
-from moorage.main.config import Api, Config, Listen, Quota, RegionSettings
+from moorage.main.config import ApiConfig, Config, Listen, Quota, RegionSettings
 from moorage.main.local_cluster.ports import free_ports
-from moorage.main.up import Cloud, start_cloud
+from moorage.main.up import RunningCloud, start_cloud
 from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import ServerId
 from moorage.store.region import servers as region_servers
@@ -39,7 +39,7 @@ def a_config(data: Path, policy: Mapping[str, str] | None = None, **changes: Any
     listens = {name: Listen(port=port) for name, port in zip(SERVICES, free_ports(len(SERVICES)), strict=True)}
     config = Config(
         data_dir=str(data),
-        api=Api(policy_file=str(rules) if policy else "", **listens),  # type: ignore[arg-type]
+        api=ApiConfig(policy_file=str(rules) if policy else "", **listens),  # type: ignore[arg-type]
         region=RegionSettings(durability="process"),
         quota=Quota(instances=-1, cores=-1, ram=-1),
         security_compliance=CHEAP_LOGINS,
@@ -52,7 +52,7 @@ def a_config(data: Path, policy: Mapping[str, str] | None = None, **changes: Any
 class Running:
     """A cloud, and an administrator at it."""
 
-    cloud: Cloud
+    cloud: RunningCloud
     admin: Person
     told: list[tuple[str, str]] = field(default_factory=list)
     """(host, step) of every command that was sent to a host."""
@@ -216,7 +216,7 @@ def start(tmp_path: Path) -> Start:
     return starting
 
 
-def plain(cloud: Cloud, host: str) -> FaultSettings:
+def plain(cloud: RunningCloud, host: str) -> FaultSettings:
     """A host on which nothing goes wrong."""
     return msgspec.structs.replace(cloud.fleet.drivers[host].dials, verbs={})
 

@@ -8,7 +8,7 @@ from tests.cloud.conftest import Running, a_config
 from tests.helpers.trace_collector import Collector, collecting
 
 from moorage.main.config import Hosts
-from moorage.main.config_watching import Tracing
+from moorage.main.config_watching import TracingConfig
 from moorage.main.up import start_cloud
 from moorage_testing.api_user import Person
 from moorage_testing.waiting import until
@@ -22,7 +22,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.mark.slow
 async def test_who_adopts_an_operation_goes_on_in_its_trace(tmp_path: Path, collector: Collector) -> None:
-    config = a_config(tmp_path / "data", tracing=Tracing(endpoint=collector.url), hosts=Hosts(count=1))
+    config = a_config(tmp_path / "data", tracing=TracingConfig(endpoint=collector.url), hosts=Hosts(count=1))
     cloud = await start_cloud(config)
     try:
         async with Person(config) as admin:

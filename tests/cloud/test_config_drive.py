@@ -14,7 +14,7 @@ from sqlalchemy import text
 from tests.cloud.conftest import Running, Shared, Start
 
 from moorage.main.config import Hosts, Listen
-from moorage.main.config_guests import Metadata, VendorTarget
+from moorage.main.config_guests import MetadataConfig, VendorTarget
 from moorage.main.http_servers import HttpServer
 from moorage.main.local_cluster.ports import free_ports
 from moorage.model.ids import ServerId
@@ -106,7 +106,7 @@ async def test_a_password_waits_sealed(running: Running) -> None:
 
 async def test_every_server_has_one_where_that_is_configured(start: Start, tmp_path: Path) -> None:
     (tmp_path / "vendor.json").write_text('{"region": "here"}')
-    metadata = Metadata(force_config_drive=True, dhcp_domain="", vendor_data_file=str(tmp_path / "vendor.json"))
+    metadata = MetadataConfig(force_config_drive=True, dhcp_domain="", vendor_data_file=str(tmp_path / "vendor.json"))
     async with start(metadata=metadata, hosts=Hosts(count=1)) as running:
         server = await running.admin.active("a")
         assert server["config_drive"] == "True"
@@ -155,7 +155,7 @@ async def test_services_that_have_something_to_say(start: Start, fatal: bool) ->
     door = HttpServer("vendor", listen)
     await door.open(vendor)
     target = VendorTarget("inventory", f"{listen.url}/say")
-    metadata = Metadata(vendor_data_targets=(target,), vendor_data_failure_fatal=fatal)
+    metadata = MetadataConfig(vendor_data_targets=(target,), vendor_data_failure_fatal=fatal)
     try:
         async with start(metadata=metadata, hosts=Hosts(count=1)) as running:
             server = await running.admin.active("a", config_drive=True, metadata={"role": "web"})

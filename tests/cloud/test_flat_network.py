@@ -7,18 +7,18 @@ import pytest
 from tests.cloud.conftest import Start, a_config
 
 from moorage.drivers.fault_injection import VerbDial
-from moorage.main.config import Hosts, Network, Pool
-from moorage.main.flat_networks import Book, pools_of
+from moorage.main.config import FlatPoolConfig, Hosts, NetworkConfig
+from moorage.main.flat_networks import FlatAddressBook, pools_of
 from moorage.model.errors import Invalid
 from moorage.model.flat_network import flat_id
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import guests_on_disk
 
 POOLS = (
-    Pool("office", "cell1", "10.1.0.0/29"),
-    Pool("office", "cell2", "10.2.0.0/29", dns=("10.2.0.1",), bridge="br-office"),
+    FlatPoolConfig("office", "cell1", "10.1.0.0/29"),
+    FlatPoolConfig("office", "cell2", "10.2.0.0/29", dns=("10.2.0.1",), bridge="br-office"),
 )
-FLAT = Network(backend="flat", pools=POOLS)
+FLAT = NetworkConfig(backend="flat", pools=POOLS)
 OFFICE = [{"uuid": flat_id("office")}]
 
 
@@ -48,7 +48,7 @@ async def test_servers_have_addresses_of_their_hosts_cell(start: Start) -> None:
         assert await addresses_of(admin, auto["id"])
         for server in (*servers, auto):
             await admin.gone(server["id"])
-        assert await Book(cloud.region.databases.region).every() == []
+        assert await FlatAddressBook(cloud.region.databases.region).every() == []
         assert guests_on_disk(running.config.data) == {}
 
 
@@ -58,7 +58,7 @@ async def test_a_host_that_fails_hands_on_to_the_next_cell(start: Start) -> None
         servers = [await running.admin.active(f"moved-{n}", networks=OFFICE) for n in range(3)]
         for server in servers:
             assert [each.startswith("10.2.0.") for each in await addresses_of(running.admin, server["id"])] == [True]
-        held = await Book(running.cloud.region.databases.region).every()
+        held = await FlatAddressBook(running.cloud.region.databases.region).every()
         assert {lease.server for lease in held} == {server["id"] for server in servers}
         for server in servers:
             await running.admin.gone(server["id"])
@@ -66,7 +66,7 @@ async def test_a_host_that_fails_hands_on_to_the_next_cell(start: Start) -> None
 
 async def test_an_interface_is_attached_with_an_address_of_the_pool_and_detached(start: Start) -> None:
     async with start(network=FLAT, hosts=Hosts(count=1)) as running:
-        admin, book = running.admin, Book(running.cloud.region.databases.region)
+        admin, book = running.admin, FlatAddressBook(running.cloud.region.databases.region)
         server = (await admin.active("wired", networks=OFFICE))["id"]
         path = f"/servers/{server}/os-interface"
         made = await admin.compute("POST", path, {"interfaceAttachment": {"net_id": flat_id("office")}})
@@ -138,9 +138,9 @@ async def test_what_a_network_service_alone_could_do_is_refused(start: Start) ->
 
 def test_pools_that_cannot_be_meant_are_refused_with_their_name(tmp_path: object) -> None:
     for pools, says in (
-        ((Pool("office", "cell9", "10.0.0.0/24"),), "office: there is no cell cell9"),
-        ((Pool("office", "cell1", "10.0.0.0/33"),), "office in cell1"),
+        ((FlatPoolConfig("office", "cell9", "10.0.0.0/24"),), "office: there is no cell cell9"),
+        ((FlatPoolConfig("office", "cell1", "10.0.0.0/33"),), "office in cell1"),
         ((POOLS[0], POOLS[0]), "two pools in cell1"),
     ):
         with pytest.raises(Invalid, match=says):
-            pools_of(a_config(tmp_path, network=Network(backend="flat", pools=pools)))  # type: ignore[arg-type]
+            pools_of(a_config(tmp_path, network=NetworkConfig(backend="flat", pools=pools)))  # type: ignore[arg-type]

@@ -6,8 +6,8 @@ import os
 import pytest
 from tests.cloud.conftest import Running, Start
 
-from moorage_testing.fuzz.cloud import BROKEN, Cloud
-from moorage_testing.fuzz.random_values import Dice
+from moorage_testing.fuzz.cloud import BROKEN, FuzzedCloud
+from moorage_testing.fuzz.random_values import FuzzDice
 from moorage_testing.fuzz.run import Fuzz
 from moorage_testing.fuzz.seeded import Seeded
 
@@ -18,7 +18,9 @@ REQUESTS, MESSAGES = 2_000, 800
 async def sent(running: Running, seed: int, requests: int, messages: int) -> Fuzz:
     hosts = [(str(plan.cell), plan.host) for plan in running.cloud.plans]
     async with Seeded(running.config) as seeded:
-        fuzz = Fuzz(Cloud(running.config, os.getpid()), seeded, Dice(seed), running.cloud.region.bus.publish, hosts)
+        fuzz = Fuzz(
+            FuzzedCloud(running.config, os.getpid()), seeded, FuzzDice(seed), running.cloud.region.bus.publish, hosts
+        )
         await fuzz.requests(requests)
         await fuzz.messages(messages)
         await fuzz.still_boots()

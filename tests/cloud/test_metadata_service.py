@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from tests.cloud.conftest import Running, Start, a_config
 
-from moorage.main.config import Hosts, Listen, Network, Pool
-from moorage.main.config_guests import Metadata
+from moorage.main.config import FlatPoolConfig, Hosts, Listen, NetworkConfig
+from moorage.main.config_guests import MetadataConfig
 from moorage.main.local_cluster.ports import free_ports
 from moorage.main.metadata import make_metadata
 from moorage.main.up import configured, parser
@@ -23,11 +23,11 @@ from moorage.model.flat_network import flat_id
 
 SECRET = "between the proxy and us"
 SCRIPT = base64.b64encode(b"#!/bin/sh\n").decode()
-OFFICE = Network(
+OFFICE = NetworkConfig(
     backend="flat",
     pools=(
-        Pool("office", "cell1", "10.1.0.0/29", dns=("10.9.9.9",)),
-        Pool("office", "cell2", "10.2.0.0/29", dns=("10.9.9.9",)),
+        FlatPoolConfig("office", "cell1", "10.1.0.0/29", dns=("10.9.9.9",)),
+        FlatPoolConfig("office", "cell2", "10.2.0.0/29", dns=("10.9.9.9",)),
     ),
 )
 
@@ -57,7 +57,7 @@ async def service(running: Running, client: tuple[str, int] = ("127.0.0.1", 4000
 
 @pytest.fixture
 async def proxied(start: Start) -> AsyncIterator[Running]:
-    async with start(metadata=Metadata(shared_secret=SECRET), hosts=Hosts(count=2)) as running:
+    async with start(metadata=MetadataConfig(shared_secret=SECRET), hosts=Hosts(count=2)) as running:
         yield running
 
 
@@ -200,7 +200,7 @@ async def test_a_guest_leaves_its_password_once(proxied: Running) -> None:
 
 
 async def test_flat_networks_know_guests_by_their_address(start: Start) -> None:
-    metadata = Metadata(trusted_proxies=("10.200.0.1",))
+    metadata = MetadataConfig(trusted_proxies=("10.200.0.1",))
     async with start(network=OFFICE, metadata=metadata, hosts=Hosts(count=2)) as running:
         server = await running.admin.active("a", networks=[{"uuid": flat_id("office")}])
         (address,) = (each["addr"] for each in server["addresses"]["office"])
@@ -224,7 +224,7 @@ async def test_flat_networks_know_guests_by_their_address(start: Start) -> None:
 
 async def test_the_whole_cloud_serves_it_on_a_port_of_its_own(start: Start, tmp_path: Any) -> None:
     api = msgspec.structs.replace(a_config(tmp_path).api, metadata=Listen(port=free_ports(1)[0]))
-    async with start(metadata=Metadata(shared_secret=SECRET), hosts=Hosts(count=1), api=api) as running:
+    async with start(metadata=MetadataConfig(shared_secret=SECRET), hosts=Hosts(count=1), api=api) as running:
         server = await running.admin.active("a")
         url = f"{running.config.api.metadata.url}/latest/meta-data/hostname"
         reply = await running.admin.http.get(url, headers=signed(server["id"], server["tenant_id"]))

@@ -13,7 +13,7 @@ from tests.helpers.guaranteed_ports import TWO, network_on, policy_of, providers
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main import status
 from moorage.main.composition import open_region, start_conducting
-from moorage.main.config import Config, Network, ServiceSettings, ServiceUser, Upgrade
+from moorage.main.config import Config, NetworkConfig, ServiceSettings, ServiceUser, Upgrade
 from moorage.main.service_clients import make_clients
 from moorage.model.errors import Invalid
 from moorage.operations.boot.boot import bind_ports
@@ -29,7 +29,7 @@ def with_the_wrong_password(running: Running, **changes: object) -> Config:
     elsewhere = msgspec.structs.replace(
         here,
         identity=ServiceSettings(url=f"{here.api.identity.url}/v3"),
-        network=Network(url=here.api.network.url),
+        network=NetworkConfig(url=here.api.network.url),
         service_user=ServiceUser(password="no longer this"),
     )
     return msgspec.structs.replace(elsewhere, **changes)
@@ -123,7 +123,7 @@ def _password(running: Running) -> str:
 async def test_an_outage_does_not_change_how_boots_are_done(running: Running) -> None:
     """Nobody answered that could say: what was known counts on."""
     region = running.cloud.region
-    nowhere = msgspec.structs.replace(running.config, network=Network(url="http://127.0.0.1:1"))
+    nowhere = msgspec.structs.replace(running.config, network=NetworkConfig(url="http://127.0.0.1:1"))
     clients = make_clients(nowhere, {"identity": running.cloud.embedded.apps["identity"]})
     region.gates._context = replace(region.gates._context, network=clients.network)
     assert (await region.gates.try_mine(region.context.hosts.me)).state is Credentials.WORKING

@@ -14,7 +14,7 @@ from moorage.clients.circuit_breaker import FAILURES_MAX
 from moorage.operations.boot import boot
 from moorage.operations.gate_watch import GateWatch
 from moorage_testing.api_user import Person
-from moorage_testing.fault_proxy import KINDS, Trouble
+from moorage_testing.fault_proxy import KINDS, ProxyFault
 from moorage_testing.waiting import until
 
 LATE_S = 1.2 * CALL_S
@@ -29,8 +29,8 @@ async def behind(tmp_path: Path) -> AsyncIterator[Behind]:
         yield found
 
 
-def trouble(kind: str, method: str, path: str, times: int = 1) -> Trouble:
-    return Trouble(kind, method, path, times, delay_s=LATE_S, status=504)  # type: ignore[arg-type]
+def trouble(kind: str, method: str, path: str, times: int = 1) -> ProxyFault:
+    return ProxyFault(kind, method, path, times, delay_s=LATE_S, status=504)  # type: ignore[arg-type]
 
 
 async def waiting_of(behind: Behind, server: str) -> str:
@@ -129,7 +129,7 @@ async def test_an_outage_under_load_ends_in_no_error(behind: Behind) -> None:
     """Nobody answers for a while: boots stay BUILD and say what they wait for, deletes wait, all of them resume."""
     admin = behind.admin
     old = [(await admin.active(f"old-{number}"))["id"] for number in range(3)]
-    out = behind.proxy.upset(Trouble("reset_before", times=FOR_EVER, path="/ports"))
+    out = behind.proxy.upset(ProxyFault("reset_before", times=FOR_EVER, path="/ports"))
     new = await asyncio.gather(*(admin.boot(f"new-{number}") for number in range(10)))
     await asyncio.gather(*(admin.delete(each) for each in old))
     assert "network service" in await waiting_of(behind, new[0])
@@ -146,10 +146,10 @@ async def test_an_outage_under_load_ends_in_no_error(behind: Behind) -> None:
 async def test_a_network_that_stays_out_is_the_cause_that_is_said(behind: Behind, monkeypatch: Any) -> None:
     """Past its patience a boot is ERROR with the reason, at once; what it holds goes when the network is back (RULES §12)."""
     monkeypatch.setattr(boot.bind_ports, "patience_s", 1.0)
-    behind.proxy.upset(Trouble("status", "PUT", times=FOR_EVER))
+    behind.proxy.upset(ProxyFault("status", "PUT", times=FOR_EVER))
     server = await behind.admin.boot("never")
     await until(lambda: behind.proxy.asked["POST ports"] == 1)
-    out = behind.proxy.upset(Trouble("status", times=FOR_EVER, path="/ports"))
+    out = behind.proxy.upset(ProxyFault("status", times=FOR_EVER, path="/ports"))
     found = await behind.admin.settled(server)
     assert found["status"] == "ERROR"
     assert "network service is busy" in found["fault"]["message"]
@@ -160,8 +160,8 @@ async def test_a_network_that_stays_out_is_the_cause_that_is_said(behind: Behind
 
 
 async def test_a_delete_in_an_outage_cancels_what_waits_for_the_network(behind: Behind) -> None:
-    behind.proxy.upset(Trouble("lands_late", "POST", "/ports", times=2, delay_s=LATE_S))
-    out = behind.proxy.upset(Trouble("status", "GET", "/ports", times=FOR_EVER))
+    behind.proxy.upset(ProxyFault("lands_late", "POST", "/ports", times=2, delay_s=LATE_S))
+    out = behind.proxy.upset(ProxyFault("status", "GET", "/ports", times=FOR_EVER))
     server = await behind.admin.boot("unwanted")
     await until(lambda: out.fired > 0)
     await behind.admin.delete(server)
@@ -171,7 +171,7 @@ async def test_a_delete_in_an_outage_cancels_what_waits_for_the_network(behind: 
 
 async def test_the_front_desk_says_at_once_that_the_network_is_out(behind: Behind) -> None:
     """A request never retries: the client is told (habit 13)."""
-    behind.proxy.upset(Trouble("reset_before", times=FOR_EVER))
+    behind.proxy.upset(ProxyFault("reset_before", times=FOR_EVER))
     reply = await behind.admin.ask_boot("nothing", networks=[{"port": "11111111-2222-3333-4444-555555555555"}])
     assert reply.status_code == 503
     assert "network service" in reply.text
@@ -179,7 +179,7 @@ async def test_the_front_desk_says_at_once_that_the_network_is_out(behind: Behin
 
 async def test_it_is_not_asked_again_before_it_said(behind: Behind) -> None:
     busy = behind.proxy.upset(
-        Trouble("status", "POST", "/ports", status=429, headers={"Retry-After": str(RETRY_AFTER_S)})
+        ProxyFault("status", "POST", "/ports", status=429, headers={"Retry-After": str(RETRY_AFTER_S)})
     )
     loop = asyncio.get_running_loop()
     server = await behind.admin.boot("patient")
@@ -200,7 +200,7 @@ async def left_alone(behind: Behind) -> list[dict[str, Any]]:
 async def test_who_keeps_failing_is_left_alone_and_asked_by_one(behind: Behind) -> None:
     """While the circuit is open boots wait without a call, people are told at once and when to come back; one probe closes it."""
     admin = behind.admin
-    out = behind.proxy.upset(Trouble("slow", times=FOR_EVER, path="/ports", delay_s=2.5 * CALL_S))
+    out = behind.proxy.upset(ProxyFault("slow", times=FOR_EVER, path="/ports", delay_s=2.5 * CALL_S))
     servers = await asyncio.gather(*(admin.boot(f"waits-{number}") for number in range(6)))
     body = [{"port": "11111111-2222-3333-4444-555555555555"}]
 
@@ -234,7 +234,7 @@ async def test_who_keeps_failing_is_left_alone_and_asked_by_one(behind: Behind) 
 async def test_what_a_conductor_leaves_alone_is_seen_at_other_front_desks(behind: Behind) -> None:
     """It stands in the conductor's row; an API that is no conductor shows it with that conductor's name."""
     region = behind.running.cloud.region
-    behind.proxy.upset(Trouble("status", "PUT", "/ports/", times=FOR_EVER))
+    behind.proxy.upset(ProxyFault("status", "PUT", "/ports/", times=FOR_EVER))
     server = await behind.admin.boot("waits")
     await until(lambda: bool(region.clients.open_circuits()))
     await region.gates._publish_own(region.context.hosts.me)

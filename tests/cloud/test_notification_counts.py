@@ -11,7 +11,7 @@ from moorage.main.config import Hosts
 from moorage.main.config_notifications import Notifications
 from moorage.model.notification import Notification
 from moorage.sql import Tx, current_label
-from moorage.store.outbox import Outbox
+from moorage.store.outbox import OutboxTable
 
 BOOTS = 5
 
@@ -41,7 +41,7 @@ async def spent(running: Running) -> tuple[Counter[str], Counter[str]]:
 
 def count_the_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the step whose commit it is in; whatever is told in one is one statement."""
-    write = Outbox.write
+    write = OutboxTable.write
 
     class Counting:
         """Counts this transaction's statements; the database's meter counts those of others that run at the same time too."""
@@ -53,10 +53,10 @@ def count_the_told(monkeypatch: pytest.MonkeyPatch) -> None:
             TOLD[current_label()] += 1
             self.tx.run(statement, parameters)
 
-    def counted(self: Outbox, tx: Tx, notifications: Sequence[Notification]) -> None:
+    def counted(self: OutboxTable, tx: Tx, notifications: Sequence[Notification]) -> None:
         write(self, cast("Tx", Counting(tx)), notifications)
 
-    monkeypatch.setattr(Outbox, "write", counted)
+    monkeypatch.setattr(OutboxTable, "write", counted)
 
 
 TOLD: Counter[str] = Counter()

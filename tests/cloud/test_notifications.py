@@ -12,7 +12,7 @@ from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
 from moorage.main.config_notifications import Notifications
 from moorage.store.region.notifications import OUTBOX
-from moorage_testing.notification_listener import Listener, id_of, listening
+from moorage_testing.notification_listener import NotificationListener, id_of, listening
 from moorage_testing.waiting import until
 
 PATIENCE_S = 180.0
@@ -184,7 +184,7 @@ async def test_a_host_that_fails_has_its_error_and_the_next_one_its_start(start:
     assert "active" not in states(old)
 
 
-def states(listener: Listener) -> list[str]:
+def states(listener: NotificationListener) -> list[str]:
     return [each.payload["state"] for each in listener.heard if each.event_type == "compute.instance.update"]
 
 
@@ -229,4 +229,4 @@ async def test_a_broker_that_gives_back_gets_the_same_message(start: Start) -> N
 
 
 def test_the_listener_can_miss() -> None:
-    assert Listener().types() == []
+    assert NotificationListener().types() == []

@@ -14,7 +14,7 @@ from tests.helpers.trace_collector import Collector, collecting
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
-from moorage.main.config_watching import Metrics, Tracing
+from moorage.main.config_watching import MetricsConfig, TracingConfig
 from moorage.main.local_cluster.ports import free_ports
 from moorage.main.observability.database_reads import PATIENCE_S
 from moorage.main.observability.metric_families import FAMILIES, LIBRARY_FAMILIES, samples
@@ -86,8 +86,8 @@ def collector() -> Iterator[Collector]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cloud(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> AsyncIterator[Shared]:
     changes = {
-        "metrics": Metrics(port=free_ports(1)[0], kept_s=0.001),
-        "tracing": Tracing(endpoint=collector.url, trust_callers=True),
+        "metrics": MetricsConfig(port=free_ports(1)[0], kept_s=0.001),
+        "tracing": TracingConfig(endpoint=collector.url, trust_callers=True),
         "hosts": Hosts(count=2),
     }
     shared = Shared(tmp_path_factory.mktemp("watched"), changes)

@@ -21,7 +21,7 @@ from tests.cloud import network_script, volume_script
 from tests.cloud import openstack_script as script
 from tests.cloud import placement_script as placement
 
-from moorage.main.local_cluster.certificates import Authority
+from moorage.main.local_cluster.certificates import CertificateAuthority
 from moorage.main.local_cluster.ports import free_ports
 
 pytestmark = pytest.mark.skipif(
@@ -44,7 +44,7 @@ def clouds_yaml(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ports = [
         word for name, port in zip(names, free_ports(len(names)), strict=True) for word in (f"--{name}-port", str(port))
     ]
-    authority = Authority(place / "ca")
+    authority = CertificateAuthority(place / "ca")
     made = authority.issue("server")
     config = f'log_format = "json"\n[api]\ncert = "{made.cert}"\nkey = "{made.key}"\nca_file = "{authority.file}"\n'
     (place / "cloud.toml").write_text(config)

@@ -10,8 +10,8 @@ import pytest
 from tests.cloud.conftest import SERVICES
 
 from moorage.main import placement_role, roles
-from moorage.main.config import OPTIONAL_PORTS, Agent, Api, Config, Listen, RegionSettings
-from moorage.main.config_watching import Metrics
+from moorage.main.config import OPTIONAL_PORTS, AgentConfig, ApiConfig, Config, Listen, RegionSettings
+from moorage.main.config_watching import MetricsConfig
 from moorage.main.local_cluster.ports import free_ports
 from moorage.model.errors import Invalid
 from moorage_testing.waiting import PATIENCE_S
@@ -34,9 +34,9 @@ def a_role(data: Path) -> Config:
     return Config(
         data_dir=str(data),
         region=RegionSettings(durability="process"),
-        api=Api(**listens),  # type: ignore[arg-type]
-        agent=Agent(host="host1"),
-        metrics=Metrics(port=free_ports(1)[0]),
+        api=ApiConfig(**listens),  # type: ignore[arg-type]
+        agent=AgentConfig(host="host1"),
+        metrics=MetricsConfig(port=free_ports(1)[0]),
         log_level="warning",
     )
 
@@ -84,7 +84,7 @@ def test_a_port_that_is_none_is_refused(port: int) -> None:
     from moorage.main.config import checked
 
     with pytest.raises(Invalid, match="port is from 0"):
-        checked(Config(metrics=Metrics(port=port)))
+        checked(Config(metrics=MetricsConfig(port=port)))
 
 
 def test_what_an_option_says_wins() -> None:

@@ -8,7 +8,7 @@ from tests.cloud.conftest import a_config
 
 from moorage.main.config import Cell, Config, Hosts, RegionSettings
 from moorage.main.databases import open_databases
-from moorage.main.local_cluster.postgres import Server
+from moorage.main.local_cluster.postgres import PostgresServer
 from moorage.main.up import start_cloud
 from moorage.model.ids import ConductorId, OperationId
 from moorage.operations.accept import accepted
@@ -21,7 +21,7 @@ LIVING, DEAD = ConductorId("living"), ConductorId("dead")
 LEASE_S = 600.0
 
 
-def on_postgresql(server: Server, directory: Path) -> Config:
+def on_postgresql(server: PostgresServer, directory: Path) -> Config:
     urls = [server.create_database(f"{directory.name}_{each}".lower()) for each in ("region", "cell1")]
     return a_config(
         directory / "data",
@@ -32,7 +32,7 @@ def on_postgresql(server: Server, directory: Path) -> Config:
 
 
 @pytest.mark.postgres
-async def test_a_second_directory_adopts_nothing_of_the_living(postgres_server: Server, tmp_path: Path) -> None:
+async def test_a_second_directory_adopts_nothing_of_the_living(postgres_server: PostgresServer, tmp_path: Path) -> None:
     config = on_postgresql(postgres_server, tmp_path)
     opened = await open_databases(config)
     for owner in (LIVING, DEAD):

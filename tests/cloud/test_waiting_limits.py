@@ -10,7 +10,7 @@ from tests.cloud.test_waiting import WAIT, asleep, boots, flavor, service, sleep
 
 from moorage.cli import explain as explain_command
 from moorage.cli import waiting as waiting_command
-from moorage.main.config import Hosts, Waiting
+from moorage.main.config import Hosts, WaitingConfig
 from moorage.main.observability import database_reads
 from moorage.main.observability.process_metrics import of_waiting
 from moorage.main.service_clients import admin_password
@@ -28,7 +28,7 @@ async def full_cloud(running: Running) -> None:
 
 async def test_limits(start: Start) -> None:
     """Values that are none, too long, too many of a project: refused with a sentence; and ERROR with the last reason when the time is over."""
-    limits = Waiting(time_s=600.0, time_max_s=900.0, project_servers_max=2)
+    limits = WaitingConfig(time_s=600.0, time_max_s=900.0, project_servers_max=2)
     async with start(hosts=Hosts(count=1), waiting=limits) as running:
         admin = running.admin
         await full_cloud(running)
@@ -91,7 +91,7 @@ async def test_policy_turns_it_off(start: Start) -> None:
         assert (reply.status_code, "moorage:servers:wait" in reply.text) == (403, True), reply.text
         found = await running.admin.active("w", networks="none")
         await running.admin.gone(found["id"])
-    async with start(hosts=Hosts(count=1), waiting=Waiting(servers_max=0)) as running:
+    async with start(hosts=Hosts(count=1), waiting=WaitingConfig(servers_max=0)) as running:
         assert (await running.admin.ask_boot("w", networks="none", hints=WAIT)).status_code == 403
 
 

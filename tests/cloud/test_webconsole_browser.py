@@ -16,12 +16,12 @@ import msgspec
 import pytest
 from tests.cloud.conftest import Running, Start, a_config
 
-from moorage.main.config import Api, Hosts, Listen
+from moorage.main.config import ApiConfig, Hosts, Listen
 from moorage.main.embedded import admin_password, demo_password
 from moorage.main.local_cluster.ports import free_port
 from moorage.webconsole import topics
 from moorage.webconsole.app import App
-from moorage_testing.browser import Page, chromium, missing
+from moorage_testing.browser import BrowserTab, chromium, missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")]
 
@@ -37,7 +37,7 @@ SETTLED = "document.querySelector('main[aria-busy=false]') && document.querySele
 class Visitor:
     """Somebody at a browser."""
 
-    def __init__(self, page: Page, url: str, running: Running) -> None:
+    def __init__(self, page: BrowserTab, url: str, running: Running) -> None:
         self.page, self.url, self.running = page, url, running
 
     async def log_in(self, user: str = "admin") -> None:
@@ -68,7 +68,7 @@ class Visitor:
 @asynccontextmanager
 async def visiting(start: Start, tmp_path: Path, **changes: Any) -> AsyncIterator[Visitor]:
     """A cloud with its console, and a browser there; whatever its console complains about fails the test."""
-    ports: Api = a_config(tmp_path / "data").api
+    ports: ApiConfig = a_config(tmp_path / "data").api
     api = msgspec.structs.replace(ports, webconsole=Listen(port=free_port()))
     async with start(api=api, **changes) as running, chromium() as browser:
         page = await browser.page()
@@ -270,8 +270,8 @@ async def test_it_is_there_at_once_on_phones_and_in_the_dark(start: Start, tmp_p
 async def test_the_fit_map_of_ten_thousand_hosts_is_fluent(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def large(*_: Any) -> topics.Snapshot:
-        return topics.Snapshot({"fit_map": a_fleet(10_000, 64), "segments": []})
+    async def large(*_: Any) -> topics.TopicState:
+        return topics.TopicState({"fit_map": a_fleet(10_000, 64), "segments": []})
 
     monkeypatch.setitem(topics.PLAIN, "fit-map", large)
     async with visiting(start, tmp_path) as visitor:

@@ -14,7 +14,7 @@ from tests.cloud.conftest import Start
 from tests.cloud.test_webconsole_browser import Visitor, fill, visiting
 
 from moorage.main.config import Hosts
-from moorage_testing.browser import Page, missing
+from moorage_testing.browser import BrowserTab, missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")]
 
@@ -31,11 +31,11 @@ SETTLED_PAGES = {
 class Gallery:
     """Compares what a tab shows with the picture of that name; all that are too far apart are said in the end."""
 
-    def __init__(self, canvas: Page) -> None:
+    def __init__(self, canvas: BrowserTab) -> None:
         self._canvas = canvas
         self.wrong: list[str] = []
 
-    async def hold(self, page: Page, name: str) -> None:
+    async def hold(self, page: BrowserTab, name: str) -> None:
         shown = await page.thumbnail(self._canvas, WIDTH, HEIGHT)
         golden = PICTURES / f"{name}.png"
         if os.environ.get("MOORAGE_BLESS"):

@@ -21,7 +21,7 @@ from moorage.bus.nats import NatsBus
 from moorage.bus.permissions import of_agent
 from moorage.bus.security import Security, public_key
 from moorage.main.bus import main, make_key, write_secret
-from moorage.main.local_cluster.certificates import Authority
+from moorage.main.local_cluster.certificates import CertificateAuthority
 from moorage.main.local_cluster.nats import NatsServer, nats_server_program
 from moorage.model.errors import Invalid
 from moorage.model.ids import CellId, ConductorId
@@ -42,7 +42,7 @@ class Broker:
 
     def __init__(self, room: Path) -> None:
         self.room = room
-        self.authority = Authority(room)
+        self.authority = CertificateAuthority(room)
         made = self.authority.issue("broker")
         hosts = tuple(KeyOfHost(host, cell, self.key(host)) for host, cell in ((THIEF, C1), (VICTIM, C1), (FAR, C2)))
         processes = tuple(KeyOfProcess(role, self.key(name), cells) for name, (role, cells) in PROCESSES.items())
@@ -257,7 +257,7 @@ async def test_who_is_not_known_or_not_trusted_stays_out_and_says_why(
             make_key(tmp_path / "own.nk")
             others, why = {"nkey": tmp_path / "own.nk"}, "it does not accept the credentials of this process"
         case "another authority":
-            others, why = {"ca": Authority(tmp_path, "another").file}, "its certificate is not trusted"
+            others, why = {"ca": CertificateAuthority(tmp_path, "another").file}, "its certificate is not trusted"
         case _:
             others, why = {"ca": None}, "its certificate is not trusted"
     with caplog.at_level(logging.WARNING, "moorage.bus.nats"):
@@ -279,7 +279,7 @@ async def test_nothing_is_said_to_a_server_without_tls(tmp_path: Path, caplog: p
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     url = f"nats://agent:the-password@127.0.0.1:{server.sockets[0].getsockname()[1]}"
     with caplog.at_level(logging.WARNING, "moorage.bus.nats"):
         bus = await nats.connect([url], patience_s=0.01, security=Security(tls=True, ca=authority.file))
@@ -296,7 +296,7 @@ async def test_nothing_is_said_to_a_server_without_tls(tmp_path: Path, caplog: p
 
 async def test_a_certificate_is_asked_of_clients_too(tmp_path: Path) -> None:
     """Mutual TLS: without one of ours nobody is let in, whatever the key."""
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     server, client = authority.issue("broker"), authority.issue("agent")
     keys = Keys(
         "", str(server.cert), str(server.key), str(authority.file), hosts=(KeyOfHost(THIEF, C1, make_key(tmp_path / "n")),)
@@ -394,7 +394,7 @@ def test_keys_and_certificates_that_cannot_be_meant_are_said(tmp_path: Path) -> 
     seed = (tmp_path / "good").read_text().strip()
     write_secret(tmp_path / "wrong", seed[:-1] + ("Q" if seed[-1] != "Q" else "A") + "\n")
     write_secret(tmp_path / "short", "SUAB\n")
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     one, other = authority.issue("one"), authority.issue("other")
     for security, why in (
         (Security(nkey=tmp_path / "good", credentials=tmp_path / "good"), "configure one of them"),

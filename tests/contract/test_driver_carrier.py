@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from moorage.drivers.libvirt import carrier
-from moorage.drivers.libvirt.carrier import Place, Receiver, Request
+from moorage.drivers.libvirt.carrier import CarrierRequest, MigrationAddress, Receiver
 from moorage.main.local_cluster.ports import free_ports
 from moorage.model.errors import HostFailed
 from moorage.model.guest import MoveTarget
@@ -26,27 +26,27 @@ class Kept:
     def __init__(self, room: Path) -> None:
         self.room = room
 
-    async def file_for(self, request: Request) -> Path:
+    async def file_for(self, request: CarrierRequest) -> Path:
         if request.name != "disk":
             raise HostFailed("no such file", private=request.name, code="garbled")
         return self.room / f"{request.server}.{request.name}"
 
-    async def answer(self, request: Request) -> bytes:
+    async def answer(self, request: CarrierRequest) -> bytes:
         if request.verb == "refuse":
             raise HostFailed("not now", private="why", code="guest_busy")
         return bytes(request.body)
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
+async def place(tmp_path: Path) -> AsyncIterator[MigrationAddress]:
     receiver, port = Receiver(tmp_path, Kept(tmp_path)), free_ports(1)[0]
     await receiver.open("127.0.0.1", port)
-    yield Place("machine", str(tmp_path), "127.0.0.1", port, receiver.key, receiver.certificate)
+    yield MigrationAddress("machine", str(tmp_path), "127.0.0.1", port, receiver.key, receiver.certificate)
     await receiver.close()
 
 
-async def test_questions_and_files(place: Place, tmp_path: Path) -> None:
-    assert Place.of(place.target()) == place
+async def test_questions_and_files(place: MigrationAddress, tmp_path: Path) -> None:
+    assert MigrationAddress.of(place.target()) == place
     assert await carrier.ask(place, "echo", ONE, "move", {"a": 1}, dict) == {"a": 1}
     with pytest.raises(HostFailed) as refused:
         await carrier.ask(place, "refuse", ONE, "move", None, dict)
@@ -64,7 +64,9 @@ async def test_questions_and_files(place: Place, tmp_path: Path) -> None:
         await carrier.send_file(place, "keep", ONE, "move", tmp_path / "carrier.pem")
 
 
-async def test_a_host_is_known_by_its_certificate_and_a_sender_by_the_key(place: Place, tmp_path: Path) -> None:
+async def test_a_host_is_known_by_its_certificate_and_a_sender_by_the_key(
+    place: MigrationAddress, tmp_path: Path
+) -> None:
     for other in ({"key": "0" * 64}, {"certificate": "0" * 64}, {"address": "127.0.0.2"}):
         with pytest.raises(HostFailed) as refused:
             await carrier.ask(msgspec.structs.replace(place, **other), "echo", ONE, "move", None, object)
@@ -84,11 +86,11 @@ async def test_a_host_that_starts_again_has_the_same_key(tmp_path: Path) -> None
 
 
 async def test_a_file_that_is_cut_off_is_not_there(
-    place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    place: MigrationAddress, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     async with carrier._connection(place) as (_, writer):
-        writer.write(msgspec.json.encode(Request(place.key, "keep", ONE, "move", "disk", 100)) + b"\npart")
+        writer.write(msgspec.json.encode(CarrierRequest(place.key, "keep", ONE, "move", "disk", 100)) + b"\npart")
         await writer.drain()
     ends = time.monotonic() + PATIENCE_S
     while "connection was lost" not in caplog.text:
@@ -97,16 +99,16 @@ async def test_a_file_that_is_cut_off_is_not_there(
     assert await asyncio.to_thread(lambda: list(tmp_path.glob(f"{ONE}*"))) == []
 
 
-async def test_what_is_no_request_is_refused(place: Place) -> None:
+async def test_what_is_no_request_is_refused(place: MigrationAddress) -> None:
     for line in (b"no json\n", b"{}\n", b"\n"):
         async with carrier._connection(place) as (reader, writer):
             writer.write(line)
-            reply = msgspec.json.decode(await reader.readline(), type=carrier.Reply)
+            reply = msgspec.json.decode(await reader.readline(), type=carrier.CarrierReply)
         assert reply.code == "garbled"
 
 
 def test_where_earlier_agents_take_guests() -> None:
-    assert Place.of(MoveTarget("127.0.0.1", "machine:/room")) == Place("machine", "/room")
+    assert MigrationAddress.of(MoveTarget("127.0.0.1", "machine:/room")) == MigrationAddress("machine", "/room")
     with pytest.raises(HostFailed) as garbled:
-        Place.of(MoveTarget("", '{"machine": 1}'))
+        MigrationAddress.of(MoveTarget("", '{"machine": 1}'))
     assert garbled.value.code == "host_unreachable"

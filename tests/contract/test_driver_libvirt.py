@@ -13,14 +13,14 @@ import pytest
 
 from moorage.drivers.libvirt import link as link_module
 from moorage.drivers.libvirt.domain_xml import NAMESPACE, Around, domain_xml
-from moorage.drivers.libvirt.host_facts import Machine, chosen_virt_type
+from moorage.drivers.libvirt.host_facts import MachineFacts, chosen_virt_type
 from moorage.drivers.libvirt.images import ImageCache
-from moorage.drivers.libvirt.link import Link
+from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.quotas import disk_limits
-from moorage.drivers.libvirt.records import GuestRecord, Records
+from moorage.drivers.libvirt.records import GuestDirectory, GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.wires import bridge_of, tap_of
-from moorage.main.config import Agent, Config
+from moorage.main.config import AgentConfig, Config
 from moorage.main.hosts import this_machine
 from moorage.main.up import configured, parser, with_real_guests
 from moorage.model.errors import HostFailed, Invalid
@@ -31,7 +31,7 @@ from moorage.model.rescue import RescueSpec
 from moorage_embedded.network.binding import bound
 
 ONE = ServerId("11111111-0000-4000-8000-000000000000")
-MACHINE = Machine("x86_64", "/usr/bin/qemu", "qemu", (), {}, 7_002_000)
+MACHINE = MachineFacts("x86_64", "/usr/bin/qemu", "qemu", (), {}, 7_002_000)
 LOCAL = {"driver_volume_type": "local", "device_path": "/vol", "format": "raw"}
 
 
@@ -191,21 +191,21 @@ def test_what_was_cut_off_before_its_record_goes_and_what_cannot_be_read_stays(t
     bad = ServerId("22222222-0000-4000-8000-000000000000")
     (tmp_path / "guests" / bad / "d1").mkdir(parents=True)
     (tmp_path / "guests" / bad / "guest.json").write_text("{")
-    records = Records(tmp_path)
+    records = GuestDirectory(tmp_path)
     records.open()
     assert records.every() == {}
     assert not (tmp_path / "guests" / ONE).exists()
     assert records.set_aside == (bad,)
     assert (tmp_path / "guests" / bad / "d1").exists()
     with pytest.raises(Invalid, match="another agent runs"):
-        Records(tmp_path).open()
+        GuestDirectory(tmp_path).open()
     records.close()
 
 
 @pytest.mark.parametrize("name", ["../../etc", "", ".", "11111111-0000-4000-8000-00000000000", "{" + ONE + "}"])
 def test_only_a_server_is_a_path(tmp_path: Path, name: str) -> None:
     with pytest.raises(HostFailed):
-        Records(tmp_path).directory(ServerId(name))
+        GuestDirectory(tmp_path).directory(ServerId(name))
 
 
 class OneImage:
@@ -304,7 +304,7 @@ def fails(code: int, domain: int = 0) -> Callable[[Any], None]:
 
 
 async def test_a_lost_connection_is_opened_anew(library: Library) -> None:
-    link = Link("uri")
+    link = DaemonLink("uri")
     for failing, code in (
         (fails(38, Library.VIR_FROM_RPC), "hypervisor_out"),
         (fails(Library.VIR_ERR_NO_DOMAIN), "guest_not_found"),
@@ -320,7 +320,7 @@ async def test_a_lost_connection_is_opened_anew(library: Library) -> None:
 
 
 async def test_who_is_cancelled_waits_for_what_had_begun(library: Library) -> None:
-    link, begun, go_on = Link("uri"), threading.Event(), threading.Event()
+    link, begun, go_on = DaemonLink("uri"), threading.Event(), threading.Event()
     done: list[str] = []
 
     def work(_: object) -> None:
@@ -342,7 +342,7 @@ async def test_who_is_cancelled_waits_for_what_had_begun(library: Library) -> No
 
 
 async def test_what_takes_too_long_is_given_up(library: Library) -> None:
-    link, go_on = Link("uri"), threading.Event()
+    link, go_on = DaemonLink("uri"), threading.Event()
     began = time.monotonic()
     with pytest.raises(HostFailed) as slow:
         await link.ask(lambda _: go_on.wait(60), limit_s=0.05)
@@ -356,7 +356,7 @@ async def test_what_takes_too_long_is_given_up(library: Library) -> None:
 
 
 def test_one_machine_is_the_host_of_moorage_up() -> None:
-    config = with_real_guests(Config(agent=Agent(host="here", driver="libvirt")))
+    config = with_real_guests(Config(agent=AgentConfig(host="here", driver="libvirt")))
     plan = this_machine(config)
     assert (plan.host, plan.cell, plan.real) == ("here", "cell1", True)
     assert config.libvirt.dhcp
@@ -367,4 +367,4 @@ def test_one_machine_is_the_host_of_moorage_up() -> None:
     alone = configured(parser().parse_args(["--driver", "libvirt", "--metadata-port", "0"]))
     assert (alone.libvirt.metadata_url, alone.metadata.force_config_drive) == ("", True)
     with pytest.raises(Invalid, match="no cell"):
-        this_machine(Config(agent=Agent(cell="nowhere", driver="libvirt")))
+        this_machine(Config(agent=AgentConfig(cell="nowhere", driver="libvirt")))

@@ -9,7 +9,7 @@ import pytest
 
 from moorage.drivers.libvirt import firewall as firewall_module
 from moorage.drivers.libvirt.firewall import Firewall
-from moorage.drivers.libvirt.records import GuestRecord, Records
+from moorage.drivers.libvirt.records import GuestDirectory, GuestRecord
 from moorage.drivers.libvirt.transfers import at_destination
 from moorage.drivers.libvirt.tunnels import Tunnels, gateway_mac, tunnel_of
 from moorage.model.errors import HostFailed
@@ -57,7 +57,7 @@ def test_a_device_that_the_destination_does_not_have_is_named() -> None:
 
 
 def test_guests_that_are_awaited_or_have_left_are_not_here(tmp_path: Path) -> None:
-    records = Records(tmp_path)
+    records = GuestDirectory(tmp_path)
     records.open()
     for state in ({"incoming": True}, {"departed": True}):
         records.keep(msgspec.structs.replace(GuestRecord(GuestSpec(ONE, "a", 1, 64)), **state))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from moorage.drivers.fault_injection import Capacity, FaultSettings, VerbDial
+from moorage.drivers.fault_injection import FaultSettings, HostCapacity, VerbDial
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.model.clock import SystemClock
 from moorage.model.errors import HostFailed
@@ -156,7 +156,7 @@ async def test_delays_are_asked_of_the_clock(tmp_path: Path) -> None:
 
 
 async def test_a_host_that_lies_about_its_size(tmp_path: Path) -> None:
-    driver = await host(tmp_path, FaultSettings(vcpus=16, really=Capacity(vcpus=2)))
+    driver = await host(tmp_path, FaultSettings(vcpus=16, really=HostCapacity(vcpus=2)))
     assert (await driver.describe()).inventory["VCPU"].total == 16
     await driver.start_guest(spec(ONE, 2))
     with pytest.raises(HostFailed) as full:

@@ -12,11 +12,11 @@ from moorage.main import guarantees
 from moorage.main.guarantees import GuaranteesOverHttp
 from moorage.model.errors import Unavailable
 from moorage.placement.service.error_codes import CONCURRENT_UPDATE, UNDEFINED
-from moorage_embedded.network.guarantees import Amount, GuaranteeChange
+from moorage_embedded.network.guarantees import GuaranteeChange, GuaranteedAmount
 
 CHANGES = [
-    GuaranteeChange("s1", "p1", (Amount("bridge", "BW", 10, 25),)),
-    GuaranteeChange("s2", "p2", (Amount("agent", "PPS", 5, 0),)),
+    GuaranteeChange("s1", "p1", (GuaranteedAmount("bridge", "BW", 10, 25),)),
+    GuaranteeChange("s2", "p2", (GuaranteedAmount("agent", "PPS", 5, 0),)),
 ]
 AFTER = {"s1": {"host": {"VCPU": 1}, "bridge": {"BW": 35}}, "s2": {"host": {"VCPU": 1}}}
 

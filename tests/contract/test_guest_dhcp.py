@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from moorage.clients.network.decoding import network_of, port_of, subnet_of
-from moorage.drivers.libvirt.dhcp import DhcpFiles, Network, files_of
+from moorage.drivers.libvirt.dhcp import DhcpFiles, ServedNetwork, files_of
 from moorage.model.guest import VifAddress, VifData
 from moorage.model.host_ports import vif_of
 from moorage.model.ids import NetworkId, PortId, SubnetId
@@ -39,7 +39,7 @@ def a_vif(*addresses: VifAddress, **more: object) -> VifData:
     )  # fmt: skip
 
 
-def told(network: Network) -> DhcpFiles:
+def told(network: ServedNetwork) -> DhcpFiles:
     made = files_of(HERE, network)
     assert made is not None
     return made
@@ -63,7 +63,7 @@ def test_addresses_names_routes_and_options() -> None:
         DhcpOption("bootfile-url", "tftp://x", 6),
     )
     vif = a_vif(v4, v6, dns_name="web", dns_domain="example.org.", dhcp_options=options)
-    made = told(Network("mrgnet", [vif], forwarders=("8.8.8.8",)))
+    made = told(ServedNetwork("mrgnet", [vif], forwarders=("8.8.8.8",)))
     assert made.conf == COMMON + (
         "server=8.8.8.8\n"
         "domain=example.org\nlocal=/example.org/\n"
@@ -91,14 +91,14 @@ def test_addresses_names_routes_and_options() -> None:
 @pytest.mark.parametrize(("mode", "kind"), [("slaac", "ra-only"), ("dhcpv6-stateless", "ra-stateless")])
 def test_prefixes_are_advertised(mode: str, kind: str) -> None:
     v6 = VifAddress("fd00::5", SubnetId("6"), "fd00::/64", "fd00::1", address_mode=mode, ra_mode=mode)
-    made = told(Network("mrgnet", [a_vif(v6)]))
+    made = told(ServedNetwork("mrgnet", [a_vif(v6)]))
     ending = f"dhcp-range=set:netfd00---64,fd00::,{kind},64,86400s\nenable-ra\nra-param=mrgnet,mtu:1450,600\n"
     assert made.conf == COMMON + ending
     assert made.hosts == ""
 
 
 def test_without_a_gateway_guests_are_told_the_way() -> None:
-    network = Network("mrgnet", [a_vif(VifAddress("10.0.0.5", SubnetId("4"), "10.0.0.0/24"))], metadata=True)
+    network = ServedNetwork("mrgnet", [a_vif(VifAddress("10.0.0.5", SubnetId("4"), "10.0.0.0/24"))], metadata=True)
     mine = network.service_address
     assert told(network).conf == "port=0\n" + COMMON + (
         "dhcp-range=set:net10-0-0-0-24,10.0.0.0,static,255.255.255.0,86400s\n"
@@ -114,7 +114,7 @@ def test_what_users_say_stays_in_its_line() -> None:
     v4 = VifAddress("10.0.0.5", SubnetId("4"), "10.0.0.0/24", "10.0.0.1")
     options = (DhcpOption("a\nb", "x"), DhcpOption("name", "x\ndhcp-script=/bin/sh"), DhcpOption("Name", "x"))
     vif = a_vif(v4, dns_name="web\n1.2.3.4 bank", dns_domain="x\nconf-file=/etc/shadow", dhcp_options=options)
-    made = told(Network("mrgnet", [vif]))
+    made = told(ServedNetwork("mrgnet", [vif]))
     assert (made.names, made.options) == ("", "")
     assert "conf-file" not in made.conf
     assert made.hosts == "fa:16:3e:00:00:01,set:net10-0-0-0-24,set:port0123456789a,10.0.0.5\n"
@@ -122,7 +122,7 @@ def test_what_users_say_stays_in_its_line() -> None:
 
 def test_subnets_without_dhcp_are_not_served() -> None:
     still = VifAddress("10.0.0.5", SubnetId("4"), "10.0.0.0/24", "10.0.0.1", dhcp=False)
-    assert files_of(HERE, Network("mrgnet", [a_vif(still)])) is None
+    assert files_of(HERE, ServedNetwork("mrgnet", [a_vif(still)])) is None
 
 
 def test_what_the_network_service_says_comes_to_the_host() -> None:

@@ -10,7 +10,7 @@ from tests.helpers.contract_volume_service import Person, VolumeGround, embedded
 
 from moorage.clients.volume import VolumeClient
 from moorage.model.principal import Principal
-from moorage_testing.compute_app import Client, compute_api
+from moorage_testing.compute_app import ApiClient, compute_api
 
 AT = "2.35"
 
@@ -18,7 +18,7 @@ AT = "2.35"
 class OldVolumes:
     """One tenant at an API, with a token of the volume service's neighbours."""
 
-    def __init__(self, ground: VolumeGround, client: Client, who: Person) -> None:
+    def __init__(self, ground: VolumeGround, client: ApiClient, who: Person) -> None:
         self.ground, self.client, self.who = ground, client, who
 
     async def ask(self, method: str, path: str, body: Any = None, at: str = AT) -> Any:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.resources import DISABLED_TRAIT
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.model.world import Ask, Choice, Group, GroupAsk, GroupPolicy, NicRequirement
 from moorage.placement.claims import portions
-from moorage.store.region.placement.change_feed import Changes
+from moorage.store.region.placement.change_feed import ProviderChanges
 from tests.helpers.world_builder import Cloud
 
 BANDWIDTH = "NET_BW_EGR_KILOBIT_PER_SEC"
@@ -115,7 +115,7 @@ class ChangingFleet:
         assert stock is not None
         kind, used = stock
         now = max(0, used + more)
-        self.picture.settle([Row(ProviderId(provider), resource, more, now, kind.cap, self._version())])
+        self.picture.settle([InventoryState(ProviderId(provider), resource, more, now, kind.cap, self._version())])
 
     def _flip_alive(self) -> None:
         if self.hosts:
@@ -140,7 +140,7 @@ class ChangingFleet:
             return
         host = ProviderId(self.random.choice(self.hosts))
         cap = self.random.randrange(500, 9000)
-        self.picture.settle([Row(host, "MEMORY_MB", 0, 0, cap, self._version())])
+        self.picture.settle([InventoryState(host, "MEMORY_MB", 0, 0, cap, self._version())])
 
     def _aggregate(self) -> None:
         some = self.random.sample(self.hosts, len(self.hosts) // 2)
@@ -150,13 +150,13 @@ class ChangingFleet:
     def _come(self) -> None:
         cloud = Cloud()
         self._add_host(cloud)
-        self.picture.apply(Changes(self._version(), **cloud.rows))  # type: ignore[arg-type]
+        self.picture.apply(ProviderChanges(self._version(), **cloud.rows))  # type: ignore[arg-type]
 
     def _go(self) -> None:
         if len(self.hosts) > 4:
             gone = self.random.choice(self.hosts)
             below = [each for each in self.picture.rows.ids if each.startswith(f"{gone}:")]
-            self.picture.apply(Changes(self._version(), gone=[*below, gone]))
+            self.picture.apply(ProviderChanges(self._version(), gone=[*below, gone]))
 
     def _disable(self) -> None:
         """An administrator's word comes with the whole row of a provider."""
@@ -164,7 +164,7 @@ class ChangingFleet:
         name = self._add_host(cloud)
         for row in cloud.rows["traits"][:1]:
             row.trait = DISABLED_TRAIT
-        self.picture.apply(Changes(self._version(), **cloud.rows))  # type: ignore[arg-type]
+        self.picture.apply(ProviderChanges(self._version(), **cloud.rows))  # type: ignore[arg-type]
         assert name in self.hosts
 
     def _reload(self) -> None:
@@ -175,6 +175,6 @@ class ChangingFleet:
             cloud.segment(segment, self.random.randrange(3, 40), 40)
         for _ in range(self.random.randrange(5, 12)):
             self._add_host(cloud)
-        fresh.apply(Changes(self._version(), everything=True, **cloud.rows))  # type: ignore[arg-type]
+        fresh.apply(ProviderChanges(self._version(), everything=True, **cloud.rows))  # type: ignore[arg-type]
         fresh.take_over(self.picture)
         self.picture = fresh

@@ -12,12 +12,12 @@ import httpx
 import msgspec
 
 from moorage.main.config import (
-    Api,
+    ApiConfig,
     Compute,
     Config,
     Hosts,
     Listen,
-    Network,
+    NetworkConfig,
     Quota,
     RegionSettings,
     ServiceSettings,
@@ -25,7 +25,7 @@ from moorage.main.config import (
 )
 from moorage.main.local_cluster.ports import free_port
 from moorage.main.service_clients import admin_password
-from moorage.main.up import Cloud, start_cloud
+from moorage.main.up import RunningCloud, start_cloud
 from moorage_testing.logins import CHEAP_LOGINS
 from moorage_testing.real_services.stack import Stack
 
@@ -91,7 +91,7 @@ class Who:
 class Land:
     """A running cloud with its neighbours."""
 
-    def __init__(self, cloud: Cloud, urls: dict[str, str], admin: Who) -> None:
+    def __init__(self, cloud: RunningCloud, urls: dict[str, str], admin: Who) -> None:
         self.cloud, self.config, self.urls, self.admin = cloud, cloud.config, urls, admin
         self._people: list[Who] = [admin]
 
@@ -136,7 +136,7 @@ async def land(data: Path, stack: Stack | None, **changes: Any) -> AsyncIterator
     config = Config(
         data_dir=str(data),
         region=RegionSettings(durability="process"),
-        api=Api(**{name: Listen(port=free_port()) for name in SERVICES}),
+        api=ApiConfig(**{name: Listen(port=free_port()) for name in SERVICES}),
         hosts=Hosts(count=4),
         quota=Quota(instances=-1, cores=-1, ram=-1),
         security_compliance=CHEAP_LOGINS,
@@ -149,7 +149,7 @@ async def land(data: Path, stack: Stack | None, **changes: Any) -> AsyncIterator
             compute=Compute(vif_plugging_timeout=0),  # nothing plugs what guests of simulated hosts have
             identity=ServiceSettings(url=stack.identity_url),
             image=ServiceSettings(url=stack.image_url),
-            network=Network(url=stack.network_url),
+            network=NetworkConfig(url=stack.network_url),
             service_user=ServiceUser(user=login.user, password=login.password, project=login.project),
         )
     config = msgspec.structs.replace(config, **changes)

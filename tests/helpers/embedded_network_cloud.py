@@ -12,7 +12,7 @@ import pytest
 from moorage.model.errors import Unauthenticated
 from moorage.model.principal import Principal
 from moorage.sql import open_database
-from moorage_embedded.network.app import HostNetworks, NetworkService, Settings, make_network
+from moorage_embedded.network.app import HostNetworks, NetworkService, NetworkSettings, make_network
 
 PEOPLE = {
     "service": Principal(user="nova", project="services", roles=("admin", "service", "member", "reader")),
@@ -109,7 +109,7 @@ async def cloud_over(url: str) -> AsyncIterator[Cloud]:
 
     database = await open_database(url, name="network", durability="process")
     service = make_network(
-        database, public_url="http://net", validate_token=_validate, notify_compute=hear, settings=Settings()
+        database, public_url="http://net", validate_token=_validate, notify_compute=hear, settings=NetworkSettings()
     )
     try:
         await service.start()

@@ -21,6 +21,7 @@ PLAIN = {
 
 
 RENAMED = {
+    "LegacyStart": "Built",
     "FencingToken": "Turn",
     "Unwinding": "Turn",
     "DecisionRecord": "Ledger",

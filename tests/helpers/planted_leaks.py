@@ -13,7 +13,7 @@ from moorage.model.ids import CellId, OperationId, ProviderId, ServerId
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.network import Binding, FixedIp, Port, mint_mac
 from moorage.model.request_groups import ALLOCATION
-from moorage.model.server import BlockDevice, PowerState, Server, Shelved, TaskState, VmState
+from moorage.model.server import ApiPowerState, BlockDevice, Server, Shelved, TaskState, VmState
 from moorage.model.volume import Attachment, VolumeSnapshot
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.snapshot_image import MADE_FOR
@@ -468,25 +468,25 @@ async def _shelved_image(small: SmallRegion) -> None:
 @plants("guest_orphaned")
 async def _guest_of_a_deleted(small: SmallRegion) -> None:
     await _long_ago_but_not_long(small)
-    small.hosts.guests["host2", OTHER] = PowerState.RUNNING
+    small.hosts.guests["host2", OTHER] = ApiPowerState.RUNNING
 
 
 @plants("guest_unknown")
 async def _guest_of_no_server(small: SmallRegion) -> None:
-    small.hosts.guests["host2", OTHER] = PowerState.RUNNING
+    small.hosts.guests["host2", OTHER] = ApiPowerState.RUNNING
 
 
 @plants("guest_elsewhere")
 async def _guest_elsewhere(small: SmallRegion) -> None:
     host = str((await record(small)).host)
     del small.hosts.guests[host, SERVER]
-    small.hosts.guests["host2" if host != "host2" else "host3", SERVER] = PowerState.RUNNING
+    small.hosts.guests["host2" if host != "host2" else "host3", SERVER] = ApiPowerState.RUNNING
 
 
 @plants("guest_on_two_hosts")
 async def _two_guests(small: SmallRegion) -> None:
     host = str((await record(small)).host)
-    small.hosts.guests["host2" if host != "host2" else "host3", SERVER] = PowerState.RUNNING
+    small.hosts.guests["host2" if host != "host2" else "host3", SERVER] = ApiPowerState.RUNNING
 
 
 @plants("guest_missing")

@@ -12,7 +12,7 @@ from moorage.model.ids import NetworkId, PortId, ServerId
 from moorage.model.server import Address, Nic, Server
 from moorage.sql import open_database
 from moorage.store.cell.tables import cell_metadata
-from moorage_testing.compute_app import Client, compute_api
+from moorage_testing.compute_app import ApiClient, compute_api
 from moorage_testing.fake_server_service import a_server, keep
 from tests.helpers.contract_services import Ground, Tenant, server_id
 
@@ -20,7 +20,7 @@ from tests.helpers.contract_services import Ground, Tenant, server_id
 class OldNet:
     """One tenant at an API."""
 
-    def __init__(self, ground: Ground, client: Client, tenant: Tenant, cell: Any) -> None:
+    def __init__(self, ground: Ground, client: ApiClient, tenant: Tenant, cell: Any) -> None:
         self.ground, self.client, self.tenant, self.cell = ground, client, tenant, cell
         self.routers: list[tuple[str, str, str]] = []
         """(router, subnet inside, network outside) to put away."""

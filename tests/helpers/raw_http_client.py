@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from moorage.main.config import Api, Config, Listen
+from moorage.main.config import ApiConfig, Config, Listen
 from moorage.main.http_limits import HttpLimits
 from moorage.main.http_servers import HttpServer
 from moorage_testing.waiting import PATIENCE_S, until
@@ -123,7 +123,7 @@ async def listening(
     **api: Any,
 ) -> AsyncIterator[Listening]:
     """`api`: other settings of `[api]`."""
-    config = Config(api=Api(limits=limits or HttpLimits(), **api))
+    config = Config(api=ApiConfig(limits=limits or HttpLimits(), **api))
     door = HttpServer("compute", listen or Listen(port=0), config)
     found = Listening(door, app or Echo())
     await door.open(found.app, websockets_max=websockets_max)

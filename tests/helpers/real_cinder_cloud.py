@@ -16,24 +16,24 @@ import msgspec
 from typing_extensions import override
 
 from moorage.main.config import (
-    Api,
+    ApiConfig,
     Compute,
     Config,
     Hosts,
-    Image,
+    ImageConfig,
     Listen,
-    Network,
+    NetworkConfig,
     Quota,
     RegionSettings,
     ServiceSettings,
     ServiceUser,
-    Volume,
+    VolumeConfig,
 )
 from moorage.main.local_cluster.ports import free_ports
-from moorage.main.up import Cloud, start_cloud
+from moorage.main.up import RunningCloud, start_cloud
 from moorage_testing.api_user import VERSION, Person
 from moorage_testing.leak_audit import nothing_leaked
-from moorage_testing.real_services.stack import Login, Stack
+from moorage_testing.real_services.stack import ServiceLogin, Stack
 from tests.cloud.conftest import SERVICES, Running, Shared, plain
 from tests.helpers.real_cinder_audit import Cinder
 
@@ -43,7 +43,7 @@ class RealPerson(Person):
 
     reaches_all = True
 
-    def __init__(self, config: Config, stack: Stack, login: Login) -> None:
+    def __init__(self, config: Config, stack: Stack, login: ServiceLogin) -> None:
         super().__init__(config, login.user, login.project)
         self._stack, self._login = stack, login
 
@@ -61,7 +61,7 @@ class RealPerson(Person):
 class RealRunning(Running):
     """Its people are made when they are asked for."""
 
-    def __init__(self, cloud: Cloud, admin: Person, stack: Stack, cinder: Cinder) -> None:
+    def __init__(self, cloud: RunningCloud, admin: Person, stack: Stack, cinder: Cinder) -> None:
         super().__init__(cloud, admin, look_every_s=0.15)  # a look costs a real Cinder 40 ms of CPU
         self.stack, self.cinder = stack, cinder
 
@@ -75,7 +75,7 @@ class RealRunning(Running):
         return RealPerson(self.config, self.stack, new_login(self.stack, user, "member"))
 
 
-def new_login(stack: Stack, user: str, role: str) -> Login:
+def new_login(stack: Stack, user: str, role: str) -> ServiceLogin:
     """Somebody new in a project of their own."""
     name = f"{user}-{uuid.uuid4().hex[:8]}"
     headers = {"X-Auth-Token": stack.token("admin")}
@@ -89,7 +89,7 @@ def new_login(stack: Stack, user: str, role: str) -> Login:
         project, who = made("project"), made("user", password=name)
         (found,) = http.get("/roles", params={"name": role}).json()["roles"]
         http.put(f"/projects/{project}/users/{who}/roles/{found['id']}").raise_for_status()
-    return Login(name, name, name, who, project)
+    return ServiceLogin(name, name, name, who, project)
 
 
 def configured(stack: Stack, data: Path, **changes: Any) -> Config:
@@ -100,12 +100,12 @@ def configured(stack: Stack, data: Path, **changes: Any) -> Config:
     said: dict[str, Any] = {
         "data_dir": str(data),
         "region": RegionSettings(durability="process"),
-        "api": Api(**listens),  # type: ignore[arg-type]
+        "api": ApiConfig(**listens),  # type: ignore[arg-type]
         "compute": Compute(vif_plugging_timeout=0),
         "identity": ServiceSettings(url=stack.identity_url),
-        "image": Image(url=stack.image_url),
-        "network": Network(backend="flat"),
-        "volume": Volume(url=stack.volume_url),
+        "image": ImageConfig(url=stack.image_url),
+        "network": NetworkConfig(backend="flat"),
+        "volume": VolumeConfig(url=stack.volume_url),
         "service_user": ServiceUser(user=login.user, password=login.password, project=login.project),
         "hosts": Hosts(count=3),
         "quota": Quota(instances=-1, cores=-1, ram=-1),

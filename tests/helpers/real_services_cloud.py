@@ -10,20 +10,20 @@ from typing import Any, TypeVar
 import httpx
 
 from moorage.main.config import (
-    Api,
+    ApiConfig,
     Cell,
     Compute,
     Config,
     Hosts,
     Listen,
-    Network,
+    NetworkConfig,
     RegionSettings,
     ServiceSettings,
     ServiceUser,
-    Volume,
+    VolumeConfig,
 )
 from moorage.main.local_cluster.ports import free_port
-from moorage.main.up import Cloud, start_cloud
+from moorage.main.up import RunningCloud, start_cloud
 from moorage_testing.real_services.stack import Stack
 
 DEADLINE_S = 180.0
@@ -89,7 +89,7 @@ async def cloud_with_real_services(
     volumes: bool = False,
     host_silence_s: float = Compute().host_silence_s,
     cells: tuple[Cell, ...] = Config().cells,
-) -> AsyncIterator[Cloud]:
+) -> AsyncIterator[RunningCloud]:
     """Moorage with simulated hosts, and nothing embedded; `reported`: the real Neutron writes its segments into it.
 
     `volumes`: it has the real Cinder, which the test asked for (`real_volume`).
@@ -100,14 +100,14 @@ async def cloud_with_real_services(
     config = Config(
         data_dir=str(data_dir),
         region=RegionSettings(durability="process"),
-        api=Api(**{name: Listen(port=port or free_port()) for name, port in ports.items()}),
+        api=ApiConfig(**{name: Listen(port=port or free_port()) for name, port in ports.items()}),
         compute=Compute(
             vif_plugging_timeout=0, host_silence_s=host_silence_s, allow_move_across_segments=True
         ),  # nothing plugs what guests of simulated hosts have
         identity=ServiceSettings(url=stack.identity_url),
         image=ServiceSettings(url=stack.image_url),
-        network=Network(url=stack.network_url, reports=reported),
-        volume=Volume(url=stack.volume_url if volumes else ""),
+        network=NetworkConfig(url=stack.network_url, reports=reported),
+        volume=VolumeConfig(url=stack.volume_url if volumes else ""),
         service_user=ServiceUser(user=login.user, password=login.password, project=login.project),
         hosts=hosts,
         cells=cells,
@@ -145,7 +145,7 @@ async def service_of(admin: Desk, host: str, **words: Any) -> None:
     await admin("compute", "PUT", f"/os-services/{services[0]['id']}", words)
 
 
-async def dies(cloud: Cloud, admin: Desk, host: str) -> None:
+async def dies(cloud: RunningCloud, admin: Desk, host: str) -> None:
     """Nobody hears the host any more, and it is said to be down."""
 
     async def silent() -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from moorage.webconsole.app import App
-from moorage.webconsole.settings import Place, WebConsole
+from moorage.webconsole.settings import ConsoleAddresses, WebConsole
 
 IDENTITY, COMPUTE, NETWORK = "http://keystone:5000/v3", "http://nova:8774/v2.1", "http://neutron:9696"
 CONSOLE = "http://console"
@@ -108,7 +108,7 @@ class Browser:
 @asynccontextmanager
 async def console(apis: Apis, *, secure: bool = False, **settings: Any) -> Any:
     """The application over these APIs."""
-    place = Place(IDENTITY, "RegionOne", secure)
+    place = ConsoleAddresses(IDENTITY, "RegionOne", secure)
     app = App(place, WebConsole(**settings), httpx.MockTransport(apis.handle))
     try:
         yield app

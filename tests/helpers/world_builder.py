@@ -5,7 +5,7 @@ from typing import Any
 
 from moorage.model.world import World
 from moorage.placement.cache.cache import ProviderCache
-from moorage.store.region.placement.change_feed import Changes
+from moorage.store.region.placement.change_feed import ProviderChanges
 
 
 class _Row(SimpleNamespace):
@@ -107,7 +107,7 @@ class Cloud:
 
     def picture(self) -> ProviderCache:
         picture = ProviderCache()
-        picture.apply(Changes(1, everything=True, **self.rows))  # type: ignore[arg-type]
+        picture.apply(ProviderChanges(1, everything=True, **self.rows))  # type: ignore[arg-type]
         return picture
 
     def world(self) -> World:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tests.helpers.libvirt_host import ImageFiles, a_driver, a_spec, a_volume, says
 
-from moorage.drivers.libvirt.carrier import Place
+from moorage.drivers.libvirt.carrier import MigrationAddress
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.main.local_cluster.libvirt_daemon import Daemon
 from moorage.model.errors import HostFailed
@@ -277,7 +277,7 @@ async def test_it_goes_there_while_it_is_off_and_comes_back(pair: tuple[LibvirtD
     await second.destroy_guest(ONE)
     assert await first.return_guest(ONE, "move") is PowerState.SHUTDOWN
     assert not (first.room / "guests" / ONE / "sending").is_dir()
-    wrong = Place.of(to)
+    wrong = MigrationAddress.of(to)
     for other in ({"key": "0" * 64}, {"certificate": "0" * 64}, {"port": 1}):
         with pytest.raises(HostFailed) as refused:
             await first.send_guest(ONE, msgspec.structs.replace(wrong, **other).target(), "again", 0)

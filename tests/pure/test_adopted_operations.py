@@ -10,7 +10,7 @@ from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.operation import Operation, OperationStatus
 from moorage.model.server import VmState
 from moorage.saga.journal import StepResult, encode_lines
-from moorage.store.cell.identity import Seen
+from moorage.store.cell.identity import KnownServer
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION
 from moorage_testing.region_fixture import a_server
 
@@ -25,9 +25,9 @@ def operation(saga: str, seq: int = 3, epoch: int = 2, host: str = "") -> Operat
     )  # fmt: skip
 
 
-def seen(seq: int, epoch: int = 1, *, finished: bool = False, failed: bool = False, **record: Any) -> Seen:
+def seen(seq: int, epoch: int = 1, *, finished: bool = False, failed: bool = False, **record: Any) -> KnownServer:
     server = msgspec.structs.replace(a_server(), **record) if record else None
-    return Seen(server, seq * EPOCHS_PER_OPERATION + epoch, finished, failed)
+    return KnownServer(server, seq * EPOCHS_PER_OPERATION + epoch, finished, failed)
 
 
 NOTHING = seen(0, 0)
@@ -48,7 +48,7 @@ BUILDING: dict[str, Any] = {"vm_state": VmState.BUILDING, "host": "host1"}
         (operation("attach_interface/2"), [NOTHING, seen(3, 1, **ACTIVE)]),
     ],
 )
-def test_an_operation_continues_after_a_restore(asked: Operation, found: list[Seen]) -> None:
+def test_an_operation_continues_after_a_restore(asked: Operation, found: list[KnownServer]) -> None:
     assert contradicted(asked, found) == ("", OperationStatus.OPEN)
 
 
@@ -68,7 +68,7 @@ def test_an_operation_continues_after_a_restore(asked: Operation, found: list[Se
     ],
 )
 def test_an_operation_is_ended_after_a_restore(
-    asked: Operation, found: list[Seen], why: str, status: OperationStatus
+    asked: Operation, found: list[KnownServer], why: str, status: OperationStatus
 ) -> None:
     said, ended = contradicted(asked, found)
     assert why in said
@@ -87,6 +87,6 @@ def test_an_operation_is_ended_after_a_restore(
     ],
 )
 def test_a_cell_with_later_operations_shows_that_the_region_was_restored(
-    asked: Operation, found: list[Seen], behind: bool
+    asked: Operation, found: list[KnownServer], behind: bool
 ) -> None:
     assert is_behind(asked, found) is behind

@@ -8,7 +8,7 @@ from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import CellId, HostId, ProviderId, ServerId
 from moorage.model.world import Ask, NicRequirement
-from moorage.scheduler.balance import GAIN_LEAST, Balance, Levels, MoveRequest, Resident
+from moorage.scheduler.balance import GAIN_LEAST, Balance, Levels, MovableServer, MoveRequest
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.scheduler.trial import Trial
@@ -26,7 +26,7 @@ class Fleet:
         self.free: dict[str, dict[str, int]] = {}
         self.segments: dict[str, int] = {}
         self.of_cell: dict[CellId, list[str]] = {}
-        self.residents: list[Resident] = []
+        self.residents: list[MovableServer] = []
         self.at: dict[ServerId, str] = {}
 
     def host(
@@ -41,14 +41,14 @@ class Fleet:
         for number, (size, segment) in enumerate(servers):
             id = ServerId(f"{name}-{number}")
             self.at[id] = name
-            self.residents.append(Resident(id, cell, size, ((ProviderId(segment), 1),), cost=size))
+            self.residents.append(MovableServer(id, cell, size, ((ProviderId(segment), 1),), cost=size))
 
     def segment(self, name: str, cell: CellId, total: int, used: int) -> None:
         self.of_cell.setdefault(cell, []).append(name)
         self.segments[name] = total - used
         self.cloud.segment(name, total - used, total)
 
-    def wish(self, one: Resident) -> MoveRequest:
+    def wish(self, one: MovableServer) -> MoveRequest:
         """It may have an address of any segment."""
         nic = NicRequirement("n", tuple(ProviderId(each) for each in self.segments))
         ask = Ask(

@@ -1,18 +1,18 @@
 """The bench's table: what misses, and what fails it."""
 
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 
 
 def test_only_a_broken_counting_budget_fails() -> None:
     table = Table()
-    table.add(Row("slow", 9.0, "ms", 4.0))
-    table.add(Row("few", 10.0, "/s", 250.0, "at least"))
-    table.add(Row("statements", 14, budget=14, counting=True))
+    table.add(BenchRow("slow", 9.0, "ms", 4.0))
+    table.add(BenchRow("few", 10.0, "/s", 250.0, "at least"))
+    table.add(BenchRow("statements", 14, budget=14, counting=True))
     assert [row.name for row in table.missed] == ["slow", "few"]
     assert table.broken == []
-    table.add(Row("commits", 6, budget=5, counting=True))
+    table.add(BenchRow("commits", 6, budget=5, counting=True))
     assert [row.name for row in table.broken] == ["commits"]
 
 
 def test_without_a_budget_nothing_is_missed() -> None:
-    assert not Row("published", 1.28).missed
+    assert not BenchRow("published", 1.28).missed

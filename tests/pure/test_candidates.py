@@ -15,7 +15,7 @@ from moorage.placement.cache.provider import Provider
 from moorage.placement.service import candidates
 from moorage.placement.service.candidate_rules import CandidateRules
 from moorage.placement.service.candidates import find, find_alone
-from moorage.store.region.placement.change_feed import Changes
+from moorage.store.region.placement.change_feed import ProviderChanges
 
 CLASSES = ("VCPU", "DISK_GB")
 
@@ -60,7 +60,7 @@ def draw(specs: list[tuple[int, dict[str, tuple[int, int, int]], frozenset[str],
         rows["traits"] += [SimpleNamespace(provider=uuid, trait=trait) for trait in traits]
         rows["aggregates"] += [SimpleNamespace(provider=uuid, aggregate=aggregate) for aggregate in aggregates]
     picture = ProviderCache()
-    picture.apply(Changes(1, everything=True, **rows))  # type: ignore[arg-type]
+    picture.apply(ProviderChanges(1, everything=True, **rows))  # type: ignore[arg-type]
     return picture
 
 

@@ -12,7 +12,7 @@ from tests.helpers.world_builder import Cloud
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask, GroupAsk, NicRequirement, World
-from moorage.scheduler.capacity import ADDRESSES, Capacity, Fill, answer, count
+from moorage.scheduler.capacity import ADDRESSES, CapacityAnswer, Fill, answer, count
 from moorage.scheduler.filters.network import choose_segments
 from moorage.scheduler.host_tree import read_tree, search
 from moorage.scheduler.host_tree import ways as ways_of
@@ -28,7 +28,7 @@ FILL_MAX = 3000
 FLEETS = 240
 
 
-def capacity(ask: Ask, world: World) -> Capacity:
+def capacity(ask: Ask, world: World) -> CapacityAnswer:
     found = count(ask, world, PROFILE)
     if found.sure:
         return answer(found)
@@ -91,7 +91,7 @@ def test_the_prediction_equals_the_result_of_filling(share: int) -> None:
     assert several >= 5
 
 
-def _parts_are_reached_too(result: Capacity, ask: Ask, world: World) -> None:
+def _parts_are_reached_too(result: CapacityAnswer, ask: Ask, world: World) -> None:
     for cell in result.cells:
         here = tuple(each for each in world.cell_names if each == cell.name)
         assert filled(msgspec.structs.replace(ask, cells=here), world, 3) == cell.fits

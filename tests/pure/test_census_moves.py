@@ -2,9 +2,9 @@
 
 import pytest
 
-from moorage_testing.leak_audit_moves import Recorded, wrong_seconds
+from moorage_testing.leak_audit_moves import CellRecord, wrong_seconds
 
-SHOWN, LEFT = Recorded("s", "b", sealed=False), Recorded("s", "a", sealed=True)
+SHOWN, LEFT = CellRecord("s", "b", sealed=False), CellRecord("s", "a", sealed=True)
 
 
 def test_a_sealed_record_that_is_hidden_beside_the_shown_one_is_right() -> None:
@@ -16,12 +16,12 @@ def test_a_sealed_record_that_is_hidden_beside_the_shown_one_is_right() -> None:
     ("records", "hidden", "said"),
     [
         ([SHOWN, LEFT], [], "not hidden"),
-        ([SHOWN, Recorded("s", "a", sealed=False)], [("s", "a")], "not hidden"),
-        ([Recorded("s", "b", sealed=True)], [], "is sealed or hidden"),
+        ([SHOWN, CellRecord("s", "a", sealed=False)], [("s", "a")], "not hidden"),
+        ([CellRecord("s", "b", sealed=True)], [], "is sealed or hidden"),
         ([SHOWN], [("s", "b")], "is sealed or hidden"),
         ([SHOWN], [("s", "a")], "there is none"),
     ],
 )
-def test_what_is_wrong_is_said(records: list[Recorded], hidden: list[tuple[str, str]], said: str) -> None:
+def test_what_is_wrong_is_said(records: list[CellRecord], hidden: list[tuple[str, str]], said: str) -> None:
     (wrong,) = wrong_seconds(records, {"s": "b"}, hidden)
     assert said in wrong

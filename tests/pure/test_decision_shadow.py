@@ -13,7 +13,7 @@ from moorage.main.replay import shadow
 from moorage.main.shadow_plot import svg_of
 from moorage.model.decision_log import Place, Subject
 from moorage.model.ids import HostId, ProviderId
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.model.world import Ask, Choice, Group, GroupAsk, NicRequirement
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.claims import portions
@@ -113,7 +113,9 @@ class Process:
             assert stock is not None
             self._version += 1
             kind, used = stock
-            self.picture.settle([Row(provider, resource, amount, used + sign * amount, kind.cap, self._version)])
+            self.picture.settle(
+                [InventoryState(provider, resource, amount, used + sign * amount, kind.cap, self._version)]
+            )
         if ask.group is not None:
             group = self.picture.groups.setdefault(ask.group.id, Group())
             group.hosts[choice.host] = group.hosts.get(choice.host, 0) + sign

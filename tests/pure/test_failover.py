@@ -14,7 +14,7 @@ from moorage.model.ids import HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.resident import Resident
 from moorage.model.world import Ask, GroupAsk, NicRequirement, World
-from moorage.scheduler.failover import NO_CHOICE, Failover, Kind, Residents, affected, failing, place_all, take
+from moorage.scheduler.failover import NO_CHOICE, FailoverAnswer, Kind, Residents, affected, failing, place_all, take
 from moorage.scheduler.failover import fail as fail_of
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -27,7 +27,7 @@ BANDWIDTH = "NET_BW_EGR_KILOBIT_PER_SEC"
 FLEETS = 90
 
 
-def fail(world: World, kind: Kind, name: str, residents: list[Resident], profile: Profile) -> Failover:
+def fail(world: World, kind: Kind, name: str, residents: list[Resident], profile: Profile) -> FailoverAnswer:
     return fail_of(world, kind, name, Residents(residents), profile)
 
 

@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 
-from moorage.main.local_cluster.ports import EPHEMERAL, EPHEMERAL_FROM, PORTS_OF_A_PROCESS, Row, free_ports
+from moorage.main.local_cluster.ports import EPHEMERAL, EPHEMERAL_FROM, PORTS_OF_A_PROCESS, PortRow, free_ports
 
 
 def test_they_differ_and_are_below_those_of_connections() -> None:
@@ -14,7 +14,7 @@ def test_they_differ_and_are_below_those_of_connections() -> None:
 
 
 def test_a_row_belongs_to_one_and_a_port_that_is_taken_is_left_out(tmp_path: Path) -> None:
-    mine, others = Row(tmp_path), Row(tmp_path)
+    mine, others = PortRow(tmp_path), PortRow(tmp_path)
     first = mine.next()
     assert first is not None
     row = {mine.next() for _ in range(PORTS_OF_A_PROCESS)}

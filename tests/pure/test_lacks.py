@@ -14,7 +14,7 @@ from moorage.model.waiting import WaitingLimits, requested_limit_s
 from moorage.model.world import Ask, GroupAsk, NicRequirement
 from moorage.placement.cache.freed import Freed, NotingCache
 from moorage.scheduler.lacks import CAUSES, causes_of, kind_of, lacks
-from moorage.store.region.placement.change_feed import Changes
+from moorage.store.region.placement.change_feed import ProviderChanges
 
 SEGMENT, OTHER = ProviderId("segment"), ProviderId("other")
 ASK = Ask(resources={"VCPU": 2, "MEMORY_MB": 512}, nics=(NicRequirement("port-1", (SEGMENT,)),))
@@ -64,7 +64,7 @@ def test_a_kind_is_what_every_host_answers_alike() -> None:
 def noting() -> tuple[NotingCache, Freed]:
     picture, freed = NotingCache(), Freed()
     rows = Cloud().segment("segment", 0, 4).host("a", 8, wired=("segment",), used=8000).rows
-    picture.apply(Changes(1, everything=True, **rows))  # type: ignore[arg-type]
+    picture.apply(ProviderChanges(1, everything=True, **rows))  # type: ignore[arg-type]
     picture.freed = freed
     return picture, freed
 
@@ -75,13 +75,13 @@ def stock(provider: str, resource: str, used: int, version: int, cap: int = 8192
 
 def test_the_picture_notes_what_becomes_free_and_nothing_else() -> None:
     picture, freed = noting()
-    picture.apply(Changes(2, inventories=[stock("a", "MEMORY_MB", 8100, 2)]))
+    picture.apply(ProviderChanges(2, inventories=[stock("a", "MEMORY_MB", 8100, 2)]))
     assert not freed.news.is_set(), "less is free"
-    picture.apply(Changes(3, inventories=[stock("a", "MEMORY_MB", 4000, 3)]))
+    picture.apply(ProviderChanges(3, inventories=[stock("a", "MEMORY_MB", 4000, 3)]))
     assert freed.take().keys == {"MEMORY_MB", "MEMORY_MB@a"}
-    picture.apply(Changes(3, inventories=[stock("a", "MEMORY_MB", 4000, 3)]))
+    picture.apply(ProviderChanges(3, inventories=[stock("a", "MEMORY_MB", 4000, 3)]))
     assert not freed.news.is_set(), "the same, read again"
-    picture.apply(Changes(4, inventories=[stock("segment", "IPV4_ADDRESS", 4, 4, cap=5)]))
+    picture.apply(ProviderChanges(4, inventories=[stock("segment", "IPV4_ADDRESS", 4, 4, cap=5)]))
     assert freed.take().keys == {"IPV4_ADDRESS", "IPV4_ADDRESS@segment"}
     picture.pend([(ProviderId("a"), "VCPU", 2)], +1)
     assert not freed.news.is_set()
@@ -100,17 +100,17 @@ def test_hosts_that_come_back_are_noted() -> None:
     picture.set_host_aggregates([("x", {"availability_zone": "z"}, ["a"])])
     assert freed.take().keys == {"hosts"}
     more = Cloud().host("b", 8).rows
-    picture.apply(Changes(5, **more))  # type: ignore[arg-type]
+    picture.apply(ProviderChanges(5, **more))  # type: ignore[arg-type]
     assert {"hosts", "VCPU@b"} <= freed.take().keys
 
 
 def test_a_place_in_a_group_is_noted_when_it_is_left() -> None:
     picture, freed = noting()
     rows = [SimpleNamespace(server_group="g", host="a", n=1)]
-    picture.apply(Changes(2, group_hosts=rows))  # type: ignore[arg-type]
+    picture.apply(ProviderChanges(2, group_hosts=rows))  # type: ignore[arg-type]
     assert not freed.news.is_set()
     rows[0].n = 0
-    picture.apply(Changes(3, group_hosts=rows))  # type: ignore[arg-type]
+    picture.apply(ProviderChanges(3, group_hosts=rows))  # type: ignore[arg-type]
     assert freed.take().keys == {"group:g"}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from moorage.model.ids import FlavorId, ImageId, NetworkId, PortId, ServerId
 from moorage.model.notification import Notification, StateUpdate, Trouble, without_secrets
-from moorage.model.server import Address, BlockDevice, FlavorCopy, Nic, PowerState, Server, TaskState, VmState
+from moorage.model.server import Address, ApiPowerState, BlockDevice, FlavorCopy, Nic, Server, TaskState, VmState
 from moorage.operations.notifications.audit_periods import last_completed, moment, running
 from moorage.operations.notifications.messages import Wording, messages_of
 
@@ -36,7 +36,7 @@ SERVER = Server(
     flavor=FlavorCopy(FlavorId("a22d5517"), "m1.tiny", 1, 512, 1, 2, extra_specs={"hw:a": "b"}, number=7),
     vm_state=VmState.ACTIVE,
     task_state=None,
-    power_state=PowerState.RUNNING,
+    power_state=ApiPowerState.RUNNING,
     image=ImageId("155d900f-4e14-4e4c-a73d-069cbf4541e6"),
     image_name="tiny",
     image_properties={"os_type": "linux", "architecture": "x86_64", "org.openstack__1__os_distro": "org.debian"},
@@ -100,7 +100,7 @@ CASES: dict[str, Notification] = {
     "delete.start": said("delete.start", replaced(task_state=TaskState.DELETING)),
     "delete.end": said("delete.end", GONE),
     "delete.start-not-scheduled": said("delete.start", NOWHERE, service="api", host="rack1"),
-    "power_off.end": said("power_off.end", replaced(vm_state=VmState.STOPPED, power_state=PowerState.SHUTDOWN)),
+    "power_off.end": said("power_off.end", replaced(vm_state=VmState.STOPPED, power_state=ApiPowerState.SHUTDOWN)),
     "reboot.error": said("reboot.error", replaced(task_state=TaskState.REBOOTING), trouble=TROUBLE),
     "lock": said("lock", replaced(locked=True, locked_reason="global warming"), service="api", host="rack1"),
     "interface_attach.end": said("interface_attach.end", SERVER),

@@ -14,7 +14,7 @@ from moorage.model.world_snapshot import WorldSnapshot, photo_of, world_of
 from moorage.placement.cache.cache import ProviderCache
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
-from moorage.store.region.placement.change_feed import Changes
+from moorage.store.region.placement.change_feed import ProviderChanges
 
 SEGMENTS = ("s1", "s2")
 TRAITS = ("CUSTOM_A", "CUSTOM_B", DISABLED_TRAIT)
@@ -101,7 +101,7 @@ def world_with(hosts: list[dict[str, object]], free: int, home: str | None) -> W
             picture.count_failure(HostId(name), failed=True)
         if facts["members"]:
             group.hosts[HostId(name)] = int(facts["members"])  # type: ignore[call-overload]
-    picture.apply(Changes(2, gone=[name for name, facts in zip(NAMES, hosts, strict=False) if facts["gone"]]))
+    picture.apply(ProviderChanges(2, gone=[name for name, facts in zip(NAMES, hosts, strict=False) if facts["gone"]]))
     metadata = [{"ssd": "true", "filter_tenant_id": "q"}, {"availability_zone": "west"}]
     picture.set_host_aggregates([("a", metadata[0], ["h0", "h1"]), ("z", metadata[1], ["h2"])])
     return picture.world()

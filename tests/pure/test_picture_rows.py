@@ -13,7 +13,7 @@ from moorage.placement.cache import provider_objects, provider_rows
 from moorage.placement.cache.cache import WASTE_MIN, ProviderCache
 from moorage.placement.service.candidate_rules import CandidateRules
 from moorage.placement.service.candidates import find, find_alone
-from moorage.store.region.placement.change_feed import Changes
+from moorage.store.region.placement.change_feed import ProviderChanges
 
 H1, H2, D = ProviderId("h1"), ProviderId("h2"), ProviderId("d")
 
@@ -34,7 +34,7 @@ def again(picture: ProviderCache, cloud: Cloud, version: int, uuid: str, change:
         picked[kind] = [row for row in rows if uuid in (getattr(row, "uuid", None), getattr(row, "provider", None))]
     picked["providers"][0].version = version
     change(picked)
-    picture.apply(Changes(version, **picked))  # type: ignore[arg-type]
+    picture.apply(ProviderChanges(version, **picked))  # type: ignore[arg-type]
 
 
 def said(picture: ProviderCache, uuid: ProviderId) -> object:
@@ -90,7 +90,7 @@ def test_a_provider_that_moves_is_in_one_tree() -> None:
     again(picture, cloud, 4, "d", move)
     assert D not in picture.slots
     assert (len(picture.trees), len(picture.providers)) == (3, 16)
-    picture.apply(Changes(5, gone=["d", "h2", *(f"h2:{n}" for n in range(4))]))
+    picture.apply(ProviderChanges(5, gone=["d", "h2", *(f"h2:{n}" for n in range(4))]))
     assert (len(picture.trees), len(picture.providers)) == (2, 10)
     assert D not in picture.providers
     with pytest.raises(KeyError):
@@ -148,7 +148,7 @@ def test_providers_are_found_by_name() -> None:
     picture = fleet().picture()
     assert [one.uuid for one in picture.providers.named("h1:2")] == ["h1:2"]
     assert picture.providers.named("nobody") == []
-    picture.apply(Changes(2, gone=["h1:2"]))
+    picture.apply(ProviderChanges(2, gone=["h1:2"]))
     assert picture.providers.named("h1:2") == []
 
 

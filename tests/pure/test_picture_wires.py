@@ -7,7 +7,7 @@ from moorage.model.world import NO_SEGMENT, SEVERAL, Ask, NicRequirement
 from moorage.placement.cache.cache import ProviderCache
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
-from moorage.store.region.placement.change_feed import Changes
+from moorage.store.region.placement.change_feed import ProviderChanges
 
 S1, S2 = ProviderId("s1"), ProviderId("s2")
 
@@ -21,7 +21,7 @@ def again(picture: ProviderCache, cloud: Cloud, version: int, **facts: object) -
             for name, value in facts.items():
                 if hasattr(row, name):
                     setattr(row, name, value)
-    picture.apply(Changes(version, **cloud.rows))
+    picture.apply(ProviderChanges(version, **cloud.rows))
 
 
 def test_a_new_generation_leaves_the_world_as_it_is() -> None:

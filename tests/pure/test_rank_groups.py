@@ -127,13 +127,13 @@ def test_children_follow_their_host_as_rows_come_and_go() -> None:
     picture = one_host(5_000)
     cloud = Cloud().host("h2").device("h", "late", {EGR: 20_000}, traits=(A, NORMAL))
     changes = {**cloud.rows, "gone": ["h:ovs:br0"]}
-    from moorage.store.region.placement.change_feed import Changes
+    from moorage.store.region.placement.change_feed import ProviderChanges
 
-    picture.apply(Changes(2, **changes))  # type: ignore[arg-type]
+    picture.apply(ProviderChanges(2, **changes))  # type: ignore[arg-type]
     best = rank(Ask(resources={}, groups=(bw("a", 20_000),)), picture.world(), Profile()).best
     assert [choice.providers["a"] for choice in best] == ["late"]
     assert not rank(Ask(resources={}, groups=(bw("a", 1, A, NORMAL),), host="h2"), picture.world(), Profile()).best
-    picture.apply(Changes(3, gone=["late"]))
+    picture.apply(ProviderChanges(3, gone=["late"]))
     assert not rank(Ask(resources={}, groups=(bw("a", 1),)), picture.world(), Profile()).best
 
 

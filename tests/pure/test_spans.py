@@ -11,9 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from moorage.clients.http import ServiceClient
-from moorage.main.observability.requests import Requests, traceparent_of
+from moorage.main.observability.requests import RequestMetrics, traceparent_of
 from moorage.main.observability.timings import OTHER, Timings
-from moorage.main.observability.tracing import Tracing
+from moorage.main.observability.tracing import OtelWatcher
 from moorage.model.tracing import UNSEEN, Span, SpanType, answering, request, span, traceparent, watch, watched
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -100,7 +100,7 @@ async def served(app: Any, headers: list[tuple[bytes, bytes]], *, trust: bool, m
         sent.append(message)
 
     scope = {"type": "http", "method": method, "headers": headers, "path": "/x"}
-    await Requests("compute", app, trust_callers=trust)(scope, _nothing, send)  # type: ignore[arg-type]
+    await RequestMetrics("compute", app, trust_callers=trust)(scope, _nothing, send)  # type: ignore[arg-type]
     return sent
 
 
@@ -173,16 +173,16 @@ def test_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def tracing() -> AsyncIterator[Tracing]:
+async def tracing() -> AsyncIterator[OtelWatcher]:
     """It keeps nothing of its own, so nothing is sent to where nobody listens."""
-    found = Tracing("http://127.0.0.1:1/v1/traces", role="test", name="test", sample=0.0)
+    found = OtelWatcher("http://127.0.0.1:1/v1/traces", role="test", name="test", sample=0.0)
     leave = watch(found)
     yield found
     leave()
     await found.close()
 
 
-async def test_a_trace_that_is_not_kept_is_carried_as_such(tracing: Tracing) -> None:
+async def test_a_trace_that_is_not_kept_is_carried_as_such(tracing: OtelWatcher) -> None:
     """So that nobody further on keeps a part of it."""
     with span(SpanType.REQUEST, "a", seed="req-0af76519-16cd-43dd-8448-eb211c80319c", service="compute"):
         told = traceparent()
@@ -194,7 +194,7 @@ async def test_a_trace_that_is_not_kept_is_carried_as_such(tracing: Tracing) -> 
     assert traceparent() == ""
 
 
-async def test_neighbours_are_told_the_trace(tracing: Tracing) -> None:
+async def test_neighbours_are_told_the_trace(tracing: OtelWatcher) -> None:
     told: list[str | None] = []
 
     def answer(asked: httpx.Request) -> httpx.Response:
@@ -209,7 +209,7 @@ async def test_neighbours_are_told_the_trace(tracing: Tracing) -> None:
     assert told == [None, f"00-{TRACE}-{PARENT}-00"]
 
 
-async def test_who_is_told_a_trace_goes_on_in_it_whatever_is_around(tracing: Tracing) -> None:
+async def test_who_is_told_a_trace_goes_on_in_it_whatever_is_around(tracing: OtelWatcher) -> None:
     with span(SpanType.REQUEST, "a", service="compute"):
         around = traceparent()
         with span(SpanType.OBEY, "start_guest", parent=f"00-{TRACE}-{PARENT}-00"):
@@ -219,7 +219,7 @@ async def test_who_is_told_a_trace_goes_on_in_it_whatever_is_around(tracing: Tra
             assert traceparent()[:35] not in {around[:35], f"00-{TRACE}"}
 
 
-async def test_what_has_no_trace_around_it_makes_none(tracing: Tracing) -> None:
+async def test_what_has_no_trace_around_it_makes_none(tracing: OtelWatcher) -> None:
     with span(SpanType.CALL, "network GET ports"):
         assert traceparent() == ""
 

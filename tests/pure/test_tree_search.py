@@ -198,16 +198,16 @@ def test_a_group_is_served_by_a_provider_that_shares_with_the_host() -> None:
 
 def test_who_shares_follows_what_is_read() -> None:
     """A trait that comes or goes, an aggregate that is left: the next decision knows it."""
-    from moorage.store.region.placement.change_feed import Changes
+    from moorage.store.region.placement.change_feed import ProviderChanges
 
     picture = storage(traits=()).picture()
     assert not rank(FAST, picture.world(), EVERYBODY).best
     shares = Cloud().root("pool", traits=(SHARES,), aggregates=("rack",)).stock("pool", "CUSTOM_FAST_GB", 10)
-    picture.apply(Changes(2, **shares.rows))  # type: ignore[arg-type]
+    picture.apply(ProviderChanges(2, **shares.rows))  # type: ignore[arg-type]
     assert {choice.name for choice in rank(FAST, picture.world(), EVERYBODY).best} == {"near", "next"}
-    picture.apply(Changes(3, **Cloud().host("next").rows))  # type: ignore[arg-type]
+    picture.apply(ProviderChanges(3, **Cloud().host("next").rows))  # type: ignore[arg-type]
     assert {choice.name for choice in rank(FAST, picture.world(), EVERYBODY).best} == {"near"}
-    picture.apply(Changes(4, gone=["pool"]))
+    picture.apply(ProviderChanges(4, gone=["pool"]))
     assert not rank(FAST, picture.world(), EVERYBODY).best
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from moorage.main.config import Api, Config, Listen
+from moorage.main.config import ApiConfig, Config, Listen
 from moorage.main.local_cluster.ports import free_port
 from moorage.main.webconsole import make_webconsole, webconsole
 from moorage.model.errors import Invalid
 
 
 async def test_it_serves_pages_under_the_limits_and_headers_of_a_listener(tmp_path: Path) -> None:
-    api = Api(webconsole=Listen(port=free_port()), identity=Listen(port=free_port()))
+    api = ApiConfig(webconsole=Listen(port=free_port()), identity=Listen(port=free_port()))
     stopping = asyncio.Event()
     role = asyncio.create_task(webconsole(Config(data_dir=str(tmp_path), api=api), stopping))
     try:
@@ -45,10 +45,10 @@ async def _asked(browser: httpx.AsyncClient, role: asyncio.Task[None]) -> httpx.
 
 def test_a_ca_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match=r"missing\.pem cannot be read for the web console"):
-        make_webconsole(Config(data_dir=str(tmp_path), api=Api(ca_file="missing.pem")))
+        make_webconsole(Config(data_dir=str(tmp_path), api=ApiConfig(ca_file="missing.pem")))
 
 
 def test_behind_a_proxy_with_tls_its_cookie_is_for_tls(tmp_path: Path) -> None:
-    proxied = Api(webconsole=Listen(public_url="https://console.example"))
+    proxied = ApiConfig(webconsole=Listen(public_url="https://console.example"))
     assert make_webconsole(Config(data_dir=str(tmp_path), api=proxied))._cookie == "__Host-moorage"
     assert make_webconsole(Config(data_dir=str(tmp_path)))._cookie == "moorage"

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.real_services_cloud import Desk, cloud_with_real_services, dies, service_of, until, until_server
 
 from moorage.main.config import Hosts
-from moorage.main.up import Cloud
+from moorage.main.up import RunningCloud
 from moorage_testing.real_services.stack import Stack
 
 pytestmark = pytest.mark.real
@@ -21,7 +21,7 @@ async def test_a_server_boots_on_a_routed_network_and_leaves_nothing(real_stack:
         await admin.close()
 
 
-async def _boots_and_leaves_nothing(cloud: Cloud, alice: Desk, admin: Desk, project: str) -> None:
+async def _boots_and_leaves_nothing(cloud: RunningCloud, alice: Desk, admin: Desk, project: str) -> None:
     image = await alice.upload("tiny")
     provider = {
         "provider:network_type": "vlan",
@@ -55,7 +55,7 @@ async def _boots_and_leaves_nothing(cloud: Cloud, alice: Desk, admin: Desk, proj
     await until(lambda: alice("network", "GET", f"/ports?network_id={network}"), lambda left: not left["ports"])
 
 
-async def _moves_to_the_other_segment(cloud: Cloud, admin: Desk, server: str, port: Any) -> None:
+async def _moves_to_the_other_segment(cloud: RunningCloud, admin: Desk, server: str, port: Any) -> None:
     """The port keeps its old address beside the new one until that is confirmed: Neutron lets it, on a host of the new segment."""
     host = ""
 

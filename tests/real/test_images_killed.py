@@ -24,7 +24,7 @@ from moorage_testing.real_services.stack import Stack
 from moorage_testing.region_fixture import SERVER, SmallRegion
 from moorage_testing.region_shelved import offloading, shelved, shelved_server, shelving, unshelving
 from moorage_testing.region_states import IMAGE, imaged, snapshotting
-from moorage_testing.saga_proof import Part, prove
+from moorage_testing.saga_proof import ProofPart, prove
 
 pytestmark = pytest.mark.real
 
@@ -164,7 +164,7 @@ PLOTS: dict[str, tuple[str, Any, Callable[[Any], Awaitable[Any]], tuple[str, ...
 @pytest.mark.parametrize("what", sorted(PLOTS))
 async def test_killed_after_each_step_and_told_on_or_cancelled(what: str, small: GlanceRegion) -> None:
     saga, asked, world, steps = PLOTS[what]
-    after_each = Part("dying", plots="told", points=f"leaving do of ({'|'.join(steps)}), .*")
+    after_each = ProofPart("dying", plots="told", points=f"leaving do of ({'|'.join(steps)}), .*")
     proof = await prove(SAGAS[saga], asked, lambda: world(small), after_each)
     assert proof.cases["killed"] == proof.cases["killed, then cancelled"] == len(steps)
 
@@ -172,7 +172,7 @@ async def test_killed_after_each_step_and_told_on_or_cancelled(what: str, small:
 @pytest.mark.parametrize("what", ["snapshot", "shelve"])
 async def test_killed_while_it_is_taken_back(what: str, small: GlanceRegion) -> None:
     saga, asked, world, _ = PLOTS[what]
-    on_the_way_back = Part("dying", plots="upload_image failing", points="leaving undo of .*(image|snapshot).*")
+    on_the_way_back = ProofPart("dying", plots="upload_image failing", points="leaving undo of .*(image|snapshot).*")
     proof = await prove(SAGAS[saga], asked, lambda: world(small), on_the_way_back)
     assert proof.cases["killed"]
     assert IMAGE not in small.glance

@@ -11,7 +11,7 @@ from tests.helpers.real_services_cloud import cloud_with_real_services, dies, un
 from tests.real.test_reporting import report, state, told
 
 from moorage.main.config import Cell, Config, Hosts
-from moorage.main.up import Cloud
+from moorage.main.up import RunningCloud
 from moorage.model.errors import HostFailed
 from moorage_testing.real_services.stack import Stack
 
@@ -26,7 +26,7 @@ LIVE: dict[str, Any] = {"os-migrateLive": {"host": None, "block_migration": "aut
 
 
 @pytest.fixture
-async def cloud(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Cloud]:
+async def cloud(real_stack: Stack, tmp_path: Path) -> AsyncIterator[RunningCloud]:
     """All hosts are wired to physnet4; one that says nothing is soon silent."""
     async with cloud_with_real_services(
         real_stack,
@@ -42,7 +42,7 @@ async def cloud(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Cloud]:
 
 
 @pytest.fixture
-async def config(cloud: Cloud) -> Config:
+async def config(cloud: RunningCloud) -> Config:
     return cloud.config
 
 
@@ -59,11 +59,11 @@ async def three(site: Site) -> AsyncIterator[Site]:  # noqa: F811
 class Moved:
     """A server with one guaranteed port, and what is said of it everywhere."""
 
-    def __init__(self, site: Site, cloud: Cloud | None, server: str, port: str) -> None:  # noqa: F811
+    def __init__(self, site: Site, cloud: RunningCloud | None, server: str, port: str) -> None:  # noqa: F811
         self.site, self.cloud, self.server, self.port = site, cloud, server, port
 
     @classmethod
-    async def booted(cls, site: Site, cloud: Cloud | None = None) -> "Moved":  # noqa: F811
+    async def booted(cls, site: Site, cloud: RunningCloud | None = None) -> "Moved":  # noqa: F811
         """`cloud`: the one in this process, for those whose hosts are to refuse."""
         network, policy = await site.network(), await site.policy(ASKED_KBPS)
         asked = {"port": {"network_id": network, "qos_policy_id": policy, "name": "guaranteed"}}
@@ -164,7 +164,7 @@ class Moved:
         return asked
 
 
-async def test_a_guaranteed_port_keeps_its_guarantee_in_every_move(three: Site, cloud: Cloud) -> None:
+async def test_a_guaranteed_port_keeps_its_guarantee_in_every_move(three: Site, cloud: RunningCloud) -> None:
     """Resized and reverted, migrated and confirmed, live migrated, and that aborted, shelved, evacuated."""
     site, moved = three, await Moved.booted(three, cloud)  # noqa: F811
     here = await moved.host()
@@ -200,7 +200,7 @@ async def test_a_guaranteed_port_keeps_its_guarantee_in_every_move(three: Site, 
     await moved.gone()
 
 
-async def _aborted(moved: Moved, cloud: Cloud, here: str) -> None:
+async def _aborted(moved: Moved, cloud: RunningCloud, here: str) -> None:
     """While it is sent, an inactive binding names what was claimed at the destination (S1.6); then nothing of that is left (S1.8)."""
     driver, admin = cloud.fleet.drivers[here], moved.site.admin  # noqa: F811
     dials = driver.dials
@@ -235,7 +235,7 @@ async def _aborted(moved: Moved, cloud: Cloud, here: str) -> None:
     ],
 )
 async def test_a_guarantee_goes_to_the_next_host_where_the_first_refuses(
-    three: Site, cloud: Cloud, monkeypatch: pytest.MonkeyPatch, how: str, verb: str
+    three: Site, cloud: RunningCloud, monkeypatch: pytest.MonkeyPatch, how: str, verb: str
 ) -> None:
     """S1.9, S1.18: by then the port was bound there, inactive or for good, with the provider of that host."""
     moved = await Moved.booted(three, cloud)

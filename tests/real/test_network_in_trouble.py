@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.helpers.clouds_of_both_kinds import LOOK_EVERY_S, land, log_in
 
-from moorage.main.config import Network
-from moorage_testing.fault_proxy import KINDS, FlakyProxy, Trouble
+from moorage.main.config import NetworkConfig
+from moorage_testing.fault_proxy import KINDS, FlakyProxy, ProxyFault
 from moorage_testing.leak_audit import in_region
 from moorage_testing.real_services.stack import Stack
 
@@ -26,7 +26,7 @@ BOOTS = 8
 
 async def test_a_storm_over_boots_and_deletes_leaves_nothing(real_stack: Stack, tmp_path: Path) -> None:
     async with FlakyProxy(real_stack.network_url) as proxy:
-        way = Network(url=proxy.url, timeout_s=CALL_S)
+        way = NetworkConfig(url=proxy.url, timeout_s=CALL_S)
         async with land(tmp_path, real_stack, network=way) as country:
             direct = {**country.urls, "network": f"{real_stack.network_url}/v2.0"}
             admin_login = real_stack.logins["admin"]
@@ -44,7 +44,7 @@ async def test_a_storm_over_boots_and_deletes_leaves_nothing(real_stack: Stack, 
                 made = await who.ok("compute", "POST", "/servers", {"server": {**order, "networks": [nic]}})
                 return str(made["server"]["id"])
 
-            every = [proxy.upset(Trouble(kind, "POST", "/ports", delay_s=LATE_S, status=502)) for kind in KINDS]
+            every = [proxy.upset(ProxyFault(kind, "POST", "/ports", delay_s=LATE_S, status=502)) for kind in KINDS]
             servers = await asyncio.gather(*(boot(nic) for nic in nics))
             met = proxy.storm(7, 0.25, LATE_S)
 

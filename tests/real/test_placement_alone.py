@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from tests.helpers.real_services_cloud import Desk, moorage_with_real_services
 from tests.real.test_reporting import AGENT, Routed, report, state, told, tree
 
-from moorage.main.config import Api, Hosts, Listen
+from moorage.main.config import ApiConfig, Hosts, Listen
 from moorage.main.http_servers import HttpServer
 from moorage.main.local_cluster.ports import free_port
 from moorage.model.private_files import private_file
@@ -71,7 +71,7 @@ async def admin(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Desk]:
             placement_port=free_port(), reported=True,
         )  # fmt: skip
         async with compute as config:
-            api: Api = msgspec.structs.replace(config.api, placement=listen)
+            api: ApiConfig = msgspec.structs.replace(config.api, placement=listen)
             context = Desk(real_stack, msgspec.structs.replace(config, api=api), "admin")
             yield context
             await context.close()

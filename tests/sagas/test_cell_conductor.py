@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from moorage.api.context import Clock as DeskClock
+from moorage.api.context import ApiClock as DeskClock
 from moorage.bus import subjects
 from moorage.bus.host_messages import (
     AgentRefused,

@@ -6,11 +6,11 @@ from tests.helpers.toy_saga import ASKED, TOY, Toy
 
 from moorage_testing.fault_points import Onlooker
 from moorage_testing.proof_cases import Case, Tried
-from moorage_testing.saga_proof import PARTS, Part, prove
+from moorage_testing.saga_proof import PARTS, ProofPart, prove
 
 
 @every_part
-async def test_each_part_runs_its_share_of_the_points(part: Part) -> None:
+async def test_each_part_runs_its_share_of_the_points(part: ProofPart) -> None:
     assert (await prove(TOY, ASKED, Toy, part)).total > 10
 
 

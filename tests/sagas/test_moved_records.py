@@ -16,7 +16,7 @@ from moorage.saga import MemoryJournal, Run, Saga, Unwound, execute, first_lines
 from moorage.store.cell import record_transfer
 from moorage.store.region import processes
 from moorage.store.region import servers as region_servers
-from moorage.store.region.processes import Process
+from moorage.store.region.processes import ProcessRecord
 from moorage_testing.region_cells import records_held
 from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
 from moorage_testing.region_shelved import moving_record, recorded_elsewhere, shelved
@@ -144,7 +144,7 @@ async def test_the_move_of_a_record_is_refused_for_a_server_on_a_host(small: Sma
 async def test_records_do_not_move_while_an_earlier_releases_api_runs(
     small: SmallRegion, context: SagaContext, role: str, release: str, refused: bool
 ) -> None:
-    await small.region.write(lambda tx: processes.report(tx, Process("p1", role, "box1", release), 600.0))
+    await small.region.write(lambda tx: processes.report(tx, ProcessRecord("p1", role, "box1", release), 600.0))
     if refused:
         with pytest.raises(Unavailable, match="are of this release"):
             await begun(context)

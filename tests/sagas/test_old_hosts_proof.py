@@ -20,7 +20,7 @@ from moorage_testing.region_fixture import SERVER, USERS_PORT, a_boot, a_server
 from moorage_testing.region_moved import recorded, wired_apart
 from moorage_testing.region_network import SEGMENTS
 from moorage_testing.region_shelved import shelved, unshelving
-from moorage_testing.saga_proof import PROVED_OPERATION, Part, prove
+from moorage_testing.saga_proof import PROVED_OPERATION, ProofPart, prove
 
 BOOTED = OperationId("booted")
 BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/4"]
@@ -66,14 +66,14 @@ async def booted(old: OldRegion) -> OldRegion:
 
 @matrix_part
 @pytest.mark.parametrize("name", worlds("every level", WORST))
-async def test_a_boot_is_proved(name: str, part: Part, old: OldRegion) -> None:
+async def test_a_boot_is_proved(name: str, part: ProofPart, old: OldRegion) -> None:
     await world(old, name)
     await prove(BOOT, boot_in(old, PROVED_OPERATION), lambda: old.fresh(a_server(), PROVED_OPERATION), part)
 
 
 @matrix_part
 @pytest.mark.parametrize("name", worlds(WORST))
-async def test_a_delete_is_proved(name: str, part: Part, old: OldRegion) -> None:
+async def test_a_delete_is_proved(name: str, part: ProofPart, old: OldRegion) -> None:
     await world(old, name)
     asked = Delete(a_server(operation=PROVED_OPERATION), seq=2, request_id="req-delete", gates=old.gates())
     await prove(DELETE, asked, lambda: booted(old), part)
@@ -132,7 +132,7 @@ async def test_an_agent_of_level_2_binds_no_kept_address_of_another_segment(
 
 
 @quick_part
-async def test_an_unshelve_is_proved(part: Part, old: OldRegion) -> None:
+async def test_an_unshelve_is_proved(part: ProofPart, old: OldRegion) -> None:
     """To hosts of level 3 and of level 2, which binds the ports that are there (S1.4, S1.5)."""
     await offloaded(old)
     asked = msgspec.structs.replace(unshelving(), gates=old.gates())
@@ -175,7 +175,7 @@ async def test_the_record_says_which_ports_are_ours(name: str, old: OldRegion) -
 @matrix_part
 @pytest.mark.parametrize("name", ["all of level 1", "level 2 and 3"])
 async def test_a_boot_whose_hosts_are_upgraded_before_they_build_is_proved(
-    name: str, part: Part, old: OldRegion
+    name: str, part: ProofPart, old: OldRegion
 ) -> None:
     await world(old, name)
     old.upgraded = True

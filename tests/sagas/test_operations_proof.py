@@ -80,7 +80,7 @@ from moorage_testing.region_states import (
     with_volumes_ready,
 )
 from moorage_testing.region_waiting import FullRegion, that_waits
-from moorage_testing.saga_proof import PROVED_OPERATION, Part, prove
+from moorage_testing.saga_proof import PROVED_OPERATION, ProofPart, prove
 
 
 def rebuilding(server: Server) -> Rebuild:
@@ -178,7 +178,7 @@ PLOTS = {
 
 
 @every_saga(SAGAS, {"delete/2", "unshelve/1", "boot/4", *PLOTS})
-async def test_proved(name: str, part: Part, small: SmallRegion) -> None:
+async def test_proved(name: str, part: ProofPart, small: SmallRegion) -> None:
     asked, new_world = await plot(small, name)
     part = dataclasses.replace(part, plots=PLOTS.get(name, part.plots))
     world = FullRegion(small, new_world) if name in WAITING_BOOTS else PreparedRegion(small, new_world)
@@ -187,7 +187,7 @@ async def test_proved(name: str, part: Part, small: SmallRegion) -> None:
 
 @matrix_part
 @pytest.mark.parametrize("name", WAITING_BOOTS)
-async def test_a_boot_sleeps_after_an_attempt_that_failed(name: str, part: Part, small: SmallRegion) -> None:
+async def test_a_boot_sleeps_after_an_attempt_that_failed(name: str, part: ProofPart, small: SmallRegion) -> None:
     """Nothing of the attempt is held meanwhile."""
     asked, new_world = await plot(small, name)
     world = FullRegion(small, new_world, after_failure=True)
@@ -196,7 +196,7 @@ async def test_a_boot_sleeps_after_an_attempt_that_failed(name: str, part: Part,
 
 
 @matrix_part
-async def test_a_volume_that_the_volume_service_moves_keeps_its_id(part: Part, small: SmallRegion) -> None:
+async def test_a_volume_that_the_volume_service_moves_keeps_its_id(part: ProofPart, small: SmallRegion) -> None:
     asked = await swapping_volume(small, migrating=True)
     await prove(
         SAGAS["swap_volume/1"], asked, PreparedRegion(small, lambda: with_swappable_volume(small, migrating=True)), part
@@ -207,7 +207,7 @@ async def test_a_volume_that_the_volume_service_moves_keeps_its_id(part: Part, s
 @pytest.mark.parametrize("saga", ["attach_interface/2", "detach_interface/1"])
 @pytest.mark.parametrize("card", ["users", "routed"])
 async def test_every_kind_of_port_is_attached_and_detached(
-    card: Card, saga: str, part: Part, small: SmallRegion
+    card: Card, saga: str, part: ProofPart, small: SmallRegion
 ) -> None:
     if saga == "attach_interface/2":
         await prove(SAGAS[saga], attaching(card), PreparedRegion(small, lambda: booted(small)), part)
@@ -220,7 +220,7 @@ async def test_every_kind_of_port_is_attached_and_detached(
 @matrix_part
 @pytest.mark.parametrize(("card", "guarantees"), [("routed", False), ("made", True)])
 async def test_a_port_deleted_in_the_network_service_is_forgotten(
-    card: Card, guarantees: bool, part: Part, small: SmallRegion
+    card: Card, guarantees: bool, part: ProofPart, small: SmallRegion
 ) -> None:
     detach = SAGAS["detach_interface/1"]
     asked = await detaching(small, card, gone=True, guarantees=guarantees)
@@ -230,14 +230,16 @@ async def test_a_port_deleted_in_the_network_service_is_forgotten(
 
 
 @matrix_part
-async def test_a_shelved_server_is_deleted_with_its_image(part: Part, small: SmallRegion) -> None:
+async def test_a_shelved_server_is_deleted_with_its_image(part: ProofPart, small: SmallRegion) -> None:
     asked = Delete(shelved_server(), seq=4, request_id="req-delete")
     await prove(SAGAS["delete/4"], asked, PreparedRegion(small, lambda: shelved(small, offload=True)), part)
 
 
 @matrix_part
 @pytest.mark.parametrize("state", ["stopped", "paused"])
-async def test_a_paused_server_is_shelved_and_stays_on_its_host(state: str, part: Part, small: SmallRegion) -> None:
+async def test_a_paused_server_is_shelved_and_stays_on_its_host(
+    state: str, part: ProofPart, small: SmallRegion
+) -> None:
     asked = shelving(offload=False)
     asked = msgspec.structs.replace(asked, server=msgspec.structs.replace(asked.server, vm_state=VmState(state)))
     await prove(SAGAS["shelve/1"], asked, PreparedRegion(small, lambda: imaged(small, VmState(state))), part)
@@ -245,7 +247,9 @@ async def test_a_paused_server_is_shelved_and_stays_on_its_host(state: str, part
 
 @matrix_part
 @pytest.mark.parametrize("saga", ["shelve/1", "shelve_offload/1", "unshelve/1"])
-async def test_volumes_stay_reserved_while_their_server_is_shelved(saga: str, part: Part, small: SmallRegion) -> None:
+async def test_volumes_stay_reserved_while_their_server_is_shelved(
+    saga: str, part: ProofPart, small: SmallRegion
+) -> None:
     """No attachment is left behind, none is lost, and no volume is exported to two hosts."""
     off = saga == "unshelve/1"
     server = await with_volumes(small, shelved=saga != "shelve/1", offload=off)
@@ -263,7 +267,7 @@ async def test_volumes_stay_reserved_while_their_server_is_shelved(saga: str, pa
 
 
 @matrix_part
-async def test_a_root_volume_is_written_anew(part: Part, small: SmallRegion) -> None:
+async def test_a_root_volume_is_written_anew(part: ProofPart, small: SmallRegion) -> None:
     server = await with_volumes(small)
     asked = msgspec.structs.replace(rebuilding(server), becomes=server, fields=(), reimage="image-2")
     await prove(SAGAS["rebuild/1"], asked, PreparedRegion(small, lambda: volumes_world(small)), part)
@@ -275,7 +279,7 @@ async def test_a_root_volume_is_written_anew(part: Part, small: SmallRegion) -> 
     [("shelve/1", True, False), ("shelve/1", False, True), ("unshelve/1", False, True)],
 )
 async def test_addresses_and_guarantees_of_shelved_servers(
-    saga: str, routed: bool, guarantees: bool, part: Part, small: SmallRegion
+    saga: str, routed: bool, guarantees: bool, part: ProofPart, small: SmallRegion
 ) -> None:
     """Addresses stay claimed while a server is on no host; guarantees are given back, and claimed anew."""
     if saga == "shelve/1":
@@ -289,7 +293,7 @@ async def test_addresses_and_guarantees_of_shelved_servers(
 
 
 @quick_part
-async def test_a_server_is_unshelved_on_its_own_segment(part: Part, small: SmallRegion) -> None:
+async def test_a_server_is_unshelved_on_its_own_segment(part: ProofPart, small: SmallRegion) -> None:
     """Every step of it is the one that is proved of a server that leaves its segment."""
     await prove(
         SAGAS["unshelve/1"],
@@ -301,7 +305,7 @@ async def test_a_server_is_unshelved_on_its_own_segment(part: Part, small: Small
 
 @matrix_part
 @pytest.mark.parametrize("name", ["boot/1", "delete/4"])
-async def test_a_server_with_guaranteed_ports_is_proved(name: str, part: Part, small: SmallRegion) -> None:
+async def test_a_server_with_guaranteed_ports_is_proved(name: str, part: ProofPart, small: SmallRegion) -> None:
     """Both forms of a request: the claim, the bindings' allocation, and everything given back."""
     asked, _ = await plot(small, name)
 
@@ -317,7 +321,7 @@ async def test_a_server_with_guaranteed_ports_is_proved(name: str, part: Part, s
 @pytest.mark.parametrize("saga", ["attach_interface/2", "detach_interface/1"])
 @pytest.mark.parametrize("card", ["made", "users"])
 async def test_a_guaranteed_port_is_attached_and_detached(
-    card: Card, saga: str, part: Part, small: SmallRegion
+    card: Card, saga: str, part: ProofPart, small: SmallRegion
 ) -> None:
     if saga == "attach_interface/2":
         await prove(SAGAS[saga], attaching(card), PreparedRegion(small, lambda: booted(small, guarantees=True)), part)

@@ -19,7 +19,7 @@ from moorage.saga import MemoryJournal, Saga, Unwound, execute, first_lines, on_
 from moorage.sql import Tx
 from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
 from moorage_testing.region_moved import movable, resizing
-from moorage_testing.saga_proof import PROVED_OPERATION, Part, prove
+from moorage_testing.saga_proof import PROVED_OPERATION, ProofPart, prove
 
 TEMPORARY = ImageId("70a599e0-31e7-49b7-b260-868f441e0099")
 PLACES = (("host2", CELLS[1]), ("host3", CELLS[0]), ("host2", CELLS[1]))
@@ -87,7 +87,9 @@ async def world(small: SmallRegion) -> SmallRegion:
 
 
 @quick_part
-async def test_the_temporary_image_never_leaks(small: SmallRegion, monkeypatch: pytest.MonkeyPatch, part: Part) -> None:
+async def test_the_temporary_image_never_leaks(
+    small: SmallRegion, monkeypatch: pytest.MonkeyPatch, part: ProofPart
+) -> None:
     """Another host there is tried, and then one of its own cell."""
     there, here, _ = PLACES
     monkeypatch.setitem(globals(), "PLACES", (there, there, here))

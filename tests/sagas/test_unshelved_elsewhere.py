@@ -20,7 +20,7 @@ from moorage.operations.steps import servers as records
 from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.region import processes
 from moorage.store.region import servers as region_servers
-from moorage.store.region.processes import Process
+from moorage.store.region.processes import ProcessRecord
 from moorage_testing.region_cells import records_held
 from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
 from moorage_testing.region_shelved import leaving_its_cell, shelved_elsewhere
@@ -116,6 +116,6 @@ async def test_a_server_leaves_its_cell_with_permission_and_when_all_processes_s
     assert await begun(may, "unshelve/3") == ("unshelve/1", False)
     with pytest.raises(Unavailable, match="of this release"):
         await begun(UnshelveWish(host="host1", cross_cell=True), "unshelve/3")
-    await small.region.write(lambda tx: processes.report(tx, Process("p1", "api", "box1", "0.1.0"), 600.0))
+    await small.region.write(lambda tx: processes.report(tx, ProcessRecord("p1", "api", "box1", "0.1.0"), 600.0))
     assert await begun(may) == ("unshelve/1", False)
     await small.region.write(lambda tx: processes.leave(tx, "p1"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from moorage_testing.simulation.bus import Hub
-from moorage_testing.simulation.loop import Process, VirtualLoop
+from moorage_testing.simulation.loop import SimulatedProcess, VirtualLoop
 from moorage_testing.simulation.trace import Trace
 
 ASLEEP_S = 20.0
@@ -28,7 +28,7 @@ def test_what_was_sent_to_a_sleeping_machine_comes_before_what_was_sent_later(lo
         heard.append(payload)
 
     async def story() -> None:
-        sleeper = Process("sleeper")
+        sleeper = SimulatedProcess("sleeper")
         hub.subscribe(sleeper, "news", hear)
         hub.weather.late_s = 1.0
         loop.freeze(sleeper)

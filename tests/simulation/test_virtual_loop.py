@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from moorage_testing.simulation.clock import Machine, MachineProcess, VirtualClock
+from moorage_testing.simulation.clock import MachineProcess, SimulatedMachine, VirtualClock
 from moorage_testing.simulation.determinism import determined
-from moorage_testing.simulation.loop import Livelock, Process, Starved, VirtualLoop
+from moorage_testing.simulation.loop import Livelock, SimulatedProcess, Starved, VirtualLoop
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_what_is_killed_does_nothing_more(loop: VirtualLoop) -> None:
             done.append("cleaned up")
 
     async def story() -> None:
-        process = Process("victim")
+        process = SimulatedProcess("victim")
         loop.begin(process, work())
         await asyncio.sleep(0.5)
         loop.kill(process)
@@ -59,7 +59,7 @@ def test_what_is_frozen_goes_on_where_it_was(loop: VirtualLoop) -> None:
             seen.append(loop.now)
 
     async def story() -> None:
-        process = Process("sleeper")
+        process = SimulatedProcess("sleeper")
         loop.begin(process, work())
         await asyncio.sleep(2.5)
         loop.freeze(process)
@@ -82,7 +82,7 @@ def test_a_machine_that_slept_has_the_rest_of_its_timers_before_it(loop: Virtual
             seen.append((loop.now, loop.time(), clock.monotonic()))
 
     async def story() -> None:
-        machine = Machine(loop, "laptop")
+        machine = SimulatedMachine(loop, "laptop")
         process = MachineProcess("sleeper", machine)
         began = loop.now
         loop.begin(process, work(VirtualClock(machine)))
@@ -117,7 +117,7 @@ def test_what_never_comes_is_said(loop: VirtualLoop) -> None:
 
 
 def test_each_process_has_the_clock_of_its_machine(loop: VirtualLoop) -> None:
-    here, there = Machine(loop, "here"), Machine(loop, "there")
+    here, there = SimulatedMachine(loop, "here"), SimulatedMachine(loop, "there")
     there.offset_s = 300.0
     found: dict[str, float] = {}
 

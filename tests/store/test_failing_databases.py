@@ -14,11 +14,11 @@ import asyncpg
 import pytest
 import sqlalchemy as sa
 
-from moorage.main.local_cluster.postgres import Server, start_postgres
+from moorage.main.local_cluster.postgres import PostgresServer, start_postgres
 from moorage.main.observability.database_reads import PATIENCE_S as LOOK_S
 from moorage.main.observability.database_reads import CachedReads
 from moorage.model.errors import Invalid, Unavailable, UnknownOutcome
-from moorage.sql import Database, Limits, Load, Tx, open_database
+from moorage.sql import Database, DatabaseLimits, DatabaseLoad, Tx, open_database
 from moorage.sql.failures import RETRY_AFTER_S, TAKEN_BACK, of_postgresql, of_sqlite
 from moorage.sql.postgresql import PostgresqlDatabase
 from moorage.sql.sqlite import SqliteDatabase
@@ -32,7 +32,7 @@ words = sa.Table("words", metadata, sa.Column("word", sa.String, primary_key=Tru
 
 @pytest.fixture
 async def file(tmp_path: Path) -> AsyncIterator[Database]:
-    opened = await open_database(f"sqlite:///{tmp_path}/words.db", name="words", limits=Limits(file_wait_s=0.3))
+    opened = await open_database(f"sqlite:///{tmp_path}/words.db", name="words", limits=DatabaseLimits(file_wait_s=0.3))
     await opened.create(metadata)
     yield opened
     await opened.close()
@@ -157,7 +157,7 @@ def test_postgresql_error_codes_become_problems(sqlstate: str, says: str, commit
 
 @pytest.mark.postgres
 async def test_codes_of_a_running_postgresql(postgres_url: str) -> None:
-    database = await open_database(postgres_url, name="region", limits=Limits(statement_s=2.0))
+    database = await open_database(postgres_url, name="region", limits=DatabaseLimits(statement_s=2.0))
     try:
         full = sa.text("DO $$ BEGIN RAISE EXCEPTION 'no space' USING ERRCODE = '53100'; END $$")
         with pytest.raises(Unavailable, match="out of disk space"):
@@ -186,7 +186,7 @@ def children_of(process: int) -> list[int]:
 
 
 @pytest.fixture
-def freezable() -> Iterator[Server]:
+def freezable() -> Iterator[PostgresServer]:
     """A server of one's own: the others would freeze with it."""
     server = start_postgres()
     yield server
@@ -194,9 +194,9 @@ def freezable() -> Iterator[Server]:
 
 
 @pytest.mark.postgres
-async def test_a_server_that_hangs_is_given_up_in_bounded_time(freezable: Server) -> None:
+async def test_a_server_that_hangs_is_given_up_in_bounded_time(freezable: PostgresServer) -> None:
     """As a machine that froze, or a network that swallows everything: nothing is closed, nothing is answered."""
-    limits = Limits(statement_s=1.5, connect_s=3.0, pool_size=4, pool_wait_s=6.0)
+    limits = DatabaseLimits(statement_s=1.5, connect_s=3.0, pool_size=4, pool_wait_s=6.0)
     database = await open_database(freezable.create_database("r"), name="region", limits=limits)
     assert isinstance(database, PostgresqlDatabase)
     await asyncio.gather(*(database.read(lambda tx: tx.scalar(sa.text("SELECT pg_sleep(0.05)"))) for _ in range(4)))
@@ -219,9 +219,9 @@ async def test_a_server_that_hangs_is_given_up_in_bounded_time(freezable: Server
 
 
 @pytest.mark.postgres
-async def test_a_metrics_scrape_waits_only_a_moment_for_a_hanging_server(freezable: Server) -> None:
+async def test_a_metrics_scrape_waits_only_a_moment_for_a_hanging_server(freezable: PostgresServer) -> None:
     """What was seen before is shown, and that it does not answer; however many scrape, one look waits for it."""
-    limits = Limits(pool_size=2, connect_s=5, statement_s=5, pool_wait_s=5)
+    limits = DatabaseLimits(pool_size=2, connect_s=5, statement_s=5, pool_wait_s=5)
     database = await open_database(freezable.create_database("scraped"), name="region", limits=limits)
     await database.create(region_metadata)
     reads = CachedReads(kept_s=0.001)
@@ -254,17 +254,17 @@ async def test_a_metrics_scrape_waits_only_a_moment_for_a_hanging_server(freezab
 
 @pytest.mark.postgres
 async def test_the_load_of_a_connection_pool_is_measured(postgres_url: str) -> None:
-    database = await open_database(postgres_url, name="region", limits=Limits(pool_size=1))
+    database = await open_database(postgres_url, name="region", limits=DatabaseLimits(pool_size=1))
     assert isinstance(database, PostgresqlDatabase)
-    assert database.load == Load(1, 0, 0)
+    assert database.load == DatabaseLoad(1, 0, 0)
     sleeping = [
         asyncio.create_task(database.read(lambda tx: tx.scalar(sa.text("SELECT pg_sleep(60)")))) for _ in range(3)
     ]
-    await until(lambda: database.load == Load(1, 1, 2))
+    await until(lambda: database.load == DatabaseLoad(1, 1, 2))
     for each in sleeping:
         each.cancel()
     await asyncio.gather(*sleeping, return_exceptions=True)
-    await until(lambda: database.load == Load(1, 0, 0))
+    await until(lambda: database.load == DatabaseLoad(1, 0, 0))
     await database.close()
 
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from moorage.conductor.lease import ConductorLease
 from moorage.main.config import Cell, Config, RegionSettings
 from moorage.main.databases import Databases, open_databases, open_for_lease
-from moorage.main.local_cluster.postgres import Server
+from moorage.main.local_cluster.postgres import PostgresServer
 from moorage.main.store_watch import StoreWatch
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
@@ -35,7 +35,7 @@ class Process:
 
 
 @pytest.fixture
-def name(postgres_server: Server) -> Iterator[str]:
+def name(postgres_server: PostgresServer) -> Iterator[str]:
     """Of the region's database; `{name}_kept` is one of an hour ago."""
     name = f"lease_{uuid.uuid4().hex[:8]}"
     postgres_server.create_database(name)
@@ -44,7 +44,7 @@ def name(postgres_server: Server) -> Iterator[str]:
         postgres_server.drop_database(each)
 
 
-def config_of(server: Server, name: str, tmp_path: Path) -> Config:
+def config_of(server: PostgresServer, name: str, tmp_path: Path) -> Config:
     region = RegionSettings(database=server.url_of(name))
     cells = (Cell("cell1", f"sqlite:///{tmp_path}/cell1.db"),)
     return Config(data_dir=str(tmp_path / "data"), region=region, cells=cells)
@@ -70,7 +70,7 @@ async def process(config: Config) -> AsyncIterator[Process]:
         await opened.close()
 
 
-async def leases(server: Server, name: str) -> int:
+async def leases(server: PostgresServer, name: str) -> int:
     looked = await open_database(server.url_of(name), name="looked")
     try:
         return int(
@@ -82,7 +82,7 @@ async def leases(server: Server, name: str) -> int:
 
 @pytest.mark.parametrize("how", ["older", "another"])
 async def test_no_lease_is_taken_or_renewed_in_another_database(
-    postgres_server: Server, tmp_path: Path, name: str, how: str
+    postgres_server: PostgresServer, tmp_path: Path, name: str, how: str
 ) -> None:
     config = config_of(postgres_server, name, tmp_path)
     await (await open_databases(config)).close()
@@ -108,7 +108,7 @@ async def test_no_lease_is_taken_or_renewed_in_another_database(
 
 
 async def test_no_lease_is_renewed_after_the_database_was_restored_under_its_connection(
-    postgres_server: Server, tmp_path: Path, name: str
+    postgres_server: PostgresServer, tmp_path: Path, name: str
 ) -> None:
     """No connection is cut: the look at the databases bars the lease's as well, and lets it go on when they are right again."""
     async with process(config_of(postgres_server, name, tmp_path)) as mine:
@@ -128,7 +128,7 @@ async def test_no_lease_is_renewed_after_the_database_was_restored_under_its_con
 
 
 async def test_the_first_connection_of_a_lease_is_checked_too(
-    postgres_server: Server, tmp_path: Path, name: str
+    postgres_server: PostgresServer, tmp_path: Path, name: str
 ) -> None:
     """Another database came between the region's connections and this one."""
     async with process(config_of(postgres_server, name, tmp_path)) as mine:

@@ -15,7 +15,7 @@ from moorage.store.cell import notifications as of_cell
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell import usage_audits
 from moorage.store.cell.tables import cell_metadata
-from moorage.store.outbox import Outbox
+from moorage.store.outbox import OutboxTable
 from moorage.store.region import notifications as of_region
 from moorage.store.region.tables import region_metadata
 
@@ -29,16 +29,16 @@ def told(number: int) -> Notification:
 
 
 @pytest.fixture(params=["region", "cell"])
-async def outbox(database: Database, request: Any) -> Outbox:
+async def outbox(database: Database, request: Any) -> OutboxTable:
     await database.create(region_metadata if request.param == "region" else cell_metadata)
     return of_region.OUTBOX if request.param == "region" else of_cell.OUTBOX
 
 
-def ids(outbox: Outbox, tx: Tx, limit: int = 100) -> list[str]:
+def ids(outbox: OutboxTable, tx: Tx, limit: int = 100) -> list[str]:
     return [msgspec.json.decode(each.doc, type=Notification).id for each in outbox.first(tx, limit)]
 
 
-async def test_rows_are_read_in_order_and_removed(database: Database, outbox: Outbox) -> None:
+async def test_rows_are_read_in_order_and_removed(database: Database, outbox: OutboxTable) -> None:
     await database.write(lambda tx: outbox.write(tx, [told(1), told(2)]))
     await database.write(lambda tx: outbox.write(tx, [told(3)]))
     await database.write(lambda tx: outbox.write(tx, []))
@@ -50,7 +50,7 @@ async def test_rows_are_read_in_order_and_removed(database: Database, outbox: Ou
     assert await database.read(lambda tx: ids(outbox, tx)) == ["op/3"]
 
 
-async def test_a_refused_transaction_leaves_no_notification(database: Database, outbox: Outbox) -> None:
+async def test_a_refused_transaction_leaves_no_notification(database: Database, outbox: OutboxTable) -> None:
     def refused(tx: Tx) -> None:
         outbox.write(tx, [told(1)])
         tx.refuse(None)
@@ -59,7 +59,7 @@ async def test_a_refused_transaction_leaves_no_notification(database: Database, 
     assert await database.read(outbox.count) == 0
 
 
-async def test_the_oldest_rows_are_dropped(database: Database, outbox: Outbox) -> None:
+async def test_the_oldest_rows_are_dropped(database: Database, outbox: OutboxTable) -> None:
     await database.write(lambda tx: outbox.write(tx, [told(number) for number in range(10)]))
 
     def shorten(tx: Tx, before_us: int = 0, most: int = 100, limit: int = 100) -> int:
@@ -72,7 +72,7 @@ async def test_the_oldest_rows_are_dropped(database: Database, outbox: Outbox) -
     assert await database.read(lambda tx: ids(outbox, tx)) == [f"op/{number}" for number in range(5, 10)]
 
 
-async def test_many_writers_and_one_remover(database: Database, outbox: Outbox) -> None:
+async def test_many_writers_and_one_remover(database: Database, outbox: OutboxTable) -> None:
     """Numbers may be given in another order than commits; every row is seen all the same."""
     seen: list[str] = []
 
@@ -119,8 +119,11 @@ async def test_the_progress_of_a_usage_audit(database: Database) -> None:
     assert await database.read(lambda tx: page(tx, "")) == ["a", "c"]
     assert await database.read(lambda tx: page(tx, "", 1)) == ["a"]
     assert await database.read(lambda tx: page(tx, "a")) == ["c"]
-    for told in (usage_audits.Place(ServerId("a"), 1), usage_audits.Place(ServerId("c"), 2, finished=True)):
+    for told in (
+        usage_audits.UsageAuditKey(ServerId("a"), 1),
+        usage_audits.UsageAuditKey(ServerId("c"), 2, finished=True),
+    ):
         await database.write(lambda tx, at=told: usage_audits.put(tx, 10, 20, at, 30))  # type: ignore[misc]
         assert await database.read(lambda tx: usage_audits.place(tx, 10, 20)) == told
     await database.write(lambda tx: usage_audits.forget(tx, 21))
-    assert await database.read(lambda tx: usage_audits.place(tx, 10, 20)) == usage_audits.Place()
+    assert await database.read(lambda tx: usage_audits.place(tx, 10, 20)) == usage_audits.UsageAuditKey()

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from moorage.main.local_cluster.certificates import Authority
+from moorage.main.local_cluster.certificates import CertificateAuthority
 from moorage.model.errors import Invalid, Unavailable
 from moorage.sql import Database, open_database
-from moorage.sql.limits import Limits
+from moorage.sql.limits import DatabaseLimits
 from moorage.sql.postgresql_tls import take_tls
 
 SSL_REQUEST = 80877103
@@ -55,7 +55,7 @@ async def with_tls(port: int, context: ssl.SSLContext, seen: list[str]) -> Async
 
 
 async def one(url: str) -> int:
-    database: Database = await open_database(url, name="region", limits=Limits(connect_s=5))
+    database: Database = await open_database(url, name="region", limits=DatabaseLimits(connect_s=5))
     try:
         return int(await database.read(lambda tx: tx.scalar(sa.text("SELECT 1"))))
     finally:
@@ -64,9 +64,9 @@ async def one(url: str) -> int:
 
 @pytest.mark.postgres
 async def test_a_database_is_reached_with_tls(postgres_url: str, tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "ca")
+    authority = CertificateAuthority(tmp_path / "ca")
     made = authority.issue("server")
-    stranger = Authority(tmp_path / "another").file
+    stranger = CertificateAuthority(tmp_path / "another").file
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(made.cert, made.key)
     at = sa.make_url(postgres_url)

@@ -13,13 +13,13 @@ from moorage.model.clock import SystemClock
 from moorage.operations.process_heartbeat import Presence
 from moorage.sql import Database
 from moorage.store.region import processes
-from moorage.store.region.processes import Process
+from moorage.store.region.processes import ProcessRecord
 from moorage.store.region.processes import processes as table
 from moorage.store.region.tables import region_metadata
 from moorage_testing.waiting import until
 
-API = Process("p-1", "api", "rack1", "0.2.0")
-CONDUCTOR = Process("p-2", "conductor", "rack2", "0.1.9")
+API = ProcessRecord("p-1", "api", "rack1", "0.2.0")
+CONDUCTOR = ProcessRecord("p-2", "conductor", "rack2", "0.1.9")
 
 
 async def test_processes_are_listed_while_they_report(database: Database) -> None:

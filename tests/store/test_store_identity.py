@@ -14,8 +14,7 @@ from moorage.main.adopt import adopt
 from moorage.main.config import Cell, Config, RegionSettings
 from moorage.main.data_dir_lock import DataLock
 from moorage.main.databases import Databases, open_databases
-from moorage.main.local_cluster.postgres import Server as PostgresServer
-from moorage.main.local_cluster.postgres import start_postgres
+from moorage.main.local_cluster.postgres import PostgresServer, start_postgres
 from moorage.main.schemas import CELL, PLACEMENT, REGION
 from moorage.main.store_watch import StoreWatch
 from moorage.model.clock import SystemClock

@@ -18,7 +18,7 @@ from moorage.main.local_cluster.cluster import TrialSet
 from moorage.main.local_cluster.nats import nats_server_program
 from moorage.main.local_cluster.postgres import find_binaries
 from moorage_testing.api_user import Person
-from moorage_testing.fault_rounds import Fault, Rounds
+from moorage_testing.fault_rounds import ProcessFault, Rounds
 from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
 from moorage_testing.releases import Installed, installed, last_release, releases, version_of
 from moorage_testing.up_process import Upped
@@ -78,7 +78,9 @@ async def exchange(trial: TrialSet, player: Rounds, step: tuple[str, ...], relea
             trial.releases.pop(name, None)
         else:
             trial.releases[name] = release
-    totals = await player.play([Fault("kill", name, 0.4 + 0.8 * number, 0.0) for number, name in enumerate(step)])
+    totals = await player.play(
+        [ProcessFault("kill", name, 0.4 + 0.8 * number, 0.0) for number, name in enumerate(step)]
+    )
     said = f"after {', '.join(step)} became {'ours' if release is None else release.release.version}"
     assert totals.lost == [], said
     assert (totals.leaked, totals.stuck) == ([], []), said

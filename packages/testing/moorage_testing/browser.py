@@ -84,7 +84,7 @@ class BrowserError(Exception):
     """What the browser refused, or what a script threw."""
 
 
-class Page:
+class BrowserTab:
     """One tab."""
 
     def __init__(self, browser: "Browser", session: str) -> None:
@@ -104,7 +104,7 @@ class Page:
     async def go(self, url: str) -> None:
         """Begins to load a page; wait for what it should show by `until`."""
         self.wire_bytes = 0
-        await self.call("Page.navigate", url=url)
+        await self.call("BrowserTab.navigate", url=url)
 
     async def run(self, script: str) -> Any:
         """The value of an expression; of a promise, what it becomes. Raises BrowserError for what it throws."""
@@ -151,16 +151,16 @@ class Page:
 
     async def screenshot(self, path: Path, *, whole: bool = True) -> None:
         """A PNG; `whole`: down to the end of the page."""
-        answer = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        answer = await self.call("BrowserTab.captureScreenshot", format="png", captureBeyondViewport=whole)
         await asyncio.to_thread(_write, path, base64.b64decode(answer["data"]))
 
-    async def other_tab(self) -> "Page":
+    async def other_tab(self) -> "BrowserTab":
         """Another tab of the same browser, with an empty page and cookies of its own."""
         return await self._browser.page()
 
-    async def thumbnail(self, onto: "Page", width: int, height: int) -> bytes:
+    async def thumbnail(self, onto: "BrowserTab", width: int, height: int) -> bytes:
         """What is to be seen now as a PNG of this size. `onto` is a tab without a content security policy, which draws it."""
-        answer = await self.call("Page.captureScreenshot", format="png")
+        answer = await self.call("BrowserTab.captureScreenshot", format="png")
         drawn = await onto.run(f"({DRAWN})({json.dumps(answer['data'])}, {width}, {height})")
         return base64.b64decode(str(drawn).partition(",")[2])
 
@@ -198,7 +198,7 @@ class Browser:
         self._connection = connection
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[str, BrowserTab] = {}
         self._task = asyncio.create_task(self._read(), name="browser")
 
     async def call(self, method: str, params: dict[str, Any], session: str | None = None) -> Any:
@@ -211,15 +211,15 @@ class Browser:
         async with asyncio.timeout(CALL_S):
             return await future
 
-    async def page(self) -> Page:
+    async def page(self) -> BrowserTab:
         """A new tab with cookies of its own."""
         context = (await self.call("Target.createBrowserContext", {}))["browserContextId"]
         target = await self.call("Target.createTarget", {"url": "about:blank", "browserContextId": context})
         session = (await self.call("Target.attachToTarget", {"targetId": target["targetId"], "flatten": True}))[
             "sessionId"
         ]
-        page = self._pages[session] = Page(self, session)
-        for each in ("Page", "Runtime", "Log", "Network"):
+        page = self._pages[session] = BrowserTab(self, session)
+        for each in ("BrowserTab", "Runtime", "Log", "Network"):
             await page.call(f"{each}.enable")
         return page
 

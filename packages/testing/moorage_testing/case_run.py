@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from moorage.model.ids import OperationId
 from moorage.saga import Fenced, Killed, MemoryJournal, RetryLimits, Saga, Slept, Stuck, Unwound, execute, first_lines
-from moorage_testing.fault_points import CANCEL_WORD, Fault, HeldClock, Onlooker, StagedLog, Trapdoor, staged
+from moorage_testing.fault_points import CANCEL_WORD, HeldClock, Onlooker, StagedLog, StepFault, Trapdoor, staged
 
 ContextT = TypeVar("ContextT")
 Context_co = TypeVar("Context_co", covariant=True)
@@ -18,7 +18,7 @@ SELDOM = RetryLimits(pause_most_s=900.0)
 """A patience of a day is a hundred tries, and not the six thousand that it is outside: what they would find is all the same."""
 
 
-class World(Protocol[Context_co]):
+class CaseWorld(Protocol[Context_co]):
     """A region, and what is in it."""
 
     @property
@@ -47,8 +47,8 @@ class CaseRun(Generic[ContextT]):
         saga: Saga[Any, ContextT],
         operation: OperationId,
         asked: Struct,
-        world: World[ContextT],
-        faults: Sequence[Fault],
+        world: CaseWorld[ContextT],
+        faults: Sequence[StepFault],
         repeat: bool,
     ) -> None:
         self.saga, self.operation, self.asked = saga, operation, asked

@@ -40,7 +40,7 @@ async def authenticate(sent: str, service: str | None) -> Principal:
         raise Unauthenticated("no such token") from failure
 
 
-class Client:
+class ApiClient:
     """Speaks to an API as one caller."""
 
     def __init__(self, context: AppContext, http: httpx.AsyncClient) -> None:
@@ -90,7 +90,7 @@ async def compute_api(
     changes: tuple[VersionChange, ...] = CHANGES,
     authenticate: Authenticate = authenticate,
     **parts: Any,
-) -> AsyncIterator[Client]:
+) -> AsyncIterator[ApiClient]:
     region = await open_database(f"sqlite:///{directory}/region.db", name="region", durability="process")
     await region.create(region_metadata)
     await region.create(placement_metadata)
@@ -98,5 +98,5 @@ async def compute_api(
     app = ComputeApp(context, authenticate, table=table, changes=changes)
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://cloud") as http:
-        yield Client(context, http)
+        yield ApiClient(context, http)
     await region.close()

@@ -13,7 +13,7 @@ from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import CellId, FlavorId, ImageId, NetworkId, PortId, ServerId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType, TransferProgress
 from moorage.model.principal import Principal
-from moorage.model.server import Address, BlockDevice, FlavorCopy, Nic, PowerState, Server, VmState
+from moorage.model.server import Address, ApiPowerState, BlockDevice, FlavorCopy, Nic, Server, VmState
 from moorage.operations.boot.boot_checks import BootRights
 from moorage.operations.guest.power import PowerVerb
 from moorage.operations.images.snapshot import SnapshotRequest
@@ -46,7 +46,7 @@ def a_server(number: int = 1, **fields: Any) -> Server:
         flavor=FlavorCopy(FlavorId("1"), "m1.tiny", 1, 512, 1, extra_specs={"hw:numa_nodes": "1"}),
         vm_state=VmState.ACTIVE,
         task_state=None,
-        power_state=PowerState.RUNNING,
+        power_state=ApiPowerState.RUNNING,
         image=IMAGE,
         image_properties={"hw_disk_bus": "virtio"},
         metadata={"role": "web"},

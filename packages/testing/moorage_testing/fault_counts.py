@@ -5,11 +5,11 @@ import statistics
 from collections import Counter
 from dataclasses import dataclass, field
 
-from moorage_testing.fault_moves import Moved
+from moorage_testing.fault_moves import MoveOutcomes
 
 
 @dataclass(frozen=True)
-class Load:
+class RoundLoad:
     """What rounds are made of."""
 
     hosts: int = 4
@@ -59,7 +59,7 @@ class Totals:
     faults: Counter[str] = field(default_factory=Counter)
     recovery_s: list[float] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
-    moves: Moved = field(default_factory=Moved)
+    moves: MoveOutcomes = field(default_factory=MoveOutcomes)
 
     @property
     def wrong(self) -> list[str]:

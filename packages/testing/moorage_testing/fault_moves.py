@@ -26,7 +26,7 @@ from moorage.store.cell.migrations import migrations
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import Census
 from moorage_testing.leak_audit_moves import VERIFY, left_of, wrong_records
-from moorage_testing.process_faults import Fault
+from moorage_testing.process_faults import ProcessFault
 
 FLAVORS = ("m1.nano", "m1.micro", "m1.tiny")
 DIALS = b'{"live_mib_per_s": 500.0, "verbs": {"*": {"delay_s": 0.05, "jitter_s": 0.4}}}'
@@ -72,7 +72,7 @@ _migration = msgspec.json.Decoder(Migration).decode
 
 
 @dataclass(frozen=True)
-class Move:
+class AcknowledgedMove:
     """One that was acknowledged."""
 
     kind: str
@@ -83,7 +83,7 @@ class Move:
 
 
 @dataclass
-class Moved:
+class MoveOutcomes:
     """What became of moves, of all rounds."""
 
     done: Counter[str] = field(default_factory=Counter)
@@ -105,14 +105,14 @@ class Moved:
         ]
 
 
-class Moves:
+class RoundMoves:
     """Orders of one round, and what all rounds counted."""
 
-    def __init__(self, trial: TrialSet, dice: random.Random, totals: Moved) -> None:
+    def __init__(self, trial: TrialSet, dice: random.Random, totals: MoveOutcomes) -> None:
         self.totals = totals
         self._trial, self._dice = trial, dice
         self._flavors: dict[str, str] = {}
-        self._asked: list[Move] = []
+        self._asked: list[AcknowledgedMove] = []
         self._unsure: set[str] = set()
         """Servers of which something was asked that got no answer."""
         self._seen: Census | None = None
@@ -162,9 +162,9 @@ class Moves:
     def _note(self, kind: str, seen: Mapping[str, Any], reply: httpx.Response) -> None:
         if reply.status_code in {OK, ACCEPTED, NO_CONTENT}:
             request = reply.headers["x-openstack-request-id"]
-            self._asked.append(Move(kind, seen["id"], request, seen["OS-EXT-SRV-ATTR:host"]))
+            self._asked.append(AcknowledgedMove(kind, seen["id"], request, seen["OS-EXT-SRV-ATTR:host"]))
 
-    async def evacuate(self, admin: Person, fault: Fault) -> int:
+    async def evacuate(self, admin: Person, fault: ProcessFault) -> int:
         """Its agent is killed: the host is said to be off, and its servers are to run elsewhere; how many requests got no answer."""
         host, unheard = fault.target.partition("-")[2], 0
         await self._forced(admin, host, down=True)
@@ -180,7 +180,7 @@ class Moves:
                 self._note("evacuate", seen, reply)
         return unheard
 
-    async def returned(self, admin: Person, fault: Fault) -> None:
+    async def returned(self, admin: Person, fault: ProcessFault) -> None:
         """The host of an evacuation is well again."""
         await self._forced(admin, fault.target.partition("-")[2], down=False)
 
@@ -256,7 +256,7 @@ class Moves:
         ]
         return wrong
 
-    def _not_as_moved(self, move: Move, said: str) -> list[str]:
+    def _not_as_moved(self, move: AcknowledgedMove, said: str) -> list[str]:
         assert self._seen is not None
         now = self._seen.servers.get(move.server)
         if now is None:

@@ -49,7 +49,7 @@ class Spot(NamedTuple):
 
 
 @dataclasses.dataclass
-class Fault:
+class StepFault:
     """A step that fails: where, when, and how often."""
 
     step: str
@@ -75,7 +75,7 @@ class Fault:
         )
 
 
-class Onlooker(Fault):
+class Onlooker(StepFault):
     """Fails nothing: it keeps where the telling came by."""
 
     def __init__(self) -> None:
@@ -120,7 +120,9 @@ class Trapdoor:
             await self.awake.wait()
 
 
-def staged(saga: Saga[Any, Any], door: Trapdoor, faults: Sequence[Fault] = (), repeat: bool = False) -> Saga[Any, Any]:
+def staged(
+    saga: Saga[Any, Any], door: Trapdoor, faults: Sequence[StepFault] = (), repeat: bool = False
+) -> Saga[Any, Any]:
     """The same saga, with points, faults, and (`repeat`) every do and undo done twice."""
     deaf = saga.forward_only
     steps: list[Step[Any, Any, Any]] = []
@@ -131,7 +133,7 @@ def staged(saga: Saga[Any, Any], door: Trapdoor, faults: Sequence[Fault] = (), r
 
 
 def _staged_step(
-    step: Step[Any, Any, Any], door: Trapdoor, faults: Sequence[Fault], repeat: bool, interruptible: bool
+    step: Step[Any, Any, Any], door: Trapdoor, faults: Sequence[StepFault], repeat: bool, interruptible: bool
 ) -> Step[Any, Any, Any]:
     def around(act: Callable[[Run[Any, Any]], Awaitable[T]], twice: bool) -> Callable[[Run[Any, Any]], Awaitable[T]]:
         async def acts(run: Run[Any, Any]) -> T:

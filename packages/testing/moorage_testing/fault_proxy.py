@@ -43,7 +43,7 @@ NOT_PASSED_ON = frozenset({"transfer-encoding", "content-length", "connection", 
 
 
 @dataclass
-class Trouble:
+class ProxyFault:
     """What goes wrong, with which requests, and how often."""
 
     kind: Kind
@@ -62,7 +62,7 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class Request:
+class ProxyRequest:
     method: str
     path: str
     headers: dict[str, str]
@@ -70,7 +70,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProxyAnswer:
     status: int
     headers: dict[str, str]
     body: bytes
@@ -86,8 +86,8 @@ class FlakyProxy:
         """`POST ports`: how often the service was asked, by what reached it."""
         self.under_way = 0
         self.most_under_way = 0
-        self._troubles: list[Trouble] = []
-        self._brew: Callable[[], Trouble | None] | None = None
+        self._troubles: list[ProxyFault] = []
+        self._brew: Callable[[], ProxyFault | None] | None = None
         self._client = httpx.AsyncClient(timeout=UPSTREAM_S, trust_env=False)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,7 +108,7 @@ class FlakyProxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._client.aclose()
 
-    def upset(self, trouble: Trouble) -> Trouble:
+    def upset(self, trouble: ProxyFault) -> ProxyFault:
         """From now on this goes wrong, until it has so often."""
         self._troubles.append(trouble)
         return trouble
@@ -117,12 +117,12 @@ class FlakyProxy:
         """From now on any request may meet any trouble; the answer counts which did."""
         dice, met = random.Random(seed), Counter[str]()
 
-        def brew() -> Trouble | None:
+        def brew() -> ProxyFault | None:
             if dice.random() >= chance:
                 return None
             kind = dice.choice(KINDS)
             met[kind] += 1
-            return Trouble(kind, delay_s=delay_s, status=dice.choice((429, 500, 502, 503, 504)), path=path)
+            return ProxyFault(kind, delay_s=delay_s, status=dice.choice((429, 500, 502, 503, 504)), path=path)
 
         self._brew = brew
         return met
@@ -159,7 +159,7 @@ class FlakyProxy:
         finally:
             writer.close()
 
-    async def _handle(self, request: Request, writer: asyncio.StreamWriter) -> None:
+    async def _handle(self, request: ProxyRequest, writer: asyncio.StreamWriter) -> None:
         trouble = next((each for each in self._troubles if each.meets(request.method, request.path)), None)
         if trouble is None and self._brew is not None:
             trouble = self._brew()
@@ -169,7 +169,7 @@ class FlakyProxy:
         trouble.fired += 1
         match trouble.kind:
             case "status":
-                await _write(writer, Answer(trouble.status, trouble.headers, b'{"message": "out of order"}'))
+                await _write(writer, ProxyAnswer(trouble.status, trouble.headers, b'{"message": "out of order"}'))
             case "reset_before":
                 _reset(writer)
             case "lands_late":
@@ -182,24 +182,24 @@ class FlakyProxy:
             case _:
                 await self._spoilt(trouble, await self.ask(request), writer)
 
-    async def _spoilt(self, trouble: Trouble, answer: Answer, writer: asyncio.StreamWriter) -> None:
+    async def _spoilt(self, trouble: ProxyFault, answer: ProxyAnswer, writer: asyncio.StreamWriter) -> None:
         """The work is done; only the reply suffers."""
         match trouble.kind:
             case "status_after":
-                await _write(writer, Answer(trouble.status, trouble.headers, b'{"message": "gave up waiting"}'))
+                await _write(writer, ProxyAnswer(trouble.status, trouble.headers, b'{"message": "gave up waiting"}'))
             case "half_body":
                 writer.write(_head(answer, max(len(answer.body), 2)) + answer.body[: len(answer.body) // 2])
                 await writer.drain()
                 writer.close()
             case "garbled":
-                await _write(writer, Answer(answer.status, answer.headers, b'{"port": {"id": "'))
+                await _write(writer, ProxyAnswer(answer.status, answer.headers, b'{"port": {"id": "'))
             case "late":
                 await asyncio.sleep(trouble.delay_s)
                 await _write(writer, answer)
             case _:
                 _reset(writer)
 
-    async def ask(self, request: Request) -> Answer:
+    async def ask(self, request: ProxyRequest) -> ProxyAnswer:
         """What the service answers."""
         words = [word for word in request.path.partition("?")[0].split("/") if word]
         noun = (
@@ -215,10 +215,10 @@ class FlakyProxy:
         finally:
             self.under_way -= 1
         headers = {name: value for name, value in reply.headers.items() if name.lower() not in NOT_PASSED_ON}
-        return Answer(reply.status_code, headers, reply.content)
+        return ProxyAnswer(reply.status_code, headers, reply.content)
 
 
-async def _read(reader: asyncio.StreamReader) -> Request | None:
+async def _read(reader: asyncio.StreamReader) -> ProxyRequest | None:
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     except asyncio.IncompleteReadError:
@@ -229,16 +229,16 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
     length = min(int(headers.get("content-length", "0")), REQUEST_MAX_BYTES)
     body = await reader.readexactly(length) if length else b""
     kept = {name: value for name, value in headers.items() if name not in {*NOT_PASSED_ON, "host", "accept-encoding"}}
-    return Request(method, path, kept, body)
+    return ProxyRequest(method, path, kept, body)
 
 
-def _head(answer: Answer, length: int) -> bytes:
+def _head(answer: ProxyAnswer, length: int) -> bytes:
     lines = [f"HTTP/1.1 {answer.status} Said", f"content-length: {length}", "connection: close"]
     lines += [f"{name}: {value}" for name, value in answer.headers.items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:
+async def _write(writer: asyncio.StreamWriter, answer: ProxyAnswer) -> None:
     length = 0 if answer.status == 204 else len(answer.body)
     writer.write(_head(answer, length) + answer.body[:length])
     await writer.drain()

@@ -30,10 +30,10 @@ import httpx
 
 from moorage.main.local_cluster.cluster import TrialSet
 from moorage_testing.api_user import Person
-from moorage_testing.fault_counts import Load, Orders, Totals
-from moorage_testing.fault_moves import Moves
+from moorage_testing.fault_counts import Orders, RoundLoad, Totals
+from moorage_testing.fault_moves import RoundMoves
 from moorage_testing.leak_audit import census, leaks
-from moorage_testing.process_faults import OUTAGES, Fault, role, ways
+from moorage_testing.process_faults import OUTAGES, ProcessFault, role, ways
 
 SETTINGS = """
 [quota]
@@ -64,16 +64,16 @@ UNFINISHED = "unfinished: "
 class Rounds:
     """Draws rounds from one seed and plays them on one set."""
 
-    def __init__(self, trial: TrialSet, seed: int, load: Load | None = None) -> None:
-        self.trial, self.load = trial, load or Load()
+    def __init__(self, trial: TrialSet, seed: int, load: RoundLoad | None = None) -> None:
+        self.trial, self.load = trial, load or RoundLoad()
         self.totals = Totals()
         self._dice = random.Random(seed)
-        self.moves = Moves(trial, self._dice, self.totals.moves)
+        self.moves = RoundMoves(trial, self._dice, self.totals.moves)
         self._ended = False
         self._standing: list[str] = []
         """Servers that stayed from earlier rounds."""
 
-    async def play(self, faults: Sequence[Fault] | None = None) -> Totals:
+    async def play(self, faults: Sequence[ProcessFault] | None = None) -> Totals:
         """One round, with these faults or drawn ones; the totals so far.  Adds to `lost` and `leaked` instead of raising."""
         dice, orders = self._dice, Orders()
         faults = self.draw() if faults is None else faults
@@ -124,7 +124,7 @@ class Rounds:
 
     # ------------------------------------------------------------------------------------------------- faults
 
-    def draw(self) -> list[Fault]:
+    def draw(self) -> list[ProcessFault]:
         """The faults of the next round: no target twice."""
         dice = self._dice
         if self.load.kills_only:
@@ -136,17 +136,17 @@ class Rounds:
         for target in chosen:
             kind = dice.choice(("kill", "kill", "freeze"))
             lasts = dice.uniform(*(FROZEN_S if kind == "freeze" else DOWN_S))
-            faults.append(Fault(kind, target, dice.uniform(0.0, FAULT_WITHIN_S), lasts))
+            faults.append(ProcessFault(kind, target, dice.uniform(0.0, FAULT_WITHIN_S), lasts))
         return faults
 
-    def _kills(self) -> list[Fault]:
+    def _kills(self) -> list[ProcessFault]:
         """Roles are drawn first, for there are more agents than others."""
         dice, chosen = self._dice, set[str]()
         for _ in range(dice.randint(*FAULTS_PER_ROUND)):
             wanted = dice.choice(("api", "conductor", "agent"))
             chosen.add(dice.choice([each for each in sorted(self.trial.processes) if role(each) == wanted]))
         return [
-            Fault(
+            ProcessFault(
                 dice.choice(("kill", "evacuate")) if self.load.moves and role(each) == "agent" else "kill",
                 each,
                 dice.uniform(0.0, FAULT_WITHIN_S + DOWN_S[1]),
@@ -155,7 +155,7 @@ class Rounds:
             for each in sorted(chosen)
         ]
 
-    async def _inject(self, admin: Person, orders: Orders, fault: Fault) -> None:
+    async def _inject(self, admin: Person, orders: Orders, fault: ProcessFault) -> None:
         await asyncio.sleep(fault.after_s)
         begin, end = ways(self.trial, fault)
         await asyncio.to_thread(begin)
@@ -283,10 +283,10 @@ class Rounds:
 
 
 async def play(
-    rounds: int, seed: int, directory: Path, load: Load | None = None, say: Callable[[str], object] = print
+    rounds: int, seed: int, directory: Path, load: RoundLoad | None = None, say: Callable[[str], object] = print
 ) -> Totals:
     """Start a set, play the rounds, stop it.  Ends early when anything was lost, leaked or stuck, and leaves the logs."""
-    load = load or Load()
+    load = load or RoundLoad()
     trial = TrialSet(directory, hosts=load.hosts, settings=SETTINGS)
     try:
         await asyncio.to_thread(trial.start)
@@ -310,7 +310,7 @@ async def play(
 
 async def outages(seed: int, directory: Path, say: Callable[[str], object] = print) -> Totals:
     """One round for each kind of outage, and how long after its end everything acknowledged was kept."""
-    trial = TrialSet(directory, hosts=Load().hosts, settings=SETTINGS)
+    trial = TrialSet(directory, hosts=RoundLoad().hosts, settings=SETTINGS)
     try:
         await asyncio.to_thread(trial.start)
         player = Rounds(trial, seed)
@@ -333,7 +333,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--directory", type=Path, help="logs of every process (default: a new one, said at the end)")
-    parser.add_argument("--hosts", type=int, default=Load().hosts)
+    parser.add_argument("--hosts", type=int, default=RoundLoad().hosts)
     parser.add_argument("--servers", type=int, help="that are booted first, and stay (default: 24 come by and by)")
     parser.add_argument("--moves", type=int, default=0, help="servers that are moved in each round")
     parser.add_argument("--kills", action="store_true", help="only kill -9 of APIs, conductors and agents")
@@ -343,8 +343,8 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell started us with SIGINT ignored
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # so that no process stays behind
     directory = told.directory or Path(tempfile.mkdtemp(prefix="moorage-faults-"))
-    load = Load(
-        told.hosts, told.servers or Load().standing, bool(told.servers), told.moves, told.kills, 60 * told.minutes
+    load = RoundLoad(
+        told.hosts, told.servers or RoundLoad().standing, bool(told.servers), told.moves, told.kills, 60 * told.minutes
     )
     work = outages(told.seed, directory) if told.outages else play(told.rounds, told.seed, directory, load)
     totals = asyncio.run(work)

@@ -13,7 +13,7 @@ import httpx
 from moorage.model.errors import Unauthenticated
 from moorage.model.principal import Principal
 from moorage.sql import Database, open_database
-from moorage_embedded.image.app import ImageService, Settings, make_image
+from moorage_embedded.image.app import ImageService, ImageSettings, make_image
 
 PATCH = "application/openstack-images-v2.1-json-patch"
 OLD_PATCH = "application/openstack-images-v2.0-json-patch"
@@ -36,22 +36,22 @@ async def validate(token: str) -> Principal:
 
 
 @dataclass
-class Cloud:
+class ImageApp:
     service: ImageService
     database: Database
     files: Path
     open_as: Callable[[str], httpx.AsyncClient]
 
 
-def make(database: Database, files: Path, settings: Settings | None = None) -> ImageService:
+def make(database: Database, files: Path, settings: ImageSettings | None = None) -> ImageService:
     return make_image(database, files=files, validate_token=validate, public_url="http://image", settings=settings)
 
 
-SMALL = Settings(image_max_bytes=4 * 1024 * 1024, properties_max=5, tags_max=3, members_max=2)
+SMALL = ImageSettings(image_max_bytes=4 * 1024 * 1024, properties_max=5, tags_max=3, members_max=2)
 
 
 @asynccontextmanager
-async def image_service(directory: Path, url: str = "", settings: Settings = SMALL) -> AsyncIterator[Cloud]:
+async def image_service(directory: Path, url: str = "", settings: ImageSettings = SMALL) -> AsyncIterator[ImageApp]:
     """The service with limits, small ones if none are said, over a database in `directory` or at `url`."""
     database = await open_database(url or f"sqlite:///{directory}/image.db", name="image", durability="process")
     service = make(database, directory / "files", settings)
@@ -64,7 +64,7 @@ async def image_service(directory: Path, url: str = "", settings: Settings = SMA
         opened.append(client)
         return client
 
-    yield Cloud(service, database, directory / "files", open_as)
+    yield ImageApp(service, database, directory / "files", open_as)
     for client in opened:
         await client.aclose()
     await database.close()

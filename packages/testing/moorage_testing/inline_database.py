@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 import sqlalchemy as sa
 
 from moorage.sql import Meter, Tx, current_label
-from moorage.sql.tx import Refused, Work
+from moorage.sql.tx import TransactionRefused, Work
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class InlineDatabase:
             answer = work(tx)
         except BaseException as failure:
             raw.execute("ROLLBACK")
-            if isinstance(failure, Refused):
+            if isinstance(failure, TransactionRefused):
                 return cast("T", failure.value)
             raise
         raw.execute("COMMIT")

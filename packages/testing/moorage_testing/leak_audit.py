@@ -34,7 +34,7 @@ OF_PORTS = GUARANTEED | {IPV4_ADDRESS}
 PATIENCE_S = 180.0
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ShownServer(msgspec.Struct, frozen=True):
     """A server, as an administrator is shown it."""
 
     id: str
@@ -47,7 +47,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Census(msgspec.Struct, frozen=True):
-    servers: dict[str, Seen]
+    servers: dict[str, ShownServer]
     guests: dict[str, list[str]]
     """Server → the hosts that have a guest of it."""
     ports: dict[str, list[dict[str, Any]]]
@@ -151,15 +151,15 @@ def in_region_of(
     return held, claim_statements.drift(tx), {each: quotas.usage(tx, each) for each in projects}, said
 
 
-async def _servers(admin: Person) -> dict[str, Seen]:
-    found: dict[str, Seen] = {}
+async def _servers(admin: Person) -> dict[str, ShownServer]:
+    found: dict[str, ShownServer] = {}
     marker: dict[str, str] = {}
     while True:
         reply = await admin.compute("GET", "/servers/detail", all_tenants="1", soft_deleted="True", **marker)
         reply.raise_for_status()
         page = reply.json()["servers"]
         for each in page:
-            found[each["id"]] = Seen(
+            found[each["id"]] = ShownServer(
                 each["id"],
                 each["status"],
                 each["OS-EXT-SRV-ATTR:host"],
@@ -205,12 +205,12 @@ def leaks(seen: Census) -> list[str]:
     return wrong + _wrong_quota(seen)
 
 
-def _hosts_of(server: Seen, left: Mapping[str, Left]) -> list[str]:
+def _hosts_of(server: ShownServer, left: Mapping[str, Left]) -> list[str]:
     assert server.host is not None
     return sorted({server.host, left[server.id].host} if server.id in left else {server.host})
 
 
-def _wrong_claims(seen: Census, placed: dict[str, Seen]) -> list[str]:
+def _wrong_claims(seen: Census, placed: dict[str, ShownServer]) -> list[str]:
     """One host for each, and as much of it as its flavor says."""
     wrong: list[str] = []
     for server, held in seen.claims.items():
@@ -246,7 +246,7 @@ def _wanted_by(ports: Iterable[dict[str, Any]], segments: Mapping[str, str]) -> 
     return wanted
 
 
-def _wrong_ports(seen: Census, placed: dict[str, Seen]) -> list[str]:
+def _wrong_ports(seen: Census, placed: dict[str, ShownServer]) -> list[str]:
     wrong: list[str] = []
     for device, ports in seen.ports.items():
         for port in ports:

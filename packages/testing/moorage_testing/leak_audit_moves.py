@@ -25,7 +25,7 @@ class Left(msgspec.Struct, frozen=True):
     ram_mib: int
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class CellRecord(msgspec.Struct, frozen=True):
     """A record of a server in one cell."""
 
     server: str
@@ -34,7 +34,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 def wrong_seconds(
-    records: Iterable[Recorded], shown: Mapping[str, str | None], hidden: Collection[tuple[str, str]]
+    records: Iterable[CellRecord], shown: Mapping[str, str | None], hidden: Collection[tuple[str, str]]
 ) -> list[str]:
     """Of servers that moved between cells: a second record is sealed, and the region says that it is not shown; and nothing else is.
 

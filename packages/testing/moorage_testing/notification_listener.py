@@ -24,7 +24,7 @@ class ReceivedNotification:
 
 
 @dataclass
-class Listener:
+class NotificationListener:
     heard: list[ReceivedNotification] = field(default_factory=list)
     refusals: int = 0
     """So many more are given back to the queue first."""
@@ -57,14 +57,14 @@ def id_of(payload: dict[str, Any]) -> str:
 
 
 @contextmanager
-def listening(url: str, *topics: str, exchange: str = "nova") -> Iterator[Listener]:
+def listening(url: str, *topics: str, exchange: str = "nova") -> Iterator[NotificationListener]:
     """A listener on these topics, in threads of its own."""
     library = oslo_messaging()
     conf = cfg.ConfigOpts()
     conf([], project="listener", default_config_files=[], default_config_dirs=[])
     library.set_transport_defaults(exchange)
     transport = library.get_notification_transport(conf, url=url)
-    listener = Listener()
+    listener = NotificationListener()
     targets = [library.Target(exchange=exchange, topic=topic) for topic in topics]
     server = library.get_notification_listener(transport, targets, [listener], executor="threading", allow_requeue=True)
     server.start()

@@ -14,7 +14,7 @@ START_PATIENCE_S = 150.0
 
 
 @dataclass(frozen=True)
-class Fault:
+class ProcessFault:
     """One fault of a round: `kind` on `target` after `after_s`, ended after `for_s`."""
 
     kind: str
@@ -25,15 +25,15 @@ class Fault:
 
 
 OUTAGES = (
-    Fault("kill", "api-1", 1.0, 2.0),
-    Fault("kill", "conductor-1", 1.0, 2.0),
-    Fault("freeze", "conductor-1", 1.0, 20.0),
-    Fault("kill", "agent-host1", 1.0, 2.0),
-    Fault("freeze", "agent-host1", 1.0, 60.0),
-    Fault("kill", "postgres", 1.0, 0.0),
-    Fault("freeze", "postgres", 1.0, 45.0),
-    Fault("kill", "nats", 1.0, 45.0),
-    Fault("freeze", "nats", 1.0, 45.0),
+    ProcessFault("kill", "api-1", 1.0, 2.0),
+    ProcessFault("kill", "conductor-1", 1.0, 2.0),
+    ProcessFault("freeze", "conductor-1", 1.0, 20.0),
+    ProcessFault("kill", "agent-host1", 1.0, 2.0),
+    ProcessFault("freeze", "agent-host1", 1.0, 60.0),
+    ProcessFault("kill", "postgres", 1.0, 0.0),
+    ProcessFault("freeze", "postgres", 1.0, 45.0),
+    ProcessFault("kill", "nats", 1.0, 45.0),
+    ProcessFault("freeze", "nats", 1.0, 45.0),
 )
 """What `fault_rounds --outages` measures, one after the other."""
 
@@ -43,7 +43,7 @@ def role(target: str) -> str:
     return target.partition("-")[0]
 
 
-def ways(trial: TrialSet, fault: Fault) -> tuple[Callable[[], None], Callable[[], None]]:
+def ways(trial: TrialSet, fault: ProcessFault) -> tuple[Callable[[], None], Callable[[], None]]:
     """How this fault begins and ends."""
     target = fault.target
     assert trial.postgres is not None

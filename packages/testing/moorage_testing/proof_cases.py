@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from moorage.model.errors import Problem
-from moorage_testing.fault_points import Fault, Onlooker, Spot
+from moorage_testing.fault_points import Onlooker, Spot, StepFault
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Plot:
     """A way a telling may go: which faults it meets, and whether it comes to its good end."""
 
     name: str
-    faults: Callable[[], Sequence[Fault]]
+    faults: Callable[[], Sequence[StepFault]]
     whole: bool
     told_on: bool | None = None
     """The same, when the next executor ends it; None: either (the fault may lie before what is durable already)."""

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from typing_extensions import override
 
 from moorage.clients.network.flat import FlatNetwork
-from moorage.main.flat_networks import Book
+from moorage.main.flat_networks import FlatAddressBook
 from moorage.model.flat_network import FlatPool, completed
 from moorage.model.ids import CellId, OperationId
 from moorage.model.network import NicAsk, mint_mac
@@ -43,7 +43,7 @@ class FlatRegion(SmallRegion):
     ) -> "FlatRegion":
         await super().fresh(server, operation, seq)
         self.network.ports.clear()
-        self.context = replace(self.context, network=FlatNetwork(self.pools, Book(self.region), _cell_of))
+        self.context = replace(self.context, network=FlatNetwork(self.pools, FlatAddressBook(self.region), _cell_of))
 
         def empty(tx: Tx) -> None:
             tx.run(sa.delete(flat_addresses))
@@ -53,7 +53,7 @@ class FlatRegion(SmallRegion):
 
     @override
     async def held(self) -> dict[str, Any]:
-        leases = Counter(lease.server for lease in await Book(self.region).every())
+        leases = Counter(lease.server for lease in await FlatAddressBook(self.region).every())
         return {**await super().held(), "leases": sorted(leases.items())}
 
 
@@ -64,7 +64,7 @@ def _cell_of(host: str) -> CellId | None:
 def a_flat_boot(operation: OperationId, pools: Sequence[FlatPool], address: str | None = None) -> Boot:
     """Two NICs on the flat network, the second with an address of its own choice."""
     network = pools[0].network_id
-    facts = FlatNetwork(pools, Book(None), _cell_of)._facts  # type: ignore[arg-type]  # nothing is taken
+    facts = FlatNetwork(pools, FlatAddressBook(None), _cell_of)._facts  # type: ignore[arg-type]  # nothing is taken
     nics = tuple(
         NicAsk(index=at, network=network, mac=mint_mac(SERVER, at), port_security=False, address=wish)
         for at, wish in enumerate((None, address))

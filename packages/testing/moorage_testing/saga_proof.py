@@ -25,10 +25,10 @@ from msgspec import Struct
 from moorage.model.errors import Problem
 from moorage.model.ids import OperationId
 from moorage.saga import Saga, Step
-from moorage_testing.case_run import CaseRun, ProofOutcome, World
+from moorage_testing.case_run import CaseRun, CaseWorld, ProofOutcome
 from moorage_testing.fault_points import (
-    Fault,
     Springs,
+    StepFault,
     Trapdoor,
     When,
     is_commit,
@@ -46,7 +46,7 @@ WHEN: tuple[When, ...] = ("before", "after")
 
 
 @dataclass(frozen=True)
-class Part:
+class ProofPart:
     """One way of breaking a saga, and which of its cases: at `share` of every `of` points of a telling, whatever the plot."""
 
     way: Way
@@ -80,11 +80,11 @@ _SHARES: dict[Way, int] = {
     "cancelling": 2,
     "overtaken": 3,
 }
-PARTS = tuple(Part(way, share, of) for way, of in _SHARES.items() for share in range(of))
+PARTS = tuple(ProofPart(way, share, of) for way, of in _SHARES.items() for share in range(of))
 """All of a proof; `dying` is without what `dying at commits` has."""
 
 
-NewWorld: TypeAlias = Callable[[], World[ContextT] | Awaitable[World[ContextT]]]
+NewWorld: TypeAlias = Callable[[], CaseWorld[ContextT] | Awaitable[CaseWorld[ContextT]]]
 
 
 class Disproved(AssertionError):
@@ -111,7 +111,7 @@ async def prove(
     saga: Saga[InputT, ContextT],
     asked: InputT,
     new_world: NewWorld[ContextT],
-    *parts: Part,
+    *parts: ProofPart,
     operation: OperationId = PROVED_OPERATION,
 ) -> Proof:
     """Break the saga in every way, or in those of the parts that are named.
@@ -158,7 +158,7 @@ class _Prover(Generic[InputT, ContextT]):
         self.proof.commits = 1 + act.log.commits
         self.proof.cases["plain"] += 1
 
-    async def try_part(self, part: Part) -> None:
+    async def try_part(self, part: ProofPart) -> None:
         match part.way:
             case "failing":
                 await self.failing()
@@ -181,19 +181,19 @@ class _Prover(Generic[InputT, ContextT]):
 
     async def _fails_at(self, at: int, step: Step[Any, Any, Any], when: When, committed: bool) -> None:
         """`committed`: the step's work and result are in the region already, so an outage after it is no matter."""
-        await self._fails(Fault(step.name, when, lost_reply, times=1), whole=True)
+        await self._fails(StepFault(step.name, when, lost_reply, times=1), whole=True)
         if at < self.no_return_at:
-            await self._fails(Fault(step.name, when, refusal), whole=False)
-            await self._fails(Fault(step.name, when, outage), whole=committed)
+            await self._fails(StepFault(step.name, when, refusal), whole=False)
+            await self._fails(StepFault(step.name, when, outage), whole=committed)
         elif at == self.no_return_at and when == "before":
-            await self._fails(Fault(step.name, when, refusal), whole=False)
+            await self._fails(StepFault(step.name, when, refusal), whole=False)
         if self._elsewhere(at):
-            await self._fails(Fault(step.name, when, self._moving, attempts=1), whole=True)
-            await self._fails(Fault(step.name, when, outage, attempts=1), whole=step.host_local or committed)
+            await self._fails(StepFault(step.name, when, self._moving, attempts=1), whole=True)
+            await self._fails(StepFault(step.name, when, outage, attempts=1), whole=step.host_local or committed)
         if at > self.no_return_at:
-            await self._fails(Fault(step.name, when, refusal, times=2), whole=True)
+            await self._fails(StepFault(step.name, when, refusal, times=2), whole=True)
         if at >= self.no_return_at and not committed:
-            await self._sticks(Fault(step.name, when, outage))
+            await self._sticks(StepFault(step.name, when, outage))
 
     async def repeating(self) -> None:
         """Every do and undo twice, and every undo failing once."""
@@ -204,7 +204,7 @@ class _Prover(Generic[InputT, ContextT]):
             await self._plays(plot, "repeated", repeat=True)
             for step in self.saga.steps if not plot.whole else ():
                 for when in WHEN if step.undo_with is not None else ():
-                    flaw = Fault(step.name, when, hiccup, phase="undo", times=1)
+                    flaw = StepFault(step.name, when, hiccup, phase="undo", times=1)
                     await self._plays(plot, f"undo of {step.name} failing once {when} its work", flaw=flaw)
                     never_undone -= {step.name} if flaw.fired else set()
         if never_undone:
@@ -259,7 +259,7 @@ class _Prover(Generic[InputT, ContextT]):
 
     # ------------------------------------------------------------------------------------------------ how they are tried
 
-    async def act(self, faults: Sequence[Fault] = (), repeat: bool = False) -> CaseRun[ContextT]:
+    async def act(self, faults: Sequence[StepFault] = (), repeat: bool = False) -> CaseRun[ContextT]:
         made = self.new_world()
         world: Any = await made if inspect.isawaitable(made) else made
         return CaseRun(self.saga, self.operation, self.asked, world, faults, repeat)
@@ -295,7 +295,7 @@ class _Prover(Generic[InputT, ContextT]):
             elif at == self.no_return_at:
                 yield Plot(f"{step.name} failing", _fault(step.name, "before"), whole=False, told_on=False)
 
-    async def _points(self, part: Part, at_commits: bool | None = None) -> list[_Point]:
+    async def _points(self, part: ProofPart, at_commits: bool | None = None) -> list[_Point]:
         """Every point of every plot, at commits or elsewhere or both; of them the part's share."""
         points: list[_Point] = []
         for plot in self.plots():
@@ -312,7 +312,7 @@ class _Prover(Generic[InputT, ContextT]):
         mine = set(every[part.share :: part.of])  # of all plots the same, so that what is the same in two is seen to be
         return [each for each in points if each[1] in mine]
 
-    async def _fails(self, fault: Fault, whole: bool) -> None:
+    async def _fails(self, fault: StepFault, whole: bool) -> None:
         act = await self.act([fault])
         outcome = await act.execute()
         what = f"{fault.step} failing {fault.when} its work ({fault.problem.__name__})"
@@ -322,7 +322,7 @@ class _Prover(Generic[InputT, ContextT]):
             raise Disproved(f"{what}: the story says that {outcome.unwound and outcome.unwound.at} failed")
         self.proof.cases["failing"] += 1
 
-    async def _sticks(self, fault: Fault) -> None:
+    async def _sticks(self, fault: StepFault) -> None:
         """Past the point of no return an outage ends in a saga that is stuck, and goes on when it is over."""
         act = await self.act([fault])
         outcome = await act.execute()
@@ -334,7 +334,7 @@ class _Prover(Generic[InputT, ContextT]):
         await self._judge(act, await act.execute(faults=False), what, whole=True)
         self.proof.cases["stuck"] += 1
 
-    async def _plays(self, plot: Plot, how: str, repeat: bool = False, flaw: Fault | None = None) -> None:
+    async def _plays(self, plot: Plot, how: str, repeat: bool = False, flaw: StepFault | None = None) -> None:
         faults = list(plot.faults())
         act = await self.act([*faults, *([flaw] if flaw else [])], repeat)
         outcome = await act.execute()
@@ -366,7 +366,7 @@ class _Prover(Generic[InputT, ContextT]):
             raise Disproved(f"{what}, woken: the world was {before}, and is {after}")
         self._was_tried(case, act)
 
-    def _fired(self, fault: Fault, what: str) -> None:
+    def _fired(self, fault: StepFault, what: str) -> None:
         if not fault.fired:
             raise Disproved(f"{what}: the fault never fired")
 
@@ -387,5 +387,5 @@ class _Prover(Generic[InputT, ContextT]):
 
 def _fault(
     step: str, when: When, attempts: int | None = None, problem: Callable[[], Problem] = refusal
-) -> Callable[[], Sequence[Fault]]:
-    return lambda: (Fault(step, when, problem, attempts=attempts),)
+) -> Callable[[], Sequence[StepFault]]:
+    return lambda: (StepFault(step, when, problem, attempts=attempts),)

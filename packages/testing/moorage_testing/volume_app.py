@@ -12,7 +12,7 @@ import httpx
 from moorage.model.errors import Unauthenticated
 from moorage.model.principal import Principal
 from moorage.sql import Database, open_database
-from moorage_embedded.volume.app import OtherServices, Settings, VolumeService, make_volume
+from moorage_embedded.volume.app import EmbeddedVolume, OtherServices, VolumeSettings, make_volume
 from moorage_testing.waiting import PATIENCE_S
 
 VERSION = "3.71"
@@ -39,7 +39,7 @@ async def validate(token: str) -> Principal:
     return ASKERS[token]
 
 
-class Images:
+class MemoryImages:
     """An image service in memory."""
 
     def __init__(self) -> None:
@@ -80,11 +80,11 @@ class Images:
 
 
 @dataclass
-class Cloud:
-    service: VolumeService
+class VolumeApp:
+    service: EmbeddedVolume
     database: Database
     files: Path
-    images: Images
+    images: MemoryImages
     open_as: Callable[[str], httpx.AsyncClient]
     events: list[dict[str, Any]] = field(default_factory=list)
     """What compute was told."""
@@ -93,10 +93,12 @@ class Cloud:
 
 
 @asynccontextmanager
-async def volume_service(directory: Path, settings: Settings | None = None, url: str = "") -> AsyncIterator[Cloud]:
+async def volume_service(
+    directory: Path, settings: VolumeSettings | None = None, url: str = ""
+) -> AsyncIterator[VolumeApp]:
     """The service over a database in `directory` or at `url`; compute is a list of events and a dictionary."""
     database = await open_database(url or f"sqlite:///{directory}/volume.db", name="volume", durability="process")
-    images, opened = Images(), list[httpx.AsyncClient]()
+    images, opened = MemoryImages(), list[httpx.AsyncClient]()
     events: list[dict[str, Any]] = []
     held: dict[tuple[str, str], str] = {}
 
@@ -125,7 +127,7 @@ async def volume_service(directory: Path, settings: Settings | None = None, url:
         return client
 
     try:
-        yield Cloud(service, database, directory / "volumes", images, open_as, events, held)
+        yield VolumeApp(service, database, directory / "volumes", images, open_as, events, held)
     finally:
         for client in opened:
             await client.aclose()

@@ -98,7 +98,7 @@ def version_headers(version: Version) -> list[tuple[str, str]]:
     ]
 
 
-class Answer:
+class RawResponse:
     """What is sent: a status, bytes, headers."""
 
     __slots__ = ("body", "headers", "status")
@@ -156,7 +156,7 @@ class ComputeApp:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/healthcheck":
-            await _send(send, Answer(200, b"OK", [("Content-Type", "text/plain; charset=UTF-8")]))
+            await _send(send, RawResponse(200, b"OK", [("Content-Type", "text/plain; charset=UTF-8")]))
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         request_id = request("compute").seed or f"req-{new_uuid()}"
@@ -168,7 +168,7 @@ class ComputeApp:
             answer = self._problem(problem, request_id)
         except Exception:
             log.exception("%s: unexpected failure of %s %s", request_id, scope["method"], scope["path"])
-            answer = Answer(500, http_errors.fault(500, http_errors.UNEXPECTED))
+            answer = RawResponse(500, http_errors.fault(500, http_errors.UNEXPECTED))
         answer.headers.append(("x-openstack-request-id", request_id))
         answer.headers.append(("x-compute-request-id", request_id))
         await _send(send, answer)
@@ -176,7 +176,7 @@ class ComputeApp:
             spent_ms = (time.perf_counter() - began) * 1000
             log.info("%s %s %s %d %.1f ms", request_id, scope["method"], scope["path"], answer.status, spent_ms)
 
-    def _problem(self, problem: Problem, request_id: str) -> Answer:
+    def _problem(self, problem: Problem, request_id: str) -> RawResponse:
         status, body = http_errors.answer(problem)
         if status >= 500 and status != 501:
             log.error("%s: %s (%s)", request_id, problem.named or problem.public, problem.private)
@@ -185,17 +185,17 @@ class ComputeApp:
             extra.append(("WWW-Authenticate", f'Keystone uri="{self.context.config.identity_url}"'))
         if isinstance(problem, Unavailable | TooManyRequests):
             extra.append(("Retry-After", str(math.ceil(max(problem.retry_after_s, RETRY_LEAST_S)))))
-        return Answer(status, body, extra)
+        return RawResponse(status, body, extra)
 
-    async def _route(self, scope: Scope, headers: Headers, receive: Receive, request_id: str) -> Answer:
+    async def _route(self, scope: Scope, headers: Headers, receive: Receive, request_id: str) -> RawResponse:
         base_url = base_url_of(scope, self.context.config.public_url)
         path: str = scope.get("raw_path", b"").decode("ascii", "replace").split("?")[0] or scope["path"]
         segments = tuple(unquote(part) for part in path.removeprefix("/").split("/"))
         root = segments[0]
         if root not in {"v2.1", "v2"}:
             if root == "":
-                return Answer(200, write_json(versions.listed(base_url)))
-            return Answer(300, write_json(versions.choices(base_url, path)))
+                return RawResponse(200, write_json(versions.listed(base_url)))
+            return RawResponse(300, write_json(versions.choices(base_url, path)))
         legacy = root == "v2"
         if segments[1:] in {(), ("",)}:
             return self._version_document(base_url, headers, legacy)
@@ -235,16 +235,16 @@ class ComputeApp:
             answer = self._problem(problem, request_id)
         except Exception:
             log.exception("%s: unexpected failure of %s %s", request_id, scope["method"], scope["path"])
-            answer = Answer(500, http_errors.fault(500, http_errors.UNEXPECTED))
+            answer = RawResponse(500, http_errors.fault(500, http_errors.UNEXPECTED))
         if not legacy:
             answer.headers.extend(version_headers(version))
         return answer
 
-    def _version_document(self, base_url: str, headers: Headers, legacy: bool) -> Answer:
+    def _version_document(self, base_url: str, headers: Headers, legacy: bool) -> RawResponse:
         if legacy:
-            return Answer(200, write_json(versions.one(base_url, "v2.0")))
+            return RawResponse(200, write_json(versions.one(base_url, "v2.0")))
         version = negotiate(headers.get(MODERN), headers.get(LEGACY))
-        return Answer(200, write_json(versions.one(base_url, "v2.1")), version_headers(version))
+        return RawResponse(200, write_json(versions.one(base_url, "v2.1")), version_headers(version))
 
     def _find(self, method: str, segments: tuple[str, ...]) -> tuple[str | None, Match, str]:
         project: str | None = None
@@ -256,7 +256,7 @@ class ComputeApp:
             raise NotFound(NO_RESOURCE)
         return project, match, "/".join(segments)
 
-    async def _call(self, call: AnyCall, match: Match, method: str, headers: Headers, raw: bytes) -> Answer:
+    async def _call(self, call: AnyCall, match: Match, method: str, headers: Headers, raw: bytes) -> RawResponse:
         has_body = method in {"POST", "PUT", "PATCH"} and raw != b""
         kind = headers.get("content-type", "").split(";")[0].strip().lower()
         if has_body and kind not in JSON_TYPES:
@@ -340,20 +340,20 @@ def _query(raw: bytes) -> Query:
         raise Invalid("Query string is not UTF-8 encoded or too long") from failure
 
 
-def _finish(call: AnyCall, reply: Response) -> Answer:
+def _finish(call: AnyCall, reply: Response) -> RawResponse:
     """Carry the answer down to the version asked for, and write it."""
     bridge = call.bridge
     status = reply.status if reply.fixed_status or bridge.status is None else bridge.status
     headers = list(reply.headers.items())
     if reply.body is None:
-        return Answer(status, b"", headers)
+        return RawResponse(status, b"", headers)
     if isinstance(reply.body, bytes):
         if bridge.down and not reply.finished:
-            return Answer(status, write_json(bridge.carry_down(read_json(reply.body))), headers)
-        return Answer(status, reply.body, headers)
+            return RawResponse(status, write_json(bridge.carry_down(read_json(reply.body))), headers)
+        return RawResponse(status, reply.body, headers)
     if bridge.down and not reply.finished:
-        return Answer(status, write_json(bridge.carry_down(plain(reply.body))), headers)
-    return Answer(status, write_json(reply.body), headers)
+        return RawResponse(status, write_json(bridge.carry_down(plain(reply.body))), headers)
+    return RawResponse(status, write_json(reply.body), headers)
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
@@ -366,7 +366,7 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-async def _send(send: Send, answer: Answer) -> None:
+async def _send(send: Send, answer: RawResponse) -> None:
     headers = [(name.lower().encode("latin-1"), value.encode("utf-8")) for name, value in answer.headers]
     if answer.body and not any(name == b"content-type" for name, _ in headers):
         headers.append((b"content-type", b"application/json"))

@@ -50,7 +50,7 @@ class ApiSettings:
 
 
 @dataclass(frozen=True)
-class Clock:
+class ApiClock:
     """The time, handed in so that tests can hold it."""
 
     now: Callable[[], float] = time.time
@@ -64,7 +64,7 @@ class AppContext:
     region: Database
     policy: Policy
     config: ApiSettings = field(default_factory=ApiSettings)
-    clock: Clock = field(default_factory=Clock)
+    clock: ApiClock = field(default_factory=ApiClock)
     cells: Mapping[str, Database] = field(default_factory=dict)
     """The cells' databases by name: to read, and for writes of operators (a service disabled, a host forced down)."""
     operations: ServerService | None = None

@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 
-from moorage.api.context import Clock
+from moorage.api.context import ApiClock
 
 
-def now_us(clock: Clock) -> int:
+def now_us(clock: ApiClock) -> int:
     return int(clock.now() * 1_000_000)
 
 

@@ -21,7 +21,7 @@ App: TypeAlias = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 
 
-class TooLong(Exception):
+class AnswerTooLong(Exception):
     """Raised when the answer has more bytes than the caller allows."""
 
 
@@ -94,7 +94,7 @@ class EmbeddedTransport(httpx.ASGITransport):
         )  # inside the service the caller is this process, not the client whose request we are answering
         try:
             await self._app(scope, exchange.receive, exchange.send)
-        except TooLong:
+        except AnswerTooLong:
             raise
         except Exception:
             log.exception("%s %s failed in the embedded service", method, whole)
@@ -155,7 +155,7 @@ class _Exchange:
         chunk: bytes = message.get("body", b"")
         self._size += len(chunk)
         if self._size > self._most:
-            raise TooLong
+            raise AnswerTooLong
         if chunk:
             self.chunks.append(chunk)
         if not message.get("more_body", False):

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, TypeAlias
 import httpx
 import msgspec
 
-from moorage.clients.asgi_transport import Base, EmbeddedTransport, TooLong, encoded, is_plain
+from moorage.clients.asgi_transport import AnswerTooLong, Base, EmbeddedTransport, encoded, is_plain
 from moorage.clients.circuit_breaker import Breaker, Permit
 from moorage.clients.connection_pools import PoolSet
 from moorage.clients.deadline import Deadline, LeaseEnds
@@ -291,7 +291,7 @@ class ServiceClient:
                 )
             async with self._ways.client() as client:
                 return await self._exchanged(client, method, path, content, params, headers)
-        except TooLong as long:
+        except AnswerTooLong as long:
             raise Internal(f"the {self.name} service's answer is too long", private=path) from long
         except _NEVER_SENT as failure:
             unreached = Unavailable(f"the {self.name} service cannot be reached", private=repr(failure))

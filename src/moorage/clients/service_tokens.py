@@ -17,7 +17,7 @@ TOKEN_MARGIN_S = 60.0
 TOKEN_LIFE_DEFAULT_S = 300.0
 
 
-class IdentityService(Protocol):
+class TokenIssuer(Protocol):
     """The client that is called for a token: `http.ServiceClient`."""
 
     call_deadline_s: float
@@ -36,7 +36,7 @@ class ServiceTokens:
 
     def __init__(
         self,
-        identity: IdentityService,
+        identity: TokenIssuer,
         *,
         user: str,
         password: str,

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from moorage.conductor.known_hosts import KnownHost, KnownHosts
 from moorage.model.guest import digest
-from moorage.model.server import PowerState
+from moorage.model.server import ApiPowerState
 from moorage.sql import Database, Tx, label
 from moorage.store.cell import migrations, server_queries
 
@@ -57,5 +57,5 @@ def _with_places(tx: Tx, hosts: Collection[str]) -> dict[str, tuple[int, str]]:
     return {
         host: (len(states), digest(states))
         for host, servers in waiting.items()
-        for states in ({**dict.fromkeys(servers, int(PowerState.PAUSED)), **recorded[host]},)
+        for states in ({**dict.fromkeys(servers, int(ApiPowerState.PAUSED)), **recorded[host]},)
     }

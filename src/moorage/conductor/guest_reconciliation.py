@@ -25,14 +25,14 @@ import msgspec
 from moorage.bus.host_messages import ServerTurn
 from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.ids import CellId, HostId, ServerId
-from moorage.model.server import PowerState, VmState
+from moorage.model.server import ApiPowerState, VmState
 from moorage.placement.engine import Engine
 from moorage.sql import Database, Tx
 from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import server_queries
 from moorage.store.cell.migrations import Leaving
-from moorage.store.cell.server_queries import Placed
-from moorage.store.region.server_standing import Standing, standings
+from moorage.store.cell.server_queries import ServerPlace
+from moorage.store.region.server_standing import ServerStanding, standings
 
 RUNNING_STATES = frozenset({VmState.ACTIVE, VmState.BUILDING, VmState.RESCUED})
 """Servers in these states are started again after their host was off. A paused one is not: it would run against its
@@ -112,7 +112,7 @@ class Belonging:
             if each not in asked
             and not row.hidden
             and self._counts(row, known.get(each), host)
-            and row.power_state != PowerState.NOSTATE
+            and row.power_state != ApiPowerState.NOSTATE
             and ((where := known.get(each)) is None or where.operation is None)
         }
         if turned_back := await self._changed(on_its_way, known):
@@ -120,7 +120,7 @@ class Belonging:
             undecided |= turned_back & set(asked)
         return Judged(tuple(told), frozenset(undecided), frozenset(left_alone), frozenset(absent))
 
-    async def _changed(self, servers: set[ServerId], known: dict[ServerId, Standing]) -> set[ServerId]:
+    async def _changed(self, servers: set[ServerId], known: dict[ServerId, ServerStanding]) -> set[ServerId]:
         """Of servers that are recorded here and judged as wrong, those whose facts in the region have changed since.
 
         The region was read before the cell: an operation that released its claim elsewhere, and then ended its move, in
@@ -131,7 +131,7 @@ class Belonging:
         now = await self._region.read(lambda tx: standings(tx, servers))
         return {each for each in servers if now.get(each) != known.get(each)}
 
-    def _may_be_wrong(self, host: str, row: Placed | None, where: Standing | None) -> bool:
+    def _may_be_wrong(self, host: str, row: ServerPlace | None, where: ServerStanding | None) -> bool:
         """The first read of the cell may be older than the read of the region."""
         if where is None or where.deleted:
             return False
@@ -139,7 +139,7 @@ class Belonging:
             return self._name_of(where.claimed_on) != host
         return not self._counts(row, where, host)
 
-    def _counts(self, row: Placed | None, where: Standing | None, host: str) -> bool:
+    def _counts(self, row: ServerPlace | None, where: ServerStanding | None, host: str) -> bool:
         """Whether a row of this cell shows that the server is on the host: the row may be a hidden one."""
         if not _is_on(row, host):
             return False
@@ -148,7 +148,7 @@ class Belonging:
         return where.claimed_on is not None and self._name_of(where.claimed_on) == host
 
     def _turn_for(
-        self, server: ServerId, host: str, row: Placed | None, where: Standing | None, *, turns_only: bool
+        self, server: ServerId, host: str, row: ServerPlace | None, where: ServerStanding | None, *, turns_only: bool
     ) -> ServerTurn | None:
         """None: no fact names it."""
         if _is_gone(row, where):
@@ -170,7 +170,9 @@ class Belonging:
             )
         return ServerTurn(server, FencingToken(where.op_seq, LAST_ATTEMPT, UNDO), here=False)
 
-    def _under_way(self, server: ServerId, host: str, row: Placed | None, where: Standing) -> ServerTurn | None:
+    def _under_way(
+        self, server: ServerId, host: str, row: ServerPlace | None, where: ServerStanding
+    ) -> ServerTurn | None:
         if where.claimed_on is not None:
             name = self._name_of(where.claimed_on)
             if name is None or where.operation_seq is None:
@@ -189,12 +191,12 @@ class Belonging:
         return None if slot is None else world.names[slot]
 
 
-def _is_being_moved(row: Placed | None, where: Standing | None, host: str) -> bool:
+def _is_being_moved(row: ServerPlace | None, where: ServerStanding | None, host: str) -> bool:
     """Its record says that it is still on this host, and an operation is about to change that."""
     return _is_on(row, host) and not _is_gone(row, where) and where is not None and where.operation_seq is not None
 
 
-def _elsewhere(where: Standing | None) -> ServerTurn | None:
+def _elsewhere(where: ServerStanding | None) -> ServerTurn | None:
     """What is older than the operation is over; a guest that the operation itself has switched off stays off until it
     is done.
     """
@@ -203,29 +205,29 @@ def _elsewhere(where: Standing | None) -> ServerTurn | None:
     return ServerTurn(where.id, FencingToken(where.operation_seq - 1, LAST_ATTEMPT, UNDO), here=False)
 
 
-def _in_cell(tx: Tx, host: str, asked: Collection[ServerId]) -> tuple[dict[ServerId, Placed], Leaving]:
+def _in_cell(tx: Tx, host: str, asked: Collection[ServerId]) -> tuple[dict[ServerId, ServerPlace], Leaving]:
     return server_queries.where_placed(tx, host, asked), cell_migrations.leaving(tx, host)
 
 
-def _is_gone(row: Placed | None, where: Standing | None) -> bool:
+def _is_gone(row: ServerPlace | None, where: ServerStanding | None) -> bool:
     return (where is not None and where.deleted) or (row is not None and row.deleted)
 
 
-def _is_on(row: Placed | None, host: str) -> bool:
+def _is_on(row: ServerPlace | None, host: str) -> bool:
     return row is not None and not row.deleted and row.host == host
 
 
-def _here(row: Placed | None, where: Standing | None) -> ServerTurn:
+def _here(row: ServerPlace | None, where: ServerStanding | None) -> ServerTurn:
     assert row is not None
     return ServerTurn(row.id, None, here=True, running=_runs(row), over=_over(where))
 
 
-def _runs(row: Placed) -> bool:
+def _runs(row: ServerPlace) -> bool:
     """A sealed row has the state of an earlier time: its server may run elsewhere by now."""
     return not row.hidden and row.vm_state in RUNNING_STATES
 
 
-def _over(where: Standing | None) -> int | None:
+def _over(where: ServerStanding | None) -> int | None:
     """The last of the server's operations that no longer holds it."""
     if where is None or where.operation is None:
         return None if where is None else where.op_seq

@@ -13,7 +13,7 @@ from moorage.conductor.guest_reconciliation import Belonging, Judged
 from moorage.conductor.known_hosts import KnownHost
 from moorage.model.clock import Clock
 from moorage.model.ids import CellId
-from moorage.model.server import PowerState
+from moorage.model.server import ApiPowerState
 from moorage.placement.engine import Engine
 from moorage.sql import Database
 from moorage.store.cell import servers as cell_servers
@@ -61,7 +61,7 @@ class ReportComparison:
         known.there, known.reports = frozenset(told.guests) if whole else None, known.reports + 1
         if gone := absent & known.absent:
             logger.warning("host %s no longer has guests of %s", told.host, ", ".join(sorted(gone)))
-            states = dict.fromkeys(gone, PowerState.NOSTATE)
+            states = dict.fromkeys(gone, ApiPowerState.NOSTATE)
             await self._database.write(lambda tx: cell_servers.observe(tx, told.host, states))
         known.absent = absent - gone
         if judged.left_alone - known.left_alone:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import Migration
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.operations.evacuate.finished_evacuations import complete, completed_where_shown, left_at
 from moorage.placement.engine import Engine
 from moorage.sql import Database, Tx
@@ -59,5 +59,5 @@ def _back(tx: Tx, host: str, left: Sequence[Migration]) -> frozenset[ServerId]:
     return frozenset(id for id, row in rows.items() if row.host == host and not row.deleted and not row.hidden)
 
 
-def _release(tx: Tx, over: Sequence[Migration], engine: Engine) -> list[Row]:
+def _release(tx: Tx, over: Sequence[Migration], engine: Engine) -> list[InventoryState]:
     return [row for each in over for row in engine.release(tx, each.uuid)]

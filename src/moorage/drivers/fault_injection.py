@@ -33,13 +33,13 @@ class VerbDial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: str = "guest_failed"
 
 
-class Capacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HostCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     vcpus: int | None = None
     ram_mib: int | None = None
     disk_gib: int | None = None
 
 
-HONEST = Capacity()
+HONEST = HostCapacity()
 
 
 class FaultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ class FaultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     traits: tuple[str, ...] = ()
     """Traits in addition to those of the driver."""
     without_traits: tuple[str, ...] = ()
-    really: Capacity = HONEST
+    really: HostCapacity = HONEST
     """If set, the real capacity: the host reports more, and refuses a guest beyond this (`host_full`)."""
     verbs: dict[str, VerbDial] = {}
     """By verb: `start_guest`, `destroy_guest`, `power_off` …; `*` for all others."""

@@ -31,7 +31,7 @@ from moorage.drivers.simulated_disks import WRITTEN_MAX_BYTES, SimulatedDisks
 from moorage.drivers.simulated_faults import SimulatedFaults
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_life import SimulatedLife
-from moorage.drivers.simulated_live import SimulatedLive, Transfer, cpu_info
+from moorage.drivers.simulated_live import SimulatedLive, SimulatedTransfer, cpu_info
 from moorage.drivers.simulated_moves import SimulatedMoves
 from moorage.drivers.simulated_quiesce import SimulatedFreezing
 from moorage.drivers.simulated_records import GuestRecords
@@ -94,7 +94,7 @@ class SimulatedDriver(
         self._rescue_drives = DriveFiles(directory / RESCUE_DRIVES)
         self._consoles = SimulatedConsoles()
         self._up_since = 0
-        self._transfers: dict[ServerId, Transfer] = {}
+        self._transfers: dict[ServerId, SimulatedTransfer] = {}
         self._awaited: dict[ServerId, str] = {}
         self._departed: dict[ServerId, str] = {}
         self._states: dict[ServerId, PowerState] | None = None  # made when asked for, and only after a change

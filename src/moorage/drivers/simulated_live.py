@@ -35,7 +35,7 @@ MIB, GIB = 1 << 20, 1 << 30
 LIVE = (PowerState.RUNNING, PowerState.PAUSED)
 
 
-class Transfer:
+class SimulatedTransfer:
     """One guest that is being sent."""
 
     def __init__(self, spec: GuestSpec, to: Path, move: str) -> None:
@@ -76,7 +76,7 @@ class SimulatedLive(ABC):
     _clock: Clock
     _disks: SimulatedDisks
     _guests: dict[ServerId, SimulatedGuest]
-    _transfers: dict[ServerId, Transfer]
+    _transfers: dict[ServerId, SimulatedTransfer]
     _awaited: dict[ServerId, str]  # server that arrives → its move
     _departed: dict[ServerId, str]
 
@@ -176,13 +176,13 @@ class SimulatedLive(ABC):
                 return guest.power
             if guest.power not in LIVE:
                 raise HostFailed("the guest is not running", private=guest.power.name, code="guest_not_running")
-            transfer = self._transfers[server] = Transfer(guest.spec, Path(to.where), move)
+            transfer = self._transfers[server] = SimulatedTransfer(guest.spec, Path(to.where), move)
             guest.leaving = to.where, move
             power = self._keep(guest)
             transfer.task = asyncio.create_task(self._send_live(server, transfer), name=f"live-{server}")
             return power
 
-    async def _send_live(self, server: ServerId, transfer: Transfer) -> None:
+    async def _send_live(self, server: ServerId, transfer: SimulatedTransfer) -> None:
         """Send the guest until it has left; after an error it goes on here."""
         power: PowerState | None = None
         try:
@@ -209,7 +209,7 @@ class SimulatedLive(ABC):
                 guest_here.power = guest_here.power if power is None else power
                 self._keep(guest_here)
 
-    async def _copy(self, server: ServerId, transfer: Transfer) -> None:
+    async def _copy(self, server: ServerId, transfer: SimulatedTransfer) -> None:
         while not transfer.forced and (transfer.memory_left or transfer.disk_left):
             dials = self._turned().dials
             if dials.live_mib_per_s <= 0:
@@ -221,7 +221,7 @@ class SimulatedLive(ABC):
             await asyncio.to_thread(shutil.copyfile, mine, private_file(disk))
         transfer.all_sent()
 
-    def _switch(self, guest: SimulatedGuest, power: PowerState, transfer: Transfer) -> None:
+    def _switch(self, guest: SimulatedGuest, power: PowerState, transfer: SimulatedTransfer) -> None:
         """Switch without an `await`: nothing else runs between the guest's last moment here and its first one there."""
         server, move = guest.spec.server, transfer.move
         ready, data, disk = (self._sign(transfer.to, server, move, kind) for kind in ("ready", "live", "disk"))
@@ -254,7 +254,7 @@ class SimulatedLive(ABC):
             return PowerState.NOSTATE if guest is None else guest.power
 
     @staticmethod
-    async def _end(transfer: Transfer) -> None:
+    async def _end(transfer: SimulatedTransfer) -> None:
         if transfer.task is not None and not transfer.task.done():
             transfer.task.cancel()
             await asyncio.wait([transfer.task])

@@ -34,7 +34,7 @@ from moorage.sql import Database, Tx
 from moorage.sql.migrate import migrate
 from moorage.store.cell import identity as cell_identities
 from moorage.store.cell import servers as cell_servers
-from moorage.store.cell.identity import CellIdentity, Recorded
+from moorage.store.cell.identity import CellIdentity, ComparedRecord
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION
 from moorage.store.region import conductors
 from moorage.store.region import identity as region_identities
@@ -222,7 +222,7 @@ def _named(servers: Sequence[str]) -> str:
     return ", ".join(servers[:NAMED_MAX]) + (" ..." if len(servers) > NAMED_MAX else "")
 
 
-async def _settle(region: Database, database: Database, page: Sequence[Recorded], now_us: int) -> int:
+async def _settle(region: Database, database: Database, page: Sequence[ComparedRecord], now_us: int) -> int:
     """Reset servers on which operations were under way that the region does not know: nobody continues them."""
     known = await region.read(lambda tx: region_identities.known(tx, [each.id for each in page]))
     gone = [each.id for each in page if each.deleted and each.id in known and not known[each.id].deleted]
@@ -238,7 +238,7 @@ async def _settle(region: Database, database: Database, page: Sequence[Recorded]
     return await database.write(lambda tx: cell_identities.settle(tx, idle, fault)) if idle else 0
 
 
-async def _propagate_deletes(region: Database, database: Database, page: Sequence[Recorded], now_us: int) -> int:
+async def _propagate_deletes(region: Database, database: Database, page: Sequence[ComparedRecord], now_us: int) -> int:
     living = [each.id for each in page if not each.deleted]
     known = await region.read(lambda tx: region_identities.known(tx, living))
     gone = [each for each, says in known.items() if says.deleted]
@@ -247,7 +247,7 @@ async def _propagate_deletes(region: Database, database: Database, page: Sequenc
     return len(gone)
 
 
-async def _list_again(region: Database, cell: CellId, database: Database, page: Sequence[Recorded]) -> int:
+async def _list_again(region: Database, cell: CellId, database: Database, page: Sequence[ComparedRecord]) -> int:
     known = await region.read(lambda tx: region_identities.known(tx, [each.id for each in page]))
     turns = {each.id: each.rank // EPOCHS_PER_OPERATION + 1 for each in page}
     lost = [each.id for each in page if each.id not in known and not each.deleted]

@@ -24,7 +24,7 @@ from moorage.placement.inventory import HostInventory, report_host
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
-from moorage.store.cell.identity import Recorded
+from moorage.store.cell.identity import ComparedRecord
 from moorage.store.region import server_groups
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claim_statements
@@ -69,7 +69,7 @@ async def know_hosts(region: Database, cell: CellId, database: Database) -> None
 
 
 async def claim_again(
-    region: Database, cell: CellId, database: Database, page: Sequence[Recorded], done: Reclaimed, *, behind: bool
+    region: Database, cell: CellId, database: Database, page: Sequence[ComparedRecord], done: Reclaimed, *, behind: bool
 ) -> None:
     """Make the claims of a page of records, for the servers that the region has in that cell.
 

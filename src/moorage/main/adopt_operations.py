@@ -22,7 +22,7 @@ from moorage.model.server import VmState
 from moorage.saga.journal import Ended, StepResult, decode_lines, encode_lines
 from moorage.sql import Database, Tx
 from moorage.store.cell import identity as cell_identities
-from moorage.store.cell.identity import Seen
+from moorage.store.cell.identity import KnownServer
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
@@ -64,7 +64,7 @@ async def know_more(region: Database, cells: Mapping[CellId, Database]) -> bool:
     return False
 
 
-def is_behind(operation: Operation, seen: Sequence[Seen]) -> bool:
+def is_behind(operation: Operation, seen: Sequence[KnownServer]) -> bool:
     """Tell whether the cell has seen more of this operation than the region knows.
 
     The region counts an epoch before its executor writes to a cell, and has the claim of a host before a boot's record is written.
@@ -87,12 +87,12 @@ async def _open(region: Database) -> list[Operation]:
     return sorted(found, key=lambda each: (each.server, each.seq))
 
 
-async def _read_seen(database: Database, operation: Operation) -> Seen:
+async def _read_seen(database: Database, operation: Operation) -> KnownServer:
     request_id = operation.request_id or f"req-{operation.id}"
     return await database.read(lambda tx: cell_identities.seen(tx, ServerId(operation.server), request_id))
 
 
-def contradicted(operation: Operation, seen: Sequence[Seen]) -> tuple[str, OperationStatus]:
+def contradicted(operation: Operation, seen: Sequence[KnownServer]) -> tuple[str, OperationStatus]:
     """Say why the operation must not continue, and how it ended; an empty sentence: it may continue."""
     record = next((each.record for each in seen if each.record is not None), None)
     rank = max((each.rank for each in seen), default=0)
@@ -130,7 +130,7 @@ async def _end(
     region: Database,
     operation: Operation,
     where: CellId | None,
-    seen: Mapping[CellId, Seen],
+    seen: Mapping[CellId, KnownServer],
     why: str,
     status: OperationStatus,
     now_us: int,

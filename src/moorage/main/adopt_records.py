@@ -20,7 +20,7 @@ from moorage.sql import Database, Tx
 from moorage.store.cell import identity as cell_identities
 from moorage.store.cell import record_transfer
 from moorage.store.cell import servers as cell_servers
-from moorage.store.cell.identity import Seen
+from moorage.store.cell.identity import KnownServer
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION, Fence
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
@@ -71,7 +71,7 @@ async def region_view_of(region: Database, server: ServerId) -> RegionView | Non
     return await region.read(work)
 
 
-def as_shown(seen: Mapping[CellId, Seen], told: RegionView | None) -> tuple[CellId | None, list[Seen]]:
+def as_shown(seen: Mapping[CellId, KnownServer], told: RegionView | None) -> tuple[CellId | None, list[KnownServer]]:
     """Choose the record that counts. Returns its cell, and what the cells have seen.
 
     That an action has ended counts only in the cell that the region names.  A finished action is copied to the other cell before the
@@ -84,7 +84,7 @@ def as_shown(seen: Mapping[CellId, Seen], told: RegionView | None) -> tuple[Cell
     unsealed = [cell for cell in having if not seen[cell].sealed]
     counts = max(unsealed or having, key=lambda cell: (seen[cell].rank, cell == named))
     return counts, [
-        Seen(
+        KnownServer(
             each.record if cell == counts else None,
             each.rank,
             finished=each.finished and cell == named,
@@ -94,7 +94,7 @@ def as_shown(seen: Mapping[CellId, Seen], told: RegionView | None) -> tuple[Cell
     ]
 
 
-def moved_unknown(seen: Mapping[CellId, Seen], told: RegionView | None, seq: int) -> bool:
+def moved_unknown(seen: Mapping[CellId, KnownServer], told: RegionView | None, seq: int) -> bool:
     """Tell whether the operation has copied the record into a cell that the region does not know of: then the region is older."""
     if told is None:
         return False

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moorage.api.audit_log.middleware import Listener
+from moorage.api.audit_log.middleware import AuditedApp
 from moorage.main.composition import RegionProcess
 from moorage.main.config import Config
 from moorage.model.errors import Invalid
@@ -30,7 +30,7 @@ class AuditMiddleware:
     def around(self, service: str, app: Any) -> Any:
         if self._book is None:
             return app
-        return Listener(app, service, self._book, reads=self._wanted.reads, requests=self._wanted.requests)
+        return AuditedApp(app, service, self._book, reads=self._wanted.reads, requests=self._wanted.requests)
 
     async def close(self) -> None:
         """Close it. Call this after the HTTP servers are closed, and before the region's database is closed."""

@@ -13,20 +13,27 @@ import msgspec
 
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.redfish_fence import RedfishMachine
-from moorage.main.config_api import LISTENERS, OPTIONAL_PORTS, Api, Listen, Placement
+from moorage.main.config_api import LISTENERS, OPTIONAL_PORTS, ApiConfig, Listen, PlacementConfig
 from moorage.main.config_audit_log import AuditLog
-from moorage.main.config_bus import Bus, ImageUser
-from moorage.main.config_guests import Console, Metadata
-from moorage.main.config_hosts import Agent, Hosts, Upgrade, UpgradeLevels
+from moorage.main.config_bus import BusConfig, ImageUser
+from moorage.main.config_guests import Console, MetadataConfig
+from moorage.main.config_hosts import AgentConfig, Hosts, Upgrade, UpgradeLevels
 from moorage.main.config_notifications import Notifications
-from moorage.main.config_scheduler import Fence, Scheduler, Waiting
-from moorage.main.config_services import Image, Network, Pool, ServiceSettings, ServiceUser, Volume
-from moorage.main.config_watching import Metrics, Tracing, check_watching
+from moorage.main.config_scheduler import FenceConfig, Scheduler, WaitingConfig
+from moorage.main.config_services import (
+    FlatPoolConfig,
+    ImageConfig,
+    NetworkConfig,
+    ServiceSettings,
+    ServiceUser,
+    VolumeConfig,
+)
+from moorage.main.config_watching import MetricsConfig, TracingConfig, check_watching
 from moorage.main.http_limits import check_limits
 from moorage.main.secret_settings import check_unread, resolved
 from moorage.main.security import Secrets, SecurityCompliance, check_security
 from moorage.model.errors import Invalid
-from moorage.sql import Limits
+from moorage.sql import DatabaseLimits
 from moorage.webconsole.settings import WebConsole
 
 VENDOR_TARGETS_MAX = 16
@@ -41,26 +48,26 @@ PORT_MAX = 65_535
 __all__ = [
     "LISTENERS",
     "OPTIONAL_PORTS",
-    "Agent",
-    "Api",
-    "Audit",
+    "AgentConfig",
+    "ApiConfig",
+    "AuditSettings",
     "Cell",
     "Compute",
     "Config",
-    "Database",
+    "DatabaseConfig",
+    "FlatPoolConfig",
     "Hosts",
-    "Image",
+    "ImageConfig",
     "Listen",
-    "Network",
-    "Placement",
-    "Pool",
+    "NetworkConfig",
+    "PlacementConfig",
     "Quota",
     "RegionSettings",
     "ServiceSettings",
     "ServiceUser",
     "Upgrade",
     "UpgradeLevels",
-    "Volume",
+    "VolumeConfig",
     "checked",
     "read_config",
 ]
@@ -83,7 +90,7 @@ class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Availability zones of the volume service whose volumes its hosts can reach; empty: all. A server with others is not moved into this cell."""
 
 
-class Database(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DatabaseConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of each database of a process: how long a process waits for it, and how many connections it opens."""
 
     pool_size: int = 16
@@ -98,9 +105,9 @@ class Database(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """SQLite: how long a transaction waits for its turn and its answer. A disk that takes longer is out."""
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> DatabaseLimits:
         """The limits in the form that `moorage.sql` takes."""
-        return Limits(**{name: getattr(self, name) for name in self.__struct_fields__})
+        return DatabaseLimits(**{name: getattr(self, name) for name in self.__struct_fields__})
 
 
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -174,7 +181,7 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Image properties that are not copied to snapshots of the image's servers (Nova's)."""
 
 
-class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Periodic audits: what each service holds for servers is compared with the servers' records (`moorage audit`)."""
 
     every_s: float = 3_600.0
@@ -187,13 +194,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "moorage-data"
     region: RegionSettings = RegionSettings()
     cells: tuple[Cell, ...] = (Cell("cell1"), Cell("cell2"))
-    database: Database = Database()
-    bus: Bus = Bus()
-    api: Api = Api()
+    database: DatabaseConfig = DatabaseConfig()
+    bus: BusConfig = BusConfig()
+    api: ApiConfig = ApiConfig()
     identity: ServiceSettings = ServiceSettings()
-    network: Network = Network()
-    image: Image = Image()
-    volume: Volume = Volume()
+    network: NetworkConfig = NetworkConfig()
+    image: ImageConfig = ImageConfig()
+    volume: VolumeConfig = VolumeConfig()
     service_user: ServiceUser = ServiceUser()
     image_user: ImageUser = ImageUser()
     secrets: Secrets = Secrets()
@@ -203,24 +210,24 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token_life_s: float = 3600.0
     """How long a token of the embedded identity is valid."""
     hosts: Hosts = Hosts()
-    agent: Agent = Agent()
+    agent: AgentConfig = AgentConfig()
     libvirt: Libvirt = Libvirt()
     quota: Quota = Quota()
     upgrade_levels: UpgradeLevels = UpgradeLevels()
     upgrade: Upgrade = Upgrade()
     compute: Compute = Compute()
-    fence: Fence = Fence()
+    fence: FenceConfig = FenceConfig()
     scheduler: Scheduler = Scheduler()
-    waiting: Waiting = Waiting()
-    placement: Placement = Placement()
-    metadata: Metadata = Metadata()
+    waiting: WaitingConfig = WaitingConfig()
+    placement: PlacementConfig = PlacementConfig()
+    metadata: MetadataConfig = MetadataConfig()
     console: Console = Console()
     webconsole: WebConsole = WebConsole()
     notifications: Notifications = Notifications()
-    audit: Audit = Audit()
+    audit: AuditSettings = AuditSettings()
     audit_log: AuditLog = AuditLog()
-    metrics: Metrics = Metrics()
-    tracing: Tracing = Tracing()
+    metrics: MetricsConfig = MetricsConfig()
+    tracing: TracingConfig = TracingConfig()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
     """`json`: one object a line."""
@@ -318,7 +325,7 @@ def checked(config: Config) -> Config:
     return config
 
 
-def _check_listeners(api: Api) -> None:
+def _check_listeners(api: ApiConfig) -> None:
     """Raises Invalid."""
     check_limits(api.limits)
     for name in (*LISTENERS, *OPTIONAL_PORTS):

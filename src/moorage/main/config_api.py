@@ -39,7 +39,7 @@ class Listen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{'https' if self.has_tls else 'http'}://{host}:{self.port}"
 
 
-class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ApiConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body_max_bytes: int = 114_688
     """Of a request to the Compute API (Nova's limit)."""
     enable_instance_password: bool = True
@@ -80,7 +80,7 @@ class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 msgspec.structs.force_setattr(self, name, common)
 
 
-class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PlacementConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The Placement API; its address is `[api.placement]`."""
 
     database: str = ""

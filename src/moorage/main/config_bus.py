@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BusConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str = "memory:"
     """`memory:` in one process, `nats://host:port` beyond; `tls://host:port` is the same with `tls`."""
     nkey: str = ""

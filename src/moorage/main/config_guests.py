@@ -13,7 +13,7 @@ class VendorTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """PEM file of the CA of its certificate; empty: those that this machine trusts."""
 
 
-class Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MetadataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The data that guests get about themselves: config drives, and the metadata service (`[api.metadata]` is its address)."""
 
     force_config_drive: bool = False

@@ -28,7 +28,7 @@ class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often each host sends a heartbeat."""
 
 
-class Agent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One host, for `moorage agent`."""
 
     host: str = ""

@@ -10,7 +10,7 @@ from moorage.model.waiting import SECONDS_PER_YEAR, WaitingLimits
 SUFFIX = "_weight_multiplier"
 
 
-class Fence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FenceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings for `fence_plugin = "redfish"`: the management controllers of hosts, and what they may be asked to do."""
 
     machines: tuple[RedfishMachine, ...] = ()
@@ -52,7 +52,7 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {name.removesuffix(SUFFIX): getattr(self, name) for name in names}
 
 
-class Waiting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WaitingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Boots that wait for a host instead of ending in ERROR (`moorage:wait`). Who may ask for it says the policy `moorage:servers:wait`."""
 
     time_s: Annotated[float, msgspec.Meta(ge=1, le=SECONDS_PER_YEAR)] = 3_600.0

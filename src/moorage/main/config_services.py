@@ -20,7 +20,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """PEM file of the CA of its certificate; empty: those that this machine trusts. Of an embedded service it is `[api] ca_file`."""
 
 
-class Image(ServiceSettings, frozen=True):
+class ImageConfig(ServiceSettings, frozen=True):
     metadefs: str = ""
     """Of the embedded service: a directory of metadata definitions, one JSON file for each namespace, as Glance's `etc/metadefs`."""
     image_size_cap: Annotated[int, msgspec.Meta(gt=0)] = 2**40
@@ -29,7 +29,7 @@ class Image(ServiceSettings, frozen=True):
     """Of the embedded service: bytes of all images of one project; 0: no limit but the project's own (`image_size_total`)."""
 
 
-class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FlatPoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Addresses of one flat network in one cell."""
 
     network: str
@@ -45,19 +45,19 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Name of the hosts' bridge."""
 
 
-class Network(ServiceSettings, frozen=True, forbid_unknown_fields=True):
+class NetworkConfig(ServiceSettings, frozen=True, forbid_unknown_fields=True):
     """The network service, or none (`flat`)."""
 
     backend: Literal["ports", "flat"] = "ports"
     """`flat`: no network service and no ports; addresses come from `pools`, one of each network for each cell (S0.16)."""
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[FlatPoolConfig, ...] = ()
 
     reports: bool = False
     """Whether its plug-ins write into our Placement and our host aggregates themselves: `segments` writes the segments, and
     `placement` what its agents guarantee. Then Moorage writes neither."""
 
 
-class Volume(ServiceSettings, frozen=True, forbid_unknown_fields=True):
+class VolumeConfig(ServiceSettings, frozen=True, forbid_unknown_fields=True):
     """The volume service (Cinder), up to but without `/v3`."""
 
     cross_az_attach: bool = True

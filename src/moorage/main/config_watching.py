@@ -9,7 +9,7 @@ from moorage.model.errors import Invalid
 PORT_MAX = 65_535
 
 
-class Metrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Metrics for Prometheus and health checks of each process, on a listener of their own without authentication."""
 
     host: str = "127.0.0.1"
@@ -19,7 +19,7 @@ class Metrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long values that were read from a database are kept; it is not read again sooner."""
 
 
-class Tracing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TracingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Traces for OpenTelemetry (`pip install 'moorage[tracing]'`)."""
 
     endpoint: str = ""
@@ -30,7 +30,7 @@ class Tracing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a request becomes part of the trace that its caller names (`traceparent`), and is kept if the caller keeps it."""
 
 
-def check_watching(metrics: Metrics, tracing: Tracing) -> None:
+def check_watching(metrics: MetricsConfig, tracing: TracingConfig) -> None:
     """Check `[metrics]` and `[tracing]`. Raises Invalid for numbers and addresses that make no sense."""
     if not 0 <= metrics.port <= PORT_MAX or metrics.kept_s <= 0:
         raise Invalid(f"[metrics] port is from 0 (none) to {PORT_MAX}, and kept_s a positive number")

@@ -19,30 +19,30 @@ from moorage.model.json_types import JsonObject
 from moorage.sql import Database, Meter, open_database
 from moorage_embedded.identity.app import (
     Bootstrap,
+    EmbeddedIdentity,
     FirstService,
     FirstUser,
-    IdentityService,
     IdentitySettings,
     make_identity,
 )
-from moorage_embedded.identity.lockout import Limits
-from moorage_embedded.image.app import ImageService, Settings, make_image
+from moorage_embedded.identity.lockout import LockoutLimits
+from moorage_embedded.image.app import ImageService, ImageSettings, make_image
 from moorage_embedded.image.policy import IMAGE_DATA
 from moorage_embedded.network.app import NetworkService, make_network
 from moorage_embedded.network.guarantees import ChangeGuarantees
 from moorage_embedded.network.hosts import HostNetworks
 from moorage_embedded.network.outbox import NotifyCompute
-from moorage_embedded.volume.app import OtherServices, ServerVolumes, VolumeService, make_volume
+from moorage_embedded.volume.app import EmbeddedVolume, OtherServices, ServerVolumes, make_volume
 
 
 @dataclass
 class Embedded:
     """The embedded services that run in this process, by name."""
 
-    identity: IdentityService | None = None
+    identity: EmbeddedIdentity | None = None
     image: ImageService | None = None
     network: NetworkService | None = None
-    volume: VolumeService | None = None
+    volume: EmbeddedVolume | None = None
     databases: list[Database] = field(default_factory=list)
 
     @property
@@ -113,7 +113,7 @@ async def open_embedded(
         settings=IdentitySettings(
             token_life_s=config.token_life_s,
             password_rounds=config.security_compliance.password_hash_rounds,
-            limits=Limits(
+            limits=LockoutLimits(
                 config.security_compliance.lockout_failure_attempts,
                 config.security_compliance.lockout_duration,
                 config.security_compliance.login_failures_per_minute,
@@ -129,7 +129,7 @@ async def open_embedded(
             validate_token=validate,
             public_url=config.api.image.url,
             metadefs=config.data / config.image.metadefs if config.image.metadefs else None,
-            settings=Settings(
+            settings=ImageSettings(
                 image_max_bytes=config.image.image_size_cap, project_max_bytes=config.image.user_storage_quota
             ),
             allowed=partial(_bytes_of_images, found.identity),
@@ -183,7 +183,7 @@ def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:
     ]
 
 
-async def _bytes_of_images(identity: IdentityService, project: str) -> int | None:
+async def _bytes_of_images(identity: EmbeddedIdentity, project: str) -> int | None:
     """The project's limit of image data in bytes; the unified limit is in MiB, as in Glance."""
     limit = await identity.limit("image", "image_size_total", project)
     return None if limit is None else limit * MIB

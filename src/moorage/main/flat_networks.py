@@ -14,7 +14,7 @@ from moorage.store.region import flat_addresses
 
 
 @dataclass(frozen=True)
-class Book:
+class FlatAddressBook:
     """`clients.network.flat.AddressBook`: one commit for all NICs of a server."""
 
     region: Database
@@ -79,4 +79,4 @@ def open_flat(config: Config, region: Database, engine: Engine) -> FlatNetwork:
 
 def flat_network(config: Config, region: Database, cell_of: Callable[[str], CellId | None]) -> FlatNetwork:
     """Open it for a process without a provider cache; `cell_of` returns the cell of a host."""
-    return FlatNetwork(pools_of(config), Book(region), cell_of)
+    return FlatNetwork(pools_of(config), FlatAddressBook(region), cell_of)

@@ -18,7 +18,7 @@ from moorage.model.errors import Conflict, Problem, Refusal, Unavailable, Unknow
 from moorage.model.ids import ProviderId
 from moorage.model.json_types import JsonObject
 from moorage.model.retry import jittered
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.placement.service.error_codes import CONCURRENT_UPDATE
 from moorage.sql import Tx, label
 
@@ -49,8 +49,8 @@ class GuaranteeWriter:
             return False
         engine = region.engine
 
-        def work(tx: Tx) -> tuple[Row, ...] | None:
-            rows: list[Row] = []
+        def work(tx: Tx) -> tuple[InventoryState, ...] | None:
+            rows: list[InventoryState] = []
             for change in changes:
                 amounts = {(ProviderId(each.provider), each.resource): (each.was, each.now) for each in change.amounts}
                 done = engine.adjust(tx, change.server, amounts, force=must_be)

@@ -128,7 +128,7 @@ def make_driver(config: Config, plan: HostPlan, clock: Clock, images: ImageStore
     )
 
 
-class Fleet:
+class LocalHosts:
     """All hosts of this process."""
 
     def __init__(

@@ -18,7 +18,7 @@ from moorage.main.config import Config, Listen
 from moorage.main.connection_limits import Doorkeeper
 from moorage.main.http_protocol import Admission, CountedWebSocket, LimitedProtocol
 from moorage.main.rate_limits import RateLimits
-from moorage.main.tls import Certificate
+from moorage.main.tls import ServedCertificate
 from moorage.main.tls_acceptor import TlsAcceptor
 from moorage.model.errors import Invalid
 
@@ -197,8 +197,8 @@ def reread_certificates() -> None:
             door.certificate.reread(always=True)
 
 
-def _certificate(listen: Listen, data: Path) -> Certificate | None:
+def _certificate(listen: Listen, data: Path) -> ServedCertificate | None:
     """Relative paths are taken from the data directory."""
     if not listen.has_tls:
         return None
-    return Certificate(data / listen.cert, data / listen.key if listen.key else None)
+    return ServedCertificate(data / listen.cert, data / listen.key if listen.key else None)

@@ -13,7 +13,7 @@ from moorage.model.principal import Principal
 SERVICE = "service"
 
 
-class Buckets:
+class RateBuckets:
     """Token buckets, one for each name; a bucket holds at most `burst` tokens and gains `per_s` tokens each second."""
 
     def __init__(self, per_s: float, burst: int, kept_max: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,8 +44,8 @@ class RateLimits:
 
     def __init__(self, rates: Rates, clock: Callable[[], float] = time.monotonic) -> None:
         self._rates = rates
-        self._projects = Buckets(rates.project_per_s, rates.project_burst, rates.kept_max, clock)
-        self._addresses = Buckets(rates.address_per_s, rates.address_burst, rates.kept_max, clock)
+        self._projects = RateBuckets(rates.project_per_s, rates.project_burst, rates.kept_max, clock)
+        self._addresses = RateBuckets(rates.address_per_s, rates.address_burst, rates.kept_max, clock)
 
     def charge_caller(self, caller: str) -> float:
         """Count a request of an address. Returns 0, or the seconds until the address may send another request."""

@@ -15,7 +15,7 @@ from moorage.clients.network import NetworkBackend, NetworkClient
 from moorage.clients.service_tokens import ServiceTokens
 from moorage.clients.vendor_data import VendorData
 from moorage.clients.volume import VolumeClient
-from moorage.main.config import Config, Volume
+from moorage.main.config import Config, VolumeConfig
 from moorage.main.config import ServiceSettings as Named
 from moorage.main.secret_settings import secret
 from moorage.main.vendor_data import vendor_services
@@ -172,6 +172,6 @@ def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> C
     )
 
 
-def _without_version(named: Volume) -> Volume:
+def _without_version(named: VolumeConfig) -> VolumeConfig:
     """The URL without a version at its end: catalogs often have one, and the client adds its own."""
     return msgspec.structs.replace(named, url=named.url.rstrip("/").removesuffix("/v3"))

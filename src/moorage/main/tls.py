@@ -34,7 +34,7 @@ def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
     return context
 
 
-class Certificate:
+class ServedCertificate:
     """A certificate and its key on disk, and the TLS context of new connections."""
 
     def __init__(self, certificate: Path, key: Path | None) -> None:

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 
 from moorage.main.connection_limits import Doorkeeper, Visit
-from moorage.main.tls import Certificate
+from moorage.main.tls import ServedCertificate
 
 REST_S = 0.5
 """Pause after this process, or its machine, had no file descriptor left for another connection."""
@@ -28,7 +28,7 @@ class TlsAcceptor:
         listening: socket.socket,
         doorkeeper: Doorkeeper,
         make_protocol: Callable[[Visit], asyncio.Protocol],
-        certificate: Certificate,
+        certificate: ServedCertificate,
         handshake_s: float,
         backlog: int,
     ) -> None:

@@ -16,13 +16,13 @@ from moorage.main.api_app import make_compute_app
 from moorage.main.audit_log import AuditMiddleware, open_audit_log
 from moorage.main.clouds_yaml import ADMIN, write_clouds
 from moorage.main.composition import RegionProcess, cells_out, open_region, start_conducting
-from moorage.main.config import OPTIONAL_PORTS, Api, Cell, Config, Hosts, checked, read_config
+from moorage.main.config import OPTIONAL_PORTS, ApiConfig, Cell, Config, Hosts, checked, read_config
 from moorage.main.consoles import consoles_of, open_proxy
 from moorage.main.data_dir_lock import DataLock
 from moorage.main.event_bridge import EventReceiver
 from moorage.main.event_loop import run_loop, settle_memory
 from moorage.main.guarantees import GuaranteeWriter
-from moorage.main.hosts import Fleet, HostPlan, planned_hosts, this_machine
+from moorage.main.hosts import HostPlan, LocalHosts, planned_hosts, this_machine
 from moorage.main.http_servers import HttpServer
 from moorage.main.metadata import make_metadata
 from moorage.main.observability import Observed, observe, of_region
@@ -84,7 +84,7 @@ def configured(arguments: argparse.Namespace) -> Config:
     """Read the configuration file and apply the command line to it."""
     config = read_config(arguments.config)
     replace = msgspec.structs.replace
-    api: Api = config.api
+    api: ApiConfig = config.api
     for name in USUAL_PORTS | OPTIONAL_PORTS:
         listen = getattr(api, name)
         port = (listen.port or OPTIONAL_PORTS.get(name, 0)) + arguments.port_shift
@@ -143,7 +143,7 @@ def with_real_guests(config: Config) -> Config:
 
 
 @dataclass
-class Cloud:
+class RunningCloud:
     """One running cloud in this process."""
 
     config: Config
@@ -151,7 +151,7 @@ class Cloud:
     doors: dict[str, HttpServer]
     embedded: "Embedded"
     region: RegionProcess
-    fleet: Fleet
+    fleet: LocalHosts
     rounds: ReconcileLoop
     own: OwnApis
     audited: AuditMiddleware
@@ -181,7 +181,7 @@ def _with_hosts_of_its_own(config: Config) -> Config:
     return replace(config, compute=replace(said, approve_hosts=said.approve_hosts or "automatic"))
 
 
-async def start_cloud(config: Config) -> Cloud:
+async def start_cloud(config: Config) -> RunningCloud:
     """Lock the data directory, bind the ports, open every service, and serve when the hosts have reported.
 
     Raises Invalid when the package with the embedded services is not installed.
@@ -213,7 +213,7 @@ async def start_cloud(config: Config) -> Cloud:
     for name, app in embedded.apps.items():
         await doors[name].open(observed.app(name, audited.around(name, app)))
     clients = region.clients
-    fleet = Fleet(config, region.bus, region.clock, plans, clients.network, clients.image_data)
+    fleet = LocalHosts(config, region.bus, region.clock, plans, clients.network, clients.image_data)
 
     async def hosts() -> None:
         await fleet.start()
@@ -235,7 +235,7 @@ async def start_cloud(config: Config) -> Cloud:
     webconsole = await open_webconsole(doors["webconsole"], config, observed) if "webconsole" in doors else None
     await region.appear("up")
     observed.sees(of_region(region, rounds, fleet.agents.values, proxy, doors))
-    return Cloud(config, lock, doors, embedded, region, fleet, rounds, own, audited, observed, webconsole, plans)
+    return RunningCloud(config, lock, doors, embedded, region, fleet, rounds, own, audited, observed, webconsole, plans)
 
 
 async def _all_hosts(region: RegionProcess, plans: list[HostPlan]) -> None:
@@ -256,7 +256,7 @@ def _unheard(region: RegionProcess, plans: list[HostPlan]) -> set[str]:
     return (wanted - region.engine.world().slots_by_name.keys()) | (wanted & silent)
 
 
-def print_ready(cloud: Cloud, took_s: float, clouds_yaml: Path | None) -> None:
+def print_ready(cloud: RunningCloud, took_s: float, clouds_yaml: Path | None) -> None:
     """Print the endpoints, and the commands to type next."""
     config = cloud.config
     client = Path(sys.prefix) / "bin" / "openstack"
@@ -292,7 +292,7 @@ Ctrl-C stops the cloud; the next start has the same servers.""",
     )
 
 
-def _hosts(cloud: Cloud) -> str:
+def _hosts(cloud: RunningCloud) -> str:
     if cloud.config.agent.driver == "libvirt":
         return f"real guests on {cloud.plans[0].host}"
     return f"{len(cloud.plans)} simulated hosts"

@@ -10,7 +10,7 @@ from moorage.main.http_servers import HttpServer
 from moorage.main.observability import Observed, Sources, observe
 from moorage.model.errors import Invalid
 from moorage.webconsole.app import App
-from moorage.webconsole.settings import Place
+from moorage.webconsole.settings import ConsoleAddresses
 
 NAME = "webconsole"
 ROLE = "console-web"
@@ -20,7 +20,7 @@ def make_webconsole(config: Config) -> App:
     """Build the application. Raises Invalid when the CA file cannot be read."""
     listen = config.api.webconsole
     url = replace(listen, port=listen.port or OPTIONAL_PORTS[NAME]).url
-    place = Place(
+    place = ConsoleAddresses(
         identity_url=(config.identity.url or f"{config.api.identity.url}/v3").rstrip("/"),
         region=config.region.name,
         secure=url.startswith("https:"),

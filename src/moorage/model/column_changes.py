@@ -28,7 +28,7 @@ class ListChange(msgspec.Struct, frozen=True, array_like=True):
     values: list[Any]
 
 
-class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
+class ColumnChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     """From one state to the next; `full`: from nothing."""
 
     full: bool = False

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 from typing_extensions import override
 
-from moorage.model.column_changes import Changes
+from moorage.model.column_changes import ColumnChanges
 from moorage.model.errors import Invalid
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.verdict import Verdict
@@ -103,7 +103,7 @@ class Decided(msgspec.Struct, frozen=True, array_like=True, tag="decided"):
     purpose: Purpose
     migration: str
     ask: msgspec.Raw
-    changes: Changes
+    changes: ColumnChanges
     """Of the columns, since the decision before; the first of a file has all of them."""
     digest: bytes
     """Of the answer."""

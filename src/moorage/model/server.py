@@ -81,7 +81,7 @@ STAGES: Mapping[TaskState, frozenset[TaskState]] = {
 """Task state of an accepted operation → the further task states that its steps show."""
 
 
-class PowerState:
+class ApiPowerState:
     """The power state that the hypervisor reports, with Nova's numbers."""
 
     NOSTATE = 0
@@ -262,7 +262,7 @@ class Server(msgspec.Struct, frozen=True):
     flavor: FlavorCopy
     vm_state: VmState = VmState.BUILDING
     task_state: TaskState | None = TaskState.SCHEDULING
-    power_state: int = PowerState.NOSTATE
+    power_state: int = ApiPowerState.NOSTATE
     description: str | None = None
     updated_at: int | None = None
     launched_at: int | None = None

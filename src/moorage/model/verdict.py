@@ -142,7 +142,7 @@ def fitted(ledger: DecisionRecord, limit: int = LEDGER_BYTES_MAX) -> DecisionRec
     return now
 
 
-class Row(msgspec.Struct, frozen=True):
+class InventoryState(msgspec.Struct, frozen=True):
     """One inventory after a claim changed it, or found it short: absolute values; the newer version wins."""
 
     provider: ProviderId
@@ -158,7 +158,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
     consumer: str
     choice: Choice
-    rows: tuple[Row, ...]
+    rows: tuple[InventoryState, ...]
     group: tuple[str, HostId | None, HostId] | None = None
     """(group, host left, host joined), for the provider cache."""
     functions: dict[str, VirtualFunction] = {}
@@ -173,7 +173,7 @@ class Shortage(msgspec.Struct, frozen=True):
     """A lost claim: the rows that are short, or the group that has no place there."""
 
     choice: Choice
-    rows: tuple[Row, ...] = ()
+    rows: tuple[InventoryState, ...] = ()
     gone: tuple[tuple[ProviderId, str], ...] = ()
     """(provider, class) that no longer exist, or whose min, max or step forbid the amount."""
     group: str | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from moorage.model.column_changes import Changes, Column, changed_column, changed_list, column_change, list_change
+from moorage.model.column_changes import Column, ColumnChanges, changed_column, changed_list, column_change, list_change
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.world import Group, HostAggregate, Mask, Nested, Segment, SharingProvider, Units, World
 
@@ -40,11 +40,11 @@ class WorldColumns:
 
     # ----------------------------------------------------------------------------------------------- recording
 
-    def follow_amounts(self, world: World) -> Changes:
+    def follow_amounts(self, world: World) -> ColumnChanges:
         """Become what the world is, where nothing but free amounts has changed; what differed."""
-        return Changes(columns=self._follow(amounts_of(world)))
+        return ColumnChanges(columns=self._follow(amounts_of(world)))
 
-    def follow(self, world: World, *, names: bool, devices: bool) -> Changes:
+    def follow(self, world: World, *, names: bool, devices: bool) -> ColumnChanges:
         """The same of all columns; `names`: of what hosts and segments are called and tied to; `devices`: of what devices are called."""
         now = columns_of(world)
         gone = [name for name in self.columns if name not in now]
@@ -57,7 +57,7 @@ class WorldColumns:
         seen = _facts_of(world) if names else {}
         facts = {name: new for name, new in seen.items() if self.facts.get(name) != new}
         self.facts |= facts
-        return Changes(columns=columns, lists=changed, facts=facts, dropped=tuple(gone))
+        return ColumnChanges(columns=columns, lists=changed, facts=facts, dropped=tuple(gone))
 
     def _follow(self, now: Mapping[str, Column]) -> dict[str, Any]:
         found = {}
@@ -71,10 +71,10 @@ class WorldColumns:
                 old[:] = new
         return found
 
-    def everything(self) -> Changes:
+    def everything(self) -> ColumnChanges:
         """All of it, as a change from nothing."""
         columns = {name: column_change(None, column) for name, column in self.columns.items()}
-        return Changes(
+        return ColumnChanges(
             full=True,
             columns={name: change for name, change in columns.items() if change is not None},
             lists={name: change for name, each in self.lists.items() if (change := list_change(None, each))},
@@ -83,7 +83,7 @@ class WorldColumns:
 
     # ----------------------------------------------------------------------------------------------- replaying
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: ColumnChanges) -> None:
         """Make the same changes. Raises ValueError for what cannot be."""
         if changes.full:
             self.columns, self.lists, self.facts, self._world = {}, {}, {}, None

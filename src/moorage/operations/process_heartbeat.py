@@ -9,7 +9,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.sql import Database, label
 from moorage.store.region import processes
-from moorage.store.region.processes import Process
+from moorage.store.region.processes import ProcessRecord
 
 BEAT_EVERY_S = 10.0
 COUNTS_FOR_S = 3 * BEAT_EVERY_S
@@ -24,7 +24,7 @@ class Presence:
     def __init__(self, region: Database, clock: Clock, process: str, role: str) -> None:
         self._region = region
         self._clock = clock
-        self.process = Process(process, role, socket.gethostname(), __version__)
+        self.process = ProcessRecord(process, role, socket.gethostname(), __version__)
         self._life: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -29,7 +29,7 @@ from moorage.operations.resize import accept_resize
 from moorage.operations.resize.accept_resize import ResizeWish
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.ports import held_by, held_by_all, nic_of
-from moorage.scheduler.balance import Balance, Level, MoveRequest, ProposedMove, Resident
+from moorage.scheduler.balance import Balance, Level, MovableServer, MoveRequest, ProposedMove
 from moorage.scheduler.trial import Trial
 from moorage.store.cell import servers as cell_servers
 
@@ -151,11 +151,11 @@ def _in_service(world: World, server: Server) -> bool:
     return slot is not None and bool(world.enabled[slot] and world.alive[slot])
 
 
-def _resident(server: Server) -> Resident:
+def _resident(server: Server) -> MovableServer:
     assert server.cell is not None
     held = held_by_all(server.nics)
     addresses = sorted((provider, n) for (provider, resource), n in held.items() if resource == IPV4_ADDRESS)
-    return Resident(server.id, server.cell, server.flavor.ram_mib, tuple(addresses), _bytes(server))
+    return MovableServer(server.id, server.cell, server.flavor.ram_mib, tuple(addresses), _bytes(server))
 
 
 def _bytes(server: Server) -> int:

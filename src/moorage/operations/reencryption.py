@@ -15,7 +15,7 @@ from moorage.operations.encryption import BEGINS, ENCRYPTED, Encryption
 from moorage.sql import Database, Tx, label
 from moorage.store import encrypted_columns
 from moorage.store.cell.servers import servers as cell_servers
-from moorage.store.encrypted_columns import Place, Text
+from moorage.store.encrypted_columns import EncryptedColumn, Text
 from moorage.store.region.operations import operation_lines, operations
 from moorage.store.region.servers import servers as region_servers
 
@@ -24,12 +24,12 @@ PASSES_MAX = 5
 """A process that writes an old value meanwhile is caught by a later pass."""
 
 OF_REGION = (
-    Place(region_servers.c.doc, (region_servers.c.id,)),
-    Place(operations.c.asked, (operations.c.id,)),
-    Place(operations.c.journal, (operations.c.id,)),
-    Place(operation_lines.c.text, (operation_lines.c.operation, operation_lines.c.line)),
+    EncryptedColumn(region_servers.c.doc, (region_servers.c.id,)),
+    EncryptedColumn(operations.c.asked, (operations.c.id,)),
+    EncryptedColumn(operations.c.journal, (operations.c.id,)),
+    EncryptedColumn(operation_lines.c.text, (operation_lines.c.operation, operation_lines.c.line)),
 )
-OF_A_CELL = (Place(cell_servers.c.doc, (cell_servers.c.id,)),)
+OF_A_CELL = (EncryptedColumn(cell_servers.c.doc, (cell_servers.c.id,)),)
 
 
 @dataclass
@@ -79,7 +79,7 @@ async def reencrypt(
     return found
 
 
-async def _walk(database: Database, place: Place, pen: "_Pen", change: bool) -> None:
+async def _walk(database: Database, place: EncryptedColumn, pen: "_Pen", change: bool) -> None:
     after: tuple[object, ...] | None = None
     while True:
         with label("secrets"):
@@ -95,7 +95,7 @@ async def _walk(database: Database, place: Place, pen: "_Pen", change: bool) -> 
             pen.found.overtaken += len(new) - done
 
 
-def _exchange(tx: Tx, place: Place, new: Sequence[tuple[Text, str]]) -> int:
+def _exchange(tx: Tx, place: EncryptedColumn, new: Sequence[tuple[Text, str]]) -> int:
     return sum(encrypted_columns.exchange(tx, place, was, becomes) for was, becomes in new)
 
 

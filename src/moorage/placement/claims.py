@@ -8,7 +8,7 @@ from math import gcd
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.request_groups import SRIOV_NET_VF, VirtualFunction
 from moorage.model.resources import IPV4_ADDRESS
-from moorage.model.verdict import Claimed, Row, Shortage
+from moorage.model.verdict import Claimed, InventoryState, Shortage
 from moorage.model.world import Ask, Choice, GroupAsk
 from moorage.sql import Tx
 from moorage.store.region.placement import claim_statements, groups, provider_statements, virtual_functions
@@ -118,7 +118,7 @@ def in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:
     )
 
 
-def take_rows(tx: Tx, asked: list[InventoryDelta], at: Stamp, choice: Choice) -> list[Row] | Shortage:
+def take_rows(tx: Tx, asked: list[InventoryDelta], at: Stamp, choice: Choice) -> list[InventoryState] | Shortage:
     """Change all rows, or return which one is short; then the caller rolls back."""
     rows = claim_statements.take(tx, asked, at, choice.versions)
     changes = sum(1 for want in asked if want.change)
@@ -164,7 +164,7 @@ def extend(tx: Tx, consumer: str, choice: Choice, ask: Ask, operation: str) -> C
 
 def retract(
     tx: Tx, consumer: str, amounts: dict[Key, int], operation: str, function_of: str | None = None
-) -> tuple[Row, ...]:
+) -> tuple[InventoryState, ...]:
     """Undo an extension; a repeat is safe, also when nothing was claimed."""
     owner = claim_statements.owner(tx, consumer)
     if owner is None or owner.operation != operation or owner.attempt == RETRACTED:
@@ -176,7 +176,9 @@ def retract(
     return rows
 
 
-def shrink(tx: Tx, consumer: str, amounts: dict[Key, int], function_of: Collection[str] = ()) -> tuple[Row, ...]:
+def shrink(
+    tx: Tx, consumer: str, amounts: dict[Key, int], function_of: Collection[str] = ()
+) -> tuple[InventoryState, ...]:
     """Release a part, never more than is held: for an interface that is detached, with its virtual function, if it is
     one.
 
@@ -199,7 +201,7 @@ def shrink(tx: Tx, consumer: str, amounts: dict[Key, int], function_of: Collecti
 
 def adjust(
     tx: Tx, consumer: str, amounts: Mapping[Key, tuple[int, int]], *, force: bool = False
-) -> tuple[Row, ...] | None:
+) -> tuple[InventoryState, ...] | None:
     """Change what a consumer holds of each row for one purpose from `was` to `now`; its other amounts stay.
 
     Returns None when it holds nothing, or when one does not fit; then the caller must roll back. `force`: restored
@@ -227,7 +229,7 @@ def adjust(
     return tuple(rows)
 
 
-def correct(tx: Tx, consumer: str, resource: str, truth: dict[ProviderId, int]) -> tuple[Row, ...]:
+def correct(tx: Tx, consumer: str, resource: str, truth: dict[ProviderId, int]) -> tuple[InventoryState, ...]:
     """Set a consumer's allocations of one class: amounts in use are counted, even beyond the capacity."""
     owner = claim_statements.owner(tx, consumer)
     if owner is None:
@@ -244,7 +246,7 @@ def correct(tx: Tx, consumer: str, resource: str, truth: dict[ProviderId, int]) 
     return tuple(rows)
 
 
-def release(tx: Tx, consumer: str) -> tuple[Row, ...]:
+def release(tx: Tx, consumer: str) -> tuple[InventoryState, ...]:
     """Release everything; nothing held counts as success. Returns the rows with their new values."""
     old = claim_statements.drop(tx, consumer)
     owner = claim_statements.forget(tx, consumer)
@@ -256,7 +258,7 @@ def release(tx: Tx, consumer: str) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def keep_addresses(tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None) -> tuple[Row, ...]:
+def keep_addresses(tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None) -> tuple[InventoryState, ...]:
     """Release everything except addresses of segments: the server leaves its host and keeps its networks. A repeat is
     safe.
 

@@ -19,7 +19,7 @@ import msgspec
 from moorage.model.decision_log import Place, Subject
 from moorage.model.ids import HostId, ProviderId, SegmentId
 from moorage.model.retry import Backoff
-from moorage.model.verdict import Claimed, Row, Shortage, Verdict
+from moorage.model.verdict import Claimed, InventoryState, Shortage, Verdict
 from moorage.model.world import Ask, Choice, Group, World
 from moorage.placement import claims, inventory, migration_claims
 from moorage.placement.cache.bulk_load import Loading, no_search_for_garbage
@@ -30,7 +30,7 @@ from moorage.placement.inventory import DeviceReport, HostInventory, SegmentRepo
 from moorage.placement.shared_rounds import SharedRounds
 from moorage.sql import Database, Tx, label
 from moorage.store.region.placement.allocation_writes import WriteResult
-from moorage.store.region.placement.change_feed import NEVER, Changes, since
+from moorage.store.region.placement.change_feed import NEVER, ProviderChanges, since
 from moorage.store.region.placement.claim_statements import Key, Owner
 from moorage.store.region.placement.provider_statements import forget_gone
 
@@ -134,7 +134,7 @@ class Engine:
         now = asyncio.get_running_loop().time() if self._clock is None else self._clock()
         return now - self._read_at
 
-    def _read_changes(self, tx: Tx) -> tuple[Changes, Sequence[HostAggregate] | None]:
+    def _read_changes(self, tx: Tx) -> tuple[ProviderChanges, Sequence[HostAggregate] | None]:
         """The changes. When a host has changed, the aggregates of the Compute API are read too.
 
         Every change of an aggregate stamps its hosts. The aggregates are read after the hosts, so they are never older
@@ -165,7 +165,7 @@ class Engine:
         loading = Loading.read(self.picture.successor, tx)
         return loading, None if self._aggregates is None else self._aggregates(tx)
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: ProviderChanges) -> None:
         """Apply what was read."""
         self.picture.apply(changes)
         self._horizon = changes.horizon
@@ -253,7 +253,7 @@ class Engine:
         if shortage.group is not None and shortage.group_home is not None:
             self.picture.groups.setdefault(shortage.group, Group()).home = shortage.group_home
 
-    def settle(self, rows: Sequence[Row]) -> None:
+    def settle(self, rows: Sequence[InventoryState]) -> None:
         """Apply the numbers that a committed release, extension or move returned."""
         self.picture.settle(rows)
 
@@ -262,12 +262,14 @@ class Engine:
         self.picture.settle(told.rows)
         self.picture.settle_generations(told.moved)
 
-    def release(self, tx: Tx, consumer: str) -> tuple[Row, ...]:
+    def release(self, tx: Tx, consumer: str) -> tuple[InventoryState, ...]:
         """Give everything back; safe twice. Hand the rows to `settle` after the commit, or let catch-up find them."""
         self._recorder.released(consumer)
         return claims.release(tx, consumer)
 
-    def keep_addresses(self, tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None) -> tuple[Row, ...]:
+    def keep_addresses(
+        self, tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None
+    ) -> tuple[InventoryState, ...]:
         """Give back everything but addresses: a server that leaves its host keeps its ports."""
         self._recorder.released(consumer, addresses_stay=True)
         return claims.keep_addresses(tx, consumer, stays)
@@ -278,23 +280,23 @@ class Engine:
 
     def retract(
         self, tx: Tx, consumer: str, amounts: dict[Key, int], operation: str, function_of: str | None = None
-    ) -> tuple[Row, ...]:
+    ) -> tuple[InventoryState, ...]:
         """Release what this operation's `extend` claimed; a repeat is safe, also when nothing was claimed."""
         return claims.retract(tx, consumer, amounts, operation, function_of)
 
     def shrink(
         self, tx: Tx, consumer: str, amounts: dict[Key, int], function_of: Collection[str] = ()
-    ) -> tuple[Row, ...]:
+    ) -> tuple[InventoryState, ...]:
         """Release a part; `function_of`: all ids of a port that is a virtual function."""
         return claims.shrink(tx, consumer, amounts, function_of)
 
     def adjust(
         self, tx: Tx, consumer: str, amounts: Mapping[Key, tuple[int, int]], *, force: bool = False
-    ) -> tuple[Row, ...] | None:
+    ) -> tuple[InventoryState, ...] | None:
         """Change what is held of each row for one purpose; returns None, to be rolled back, when it does not fit."""
         return claims.adjust(tx, consumer, amounts, force=force)
 
-    def correct(self, tx: Tx, consumer: str, resource: str, truth: dict[ProviderId, int]) -> tuple[Row, ...]:
+    def correct(self, tx: Tx, consumer: str, resource: str, truth: dict[ProviderId, int]) -> tuple[InventoryState, ...]:
         """Set a consumer's allocations of one class to the amounts that another service reports."""
         return claims.correct(tx, consumer, resource, truth)
 
@@ -314,7 +316,7 @@ class Engine:
 
     def move_back(
         self, tx: Tx, server: str, migration: str, *, before: Mapping[Key, int] | None = None
-    ) -> tuple[Row, ...]:
+    ) -> tuple[InventoryState, ...]:
         """Undo of a move; safe twice."""
         self._recorder.reverted(server, migration)
         return migration_claims.move_back(tx, server, migration, before=before)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from moorage.model.ids import HostId, ProviderId
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.model.world import GroupAsk
 from moorage.placement import claims
 from moorage.sql import Tx
@@ -31,7 +31,7 @@ def heal(
     return dict(truth) == claim_statements.held(tx, owner.consumer)
 
 
-def sum_again(tx: Tx, provider: ProviderId, resource: str) -> tuple[Row, ...]:
+def sum_again(tx: Tx, provider: ProviderId, resource: str) -> tuple[InventoryState, ...]:
     """Set a counter to the sum of its allocations."""
     row = recount.used(tx, (provider, resource), stamp(tx))
     return () if row is None else (row,)

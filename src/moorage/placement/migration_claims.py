@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.request_groups import SRIOV_NET_VF
 from moorage.model.resources import IPV4_ADDRESS
-from moorage.model.verdict import Claimed, Row, Shortage
+from moorage.model.verdict import Claimed, InventoryState, Shortage
 from moorage.model.world import Ask, Choice
 from moorage.placement import claims
 from moorage.sql import Tx
@@ -100,7 +100,9 @@ def _left_with(tx: Tx, migration: str, kept: dict[Key, int], leaves: Mapping[Key
     return {key: amount - left.get(key, 0) for key, amount in kept.items() if amount > left.get(key, 0)}
 
 
-def move_back(tx: Tx, server: str, migration: str, *, before: Mapping[Key, int] | None = None) -> tuple[Row, ...]:
+def move_back(
+    tx: Tx, server: str, migration: str, *, before: Mapping[Key, int] | None = None
+) -> tuple[InventoryState, ...]:
     """Undo a move: the server's rows at the destination are released, and the migration's come back. Without a
     migration there is nothing to do.
 

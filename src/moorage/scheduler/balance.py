@@ -28,7 +28,7 @@ Amounts = NDArray[np.float64]
 Addresses = tuple[tuple[ProviderId, int], ...]
 
 
-class Resident(NamedTuple):
+class MovableServer(NamedTuple):
     """A server that may be moved."""
 
     server: ServerId
@@ -116,7 +116,7 @@ class Levels:
         at = self._at[target]
         return tuple(each for each in addresses if each[0] in self._parts and not self._parts[each[0]][at])
 
-    def guess(self, one: Resident, target: CellId) -> float:
+    def guess(self, one: MovableServer, target: CellId) -> float:
         """Estimate the unevenness after a move, before its segments are known."""
         left = self.elsewhere(one.addresses, target)
         after = self.moved(one.memory_mib, one.cell, target, left, ())
@@ -143,7 +143,7 @@ class MoveRequest(NamedTuple):
 class ProposedMove(NamedTuple):
     """One move of the plan."""
 
-    resident: Resident
+    resident: MovableServer
     choice: Choice
     unevenness: float
     """The unevenness after this move and those before it."""
@@ -154,7 +154,7 @@ class Balance:
     """A plan that grows: `best` names the server whose move would help most, `place` adds the move, `leave` drops the server."""
 
     trial: Trial
-    residents: Sequence[Resident]
+    residents: Sequence[MovableServer]
     out: Collection[CellId] = ()
     """Cells whose databases do not answer."""
     moves: list[ProposedMove] = field(default_factory=list[ProposedMove])
@@ -163,16 +163,16 @@ class Balance:
         self.levels = Levels(self.trial.world, self.out)
         self.before = self.levels.rounded()
         self.start = self.levels.unevenness()
-        self._left: dict[tuple[CellId, int, Addresses], list[Resident]] = {}
+        self._left: dict[tuple[CellId, int, Addresses], list[MovableServer]] = {}
         for each in sorted(self.residents, key=lambda each: (each.cost, each.server), reverse=True):
             if self.levels.has(each.cell):
                 self._left.setdefault((each.cell, each.memory_mib, each.addresses), []).append(each)
         self._refused: dict[tuple[object, CellId], int] = {}
         self._passed: set[tuple[ServerId, CellId]] = set()
 
-    def best(self) -> tuple[Resident, CellId] | None:
+    def best(self) -> tuple[MovableServer, CellId] | None:
         """Return the server that should move next, and its target cell; None: no move helps enough."""
-        found: tuple[float, int, Resident, CellId] | None = None
+        found: tuple[float, int, MovableServer, CellId] | None = None
         most = self.levels.unevenness() - GAIN_LEAST * self.start
         for kind, alike in self._left.items():
             for target in self.levels.cells:
@@ -185,7 +185,7 @@ class Balance:
                     found = after, one.cost, one, target
         return None if found is None else (found[2], found[3])
 
-    def place(self, one: Resident, target: CellId, wish: MoveRequest) -> ProposedMove | Verdict | None:
+    def place(self, one: MovableServer, target: CellId, wish: MoveRequest) -> ProposedMove | Verdict | None:
         """Add the server's move if the cell has a place and it helps; else return the verdict that rejects it, or None: it does not help."""
         verdict: Verdict | None = None
         for ask in wish.asks:
@@ -199,7 +199,7 @@ class Balance:
         return verdict
 
     def _placed(
-        self, one: Resident, target: CellId, ask: Ask, choice: Choice, wish: MoveRequest
+        self, one: MovableServer, target: CellId, ask: Ask, choice: Choice, wish: MoveRequest
     ) -> ProposedMove | None:
         left: list[tuple[ProviderId, int]] = []
         taken: list[tuple[ProviderId, int]] = []
@@ -218,9 +218,9 @@ class Balance:
         self.moves.append(move)
         return move
 
-    def leave(self, one: Resident) -> None:
+    def leave(self, one: MovableServer) -> None:
         """Remove the server from the candidates: it is moved, or cannot be moved."""
         self._left[one.cell, one.memory_mib, one.addresses].remove(one)
 
-    def _pass(self, one: Resident, target: CellId) -> None:
+    def _pass(self, one: MovableServer, target: CellId) -> None:
         self._passed.add((one.server, target))

@@ -17,7 +17,7 @@ from moorage.model.ids import HostId, ProviderId
 from moorage.model.verdict import Verdict
 from moorage.model.world import Ask, Choice, Mask, World
 from moorage.scheduler.capacity_hosts import HOST_MAX, PerHost, count_hosts
-from moorage.scheduler.capacity_pools import Counts, Pool, filled, most_of, pools_of
+from moorage.scheduler.capacity_pools import AddressPool, Counts, filled, most_of, pools_of
 from moorage.scheduler.filters.devices import device_room, devices_in_all
 from moorage.scheduler.filters.network import segment_addresses
 from moorage.scheduler.filters.resource_fit import fits
@@ -63,7 +63,7 @@ class AreaRoom(msgspec.Struct, frozen=True):
     binds: dict[str, int]
 
 
-class Capacity(msgspec.Struct, frozen=True):
+class CapacityAnswer(msgspec.Struct, frozen=True):
     """The answer to a question about capacity."""
 
     fits: int
@@ -93,7 +93,7 @@ class Count:
     """Hosts that lack nothing, or only resources that run out."""
     refused: dict[str, int]
     per_host: PerHost
-    pools: list[Pool] | None
+    pools: list[AddressPool] | None
     """Shared addresses; None: the order in which hosts are filled matters."""
     alone: Counts
     """For each host the number that fits, as if it were the only host."""
@@ -177,7 +177,7 @@ class Fill:
 # ------------------------------------------------------------------------------------------------ the answer
 
 
-def answer(found: Count, fill: Fill | None = None) -> Capacity:
+def answer(found: Count, fill: Fill | None = None) -> CapacityAnswer:
     """Build the answer; `fill`: the servers that were placed, if the count is not sure."""
     host_binds = _host_binds(found)
     binds = _binds(found, found.open) if fill is None else _binds_after(fill)
@@ -185,7 +185,7 @@ def answer(found: Count, fill: Fill | None = None) -> Capacity:
     if fill is not None:
         whole, areas = len(fill.placed), Counter(each.host for each in fill.placed)
     world = found.world
-    return Capacity(
+    return CapacityAnswer(
         fits=whole,
         at_most=whole if fill is None else max(whole, found.at_most),
         order_matters=fill is not None,
@@ -315,4 +315,4 @@ def _areas(
     return tuple(sorted(context, key=lambda each: each.name))
 
 
-__all__ = ["HOST_MAX", "AreaRoom", "Capacity", "Count", "Fill", "HostRoom", "SegmentRoom", "answer", "count"]
+__all__ = ["HOST_MAX", "AreaRoom", "CapacityAnswer", "Count", "Fill", "HostRoom", "SegmentRoom", "answer", "count"]

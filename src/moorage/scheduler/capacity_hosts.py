@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask, Mask, World
-from moorage.scheduler.capacity_trees import Trees
+from moorage.scheduler.capacity_trees import CapacityTrees
 from moorage.scheduler.columns import Numbers, short
 from moorage.scheduler.filters.devices import right_kind
 
@@ -54,7 +54,7 @@ def count_hosts(ask: Ask, world: World, willing: Mask) -> PerHost:
     most = least
     if ask.groups and plain is None:
         by_amounts = least
-        least, most = Trees(ask, world).counts(least)
+        least, most = CapacityTrees(ask, world).counts(least)
         parts.append((TOGETHER, np.where(most < by_amounts, most, HOST_MAX)))
     bounds: dict[str, Mask] = {}
     for name, counts in parts:

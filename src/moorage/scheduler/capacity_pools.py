@@ -19,7 +19,7 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Pool:
+class AddressPool:
     """Addresses that the same hosts share."""
 
     segments: tuple[ProviderId, ...]
@@ -28,7 +28,7 @@ class Pool:
     """The number of servers for which they suffice."""
 
 
-def pools_of(ask: Ask, world: World, live: Mask) -> list[Pool] | None:
+def pools_of(ask: Ask, world: World, live: Mask) -> list[AddressPool] | None:
     """Return the pools of the hosts that could have a server; None: the order in which hosts are filled matters."""
     demands = [each for each in demands_of(ask) if each.addresses > 0]
     lefts = [_left(demand, world) for demand in demands]
@@ -41,12 +41,12 @@ def pools_of(ask: Ask, world: World, live: Mask) -> list[Pool] | None:
             shares.setdefault(segments, []).append((demand, hosts))
     if not _apart(list(shares)):
         return None
-    found = [Pool((), dry, 0)] if dry.any() else []
+    found = [AddressPool((), dry, 0)] if dry.any() else []
     for segments, users in shares.items():
         servers = _suffice_for(segments, users, world)
         if servers is None:
             return None
-        found.append(Pool(segments, np.logical_or.reduce([hosts for _, hosts in users]), servers))
+        found.append(AddressPool(segments, np.logical_or.reduce([hosts for _, hosts in users]), servers))
     return found if len(demands) < 2 or _laminar(found, world.size) else None
 
 
@@ -106,7 +106,7 @@ def _suffice_for(segments: tuple[ProviderId, ...], users: Sequence[tuple[Demand,
     return free[0] // sum(demand.addresses * demand.nics for demand, _ in users)
 
 
-def _laminar(pools: Sequence[Pool], size: int) -> bool:
+def _laminar(pools: Sequence[AddressPool], size: int) -> bool:
     """Whether of any two pools that share hosts one contains the other."""
     sizes = [int(np.count_nonzero(pool.hosts)) for pool in pools]
     layers: list[NDArray[np.int64]] = []
@@ -124,7 +124,7 @@ def _laminar(pools: Sequence[Pool], size: int) -> bool:
     return all(int(np.count_nonzero(pools[a].hosts & pools[b].hosts)) == min(sizes[a], sizes[b]) for a, b in pairs)
 
 
-def filled(counts: Counts, pools: Sequence[Pool], live: Mask) -> tuple[int, list[int]]:
+def filled(counts: Counts, pools: Sequence[AddressPool], live: Mask) -> tuple[int, list[int]]:
     """Return how many servers fit on these hosts, each limited by its count; and for each pool the room of its hosts."""
     left = np.where(live, counts, 0)
     masks = [pool.hosts & live for pool in pools]

@@ -24,7 +24,7 @@ DEEPEST = 400
 """Limit of servers on one host that are searched."""
 
 
-class Trees:
+class CapacityTrees:
     """The trees of one question, and what is known of their states."""
 
     def __init__(self, ask: Ask, world: World) -> None:

@@ -52,7 +52,7 @@ class Unplaced(msgspec.Struct, frozen=True):
     """Whether it has no place even if it is the only server that moves."""
 
 
-class Failover(msgspec.Struct, frozen=True):
+class FailoverAnswer(msgspec.Struct, frozen=True):
     """The effect of one failure."""
 
     kind: Kind
@@ -77,7 +77,7 @@ class _Class:
     members: list[Resident] = field(default_factory=list[Resident])
 
 
-class Placement(NamedTuple):
+class FailoverPlacement(NamedTuple):
     resident: Resident
     ask: Ask
     choice: Choice
@@ -87,7 +87,7 @@ class Placement(NamedTuple):
 class Round:
     """The result of placing all servers in one order."""
 
-    placed: list[Placement]
+    placed: list[FailoverPlacement]
     left: list[tuple[Resident, Verdict | None]]
     """Servers without a place, each with the verdict; None: the server has no ask that could be tried."""
 
@@ -128,7 +128,7 @@ def _off(resident: Resident, gone: ProviderId) -> Resident:
     return msgspec.structs.replace(resident, asks=tuple(asks))
 
 
-def fail(world: World, kind: Kind, name: str, residents: Residents, profile: Profile) -> Failover:
+def fail(world: World, kind: Kind, name: str, residents: Residents, profile: Profile) -> FailoverAnswer:
     """Compute the effect of one failure. Raises Invalid when there is no such part."""
     leaving, without = affected(world, kind, name, residents), failing(world, kind, name)
     done = place_all(without, leaving, profile)
@@ -148,7 +148,7 @@ def fail(world: World, kind: Kind, name: str, residents: Residents, profile: Pro
             if alone is None:
                 alone = known[key] = not any(rank(ask, without, _quick(profile, 1)).best for ask in resident.asks)
             unplaced.append(Unplaced(resident.name, world.names[world.slots[resident.host]], why, alone))
-    return Failover(kind, name, len(leaving), len(done.placed), tuple(unplaced), dict(causes.most_common()))
+    return FailoverAnswer(kind, name, len(leaving), len(done.placed), tuple(unplaced), dict(causes.most_common()))
 
 
 def _describe(verdict: Verdict | None) -> tuple[str, str]:
@@ -231,7 +231,7 @@ def _place(trial: Trial, ask: Ask, members: Sequence[Resident], profile: Profile
             waiting.pop(0)
             choice = msgspec.structs.replace(choice, segments=segments)
             take(trial, mine, choice, one)
-            done.placed.append(Placement(one, mine, choice))
+            done.placed.append(FailoverPlacement(one, mine, choice))
             placed += 1
         if not placed:
             break

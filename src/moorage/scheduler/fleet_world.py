@@ -32,12 +32,12 @@ Progress = Callable[[int, int], None]
 """Reports progress: how many are done, of how many."""
 
 
-class Built(NamedTuple):
+class BuiltWorld(NamedTuple):
     world: World
     residents: tuple[Resident, ...]
 
 
-def build(fleet: Fleet, profile: Profile, progress: Progress = lambda done, of: None) -> Built:
+def build(fleet: Fleet, profile: Profile, progress: Progress = lambda done, of: None) -> BuiltWorld:
     """Build the world of a fleet file. Raises Invalid when a server does not fit on the host that the file names, or on any host."""
     hosts = [each for kind in fleet.hosts for each in _hosts(kind)]
     wired: dict[str, list[HostId]] = {}
@@ -136,7 +136,7 @@ def _traits(network: FleetNetwork) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------- the servers of the file
 
 
-def _settled(fleet: Fleet, world: World, profile: Profile, progress: Progress) -> Built:
+def _settled(fleet: Fleet, world: World, profile: Profile, progress: Progress) -> BuiltWorld:
     trial = Trial(world, partial(rank, profile=profile))
     wanted = [(kind, host) for kind in fleet.servers for host in _places(kind, world)]
     total = sum(kind.count for kind, _ in wanted)
@@ -156,7 +156,7 @@ def _settled(fleet: Fleet, world: World, profile: Profile, progress: Progress) -
                 raise Invalid(f"Server {name} fits {where}: {verdict.explain()[:1000]}")
             residents.append(_resident(fleet, name, mine, verdict.best[0]))
             progress(len(residents), total)
-    return Built(trial.world, tuple(residents))
+    return BuiltWorld(trial.world, tuple(residents))
 
 
 def _places(kind: FleetServers, world: World) -> list[str | None]:

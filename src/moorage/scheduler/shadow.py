@@ -20,7 +20,7 @@ from moorage.scheduler.shadow_world import Difference, Key, ShadowWorld, summed
 Ranker: TypeAlias = Callable[[Ask, World], Verdict]
 
 
-class Outcome(NamedTuple):
+class ShadowOutcome(NamedTuple):
     """One decision, then and in the shadow; None: no host would do."""
 
     at: float
@@ -69,7 +69,7 @@ class Shadow:
         if (world := self._worlds.pop(recorder, None)) is not None:
             self._difference.forget(world)
 
-    def decide(self, recorder: str, event: Decided, ask: Ask, base: World) -> Outcome:
+    def decide(self, recorder: str, event: Decided, ask: Ask, base: World) -> ShadowOutcome:
         """The same ask, by the shadow's weights, on the World as the shadow has it."""
         self._make_way(event)
         mapped = self._mapped(event, ask, base)
@@ -82,7 +82,7 @@ class Shadow:
         self._hold(event.consumer, holding)
         recorded, shadow = (None if each is None else _name(base, each.host) for each in (event.place, place))
         taken = amounts_at(ask, event.place)
-        return Outcome(event.at, event.operation, event.attempt, recorded, shadow, event.place == place, taken)
+        return ShadowOutcome(event.at, event.operation, event.attempt, recorded, shadow, event.place == place, taken)
 
     def follow(self, event: Event) -> None:
         """What became of a claim."""

@@ -8,7 +8,7 @@ import numpy as np
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.world import Ask, Ints, World
-from moorage.scheduler.shadow import Outcome
+from moorage.scheduler.shadow import ShadowOutcome
 from moorage.scheduler.shadow_world import Key, ShadowWorld
 
 SAMPLES_MAX = 400
@@ -75,7 +75,7 @@ class Collector:
     """Takes in outcome after outcome."""
 
     decisions: int = 0
-    _last: dict[tuple[str, int], Outcome] = field(default_factory=dict)
+    _last: dict[tuple[str, int], ShadowOutcome] = field(default_factory=dict)
     _placed: list[int] = field(default_factory=lambda: [0, 0])
     _segments: dict[ProviderId, _Seen] = field(default_factory=dict)
     _samples: list[Sample] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Collector:
     _spread: tuple[float, float] = (0.0, 0.0)
     _latest: tuple[World, ShadowWorld, dict[Key, int]] | None = None
 
-    def add(self, outcome: Outcome, ask: Ask, base: World, shadow: ShadowWorld) -> None:
+    def add(self, outcome: ShadowOutcome, ask: Ask, base: World, shadow: ShadowWorld) -> None:
         """One decision, with the Worlds after it was made."""
         self.decisions += 1
         key = outcome.operation, outcome.attempt
@@ -145,7 +145,7 @@ class Collector:
         )
 
 
-def _where(outcome: Outcome, side: int) -> str | None:
+def _where(outcome: ShadowOutcome, side: int) -> str | None:
     return outcome.shadow if side else outcome.recorded
 
 

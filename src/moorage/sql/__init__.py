@@ -2,19 +2,19 @@
 
 from moorage.sql.dialect import alone, insert, upsert
 from moorage.sql.engine import Database, open_database
-from moorage.sql.limits import Durability, Limits, Load
+from moorage.sql.limits import DatabaseLimits, DatabaseLoad, Durability
 from moorage.sql.meter import Meter, current_label, label
 from moorage.sql.raw_statement import RawStatement
-from moorage.sql.tx import Refused, Tx, Work
+from moorage.sql.tx import TransactionRefused, Tx, Work
 
 __all__ = [
     "Database",
+    "DatabaseLimits",
+    "DatabaseLoad",
     "Durability",
-    "Limits",
-    "Load",
     "Meter",
     "RawStatement",
-    "Refused",
+    "TransactionRefused",
     "Tx",
     "Work",
     "alone",

@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import ArgumentError
 
 from moorage.model.errors import Internal, Invalid
-from moorage.sql.limits import Durability, Limits
+from moorage.sql.limits import DatabaseLimits, Durability
 from moorage.sql.meter import Meter
 from moorage.sql.postgresql import PostgresqlDatabase
 from moorage.sql.sqlite import SqliteDatabase
@@ -77,7 +77,7 @@ async def open_database(
     name: str,
     meter: Meter | None = None,
     durability: Durability = "power",
-    limits: Limits | None = None,
+    limits: DatabaseLimits | None = None,
 ) -> Database:
     """Open `sqlite:///path` or `postgresql://…`; `durability="process"` survives kill -9 but not a power cut (SQLite only).
 

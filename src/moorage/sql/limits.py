@@ -7,7 +7,7 @@ Durability: TypeAlias = Literal["power", "process"]
 
 
 @dataclass(frozen=True)
-class Load:
+class DatabaseLoad:
     """How busy this process's connections to a database are now."""
 
     size: int
@@ -18,7 +18,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Limits:
+class DatabaseLimits:
     """The limits of one process and one database; operators set them in `[database]` (`main/config.py`)."""
 
     pool_size: int = 16

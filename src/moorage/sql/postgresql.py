@@ -15,10 +15,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from moorage.model.errors import Problem, Unavailable, UnknownOutcome
 from moorage.sql.failures import STATEMENT_CUT, forget_values, is_timeout, of_postgresql, sqlstate_of
 from moorage.sql.guarded_database import check_barred
-from moorage.sql.limits import Limits, Load
+from moorage.sql.limits import DatabaseLimits, DatabaseLoad
 from moorage.sql.meter import Meter, current_label
 from moorage.sql.postgresql_tls import take_tls
-from moorage.sql.tx import LostRace, Refused, Tx, Work
+from moorage.sql.tx import LostRace, TransactionRefused, Tx, Work
 
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[str], Sequence[Sequence[Any]]]
@@ -54,10 +54,10 @@ class PostgresqlDatabase:
 
     dialect = "postgresql"
 
-    def __init__(self, url: str, name: str, meter: Meter, limits: Limits | None = None) -> None:
+    def __init__(self, url: str, name: str, meter: Meter, limits: DatabaseLimits | None = None) -> None:
         self.name = name
         self.meter = meter
-        self.limits = limits or Limits()
+        self.limits = limits or DatabaseLimits()
         self.barred = ""
         """Why the database must not be used at present; empty: it may be used."""
         self.greet: Callable[[Ask], None] | None = None
@@ -87,10 +87,10 @@ class PostgresqlDatabase:
         event.listen(self._engine.sync_engine, "handle_error", forget_values)
 
     @property
-    def load(self) -> Load:
+    def load(self) -> DatabaseLoad:
         """Return the present load of the pool."""
         in_use = cast("sa.QueuePool", self._engine.pool).checkedout()
-        return Load(self.limits.pool_size, in_use, max(0, self._asking - in_use))
+        return DatabaseLoad(self.limits.pool_size, in_use, max(0, self._asking - in_use))
 
     def _connected(self, connection: Any, _record: object) -> None:
         _keep_alive(connection.driver_connection)
@@ -161,7 +161,7 @@ class PostgresqlDatabase:
                     answer = await connection.run_sync(run)
                     committing = True
                     await connection.commit()
-                except Refused as refused:
+                except TransactionRefused as refused:
                     await connection.rollback()
                     return cast("T", refused.value)
                 except Exception as failure:

@@ -19,9 +19,9 @@ from moorage.model.errors import Internal, Unavailable, UnknownOutcome
 from moorage.model.private_files import private_database
 from moorage.sql.failures import of_sqlite
 from moorage.sql.guarded_database import check_barred
-from moorage.sql.limits import Durability, Limits, Load
+from moorage.sql.limits import DatabaseLimits, DatabaseLoad, Durability
 from moorage.sql.meter import Meter, current_label
-from moorage.sql.tx import Refused, Tx, Work
+from moorage.sql.tx import TransactionRefused, Tx, Work
 
 T = TypeVar("T")
 
@@ -60,9 +60,11 @@ class SqliteDatabase:
 
     dialect = "sqlite"
 
-    def __init__(self, url: str, name: str, meter: Meter, durability: Durability, limits: Limits | None = None) -> None:
+    def __init__(
+        self, url: str, name: str, meter: Meter, durability: Durability, limits: DatabaseLimits | None = None
+    ) -> None:
         self.name = name
-        self.limits = limits or Limits()
+        self.limits = limits or DatabaseLimits()
         self.barred = ""
         """Why the database must not be used at present; empty: it may be used."""
         self.meter = meter
@@ -93,10 +95,10 @@ class SqliteDatabase:
         self._thread.start()
 
     @property
-    def load(self) -> Load:
+    def load(self) -> DatabaseLoad:
         """Return the present load; the connections are the writer and the readers."""
         waiting = self._waiting.qsize() + self._readers._work_queue.qsize()
-        return Load(1 + READERS_SQLITE, max(0, self._asking - waiting), waiting)
+        return DatabaseLoad(1 + READERS_SQLITE, max(0, self._asking - waiting), waiting)
 
     def _connect(self) -> sqlite3.Connection:
         raw = sqlite3.connect(
@@ -278,7 +280,7 @@ class SqliteDatabase:
                     raise
             else:
                 raw.execute("ROLLBACK" if alone else "ROLLBACK TO member")
-            if isinstance(failure, Refused):
+            if isinstance(failure, TransactionRefused):
                 member.answer = failure.value
             else:
                 member.failure = of_sqlite(self.name, failure) or failure

@@ -16,7 +16,7 @@ T = TypeVar("T")
 Params: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
-class Refused(Exception):
+class TransactionRefused(Exception):
     """Raised by `tx.refuse`; it never leaves this package."""
 
     def __init__(self, value: object) -> None:
@@ -137,10 +137,10 @@ class Tx:
         self._execute(statement, parameters).close()
 
     def refuse(self, value: object) -> NoReturn:
-        """Roll back everything that this function wrote, and make `write` return `value`. It raises Refused, which
+        """Roll back everything that this function wrote, and make `write` return `value`. It raises TransactionRefused, which
         `write` catches.
         """
-        raise Refused(value)
+        raise TransactionRefused(value)
 
     def lost(self) -> NoReturn:
         """Roll back everything and run the function again, as after a deadlock: another transaction was first, and only

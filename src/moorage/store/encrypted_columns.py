@@ -13,7 +13,7 @@ from moorage.sql import Tx
 
 
 @dataclass(frozen=True)
-class Place:
+class EncryptedColumn:
     """A column of texts, and its table's key columns."""
 
     column: sa.Column[str]
@@ -32,7 +32,7 @@ class Text:
     text: str
 
 
-def page(tx: Tx, place: Place, after: tuple[object, ...] | None, limit: int) -> Sequence[Text]:
+def page(tx: Tx, place: EncryptedColumn, after: tuple[object, ...] | None, limit: int) -> Sequence[Text]:
     """The next rows that have a text, in the order of their keys."""
     found = sa.select(*place.keys, place.column).where(place.column.is_not(None))
     if after is not None:
@@ -41,7 +41,7 @@ def page(tx: Tx, place: Place, after: tuple[object, ...] | None, limit: int) -> 
     return [Text(tuple(row[:-1]), row[-1]) for row in rows]
 
 
-def exchange(tx: Tx, place: Place, was: Text, becomes: str) -> bool:
+def exchange(tx: Tx, place: EncryptedColumn, was: Text, becomes: str) -> bool:
     """Replace the text. Returns False when it has changed meanwhile."""
     table = place.column.table
     same = [key == value for key, value in zip(place.keys, was.at, strict=True)]

@@ -36,7 +36,7 @@ class OutboxRow(msgspec.Struct, frozen=True):
     doc: bytes
 
 
-class Outbox:
+class OutboxTable:
     """One outbox table."""
 
     def __init__(self, table: sa.Table) -> None:

@@ -17,11 +17,11 @@ from starlette.types import Receive, Scope, Send
 
 from moorage.webconsole import changes, files, guard
 from moorage.webconsole.feeds import Feeds, Full
-from moorage.webconsole.login import Keystone, Login, OtherProject
+from moorage.webconsole.login import Keystone, LoginForm, OtherProject
 from moorage.webconsole.sessions import Identity, Session, Sessions
-from moorage.webconsole.settings import Place, WebConsole
+from moorage.webconsole.settings import ConsoleAddresses, WebConsole
 from moorage.webconsole.topics import SessionOver, Unknown
-from moorage.webconsole.upstream import Refused, Trouble, Upstream
+from moorage.webconsole.upstream import Upstream, UpstreamError, UpstreamRefused
 
 BODY_MAX_BYTES = 64 * 1024
 GZIP_FROM_BYTES = 1024
@@ -42,7 +42,10 @@ class App:
     """Serves pages and data, and keeps the sessions."""
 
     def __init__(
-        self, place: Place, settings: WebConsole | None = None, transport: httpx.AsyncBaseTransport | None = None
+        self,
+        place: ConsoleAddresses,
+        settings: WebConsole | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """`transport`: the transport to the APIs, for tests. Raises OSError when the CA file cannot be read."""
         self.settings = settings or WebConsole()
@@ -86,7 +89,7 @@ class App:
             return await self._handler(request)(request)
         except SessionOver:
             return _refusal(401, OVER)
-        except Trouble as trouble:
+        except UpstreamError as trouble:
             return _refusal(trouble.status, trouble.sentence)
         except Unknown:
             return _refusal(404, "There is no such topic.")
@@ -103,7 +106,7 @@ class App:
             methods = {"GET": self._file, "HEAD": self._file}
         handler = methods.get(request.method)
         if handler is None:
-            raise Refused(405, f"Only {', '.join(methods)} is supported here.")
+            raise UpstreamRefused(405, f"Only {', '.join(methods)} is supported here.")
         if path in self._routes:
             guard.check_origin(request.headers, self.settings.allowed_origins)
         if request.method == "POST":
@@ -135,12 +138,12 @@ class App:
     # ------------------------------------------------------------------------------------------------ sessions
 
     async def _login(self, request: Request) -> Response:
-        wanted = await _body(request, Login)
+        wanted = await _body(request, LoginForm)
         caller = request.client.host if request.client is not None else ""
         self._failed.check(caller)
         try:
             who = await self._keystone.log_in(wanted, caller)
-        except Refused as refused:
+        except UpstreamRefused as refused:
             if refused.status == 401:
                 self._failed.count(caller)
             raise
@@ -155,7 +158,7 @@ class App:
         """Open a session with a new cookie, and end the earlier one of this browser."""
         session = self.sessions.open(who)
         if session is None:
-            raise Trouble(503, "As many users as this console can have are logged in. Try again later.")
+            raise UpstreamError(503, "As many users as this console can have are logged in. Try again later.")
         if before is not None:
             self.sessions.end(before)
         response = _json(200, self._shown(session))
@@ -169,7 +172,7 @@ class App:
         self.sessions.end(session)
         try:
             await self._keystone.log_out(session.who)
-        except Trouble as trouble:
+        except UpstreamError as trouble:
             log.warning("a token was not ended at logout and is good until it expires: %s", trouble.sentence)
         response = _json(200, {})
         response.delete_cookie(self._cookie, path="/", secure=self._place.secure, httponly=True, samesite="strict")
@@ -182,7 +185,7 @@ class App:
         session = self._mine(request)
         try:
             projects = await self._keystone.projects(session.who)
-        except Trouble:
+        except UpstreamError:
             projects = [
                 {"id": session.who.project_id, "name": session.who.project}
             ]  # other projects cannot be chosen now
@@ -242,9 +245,9 @@ class App:
         try:
             change = changes.decode(await _read(request))
         except msgspec.ValidationError as wrong:
-            raise Refused(400, f"This cannot be asked so: {wrong}.") from wrong
+            raise UpstreamRefused(400, f"This cannot be asked so: {wrong}.") from wrong
         except msgspec.DecodeError as junk:
-            raise Refused(400, "The body is no JSON.") from junk
+            raise UpstreamRefused(400, "The body is no JSON.") from junk
         try:
             answer = await changes.make(change, self._upstream, session.who)
         except SessionOver:
@@ -263,7 +266,7 @@ async def _read(request: Request) -> bytes:
     async for piece in request.stream():
         body += piece
         if len(body) > BODY_MAX_BYTES:
-            raise Refused(413, f"The body has more than {BODY_MAX_BYTES // 1024} KiB.")
+            raise UpstreamRefused(413, f"The body has more than {BODY_MAX_BYTES // 1024} KiB.")
     return bytes(body)
 
 
@@ -272,9 +275,9 @@ async def _body(request: Request, kind: Any) -> Any:
     try:
         return msgspec.json.decode(await _read(request), type=kind)
     except msgspec.ValidationError as wrong:
-        raise Refused(400, f"This cannot be asked so: {wrong}.") from wrong
+        raise UpstreamRefused(400, f"This cannot be asked so: {wrong}.") from wrong
     except msgspec.DecodeError as junk:
-        raise Refused(400, "The body is no JSON.") from junk
+        raise UpstreamRefused(400, "The body is no JSON.") from junk
 
 
 def _json(status: int, body: Any) -> Response:

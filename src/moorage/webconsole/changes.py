@@ -8,14 +8,14 @@ from msgspec import Meta
 
 from moorage.webconsole.sessions import Identity
 from moorage.webconsole.topics import UNAUTHORIZED, SessionOver
-from moorage.webconsole.upstream import Refused, Upstream
+from moorage.webconsole.upstream import Upstream, UpstreamRefused
 
 Id = Annotated[str, Meta(min_length=1, max_length=255)]
 COUNT_MAX = 100
 NETWORKS_MAX = 16
 
 
-class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NewServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """New servers, as the forms describe them."""
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -37,11 +37,11 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {"server": server | ({"availability_zone": self.zone} if self.zone else {})}
 
 
-class Boot(Wanted, frozen=True, tag="boot", tag_field="change"):
+class BootServers(NewServers, frozen=True, tag="boot", tag_field="change"):
     """New servers."""
 
 
-class DryRun(Wanted, frozen=True, tag="dry-run", tag_field="change"):
+class DryRun(NewServers, frozen=True, tag="dry-run", tag_field="change"):
     """A dry run: where new servers would go."""
 
 
@@ -49,7 +49,7 @@ Kbps = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Names = Annotated[tuple[Id, ...], Meta(max_length=100)]
 
 
-class Capacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="capacity", tag_field="change"):
+class AskCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="capacity", tag_field="change"):
     """How many more servers fit; with parts of the cloud taken away."""
 
     flavor: Id
@@ -66,21 +66,21 @@ class Capacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cap
         return {"capacity": question | ({"availability_zone": self.zone} if self.zone else {})}
 
 
-class Failover(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="failover", tag_field="change"):
+class AskFailover(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="failover", tag_field="change"):
     """Whether every server finds another place when each of these fails."""
 
     kind: Literal["host", "aggregate", "segment", "cell"]
     names: Annotated[tuple[Id, ...], Meta(min_length=1, max_length=100)]
 
 
-class Delete(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="delete", tag_field="change"):
+class DeleteServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="delete", tag_field="change"):
     server: Id
 
 
 Act: TypeAlias = Literal["os-start", "os-stop", "reboot", "confirmResize", "revertResize", "migrate"]
 
 
-class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="action", tag_field="change"):
+class ServerAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="action", tag_field="change"):
     server: Id
     action: Act
 
@@ -95,18 +95,29 @@ class CancelDrain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     of: Literal["host", "cell"] = "host"
 
 
-class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="drain", tag_field="change"):
+class BeginDrain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="drain", tag_field="change"):
     """Empty a host; `dry_run`: the plan only."""
 
     host: Id
     dry_run: bool = True
 
 
-class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="audit", tag_field="change"):
+class BeginAudit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="audit", tag_field="change"):
     """Look for what is wrong; nothing is repaired."""
 
 
-Change: TypeAlias = Boot | DryRun | Capacity | Failover | Delete | Action | CancelMove | CancelDrain | Drain | Audit
+Change: TypeAlias = (
+    BootServers
+    | DryRun
+    | AskCapacity
+    | AskFailover
+    | DeleteServer
+    | ServerAction
+    | CancelMove
+    | CancelDrain
+    | BeginDrain
+    | BeginAudit
+)
 decode = msgspec.json.Decoder(Change).decode
 
 _ARGUMENTS: dict[str, Any] = {"reboot": {"type": "SOFT"}}
@@ -115,17 +126,17 @@ _ARGUMENTS: dict[str, Any] = {"reboot": {"type": "SOFT"}}
 def call_of(change: Change) -> tuple[str, str, Any]:
     """(method, path below the compute endpoint, body)."""
     match change:
-        case Boot():
+        case BootServers():
             return "POST", "/servers", change.body()
         case DryRun():
             return "POST", "/ext/dry-run/servers", change.body()
-        case Capacity():
+        case AskCapacity():
             return "POST", "/ext/capacity", change.body()
-        case Failover():
+        case AskFailover():
             return "POST", "/ext/failovers", {"failover": {"kind": change.kind, "names": change.names}}
-        case Delete():
+        case DeleteServer():
             return "DELETE", f"/servers/{_part(change.server)}", None
-        case Action():
+        case ServerAction():
             return "POST", f"/servers/{_part(change.server)}/action", {change.action: _ARGUMENTS.get(change.action)}
         case CancelMove():
             path = f"/ext/servers/{_part(change.server)}/moves/{_part(change.move)}/action"
@@ -133,9 +144,9 @@ def call_of(change: Change) -> tuple[str, str, Any]:
         case CancelDrain():
             kind = "drains" if change.of == "host" else "cell-drains"
             return "POST", f"/ext/{kind}/{_part(change.drain)}/action", {"cancel": None}
-        case Drain():
+        case BeginDrain():
             return "POST", "/ext/drains", {"drain": {"host": change.host, "dry_run": change.dry_run}}
-        case Audit():
+        case BeginAudit():
             return "POST", "/ext/audits", {"audit": {}}
 
 
@@ -151,7 +162,7 @@ async def make(change: Change, upstream: Upstream, who: Identity) -> Any:
     method, path, body = call_of(change)
     try:
         return (await upstream.call(method, who.endpoints["compute"] + path, who.token, json=body)).body
-    except Refused as refused:
+    except UpstreamRefused as refused:
         if refused.status == UNAUTHORIZED:
             raise SessionOver from refused
         raise

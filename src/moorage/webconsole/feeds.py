@@ -18,8 +18,8 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from moorage.webconsole.sessions import Session, Sessions
-from moorage.webconsole.topics import Reader, SessionOver, Snapshot, parse
-from moorage.webconsole.upstream import AWAY, Down, Trouble, Upstream
+from moorage.webconsole.topics import SessionOver, TopicReader, TopicState, parse
+from moorage.webconsole.upstream import AWAY, Down, Upstream, UpstreamError
 
 LIVELY_S, STILL_S = 1.0, 5.0
 """Pause between polls while something is under way, and while nothing is."""
@@ -41,7 +41,7 @@ class Full(Exception):
 
 
 @dataclass
-class State:
+class FeedState:
     """The present state of a feed; a new one replaces it when something changes."""
 
     version: int = 0
@@ -56,7 +56,7 @@ class Feed:
 
     key: tuple[str, ...]
     topic: str
-    state: State = field(default_factory=State)
+    state: FeedState = field(default_factory=FeedState)
     lively: bool = False
     took_s: float = 0.0
     followers: list[Session] = field(default_factory=list)
@@ -65,19 +65,19 @@ class Feed:
     task: asyncio.Task[None] | None = None
     turn: int = 0
 
-    def take(self, found: Snapshot) -> None:
+    def take(self, found: TopicState) -> None:
         """Take the result of a poll; browsers get it if it is new."""
         body = msgspec.json.encode(found.data)
         self.lively = found.lively
         if body != self.state.body or self.state.trouble:
-            self._show(State(self.state.version + 1, body))
+            self._show(FeedState(self.state.version + 1, body))
 
-    def report_trouble(self, trouble: Trouble) -> None:
+    def report_trouble(self, trouble: UpstreamError) -> None:
         report = msgspec.json.encode({"status": trouble.status, "sentence": trouble.sentence})
         if report != self.state.trouble:
-            self._show(State(self.state.version + 1, self.state.body, report))
+            self._show(FeedState(self.state.version + 1, self.state.body, report))
 
-    def _show(self, state: State) -> None:
+    def _show(self, state: FeedState) -> None:
         self.state = state
         self.changed.set()
         self.changed = asyncio.Event()
@@ -203,13 +203,13 @@ class Feeds:
 
     # ------------------------------------------------------------------------------------------------ polls
 
-    async def _ask(self, session: Session, topic: str) -> tuple[Snapshot, float]:
+    async def _ask(self, session: Session, topic: str) -> tuple[TopicState, float]:
         """Read the topic with this session's token, and measure the time; end the session if the token is no longer valid."""
         known, function, id, words = parse(topic)
         began = self._clock()
         self.polls += 1
         try:
-            found = await function(Reader(self._upstream, session.who), id, words)
+            found = await function(TopicReader(self._upstream, session.who), id, words)
         except SessionOver:
             self._sessions.end(session)
             raise
@@ -224,7 +224,7 @@ class Feeds:
     async def _prove(self, session: Session, topic: str) -> None:
         """Make one cheap call with this session's token, to check that it may see the feed."""
         try:
-            await Reader(self._upstream, session.who).get("/ext/operations", limit=1)
+            await TopicReader(self._upstream, session.who).get("/ext/operations", limit=1)
         except SessionOver:
             self._sessions.end(session)
             raise
@@ -245,7 +245,7 @@ class Feeds:
                 feed.changed.set()  # this follower is told that the session is over, and the next poll uses another token
                 feed.changed = asyncio.Event()
                 feed.woken.set()
-            except Trouble as trouble:
+            except UpstreamError as trouble:
                 feed.report_trouble(trouble)
             else:
                 feed.take(found)
@@ -266,7 +266,7 @@ def _note(session: Session, topic: str) -> None:
     session.proved.add(topic)
 
 
-def _of(state: State) -> bytes:
+def _of(state: FeedState) -> bytes:
     if state.trouble:
         return _event("trouble", state.trouble)
     if len(state.body) > INLINE_MAX_BYTES:

@@ -16,7 +16,7 @@ GZIP_FROM_BYTES = 512
 
 
 @dataclass(frozen=True)
-class File:
+class StaticFile:
     body: bytes
     packed: bytes
     """By gzip; empty where that is not worth it."""
@@ -24,18 +24,18 @@ class File:
     etag: str
 
 
-def load() -> dict[str, File]:
+def load() -> dict[str, StaticFile]:
     """Path below `static` → its file."""
-    found: dict[str, File] = {}
+    found: dict[str, StaticFile] = {}
     _load(files("moorage.webconsole") / "static", "", found)
     return found
 
 
-def _load(folder: Traversable, prefix: str, found: dict[str, File]) -> None:
+def _load(folder: Traversable, prefix: str, found: dict[str, StaticFile]) -> None:
     for each in folder.iterdir():
         if each.is_dir():
             _load(each, f"{prefix}{each.name}/", found)
         elif (kind := TYPES.get(each.name.rpartition(".")[2])) is not None:
             body = each.read_bytes()
             packed = gzip.compress(body, 9, mtime=0) if len(body) >= GZIP_FROM_BYTES else b""
-            found[prefix + each.name] = File(body, packed, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+            found[prefix + each.name] = StaticFile(body, packed, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')

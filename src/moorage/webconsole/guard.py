@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
-from moorage.webconsole.upstream import Refused
+from moorage.webconsole.upstream import UpstreamRefused
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -26,7 +26,7 @@ MINUTE_S = 60.0
 
 
 def check_origin(headers: Mapping[str, str], allowed: tuple[str, ...]) -> None:
-    """Refuse a request from another site's page; browsers name the site in a header. Raises Refused."""
+    """Refuse a request from another site's page; browsers name the site in a header. Raises UpstreamRefused."""
     site = headers.get("sec-fetch-site")
     if site == "same-origin":
         return
@@ -37,19 +37,19 @@ def check_origin(headers: Mapping[str, str], allowed: tuple[str, ...]) -> None:
         return
     if site is None and origin is not None and urlsplit(origin).netloc == headers.get("host", ""):
         return
-    raise Refused(403, "This request came from another site's page.")
+    raise UpstreamRefused(403, "This request came from another site's page.")
 
 
 def check_json(headers: Mapping[str, str]) -> None:
-    """Refuse bodies that are not JSON: a form of another site cannot send JSON without our permission. Raises Refused."""
+    """Refuse bodies that are not JSON: a form of another site cannot send JSON without our permission. Raises UpstreamRefused."""
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refused(415, "The body must be JSON.")
+        raise UpstreamRefused(415, "The body must be JSON.")
 
 
 def check_csrf(headers: Mapping[str, str], token: str) -> None:
-    """Check the CSRF token. Raises Refused when it is not the session's."""
+    """Check the CSRF token. Raises UpstreamRefused when it is not the session's."""
     if not hmac.compare_digest(headers.get(CSRF_HEADER, "").encode(), token.encode()):
-        raise Refused(403, "This page is from an earlier login. Load it again.")
+        raise UpstreamRefused(403, "This page is from an earlier login. Load it again.")
 
 
 class FailedLogins:
@@ -61,10 +61,10 @@ class FailedLogins:
         self._failed: OrderedDict[str, list[float]] = OrderedDict()
 
     def check(self, caller: str) -> None:
-        """Check that the address may try to log in. Raises Refused (429) after too many failed logins."""
+        """Check that the address may try to log in. Raises UpstreamRefused (429) after too many failed logins."""
         recent = [each for each in self._failed.get(caller, ()) if self._clock() - each < MINUTE_S]
         if len(recent) >= self._most:
-            raise Refused(429, "Too many logins failed from this address. Try again in a minute.")
+            raise UpstreamRefused(429, "Too many logins failed from this address. Try again in a minute.")
 
     def count(self, caller: str) -> None:
         now = self._clock()

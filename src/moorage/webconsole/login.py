@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from moorage.webconsole.sessions import Identity
-from moorage.webconsole.settings import Place
-from moorage.webconsole.upstream import AWAY, Down, Refused, Upstream
+from moorage.webconsole.settings import ConsoleAddresses
+from moorage.webconsole.upstream import AWAY, Down, Upstream, UpstreamRefused
 
 Name = Annotated[str, Meta(max_length=255)]
 Secret = Annotated[str, Meta(max_length=4_096)]
@@ -20,7 +20,7 @@ WRONG = "The name, the password or the project is not right, or the account is l
 NO_COMPUTE = "Keystone's catalog has no compute endpoint for this project in region {region}."
 
 
-class Login(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LoginForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the login page sends: a user with a password and a project, or an application credential by its id."""
 
     user: Name = ""
@@ -39,15 +39,15 @@ class OtherProject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Keystone:
     """Asks for tokens, and ends them."""
 
-    def __init__(self, upstream: Upstream, place: Place, interface: str) -> None:
+    def __init__(self, upstream: Upstream, place: ConsoleAddresses, interface: str) -> None:
         self._upstream = upstream
         self._place = place
         self._interface = interface
 
-    async def log_in(self, wanted: Login, caller: str) -> Identity:
+    async def log_in(self, wanted: LoginForm, caller: str) -> Identity:
         """Log a user in. `caller`: the browser's address, for Keystone's own limits.
 
-        Raises Refused (401, 400) when Keystone refuses, and Down when it does not answer.
+        Raises UpstreamRefused (401, 400) when Keystone refuses, and Down when it does not answer.
         """
         if wanted.credential_id:
             method = {"id": wanted.credential_id, "secret": wanted.credential_secret}
@@ -56,7 +56,7 @@ class Keystone:
             }
         else:
             if not (wanted.user and wanted.password and wanted.project):
-                raise Refused(400, "A user, a password and a project are needed, or an application credential.")
+                raise UpstreamRefused(400, "A user, a password and a project are needed, or an application credential.")
             user = {"name": wanted.user, "domain": {"name": wanted.domain}, "password": wanted.password}
             project = {"name": wanted.project, "domain": {"name": wanted.project_domain or wanted.domain}}
             auth = {
@@ -66,9 +66,9 @@ class Keystone:
         return await self._token(auth, {"X-Forwarded-For": caller} if caller else {}, wanted.credential_id)
 
     async def other_project(self, who: Identity, project_id: str) -> Identity:
-        """Get a token of the same user for another project. Raises Refused when the user has no role there."""
+        """Get a token of the same user for another project. Raises UpstreamRefused when the user has no role there."""
         if who.restricted:
-            raise Refused(403, "An application credential is good for its own project only.")
+            raise UpstreamRefused(403, "An application credential is good for its own project only.")
         auth = {
             "identity": {"methods": ["token"], "token": {"id": who.token}},
             "scope": {"project": {"id": project_id}},
@@ -92,8 +92,8 @@ class Keystone:
         url = f"{self._place.identity_url}/auth/tokens"
         try:
             answer = await self._upstream.call("POST", url, json={"auth": auth}, headers=headers)
-        except Refused as refused:
-            raise Refused(refused.status, WRONG if refused.status == 401 else refused.sentence) from refused
+        except UpstreamRefused as refused:
+            raise UpstreamRefused(refused.status, WRONG if refused.status == 401 else refused.sentence) from refused
         try:
             return self._read(answer.headers["x-subject-token"], answer.body["token"], restricted)
         except (KeyError, TypeError, ValueError) as odd:
@@ -102,7 +102,7 @@ class Keystone:
     def _read(self, token: str, token_body: dict[str, Any], restricted: str) -> Identity:
         endpoints = {name: url for name, kind in SERVICES.items() if (url := self._endpoint(token_body, kind))}
         if "compute" not in endpoints:
-            raise Refused(403, NO_COMPUTE.format(region=self._place.region))
+            raise UpstreamRefused(403, NO_COMPUTE.format(region=self._place.region))
         return Identity(
             token=token,
             expires_at=datetime.fromisoformat(token_body["expires_at"]).timestamp(),

@@ -31,7 +31,7 @@ class WebConsole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long one call to an API may take."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class ConsoleAddresses(msgspec.Struct, frozen=True):
     """The deployment of the console: its identity service and region."""
 
     identity_url: str

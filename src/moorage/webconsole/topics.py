@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode
 
 from moorage.webconsole.sessions import Identity
-from moorage.webconsole.upstream import Down, Refused, Upstream
+from moorage.webconsole.upstream import Down, Upstream, UpstreamRefused
 
 Json: TypeAlias = dict[str, Any]
 LISTED_MAX = 100
@@ -31,14 +31,14 @@ class SessionOver(Exception):
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class TopicState:
     """The data for a browser."""
 
     data: Json
     lively: bool = False
 
 
-class Reader:
+class TopicReader:
     """Makes calls as one user."""
 
     def __init__(self, upstream: Upstream, who: Identity) -> None:
@@ -58,7 +58,7 @@ class Reader:
         url = f"{base}{path}" + (f"?{urlencode(words)}" if words else "")
         try:
             return (await self._upstream.call("GET", url, self.who.token)).body
-        except Refused as refused:
+        except UpstreamRefused as refused:
             if refused.status == UNAUTHORIZED:
                 raise SessionOver from refused
             raise
@@ -67,7 +67,7 @@ class Reader:
         """GET a part that the page does not need; an error becomes a sentence in its place."""
         try:
             return (await self.get(path, service, **query))[key]
-        except (Refused, Down) as trouble:
+        except (UpstreamRefused, Down) as trouble:
             return {"trouble": trouble.sentence, "status": trouble.status}
         except (KeyError, TypeError):
             return {"trouble": f"The {service} service did not answer with {key}.", "status": 502}
@@ -77,7 +77,7 @@ def _many(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-Topic: TypeAlias = Callable[[Reader, str, Mapping[str, str]], Awaitable[Snapshot]]
+Topic: TypeAlias = Callable[[TopicReader, str, Mapping[str, str]], Awaitable[TopicState]]
 
 
 def rows_of(part: Any) -> list[Json]:
@@ -89,11 +89,11 @@ def only(row: Mapping[str, Any], *names: str) -> Json:
     return {name: row.get(name) for name in names}
 
 
-def _everyone(reader: Reader) -> Json:
+def _everyone(reader: TopicReader) -> Json:
     return {"all_projects": 1} if reader.who.is_admin else {}
 
 
-async def overview(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
+async def overview(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicState:
     """Return what runs, waits and is stuck, and what runs out first."""
     tenants: dict[str, Any] = {"all_tenants": 1} if reader.who.is_admin else {}
     parts: dict[str, Awaitable[Any]] = {
@@ -124,7 +124,7 @@ async def overview(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
         named_segments(found)
         found["warnings"] = found.pop("gates").get("warnings", [])
         found["conductors"] = _each(found["conductors"], lambda each: only(each, "host", "state"))
-    return Snapshot(found, lively=bool(rows_of(found["operations"])))
+    return TopicState(found, lively=bool(rows_of(found["operations"])))
 
 
 def _each(part: Any, change: Callable[[Json], Json]) -> Any:
@@ -163,7 +163,7 @@ def server_row(server: Json) -> Json:
 SERVERS_QUERY = {"name", "status", "marker"}
 
 
-async def servers(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
+async def servers(reader: TopicReader, _: str, words: Mapping[str, str]) -> TopicState:
     """Return a page of servers, newest first. The API filters them."""
     query: Json = {name: value for name, value in words.items() if name in SERVERS_QUERY and value}
     if reader.who.is_admin and words.get("all", "1") == "1":
@@ -171,10 +171,10 @@ async def servers(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
     body = await reader.get("/servers/detail", limit=LISTED_MAX, **query)
     rows = [server_row(each) for each in body["servers"]]
     lively = any(row["task"] or row["status"] == "BUILD" for row in rows)
-    return Snapshot({"servers": rows, "more": bool(body.get("servers_links"))}, lively)
+    return TopicState({"servers": rows, "more": bool(body.get("servers_links"))}, lively)
 
 
-async def server(reader: Reader, id: str, _: Mapping[str, str]) -> Snapshot:
+async def server(reader: TopicReader, id: str, _: Mapping[str, str]) -> TopicState:
     """Return one server, its ports with their segments and devices, the reasons for its host, and its actions."""
     parts: dict[str, Awaitable[Any]] = {
         "server": reader.get(f"/servers/{quote(id, safe='')}"),
@@ -194,7 +194,7 @@ async def server(reader: Reader, id: str, _: Mapping[str, str]) -> Snapshot:
     if isinstance(found["explain"], dict) and "operations" in found["explain"]:
         found["explain"] = _lighter(found["explain"])
     running = any(each["status"] in OPEN for each in rows_of(found["explain"].get("operations")))
-    return Snapshot(found, lively=bool(row["task"]) or row["status"] == "BUILD" or running)
+    return TopicState(found, lively=bool(row["task"]) or row["status"] == "BUILD" or running)
 
 
 REFUSED_HOSTS_MAX, ATTEMPTS_MAX = 200, 50
@@ -251,7 +251,7 @@ def _port(port: Json, subnets: Json, networks: Json, segments: Json) -> Json:
 OPERATIONS_QUERY = {"status", "server", "marker"}
 
 
-async def operations(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
+async def operations(reader: TopicReader, _: str, words: Mapping[str, str]) -> TopicState:
     """Return the newest operations, and separately those that are stuck."""
     query: Json = {name: value for name, value in words.items() if name in OPERATIONS_QUERY and value}
     everyone = _everyone(reader) if words.get("all", "1") == "1" else {}
@@ -260,16 +260,16 @@ async def operations(reader: Reader, _: str, words: Mapping[str, str]) -> Snapsh
         reader.part("operations", "/ext/operations", status="stuck", limit=LISTED_MAX, **everyone),
     )
     rows = listed["operations"]
-    return Snapshot({"operations": rows, "stuck": stuck}, lively=any(each["status"] in OPEN for each in rows))
+    return TopicState({"operations": rows, "stuck": stuck}, lively=any(each["status"] in OPEN for each in rows))
 
 
-async def operation(reader: Reader, id: str, _: Mapping[str, str]) -> Snapshot:
+async def operation(reader: TopicReader, id: str, _: Mapping[str, str]) -> TopicState:
     row = (await reader.get(f"/ext/operations/{quote(id, safe='')}"))["operation"]
     row.pop("lines", None)
-    return Snapshot({"operation": row}, lively=row["status"] in OPEN)
+    return TopicState({"operation": row}, lively=row["status"] in OPEN)
 
 
-async def fit_map(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
+async def fit_map(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicState:
     picture, segments, networks = await asyncio.gather(
         reader.get("/ext/fit-map"),
         reader.part("segments", "/segments", "network"),
@@ -278,10 +278,10 @@ async def fit_map(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
     found = {"fit_map": picture["fit_map"], "segments": segments, "networks": networks}
     named_segments(found)
     found["fit_map"].pop("at", None)  # if only the time differs, it is not sent again
-    return Snapshot(found)
+    return TopicState(found)
 
 
-async def fleet(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
+async def fleet(reader: TopicReader, _: str, words: Mapping[str, str]) -> TopicState:
     query: Json = {name: words[name] for name in ("marker",) if words.get(name)}
     if words.get("trouble") == "1":
         query["trouble"] = 1
@@ -296,14 +296,14 @@ async def fleet(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
     }
     found = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
     found["approvals"] = [each for each in rows_of(found["approvals"]) if each["status"] == "waiting"][:LISTED_MAX]
-    return Snapshot(found)
+    return TopicState(found)
 
 
 DRAINS_SHOWN_MAX = 10
 MOVING = ("waiting", "running")
 
 
-async def moves(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
+async def moves(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicState:
     """Return migrations, and drains of hosts and cells; drains under way with each server."""
     drains, cell_drains, migrations = await asyncio.gather(
         reader.part("drains", "/ext/drains", limit=LISTED_MAX),
@@ -322,30 +322,30 @@ async def moves(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
         "open_cell_drains": [each for each in parts if "hosts" in each],
     }
     going = any(each["status"] not in OVER for each in rows_of(migrations))
-    return Snapshot(found, lively=bool(open_drains or open_cells or going))
+    return TopicState(found, lively=bool(open_drains or open_cells or going))
 
 
 OVER = frozenset({"done", "completed", "finished", "confirmed", "reverted", "error", "failed", "cancelled"})
 """Statuses of ended migrations and drains; `finished` waits for a person."""
 
 
-async def audits(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
+async def audits(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicState:
     rows = (await reader.get("/ext/audits", limit=LISTED_MAX))["audits"]
-    return Snapshot({"audits": rows}, lively=any(not each["ended_at"] for each in rows))
+    return TopicState({"audits": rows}, lively=any(not each["ended_at"] for each in rows))
 
 
 FINDINGS_SHOWN_MAX = 500
 
 
-async def audit(reader: Reader, id: str, _: Mapping[str, str]) -> Snapshot:
+async def audit(reader: TopicReader, id: str, _: Mapping[str, str]) -> TopicState:
     row = (await reader.get(f"/ext/audits/{quote(id, safe='')}"))["audit"]
     kinds = await reader.part("kinds", "/ext/audits/kinds")
     row["findings"] = row["findings"][:FINDINGS_SHOWN_MAX]
     row["repairs"] = row["repairs"][:FINDINGS_SHOWN_MAX]
-    return Snapshot({"audit": row, "kinds": kinds}, lively=not row["ended_at"])
+    return TopicState({"audit": row, "kinds": kinds}, lively=not row["ended_at"])
 
 
-async def choices(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
+async def choices(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicState:
     """Return the choices in forms: flavors, images and networks of the project."""
     flavors, images, networks = await asyncio.gather(
         reader.part("flavors", "/flavors/detail", limit=LISTED_MAX),
@@ -357,7 +357,7 @@ async def choices(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
         "images": _each(images, lambda each: only(each, "id", "name")),
         "networks": _each(networks, lambda each: only(each, "id", "name")),
     }
-    return Snapshot(found)
+    return TopicState(found)
 
 
 PLAIN: dict[str, Topic] = {

@@ -1,6 +1,6 @@
 """Makes all calls, with the user's own token, to the endpoints of the token's catalog, each with a deadline and a limited answer.
 
-A service that refuses is `Refused`, with its status and its sentence; one that does not answer is `Down`. Nothing is retried here:
+A service that refuses is `UpstreamRefused`, with its status and its sentence; one that does not answer is `Down`. Nothing is retried here:
 feeds poll again by themselves, and a person decides about a change.
 """
 
@@ -19,7 +19,7 @@ SENTENCE_MAX_CHARS = 1_000
 LATE, AWAY = 504, 502
 
 
-class Trouble(Exception):
+class UpstreamError(Exception):
     """Raised when a call fails: a status for the browser, and a sentence for the person."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -28,15 +28,15 @@ class Trouble(Exception):
         self.sentence = sentence
 
 
-class Refused(Trouble):
+class UpstreamRefused(UpstreamError):
     """Raised when the service refuses."""
 
 
-class Down(Trouble):
+class Down(UpstreamError):
     """Raised when the service does not answer, or not in a readable form."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class UpstreamAnswer(msgspec.Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
     body: Any
@@ -61,8 +61,8 @@ class Upstream:
 
     async def call(
         self, method: str, url: str, token: str = "", *, json: Any = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
-        """Make one call. Raises Refused when the service refuses, and Down when it does not answer."""
+    ) -> UpstreamAnswer:
+        """Make one call. Raises UpstreamRefused when the service refuses, and Down when it does not answer."""
         self.calls += 1
         sent = dict(headers or {})
         if token:
@@ -81,10 +81,10 @@ class Upstream:
         if reply.status_code >= 500:
             raise Down(AWAY, f"The service at {where} failed: {_sentence(body, reply)} ({reply.status_code}).")
         if reply.status_code >= 400:
-            raise Refused(reply.status_code, _sentence(body, reply))
+            raise UpstreamRefused(reply.status_code, _sentence(body, reply))
         if reply.status_code >= 300:
             raise Down(AWAY, f"The service at {where} answers with a redirect, which is not followed.")
-        return Answer(reply.status_code, reply.headers, _decoded(body, where))
+        return UpstreamAnswer(reply.status_code, reply.headers, _decoded(body, where))
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -11,7 +11,7 @@ from moorage.model.errors import bounded
 encode = msgspec.json.Encoder().encode
 
 
-class Fault(Exception):
+class HttpFault(Exception):
     """A request is refused: the status, a sentence for the caller, and headers of the answer."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from starlette.requests import Request
 
 from moorage.model.admission import declares_more
-from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.http_kit.answers import HttpFault
 
 _decode = msgspec.json.Decoder().decode
 
@@ -27,8 +27,8 @@ class JsonBody:
     too_large_headers: tuple[tuple[str, str], ...] = ()
 
     async def read(self, request: Request, limit_bytes: int) -> Any:
-        """The decoded body. Raises Fault with 413 when it is longer than the limit, and with 400 when it is not what the API takes."""
-        too_large = Fault(413, self.too_large.format(limit=limit_bytes), dict(self.too_large_headers))
+        """The decoded body. Raises HttpFault with 413 when it is longer than the limit, and with 400 when it is not what the API takes."""
+        too_large = HttpFault(413, self.too_large.format(limit=limit_bytes), dict(self.too_large_headers))
         if declares_more(request.headers.get("content-length"), limit_bytes):
             raise too_large
         data = bytearray()
@@ -39,13 +39,13 @@ class JsonBody:
         if not data:
             if self.empty is None:
                 return {}
-            raise Fault(400, self.empty)
+            raise HttpFault(400, self.empty)
         if self.nul is not None and b"\\u0000" in data:
-            raise Fault(400, self.nul)
+            raise HttpFault(400, self.nul)
         try:
             content = _decode(bytes(data))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise Fault(400, self.malformed) from None
+            raise HttpFault(400, self.malformed) from None
         if self.not_an_object is not None and not isinstance(content, dict):
-            raise Fault(400, self.not_an_object)
+            raise HttpFault(400, self.not_an_object)
         return content

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from moorage.model.admission import charge
 from moorage.model.errors import Problem, TooManyRequests, Unavailable
 from moorage.model.principal import Principal
-from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.http_kit.answers import HttpFault
 
 ValidateToken: TypeAlias = Callable[[str], Awaitable[Principal]]
 
@@ -28,11 +28,11 @@ class Endpoint(ABC):
         """The answer to one request. May raise Fault, Unavailable and TooManyRequests."""
 
     @abstractmethod
-    def refusal(self, request: Request, fault: Fault) -> Response:
+    def refusal(self, request: Request, fault: HttpFault) -> Response:
         """The error body of this API."""
 
-    def unauthenticated(self) -> Fault:
-        return Fault(401, "The request you have made requires authentication.", {"WWW-Authenticate": "Keystone"})
+    def unauthenticated(self) -> HttpFault:
+        return HttpFault(401, "The request you have made requires authentication.", {"WWW-Authenticate": "Keystone"})
 
     def finish(self, request: Request, response: Response) -> None:  # noqa: B027  not every service has such headers
         """Adds the headers that every answer has."""
@@ -43,15 +43,15 @@ class Endpoint(ABC):
         request = Request(scope, receive)
         try:
             response = await self.answer(request)
-        except Fault as fault:
+        except HttpFault as fault:
             response = self.refusal(request, fault)
         except Unavailable as problem:
-            response = self.refusal(request, Fault(503, problem.public))
+            response = self.refusal(request, HttpFault(503, problem.public))
         except TooManyRequests as problem:
             headers = {"Retry-After": str(math.ceil(problem.retry_after_s))}
-            response = self.refusal(request, Fault(429, problem.public, headers))
+            response = self.refusal(request, HttpFault(429, problem.public, headers))
         except ClientDisconnect:  # nobody reads this answer, but the protocol wants one
-            response = self.refusal(request, Fault(400, "The request broke off."))
+            response = self.refusal(request, HttpFault(400, "The request broke off."))
         self.finish(request, response)
         await response(scope, receive, send)
 
@@ -75,10 +75,10 @@ class Endpoint(ABC):
 
 
 def check_query(request: Request, limit_bytes: int) -> list[tuple[str, str]]:
-    """The names and values of the query. Raises Fault when it is too long or holds the character NUL."""
+    """The names and values of the query. Raises HttpFault when it is too long or holds the character NUL."""
     if len(request.url.query) > limit_bytes:
-        raise Fault(400, "The query is too long.")
+        raise HttpFault(400, "The query is too long.")
     pairs = list(request.query_params.multi_items())
     if "\0" in request.url.path or any("\0" in text for pair in pairs for text in pair):
-        raise Fault(400, "The address contains the character NUL.")
+        raise HttpFault(400, "The address contains the character NUL.")
     return pairs

@@ -11,7 +11,7 @@ from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
 from moorage_embedded.identity.context import IdentityContext
-from moorage_embedded.identity.request import Call, listing, route
+from moorage_embedded.identity.request import IdentityCall, listing, route
 from moorage_embedded.identity.store import Record
 
 METHODS = frozenset({"DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"})
@@ -66,12 +66,12 @@ def _own(tx: Tx, user: str, id_: str) -> Record:
     return row
 
 
-def _linked(call: Call, row: Record) -> Record:
+def _linked(call: IdentityCall, row: Record) -> Record:
     rule = {name: row[name] for name in ("id", "service", "method", "path")}
     return {**rule, "links": {"self": f"{call.context.url}/users/{row['user_id']}/access_rules/{row['id']}"}}
 
 
-async def index(call: Call) -> Response:
+async def index(call: IdentityCall) -> Response:
     user = call.path("id")
     call.require(user == call.user_id or call.may_read())
     equal: Record = {"user_id": user}
@@ -82,14 +82,14 @@ async def index(call: Call) -> Response:
     return listing(call, "access_rules", [_linked(call, row) for row in rows])
 
 
-async def show(call: Call) -> Response:
+async def show(call: IdentityCall) -> Response:
     user = call.path("id")
     call.require(user == call.user_id or call.may_read())
     row = await call.context.read(lambda tx: _own(tx, user, call.path("rule")))
     return json_response({"access_rule": _linked(call, row)})
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: IdentityCall) -> Response:
     """One that a credential uses stays: without it the credential would not be what was agreed."""
     user = call.path("id")
     call.require(user == call.user_id or call.has("admin"))

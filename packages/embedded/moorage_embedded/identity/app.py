@@ -30,13 +30,13 @@ from moorage_embedded.identity import (
 )
 from moorage_embedded.identity.bootstrap import DEFAULT_DOMAIN, Bootstrap, FirstService, FirstUser, bootstrap
 from moorage_embedded.identity.context import TOKEN_LIFE_S, IdentityContext
-from moorage_embedded.identity.lockout import DEFAULTS, Limits
+from moorage_embedded.identity.lockout import DEFAULTS, LockoutLimits
 from moorage_embedded.identity.passwords import ROUNDS, Passwords
 from moorage_embedded.identity.request import unknown_path_handlers
 from moorage_embedded.identity.store import TABLES, Record
 from moorage_embedded.identity.tokens import Seal
 
-__all__ = ["Bootstrap", "FirstService", "FirstUser", "IdentityService", "IdentitySettings", "make_identity"]
+__all__ = ["Bootstrap", "EmbeddedIdentity", "FirstService", "FirstUser", "IdentitySettings", "make_identity"]
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class IdentitySettings:
     token_life_s: float = TOKEN_LIFE_S
     password_rounds: int = ROUNDS
     """bcrypt's cost."""
-    limits: Limits = DEFAULTS
+    limits: LockoutLimits = DEFAULTS
     """How many wrong passwords may be tried."""
 
 
-class IdentityService:
+class EmbeddedIdentity:
     """A Keystone of one process. `start` before the first request; `close` ends its threads."""
 
     def __init__(self, context: IdentityContext, first: Bootstrap) -> None:
@@ -117,7 +117,7 @@ def make_identity(
     key: bytes,
     clock: Callable[[], float] = time.time,
     settings: IdentitySettings = IdentitySettings(),
-) -> IdentityService:
+) -> EmbeddedIdentity:
     """`key` seals the tokens: those of the same key stay good over a restart."""
     context = IdentityContext(
         database,
@@ -128,7 +128,7 @@ def make_identity(
         public_url=public_url,
         token_life_s=settings.token_life_s,
     )
-    return IdentityService(context, bootstrap)
+    return EmbeddedIdentity(context, bootstrap)
 
 
 def _version_routes(url: str) -> list[Route]:

@@ -11,8 +11,8 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import role_grants, store
 from moorage_embedded.identity.authentication import authenticate
 from moorage_embedded.identity.context import IdentityContext, iso
-from moorage_embedded.identity.effective_roles import Standing, direct_roles
-from moorage_embedded.identity.request import Call, listing, route
+from moorage_embedded.identity.effective_roles import EffectiveRoles, direct_roles
+from moorage_embedded.identity.request import IdentityCall, listing, route
 from moorage_embedded.identity.schemas import DOMAIN, PROJECT, shown
 from moorage_embedded.identity.store import Record
 from moorage_embedded.identity.tokens import Claims
@@ -24,7 +24,7 @@ def _brief(row: Record) -> Record:
     return {"id": row["id"], "name": row["name"]}
 
 
-def _url(template: str, standing: Standing, user: str) -> str | None:
+def _url(template: str, standing: EffectiveRoles, user: str) -> str | None:
     """An endpoint's URL for this token; None when it needs a project and there is none."""
     project = None if standing.project is None else standing.project["id"]
     known = {"project_id": project, "tenant_id": project, "user_id": user}
@@ -37,7 +37,7 @@ def _url(template: str, standing: Standing, user: str) -> str | None:
     return template
 
 
-async def _catalog(context: IdentityContext, standing: Standing, user: str) -> list[Record]:
+async def _catalog(context: IdentityContext, standing: EffectiveRoles, user: str) -> list[Record]:
     """A project that has endpoints of its own sees those, and only services that have one of them."""
     own = frozenset[str]() if standing.project is None else await context.endpoints_of(standing.project["id"])
     found: list[Record] = []
@@ -55,7 +55,7 @@ async def _catalog(context: IdentityContext, standing: Standing, user: str) -> l
     return found
 
 
-def _scope_part(claims: Claims, standing: Standing) -> Record:
+def _scope_part(claims: Claims, standing: EffectiveRoles) -> Record:
     part: Record = {}
     if standing.project is not None and standing.project_domain is not None:
         part["project"] = {**_brief(standing.project), "domain": _brief(standing.project_domain)}
@@ -73,7 +73,7 @@ def _scope_part(claims: Claims, standing: Standing) -> Record:
     return part
 
 
-async def _rendered(call: Call, claims: Claims) -> Record:
+async def _rendered(call: IdentityCall, claims: Claims) -> Record:
     standing = await call.context.standing(claims)
     token: Record = {
         "methods": list(claims.methods),
@@ -92,19 +92,19 @@ async def _rendered(call: Call, claims: Claims) -> Record:
     return {"token": token}
 
 
-async def issue(call: Call) -> Response:
+async def issue(call: IdentityCall) -> Response:
     claims = await authenticate(call.context, await call.body("auth"), call.address)
     return json_response(await _rendered(call, claims), 201, {"x-subject-token": call.context.seal.seal(claims)})
 
 
-def _supports_access_rules(call: Call) -> bool:
+def _supports_access_rules(call: IdentityCall) -> bool:
     try:
         return float(call.request.headers.get("openstack-identity-access-rules", "0")) >= 1.0
     except ValueError:
         return False
 
 
-async def _subject(call: Call) -> tuple[str, Claims]:
+async def _subject(call: IdentityCall) -> tuple[str, Claims]:
     token = call.request.headers.get("x-subject-token", "")
     try:
         claims = await call.context.claims(token)
@@ -114,7 +114,7 @@ async def _subject(call: Call) -> tuple[str, Claims]:
     return token, claims
 
 
-async def show(call: Call) -> Response:
+async def show(call: IdentityCall) -> Response:
     """Show the token. Raises NotFound for one whose access rules the caller does not support."""
     token, claims = await _subject(call)
     call.require(claims.user == call.user_id or call.may_read() or call.has("service"))
@@ -123,7 +123,7 @@ async def show(call: Call) -> Response:
     return json_response(await _rendered(call, claims), headers={"x-subject-token": token})
 
 
-async def revoke(call: Call) -> Response:
+async def revoke(call: IdentityCall) -> Response:
     """The token and, as it may be the first of a chain, all that came from it."""
     _, claims = await _subject(call)
     call.require(claims.user == call.user_id or call.has("admin"))
@@ -133,7 +133,7 @@ async def revoke(call: Call) -> Response:
     return empty_response()
 
 
-async def catalog(call: Call) -> Response:
+async def catalog(call: IdentityCall) -> Response:
     """The catalog of the token's scope. Raises Forbidden for an unscoped token."""
     if not call.claims.scope:
         raise Forbidden("A scoped token is required to produce a service catalog.")
@@ -157,17 +157,17 @@ def reachable(tx: Tx, user_id: str, *, domains: bool) -> list[Record]:
     ]
 
 
-async def projects(call: Call) -> Response:
+async def projects(call: IdentityCall) -> Response:
     found = await call.context.read(lambda tx: reachable(tx, call.user_id, domains=False))
     return listing(call, "projects", [shown(PROJECT, one, call.context.url) for one in found])
 
 
-async def domains(call: Call) -> Response:
+async def domains(call: IdentityCall) -> Response:
     found = await call.context.read(lambda tx: reachable(tx, call.user_id, domains=True))
     return listing(call, "domains", [shown(DOMAIN, one, call.context.url) for one in found])
 
 
-async def system(call: Call) -> Response:
+async def system(call: IdentityCall) -> Response:
     held = await call.context.read(lambda tx: direct_roles(tx, call.user_id, "system", "all"))
     content: dict[str, Any] = {"system": [{"all": True}] if held else []}
     return json_response({**content, "links": {"self": f"{call.context.url}/auth/system"}})

@@ -15,8 +15,8 @@ from moorage.model.principal import Principal
 from moorage.model.task_context import record_caller
 from moorage.sql import Database, Tx
 from moorage_embedded.identity import associations, store
-from moorage_embedded.identity.effective_roles import Standing, refused, stand
-from moorage_embedded.identity.lockout import DEFAULTS, Limits, Lockout, Throttle
+from moorage_embedded.identity.effective_roles import EffectiveRoles, refused, stand
+from moorage_embedded.identity.lockout import DEFAULTS, Lockout, LockoutLimits, Throttle
 from moorage_embedded.identity.passwords import Passwords
 from moorage_embedded.identity.tokens import Claims, Seal
 
@@ -40,7 +40,7 @@ class IdentityContext:
         *,
         seal: Seal,
         passwords: Passwords,
-        limits: Limits = DEFAULTS,
+        limits: LockoutLimits = DEFAULTS,
         clock: Callable[[], float],
         public_url: str,
         token_life_s: float = TOKEN_LIFE_S,
@@ -92,7 +92,7 @@ class IdentityContext:
             raise refused()
         return claims
 
-    async def standing(self, claims: Claims) -> Standing:
+    async def standing(self, claims: Claims) -> EffectiveRoles:
         key = ("standing", claims.user, claims.scope, claims.scope_id, claims.application_credential)
         found = await self.remember(key, lambda: self.read(lambda tx: stand(tx, claims)))
         if claims.issued_at < found.user["tokens_from"]:
@@ -127,7 +127,7 @@ class IdentityContext:
         return await self.remember(("endpoints", project), lambda: self.read(work))
 
 
-def principal_of(claims: Claims, standing: Standing) -> Principal:
+def principal_of(claims: Claims, standing: EffectiveRoles) -> Principal:
     project, home = standing.project, standing.project_domain
     return Principal(
         user=standing.user["id"],

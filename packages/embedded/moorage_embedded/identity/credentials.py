@@ -13,7 +13,7 @@ from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
 from moorage_embedded.identity.context import IdentityContext
-from moorage_embedded.identity.request import Call, listing, route
+from moorage_embedded.identity.request import IdentityCall, listing, route
 from moorage_embedded.identity.store import Record
 
 OF_A_USER_MAX = 100
@@ -21,7 +21,7 @@ BLOB_CHARS_MAX = 65_535
 EC2 = "ec2"
 
 
-def _shown(call: Call, row: Record) -> Record:
+def _shown(call: IdentityCall, row: Record) -> Record:
     plain = {name: row[name] for name in ("id", "user_id", "project_id", "type")}
     return {
         **plain,
@@ -64,7 +64,7 @@ def keep(tx: Tx, row: Record) -> None:
     store.insert(tx, "credentials", row, "credential")
 
 
-async def create(call: Call) -> Response:
+async def create(call: IdentityCall) -> Response:
     said = await call.body("credential")
     user, kind = _text(said, "user_id", 64), str(_text(said, "type", 255))
     call.require(user == call.user_id or call.has("admin"))
@@ -76,7 +76,7 @@ async def create(call: Call) -> Response:
     return json_response({"credential": _shown(call, row)}, 201)
 
 
-async def index(call: Call) -> Response:
+async def index(call: IdentityCall) -> Response:
     """The caller's own; for callers who may read the system, all."""
     equal: Record = {}
     for name in ("user_id", "type"):
@@ -88,17 +88,17 @@ async def index(call: Call) -> Response:
     return listing(call, "credentials", [_shown(call, row) for row in rows])
 
 
-async def _own(call: Call, *, write: bool) -> Record:
+async def _own(call: IdentityCall, *, write: bool) -> Record:
     row = await call.context.read(lambda tx: store.need(tx, "credentials", call.path("id"), "credential"))
     call.require(row["user_id"] == call.user_id or (call.has("admin") if write else call.may_read()))
     return row
 
 
-async def show(call: Call) -> Response:
+async def show(call: IdentityCall) -> Response:
     return json_response({"credential": _shown(call, await _own(call, write=False))})
 
 
-async def update(call: Call) -> Response:
+async def update(call: IdentityCall) -> Response:
     """Change the blob; owner and type stay. Raises Invalid for other fields."""
     row, said = await _own(call, write=True), await call.body("credential")
     if set(said) != {"blob"}:
@@ -112,7 +112,7 @@ async def update(call: Call) -> Response:
     return json_response({"credential": _shown(call, changed)})
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: IdentityCall) -> Response:
     row = await _own(call, write=True)
     await call.context.write(lambda tx: store.remove(tx, "credentials", row["id"], "credential"))
     return empty_response()

@@ -15,20 +15,20 @@ from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
 from moorage_embedded.identity.context import IdentityContext
-from moorage_embedded.identity.request import Call, listing, route
+from moorage_embedded.identity.request import IdentityCall, listing, route
 from moorage_embedded.identity.schemas import ResourceSchema, fresh, patched, shown
 from moorage_embedded.identity.store import Record
 
-Prepare: TypeAlias = Callable[[Call, Record], Awaitable[None]]
+Prepare: TypeAlias = Callable[[IdentityCall, Record], Awaitable[None]]
 Check: TypeAlias = Callable[[Tx, Record], None]
-Allow: TypeAlias = Callable[[Call, Record], bool]
+Allow: TypeAlias = Callable[[IdentityCall, Record], bool]
 
 
-async def _as_is(_call: Call, _values: Record) -> None:
+async def _as_is(_call: IdentityCall, _values: Record) -> None:
     """Nothing to prepare."""
 
 
-async def _no_more(_call: Call, _row: Record) -> Record:
+async def _no_more(_call: IdentityCall, _row: Record) -> Record:
     return {}
 
 
@@ -52,10 +52,10 @@ class Ways:
     """Whoever asks for a domain sees what is in it alone, administrators too."""
     keep: Allow = lambda call, row: True
     """What the query of a list asks of a row, beside the filters by columns."""
-    more: Callable[[Call, Record], Awaitable[Record]] = _no_more
+    more: Callable[[IdentityCall, Record], Awaitable[Record]] = _no_more
     """What is shown of one that is asked for alone."""
     may_see: Allow = lambda call, row: call.may_read(_home(row))
-    may_list: Callable[[Call], bool] = lambda call: call.may_read(call.domain_scope)
+    may_list: Callable[[IdentityCall], bool] = lambda call: call.may_read(call.domain_scope)
     may_write: Allow = lambda call, row: call.may_write(_home(row))
 
 
@@ -64,7 +64,7 @@ FLAGS = {"enabled", "is_domain"}
 TRUE = {"true", "1", "yes", "on", "t", ""}
 
 
-def filters(noun: ResourceSchema, call: Call) -> tuple[Record, dict[str, tuple[str, str]]]:
+def filters(noun: ResourceSchema, call: IdentityCall) -> tuple[Record, dict[str, tuple[str, str]]]:
     equal: Record = dict(noun.equal)
     like: dict[str, tuple[str, str]] = {}
     for key, value in call.request.query_params.multi_items():
@@ -86,10 +86,10 @@ class _Plain:
     def __init__(self, noun: ResourceSchema, ways: Ways) -> None:
         self.noun, self.ways = noun, ways
 
-    def _answer(self, call: Call, row: Record, status: int = 200) -> Response:
+    def _answer(self, call: IdentityCall, row: Record, status: int = 200) -> Response:
         return json_response({self.noun.one: shown(self.noun, row, call.context.url)}, status)
 
-    async def _needed(self, call: Call, verb: str) -> Record:
+    async def _needed(self, call: IdentityCall, verb: str) -> Record:
         """A caller without any permission does not learn whether it exists."""
         found = await call.context.read(lambda tx: store.get(tx, self.noun.table, call.path("id")))
         if found is None or any(found[name] != value for name, value in self.noun.equal.items()):
@@ -99,10 +99,10 @@ class _Plain:
             raise NotFound(f"Could not find {self.noun.one}: {call.path('id')}.")
         return found
 
-    async def create(self, call: Call) -> Response:
+    async def create(self, call: IdentityCall) -> Response:
         return await self._create(call, await call.body(self.noun.one))
 
-    async def create_many(self, call: Call) -> Response:
+    async def create_many(self, call: IdentityCall) -> Response:
         """All of them or none."""
         said = (await call.document()).get(self.noun.many)
         if (
@@ -124,14 +124,14 @@ class _Plain:
         await call.context.write(work)
         return json_response({self.noun.many: [shown(self.noun, values, call.context.url) for values in rows]}, 201)
 
-    async def create_named(self, call: Call) -> Response:
+    async def create_named(self, call: IdentityCall) -> Response:
         """The row whose id is in the path."""
         said, name = await call.body(self.noun.one), call.path("id")
         if said.setdefault("id", name) != name:
             raise Invalid(f"The id of the {self.noun.one} is not the one in the path.")
         return await self._create(call, said)
 
-    async def _create(self, call: Call, said: Record) -> Response:
+    async def _create(self, call: IdentityCall, said: Record) -> Response:
         if self.ways.of_domain and not said.get("domain_id"):  # only administrators leave it to us which
             call.require(call.may_write(), f"create_{self.noun.one}")
         values = fresh(self.noun, said)
@@ -145,7 +145,7 @@ class _Plain:
         await call.context.write(work)
         return self._answer(call, values, 201)
 
-    async def index(self, call: Call) -> Response:
+    async def index(self, call: IdentityCall) -> Response:
         call.require(self.ways.may_list(call), f"list_{self.noun.many}")
         equal, like = filters(self.noun, call)
         usually = self.noun.usually
@@ -156,13 +156,13 @@ class _Plain:
         kept = (row for row in found if self.ways.may_see(call, row) and self.ways.keep(call, row))
         return listing(call, self.noun.many, [shown(self.noun, row, call.context.url) for row in kept])
 
-    async def show(self, call: Call) -> Response:
+    async def show(self, call: IdentityCall) -> Response:
         row = await self._needed(call, "get")
         call.require(self.ways.may_see(call, row), f"get_{self.noun.one}")
         more = await self.ways.more(call, row)
         return json_response({self.noun.one: shown(self.noun, row, call.context.url) | more})
 
-    async def update(self, call: Call) -> Response:
+    async def update(self, call: IdentityCall) -> Response:
         row = await self._needed(call, "update")
         call.require(self.ways.may_write(call, row), f"update_{self.noun.one}")
         values = patched(self.noun, await call.body(self.noun.one), row)
@@ -174,7 +174,7 @@ class _Plain:
 
         return self._answer(call, await call.context.write(work))
 
-    async def delete(self, call: Call) -> Response:
+    async def delete(self, call: IdentityCall) -> Response:
         row = await self._needed(call, "delete")
         call.require(self.ways.may_write(call, row), f"delete_{self.noun.one}")
 

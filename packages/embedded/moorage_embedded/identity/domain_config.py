@@ -20,7 +20,7 @@ from moorage_embedded.identity.domain_options import (
     invalid,
     need_known,
 )
-from moorage_embedded.identity.request import Call, route
+from moorage_embedded.identity.request import IdentityCall, route
 from moorage_embedded.identity.resources import need_domain
 from moorage_embedded.identity.store import Record
 
@@ -29,7 +29,7 @@ VALUE_CHARS_MAX = 16_384
 TABLE = "domain_options"
 
 
-def _where(call: Call) -> tuple[str | None, str | None]:
+def _where(call: IdentityCall) -> tuple[str | None, str | None]:
     """The group and option of the path, if it names them."""
     params = call.request.path_params
     return params.get("group"), params.get("option")
@@ -58,7 +58,7 @@ def _config(rows: list[Record]) -> Record:
     return found
 
 
-def _rows(call: Call, domain: str, config: Any) -> list[Record]:
+def _rows(call: IdentityCall, domain: str, config: Any) -> list[Record]:
     """The rows of a body. Raises Forbidden for options that no domain may have, Invalid for what is no configuration."""
     if not config:
         raise invalid("No options specified")
@@ -80,7 +80,7 @@ def _rows(call: Call, domain: str, config: Any) -> list[Record]:
     return rows
 
 
-async def show(call: Call) -> Response:
+async def show(call: IdentityCall) -> Response:
     group, option = _where(call)
     if group == SECURITY_COMPLIANCE:
         return json_response({"config": _compliance(call.path("id"), option)})
@@ -108,7 +108,7 @@ def _compliance(domain: str, option: str | None) -> Record:
     return {option: COMPLIANCE[option]}
 
 
-async def replace(call: Call) -> Response:
+async def replace(call: IdentityCall) -> Response:
     call.require(call.has("admin"))
     domain, config = call.path("id"), (await call.document()).get("config")
 
@@ -145,7 +145,7 @@ def _need_just_that(group: str, option: str | None, config: Record) -> None:
         raise invalid(f"request to update group {group}, but config provided contains group {other} instead")
 
 
-async def update(call: Call) -> Response:
+async def update(call: IdentityCall) -> Response:
     """What is said is added or replaced; all of the domain's is answered."""
     call.require(call.has("admin"))
     (group, option), domain = _where(call), call.path("id")
@@ -169,7 +169,7 @@ async def update(call: Call) -> Response:
     return json_response({"config": _config(await call.context.write(work))})
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: IdentityCall) -> Response:
     call.require(call.has("admin"))
     (group, option), domain = _where(call), call.path("id")
 
@@ -186,7 +186,7 @@ async def delete(call: Call) -> Response:
     return empty_response()
 
 
-async def default(call: Call) -> Response:
+async def default(call: IdentityCall) -> Response:
     """What an option is where a domain says nothing."""
     call.require(call.may_read())
     group, option = _where(call)

@@ -11,11 +11,11 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
 from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.credentials import EC2, id_of, keep
-from moorage_embedded.identity.request import Call, listing, route
+from moorage_embedded.identity.request import IdentityCall, listing, route
 from moorage_embedded.identity.store import Record
 
 
-def _shown(call: Call, row: Record) -> Record:
+def _shown(call: IdentityCall, row: Record) -> Record:
     pair = json.loads(call.context.seal.reveal(row["blob"]))
     return {
         "user_id": row["user_id"],
@@ -27,12 +27,12 @@ def _shown(call: Call, row: Record) -> Record:
     }
 
 
-def _unrestricted(call: Call) -> None:
+def _unrestricted(call: IdentityCall) -> None:
     """An application credential makes and deletes none, unless it may make others of its kind."""
     call.require(not call.claims.application_credential or bool((call.standing.credential or {}).get("unrestricted")))
 
 
-async def create(call: Call) -> Response:
+async def create(call: IdentityCall) -> Response:
     """Create an EC2 credential. Raises Invalid without a valid `tenant_id`."""
     _unrestricted(call)
     user, project = call.path("user"), (await call.document()).get("tenant_id")
@@ -46,7 +46,7 @@ async def create(call: Call) -> Response:
     return json_response({"credential": _shown(call, row)}, 201)
 
 
-async def index(call: Call) -> Response:
+async def index(call: IdentityCall) -> Response:
     user = call.path("user")
     call.require(user == call.user_id or call.may_read())
     await call.context.read(lambda tx: store.need(tx, "users", user, "user"))
@@ -54,7 +54,7 @@ async def index(call: Call) -> Response:
     return listing(call, "credentials", [_shown(call, row) for row in rows])
 
 
-async def _needed(call: Call) -> Record:
+async def _needed(call: IdentityCall) -> Record:
     """The user's pair with this access key."""
     id = id_of(EC2, json.dumps({"access": call.path("access")}))
     row = await call.context.read(lambda tx: store.need(tx, "credentials", id, "credential"))
@@ -63,12 +63,12 @@ async def _needed(call: Call) -> Record:
     return row
 
 
-async def show(call: Call) -> Response:
+async def show(call: IdentityCall) -> Response:
     call.require(call.path("user") == call.user_id or call.may_read())
     return json_response({"credential": _shown(call, await _needed(call))})
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: IdentityCall) -> Response:
     _unrestricted(call)
     call.require(call.path("user") == call.user_id or call.has("admin"))
     row = await _needed(call)

@@ -20,7 +20,7 @@ SYSTEM = "all"
 RULE = ("id", "service", "method", "path")
 
 
-class Standing(msgspec.Struct, frozen=True):
+class EffectiveRoles(msgspec.Struct, frozen=True):
     user: Record
     user_domain: Record
     project: Record | None = None
@@ -88,14 +88,14 @@ def named(tx: Tx, role_ids: list[str]) -> tuple[tuple[str, str], ...]:
     return tuple((role, names[role]) for role in role_ids if role in names)
 
 
-def stand(tx: Tx, claims: Claims) -> Standing:
+def stand(tx: Tx, claims: Claims) -> EffectiveRoles:
     """The standing behind a token; raises Unauthenticated when any of it is gone, disabled or newer than the token."""
     user = store.get(tx, "users", claims.user)
     if user is None or not user["enabled"] or claims.issued_at < user["tokens_from"]:
         raise refused()
     home = domain_of(tx, user)
     if not claims.scope:
-        return Standing(user, home)
+        return EffectiveRoles(user, home)
     roles = roles_on(tx, user["id"], claims.scope, claims.scope_id)
     credential = None
     if claims.application_credential:
@@ -107,14 +107,14 @@ def stand(tx: Tx, claims: Claims) -> Standing:
     if not roles:
         raise refused()
     if claims.scope == "system":
-        return Standing(user, home, roles=roles)
+        return EffectiveRoles(user, home, roles=roles)
     target = store.get(tx, "projects", claims.scope_id)
     if target is None or not target["enabled"]:
         raise refused()
     if claims.scope == "domain":
-        return Standing(user, home, domain=target, roles=roles)
+        return EffectiveRoles(user, home, domain=target, roles=roles)
     rules = None if credential is None else rules_of(tx, credential["access_rules"])
-    return Standing(
+    return EffectiveRoles(
         user,
         home,
         project=target,

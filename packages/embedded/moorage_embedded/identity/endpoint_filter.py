@@ -12,7 +12,7 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import associations, schemas, store
 from moorage_embedded.identity.associations import ENDPOINTS, GROUPS
 from moorage_embedded.identity.context import IdentityContext
-from moorage_embedded.identity.request import Call, listing, route
+from moorage_embedded.identity.request import IdentityCall, listing, route
 from moorage_embedded.identity.resources import INTERFACES
 from moorage_embedded.identity.schemas import TEXT_MAX_CHARS, shown
 from moorage_embedded.identity.store import Record
@@ -62,15 +62,15 @@ def _checked(said: Record) -> Record:
     return values
 
 
-def _linked(call: Call, row: Record) -> Record:
+def _linked(call: IdentityCall, row: Record) -> Record:
     return {**row, "links": {"self": f"{call.context.url}/OS-EP-FILTER/endpoint_groups/{row['id']}"}}
 
 
-def _group(tx: Tx, call: Call) -> Record:
+def _group(tx: Tx, call: IdentityCall) -> Record:
     return store.need(tx, "endpoint_groups", call.path("group"), WORD)
 
 
-async def create(call: Call) -> Response:
+async def create(call: IdentityCall) -> Response:
     """Create an endpoint group. Raises Invalid for missing fields, Conflict when there are too many."""
     call.require(call.has("admin"))
     said = await call.body("endpoint_group")
@@ -90,7 +90,7 @@ async def create(call: Call) -> Response:
     return json_response({"endpoint_group": _linked(call, row)}, 201)
 
 
-async def index(call: Call) -> Response:
+async def index(call: IdentityCall) -> Response:
     """List endpoint groups. Raises Invalid for unknown query parameters."""
     call.require(call.may_read())
     for unknown in set(call.request.query_params) - {"name"}:
@@ -100,12 +100,12 @@ async def index(call: Call) -> Response:
     return listing(call, "endpoint_groups", [_linked(call, row) for row in rows])
 
 
-async def show(call: Call) -> Response:
+async def show(call: IdentityCall) -> Response:
     call.require(call.may_read())
     return json_response({"endpoint_group": _linked(call, await call.context.read(lambda tx: _group(tx, call)))})
 
 
-async def update(call: Call) -> Response:
+async def update(call: IdentityCall) -> Response:
     """Change an endpoint group. Raises Invalid when the body changes nothing."""
     call.require(call.has("admin"))
     values = _checked(await call.body("endpoint_group"))
@@ -116,7 +116,7 @@ async def update(call: Call) -> Response:
     return json_response({"endpoint_group": _linked(call, row)})
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: IdentityCall) -> Response:
     call.require(call.has("admin"))
     await call.context.write(lambda tx: store.remove(tx, "endpoint_groups", call.path("group"), WORD))
     return empty_response()
@@ -125,7 +125,7 @@ async def delete(call: Call) -> Response:
 # ------------------------------------------------------------------------------------------------- who has what
 
 
-def _endpoints(call: Call, rows: list[Record]) -> Response:
+def _endpoints(call: IdentityCall, rows: list[Record]) -> Response:
     return listing(call, "endpoints", [shown(schemas.ENDPOINT, row, call.context.url) for row in rows])
 
 
@@ -134,19 +134,19 @@ def _projects(tx: Tx, table: str, equal: Record) -> list[Record]:
     return store.find(tx, "projects", {}, ids=ids) if ids else []
 
 
-async def group_endpoints(call: Call) -> Response:
+async def group_endpoints(call: IdentityCall) -> Response:
     call.require(call.may_read())
     return _endpoints(call, await call.context.read(lambda tx: associations.in_group(tx, _group(tx, call))))
 
 
-async def group_projects(call: Call) -> Response:
+async def group_projects(call: IdentityCall) -> Response:
     """Of a group that is not there: none, as Keystone says."""
     call.require(call.may_read())
     rows = await call.context.read(lambda tx: _projects(tx, GROUPS, {"endpoint_group_id": call.path("group")}))
     return listing(call, "projects", [shown(schemas.PROJECT, row, call.context.url) for row in rows])
 
 
-async def endpoint_projects(call: Call) -> Response:
+async def endpoint_projects(call: IdentityCall) -> Response:
     call.require(call.may_read())
 
     def work(tx: Tx) -> list[Record]:
@@ -158,7 +158,7 @@ async def endpoint_projects(call: Call) -> Response:
     )
 
 
-async def project_endpoints(call: Call) -> Response:
+async def project_endpoints(call: IdentityCall) -> Response:
     call.require(call.may_read())
 
     def work(tx: Tx) -> list[Record]:
@@ -168,7 +168,7 @@ async def project_endpoints(call: Call) -> Response:
     return _endpoints(call, await call.context.read(work))
 
 
-async def project_groups(call: Call) -> Response:
+async def project_groups(call: IdentityCall) -> Response:
     call.require(call.may_read())
 
     def work(tx: Tx) -> list[Record]:
@@ -181,7 +181,7 @@ async def project_groups(call: Call) -> Response:
 # ------------------------------------------------------------------------------------------------- giving and taking
 
 
-def _pair(call: Call, tx: Tx) -> tuple[str, Record]:
+def _pair(call: IdentityCall, tx: Tx) -> tuple[str, Record]:
     """The table and row that the path names; raises NotFound unless both are there."""
     if "group" in call.request.path_params:
         project = store.need(tx, "projects", call.path("project"), "project")
@@ -199,7 +199,7 @@ def _held(tx: Tx, table: str, row: Record) -> Record:
     return row
 
 
-async def add(call: Call) -> Response:
+async def add(call: IdentityCall) -> Response:
     call.require(call.has("admin"))
 
     def work(tx: Tx) -> None:
@@ -214,7 +214,7 @@ async def add(call: Call) -> Response:
     return empty_response()
 
 
-async def check(call: Call) -> Response:
+async def check(call: IdentityCall) -> Response:
     call.require(call.may_read())
     row = await call.context.read(lambda tx: _held(tx, *_pair(call, tx)))
     if "endpoint_id" in row:
@@ -224,7 +224,7 @@ async def check(call: Call) -> Response:
     return json_response({"project_endpoint_group": {**row, "links": {"self": here}}})
 
 
-async def take(call: Call) -> Response:
+async def take(call: IdentityCall) -> Response:
     """An endpoint or project that is not there is just not associated."""
     call.require(call.has("admin"))
 

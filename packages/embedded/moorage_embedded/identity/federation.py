@@ -5,7 +5,7 @@ from starlette.routing import Route
 
 from moorage.model.errors import NotBuilt, NotFound
 from moorage_embedded.identity.context import IdentityContext
-from moorage_embedded.identity.request import Call, Handler, listing, route
+from moorage_embedded.identity.request import Handler, IdentityCall, listing, route
 
 COLLECTIONS = {
     "OS-FEDERATION/identity_providers": "identity provider",
@@ -17,7 +17,7 @@ COLLECTIONS = {
 
 
 def _index(many: str) -> Handler:
-    async def index(call: Call) -> Response:
+    async def index(call: IdentityCall) -> Response:
         call.require(call.may_read(), f"list_{many}")
         return listing(call, many, [])
 
@@ -25,7 +25,7 @@ def _index(many: str) -> Handler:
 
 
 def _one(one: str) -> Handler:
-    async def show(call: Call) -> Response:
+    async def show(call: IdentityCall) -> Response:
         call.require(call.may_read(), f"get_{one.replace(' ', '_')}")
         raise NotFound(f"Could not find {one}: {call.path('id')[:64]}.")
 
@@ -33,7 +33,7 @@ def _one(one: str) -> Handler:
 
 
 def _create(one: str) -> Handler:
-    async def create(call: Call) -> Response:
+    async def create(call: IdentityCall) -> Response:
         call.require(call.has("admin"), f"create_{one.replace(' ', '_')}")
         raise NotBuilt(f"The embedded identity service makes no {one}s.")
 

@@ -7,14 +7,14 @@ from moorage.sql import Tx
 from moorage_embedded.identity import store
 from moorage_embedded.identity.auth_routes import reachable
 from moorage_embedded.identity.effective_roles import DEPTH_MAX, parents
-from moorage_embedded.identity.request import Call
+from moorage_embedded.identity.request import IdentityCall
 from moorage_embedded.identity.schemas import PROJECT, shown
 from moorage_embedded.identity.store import Record
 
 _TAGS = ("tags", "tags-any", "not-tags", "not-tags-any")
 
 
-def tagged(call: Call, row: Record) -> bool:
+def tagged(call: IdentityCall, row: Record) -> bool:
     """Whether a project has the tags that are asked for, and has not those that are not wanted."""
     held = set(row["tags"] or ())
     wanted = {name: said.split(",") for name in _TAGS if (said := call.query(name)) is not None}
@@ -26,7 +26,7 @@ def tagged(call: Call, row: Record) -> bool:
     )
 
 
-async def relatives(call: Call, row: Record) -> Record:
+async def relatives(call: IdentityCall, row: Record) -> Record:
     """`parents` and `subtree` of a project: as nested ids, or as a list of projects on which the caller has a role.
 
     Raises Invalid when both forms are requested.
@@ -77,6 +77,6 @@ def _tree(under: dict[str, list[Record]], id_: str) -> Any:
     return {child["id"]: _tree(under, child["id"]) for child in under.get(id_, [])} or None
 
 
-def _mine(tx: Tx, call: Call, rows: list[Record]) -> list[Record]:
+def _mine(tx: Tx, call: IdentityCall, rows: list[Record]) -> list[Record]:
     mine = {one["id"] for one in reachable(tx, call.user_id, domains=False)}
     return [{"project": shown(PROJECT, one, call.context.url)} for one in rows if one["id"] in mine]

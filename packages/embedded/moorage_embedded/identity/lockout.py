@@ -32,7 +32,7 @@ IGNORE = "ignore_lockout_failure_attempts"
 
 
 @dataclass(frozen=True)
-class Limits:
+class LockoutLimits:
     """The limits for wrong passwords. 0: no limit."""
 
     lockout_failure_attempts: int = 0
@@ -41,13 +41,13 @@ class Limits:
     """Of one address at one account."""
 
 
-DEFAULTS = Limits()
+DEFAULTS = LockoutLimits()
 
 
 class Lockout:
     """Failures of users, over restarts. They are no part of what the desk remembers, so counting them makes it forget nothing."""
 
-    def __init__(self, database: Database, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, limits: LockoutLimits, clock: Callable[[], float]) -> None:
         self._database = database
         self._limits = limits
         self._clock = clock
@@ -94,8 +94,8 @@ class Throttle:
     """Failures of addresses at accounts, in this process."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
-        self._at_one = Buckets(per_minute, clock)
-        self._at_all = Buckets(per_minute * ACCOUNTS, clock)
+        self._at_one = AttemptBuckets(per_minute, clock)
+        self._at_all = AttemptBuckets(per_minute * ACCOUNTS, clock)
 
     def check(self, address: str | None, account: str) -> None:
         """Raises TooManyRequests when the address has to wait, before any work is done for it."""
@@ -116,7 +116,7 @@ class Throttle:
             self._at_all.take(home)
 
 
-class Buckets:
+class AttemptBuckets:
     """What each may have, of which it gets as much again in a minute."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:

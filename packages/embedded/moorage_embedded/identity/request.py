@@ -21,10 +21,10 @@ from moorage.model.access_rules import AccessRule, permits
 from moorage.model.admission import CHARGE, charge
 from moorage.model.errors import Forbidden, Invalid, Problem, TooManyRequests
 from moorage.model.task_context import caller, record_caller
-from moorage_embedded.http_kit.answers import Fault, json_response
+from moorage_embedded.http_kit.answers import HttpFault, json_response
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.identity.context import IdentityContext, principal_of
-from moorage_embedded.identity.effective_roles import Standing, refused
+from moorage_embedded.identity.effective_roles import EffectiveRoles, refused
 from moorage_embedded.identity.store import LIST_MAX, Record
 from moorage_embedded.identity.tokens import Claims
 
@@ -57,14 +57,14 @@ BODY = JsonBody(
 log = logging.getLogger(__name__)
 
 
-class Call:
+class IdentityCall:
     """One request whose token, if it needs one, has been checked."""
 
     def __init__(self, request: Request, context: IdentityContext) -> None:
         self.request = request
         self.context = context
         self._claims: Claims | None = None
-        self._standing: Standing | None = None
+        self._standing: EffectiveRoles | None = None
         self._roles: frozenset[str] = frozenset()
 
     async def identify(self) -> None:
@@ -86,7 +86,7 @@ class Call:
         return self._claims
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> EffectiveRoles:
         assert self._standing is not None, "this route does not ask who calls"
         return self._standing
 
@@ -145,10 +145,10 @@ class Call:
         return cast("Record", await BODY.read(self.request, BODY_MAX_BYTES))
 
 
-Handler: TypeAlias = Callable[[Call], Awaitable[Response]]
+Handler: TypeAlias = Callable[[IdentityCall], Awaitable[Response]]
 
 
-def listing(call: Call, name: str, rows: list[Record]) -> Response:
+def listing(call: IdentityCall, name: str, rows: list[Record]) -> Response:
     """A collection; Keystone has no pages here, so `limit` and our own limit cut it, and say so."""
     asked = call.query("limit")
     digits = asked if asked is not None and asked.isascii() and asked.isdigit() else ""
@@ -202,14 +202,14 @@ def route(context: IdentityContext, method: str, path: str, handler: Handler, *,
     """A route under `/v3`; unless `public`, only for those with a good token."""
 
     async def serve(request: Request) -> Response:
-        call = Call(request, context)
+        call = IdentityCall(request, context)
         try:
             if not public:
                 await call.identify()
             response = await handler(call)
         except Problem as problem:
             response = _error_of(problem)
-        except Fault as fault:
+        except HttpFault as fault:
             response = error(fault.status, TITLES[fault.status], fault.message)
         except ClientDisconnect:  # nobody hears this, but the protocol wants an answer
             response = _error_of(Invalid("The request broke off."))

@@ -9,7 +9,7 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import hierarchy, role_grants, schemas, store
 from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.crud import Ways, plain
-from moorage_embedded.identity.request import Call, route
+from moorage_embedded.identity.request import IdentityCall, route
 from moorage_embedded.identity.schemas import fresh
 from moorage_embedded.identity.store import Record
 
@@ -17,7 +17,7 @@ TAGS_MAX = 80
 INTERFACES = {"public", "internal", "admin"}
 
 
-async def _prepare_project(call: Call, values: Record) -> None:
+async def _prepare_project(call: IdentityCall, values: Record) -> None:
     if "parent_id" not in values:
         return
     if values["is_domain"]:
@@ -38,7 +38,7 @@ async def _prepare_project(call: Call, values: Record) -> None:
     values["parent_id"] = parent or values["domain_id"]
 
 
-async def _prepare_domain(_call: Call, values: Record) -> None:
+async def _prepare_domain(_call: IdentityCall, values: Record) -> None:
     values.setdefault("domain_id", "")
 
 
@@ -70,12 +70,12 @@ def _before_domain(tx: Tx, row: Record) -> None:
             store.remove(tx, table, inside["id"], table)
 
 
-async def _prepare_role(_call: Call, values: Record) -> None:
+async def _prepare_role(_call: IdentityCall, values: Record) -> None:
     if "domain_id" in values:
         values["domain_id"] = values["domain_id"] or ""
 
 
-async def _prepare_endpoint(call: Call, values: Record) -> None:
+async def _prepare_endpoint(call: IdentityCall, values: Record) -> None:
     """`region` is the older word for `region_id`, and makes the region when it is new."""
     region = values.pop("region", None)
     if region is None or values.get("region_id") is not None:
@@ -113,18 +113,18 @@ def _check_limit(tx: Tx, row: Record) -> None:
     store.need(tx, "services", row["service_id"], "service")
 
 
-async def _project(call: Call, *, write: bool) -> Record:
+async def _project(call: IdentityCall, *, write: bool) -> Record:
     row = await call.context.read(lambda tx: store.need(tx, "projects", call.path("id"), "project"))
     mine = call.claims.scope == "project" and call.claims.scope_id == row["id"]
     call.require(call.may_write(row["domain_id"]) if write else mine or call.may_read(row["domain_id"]))
     return row
 
 
-async def tags(call: Call) -> Response:
+async def tags(call: IdentityCall) -> Response:
     return json_response({"tags": (await _project(call, write=False))["tags"] or []})
 
 
-async def tag_check(call: Call) -> Response:
+async def tag_check(call: IdentityCall) -> Response:
     """Check a tag of a project. Raises NotFound when it is missing."""
     row = await _project(call, write=False)
     if call.path("tag") not in (row["tags"] or []):
@@ -132,13 +132,13 @@ async def tag_check(call: Call) -> Response:
     return empty_response()
 
 
-async def _keep_tags(call: Call, row: Record, kept: list[str]) -> None:
+async def _keep_tags(call: IdentityCall, row: Record, kept: list[str]) -> None:
     if len(kept) > TAGS_MAX or any(not 0 < len(tag) <= 255 or "/" in tag or "," in tag for tag in kept):
         raise Invalid(f"A project has at most {TAGS_MAX} tags, each of 1 to 255 characters without ',' and '/'.")
     await call.context.write(lambda tx: store.change(tx, "projects", row["id"], {"tags": kept}, "project"))
 
 
-async def tags_replace(call: Call) -> Response:
+async def tags_replace(call: IdentityCall) -> Response:
     """Replace all tags of a project. Raises Invalid when they are not a list of strings."""
     row = await _project(call, write=True)
     said = (await call.document()).get("tags")
@@ -149,13 +149,13 @@ async def tags_replace(call: Call) -> Response:
     return json_response({"tags": kept})
 
 
-async def tag_add(call: Call) -> Response:
+async def tag_add(call: IdentityCall) -> Response:
     row = await _project(call, write=True)
     await _keep_tags(call, row, list(dict.fromkeys([*(row["tags"] or []), call.path("tag")])))
     return Response(status_code=201)
 
 
-async def tag_drop(call: Call) -> Response:
+async def tag_drop(call: IdentityCall) -> Response:
     """Remove a tag of a project. Raises NotFound when it is missing."""
     row = await _project(call, write=True)
     if call.path("tag") not in (row["tags"] or []):
@@ -164,7 +164,7 @@ async def tag_drop(call: Call) -> Response:
     return empty_response()
 
 
-async def tags_clear(call: Call) -> Response:
+async def tags_clear(call: IdentityCall) -> Response:
     await _keep_tags(call, await _project(call, write=True), [])
     return empty_response()
 
@@ -172,14 +172,14 @@ async def tags_clear(call: Call) -> Response:
 # ------------------------------------------------------------------------------------------------ implied roles
 
 
-def _pair(call: Call, prior: Record, implied: list[Record]) -> Record:
+def _pair(call: IdentityCall, prior: Record, implied: list[Record]) -> Record:
     def brief(role: Record) -> Record:
         return {"id": role["id"], "name": role["name"], "links": {"self": f"{call.context.url}/roles/{role['id']}"}}
 
     return {"prior_role": brief(prior), "implies": [brief(role) for role in implied]}
 
 
-async def inferences(call: Call) -> Response:
+async def inferences(call: IdentityCall) -> Response:
     call.require(call.may_read())
 
     def work(tx: Tx) -> list[Record]:
@@ -191,7 +191,7 @@ async def inferences(call: Call) -> Response:
     return json_response({"role_inferences": await call.context.read(work), "links": links})
 
 
-async def implied(call: Call) -> Response:
+async def implied(call: IdentityCall) -> Response:
     call.require(call.may_read())
 
     def work(tx: Tx) -> Record:
@@ -203,7 +203,7 @@ async def implied(call: Call) -> Response:
     return json_response({"role_inference": await call.context.read(work), "links": links})
 
 
-async def imply(call: Call) -> Response:
+async def imply(call: IdentityCall) -> Response:
     call.require(call.has("admin"))
 
     def work(tx: Tx) -> Record:
@@ -221,7 +221,7 @@ async def imply(call: Call) -> Response:
     return json_response({"role_inference": await call.context.write(work), "links": links}, 201)
 
 
-async def implication(call: Call) -> Response:
+async def implication(call: IdentityCall) -> Response:
     call.require(call.may_read())
 
     def work(tx: Tx) -> Record:
@@ -239,7 +239,7 @@ async def implication(call: Call) -> Response:
     )
 
 
-async def unimply(call: Call) -> Response:
+async def unimply(call: IdentityCall) -> Response:
     """Remove an implied role. Raises NotFound when the role does not imply it."""
     call.require(call.has("admin"))
     if not await call.context.write(lambda tx: role_grants.unimply(tx, call.path("id"), call.path("implied"))):
@@ -247,23 +247,23 @@ async def unimply(call: Call) -> Response:
     return empty_response()
 
 
-async def limit_model(call: Call) -> Response:
+async def limit_model(call: IdentityCall) -> Response:
     said = "Limit enforcement and validation does not take project hierarchy into consideration."
     return json_response({"model": {"name": "flat", "description": said}})
 
 
-def _own_project(call: Call, row: Record) -> bool:
+def _own_project(call: IdentityCall, row: Record) -> bool:
     mine = call.claims.scope == "project" and call.claims.scope_id == row["id"]
     return mine or call.may_read(row["domain_id"])
 
 
-def _own_limit(call: Call, row: Record) -> bool:
+def _own_limit(call: IdentityCall, row: Record) -> bool:
     return call.may_read() or (
         bool(call.claims.scope) and call.claims.scope_id in {row["project_id"], row["domain_id"]}
     )
 
 
-def _own_domain(call: Call, row: Record) -> bool:
+def _own_domain(call: IdentityCall, row: Record) -> bool:
     return call.may_read(row["id"]) or call.standing.user_domain["id"] == row["id"]
 
 

@@ -11,7 +11,7 @@ from moorage_embedded.http_kit.answers import empty_response
 from moorage_embedded.identity import hierarchy, role_grants, schemas, store
 from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.effective_roles import SYSTEM, expanded
-from moorage_embedded.identity.request import Call, Handler, listing, route
+from moorage_embedded.identity.request import Handler, IdentityCall, listing, route
 from moorage_embedded.identity.schemas import shown
 from moorage_embedded.identity.store import Record
 
@@ -20,7 +20,7 @@ MANAGED_ROLES = {"manager", "member", "reader"}
 """What a manager of a domain may give."""
 
 
-def _grant(call: Call, actor: str, target: str, inherited: bool) -> Record:
+def _grant(call: IdentityCall, actor: str, target: str, inherited: bool) -> Record:
     params = call.request.path_params
     return {
         "actor_kind": actor, "actor_id": params["actor"], "target_kind": target,
@@ -28,7 +28,7 @@ def _grant(call: Call, actor: str, target: str, inherited: bool) -> Record:
     }  # fmt: skip
 
 
-def _check(tx: Tx, call: Call, grant: Record, *, write: bool) -> None:
+def _check(tx: Tx, call: IdentityCall, grant: Record, *, write: bool) -> None:
     """Everything named exists, and the caller may."""
     actor = store.need(tx, TABLES[grant["actor_kind"]], grant["actor_id"], grant["actor_kind"])
     home = None
@@ -44,10 +44,10 @@ def _check(tx: Tx, call: Call, grant: Record, *, write: bool) -> None:
 
 
 def _handlers(actor: str, target: str, inherited: bool) -> dict[str, Handler]:
-    def one(call: Call) -> Record:
+    def one(call: IdentityCall) -> Record:
         return {**_grant(call, actor, target, inherited), "role_id": call.path("role")}
 
-    async def give(call: Call) -> Response:
+    async def give(call: IdentityCall) -> Response:
         def work(tx: Tx) -> None:
             _check(tx, call, one(call), write=True)
             role_grants.add_grant(tx, one(call))
@@ -55,21 +55,21 @@ def _handlers(actor: str, target: str, inherited: bool) -> dict[str, Handler]:
         await call.context.write(work)
         return empty_response()
 
-    async def check(call: Call) -> Response:
+    async def check(call: IdentityCall) -> Response:
         def work(tx: Tx) -> bool:
             _check(tx, call, one(call), write=False)
             return role_grants.has_grant(tx, one(call))
 
         return _if_there(call, await call.context.read(work))
 
-    async def take(call: Call) -> Response:
+    async def take(call: IdentityCall) -> Response:
         def work(tx: Tx) -> bool:
             _check(tx, call, one(call), write=True)
             return role_grants.drop_grant(tx, one(call))
 
         return _if_there(call, await call.context.write(work))
 
-    async def index(call: Call) -> Response:
+    async def index(call: IdentityCall) -> Response:
         def work(tx: Tx) -> list[Record]:
             grant = _grant(call, actor, target, inherited)
             _check(tx, call, grant, write=False)
@@ -83,7 +83,7 @@ def _handlers(actor: str, target: str, inherited: bool) -> dict[str, Handler]:
     return {"PUT": give, "GET": check, "DELETE": take, "LIST": index}
 
 
-def _if_there(call: Call, there: bool) -> Response:
+def _if_there(call: IdentityCall, there: bool) -> Response:
     if not there:
         raise NotFound(f"Could not find role assignment with role: {call.path('role')}.")
     return empty_response()
@@ -143,7 +143,7 @@ def _named(tx: Tx, kind: str, id_: str, names: bool) -> Record:
     return brief
 
 
-def _shown(tx: Tx, call: Call, row: Record, names: bool) -> Record:
+def _shown(tx: Tx, call: IdentityCall, row: Record, names: bool) -> Record:
     kind, target = row["target_kind"], row["target_id"]
     scope: Record = {"system": {"all": True}} if kind == "system" else {kind: _named(tx, kind, target, names)}
     if row["inherited"]:
@@ -155,7 +155,7 @@ def _shown(tx: Tx, call: Call, row: Record, names: bool) -> Record:
     return {"role": _named(tx, "role", row["role_id"], names), row["actor_kind"]: actor, "scope": scope, "links": links}
 
 
-def _matching(call: Call) -> dict[str, str]:
+def _matching(call: IdentityCall) -> dict[str, str]:
     """The query's filters, by the columns of a grant."""
     asked = {
         name: call.query(name) for name in ("user.id", "group.id", "scope.project.id", "scope.domain.id", "role.id")
@@ -183,7 +183,7 @@ def _matching(call: Call) -> dict[str, str]:
     return wanted
 
 
-async def assignments(call: Call) -> Response:
+async def assignments(call: IdentityCall) -> Response:
     """List role assignments. Raises Invalid for effective assignments of a group."""
     wanted, effective, names = _matching(call), call.asks("effective"), call.asks("include_names")
     if not call.may_read():

@@ -16,7 +16,7 @@ from moorage_embedded.identity.authentication import fits_user
 from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.crud import Ways, plain
 from moorage_embedded.identity.effective_roles import rules_of
-from moorage_embedded.identity.request import Call, listing, route
+from moorage_embedded.identity.request import IdentityCall, listing, route
 from moorage_embedded.identity.resources import need_domain
 from moorage_embedded.identity.schemas import shown
 from moorage_embedded.identity.store import Record
@@ -25,7 +25,7 @@ CREDENTIALS_MAX = 100
 """Application credentials of one user."""
 
 
-async def _prepare_user(call: Call, values: Record) -> None:
+async def _prepare_user(call: IdentityCall, values: Record) -> None:
     if "domain_id" in values:
         values["domain_id"] = values["domain_id"] or call.domain_scope or call.standing.user_domain["id"]
     if "password" in values:
@@ -36,12 +36,12 @@ async def _prepare_user(call: Call, values: Record) -> None:
         values["tokens_from"] = call.context.clock()
 
 
-async def _prepare_group(call: Call, values: Record) -> None:
+async def _prepare_group(call: IdentityCall, values: Record) -> None:
     if "domain_id" in values:
         values["domain_id"] = values["domain_id"] or call.domain_scope or call.standing.user_domain["id"]
 
 
-async def change_password(call: Call) -> Response:
+async def change_password(call: IdentityCall) -> Response:
     """Change the password, authenticated by the old one, not by a token: so an expired password can be changed.
 
     Raises Invalid for missing fields, Unauthenticated for a wrong old password.
@@ -60,7 +60,7 @@ async def change_password(call: Call) -> Response:
     return empty_response()
 
 
-async def _user(call: Call) -> Record:
+async def _user(call: IdentityCall) -> Record:
     """The user in the path, for that user and for callers who may read users."""
     if call.path("id") != call.user_id:
         call.require(call.may_read(call.domain_scope))
@@ -69,13 +69,13 @@ async def _user(call: Call) -> Record:
     return row
 
 
-async def user_projects(call: Call) -> Response:
+async def user_projects(call: IdentityCall) -> Response:
     user = await _user(call)
     found = await call.context.read(lambda tx: reachable(tx, user["id"], domains=False))
     return listing(call, "projects", [shown(schemas.PROJECT, one, call.context.url) for one in found])
 
 
-async def user_groups(call: Call) -> Response:
+async def user_groups(call: IdentityCall) -> Response:
     user = await _user(call)
     found = await call.context.read(lambda tx: store.find(tx, "groups", {}, ids=store.groups_of(tx, user["id"])))
     return listing(call, "groups", [shown(schemas.GROUP, one, call.context.url) for one in found])
@@ -84,19 +84,19 @@ async def user_groups(call: Call) -> Response:
 # ------------------------------------------------------------------------------------------------- membership
 
 
-async def _group(call: Call, *, write: bool) -> Record:
+async def _group(call: IdentityCall, *, write: bool) -> Record:
     row = await call.context.read(lambda tx: store.need(tx, "groups", call.path("id"), "group"))
     call.require(call.may_write(row["domain_id"]) if write else call.may_read(row["domain_id"]))
     return row
 
 
-async def members(call: Call) -> Response:
+async def members(call: IdentityCall) -> Response:
     group = await _group(call, write=False)
     found = await call.context.read(lambda tx: store.find(tx, "users", {}, ids=store.members_of(tx, group["id"])))
     return listing(call, "users", [shown(schemas.USER, one, call.context.url) for one in found])
 
 
-async def member_check(call: Call) -> Response:
+async def member_check(call: IdentityCall) -> Response:
     """Check a group's member. Raises NotFound when the user is no member."""
     group = await _group(call, write=False)
     if call.path("user") not in await call.context.read(lambda tx: store.members_of(tx, group["id"])):
@@ -104,7 +104,7 @@ async def member_check(call: Call) -> Response:
     return empty_response()
 
 
-async def member_add(call: Call) -> Response:
+async def member_add(call: IdentityCall) -> Response:
     group = await _group(call, write=True)
 
     def work(tx: Tx) -> None:
@@ -115,7 +115,7 @@ async def member_add(call: Call) -> Response:
     return empty_response()
 
 
-async def member_drop(call: Call) -> Response:
+async def member_drop(call: IdentityCall) -> Response:
     """Remove a group's member. Raises NotFound when the user is no member."""
     group = await _group(call, write=True)
     if not await call.context.write(lambda tx: store.leave_group(tx, group["id"], call.path("user"))):
@@ -126,7 +126,7 @@ async def member_drop(call: Call) -> Response:
 # ------------------------------------------------------------------------------------- application credentials
 
 
-def _credential(tx: Tx, call: Call, row: Record, roles: dict[str, str]) -> Record:
+def _credential(tx: Tx, call: IdentityCall, row: Record, roles: dict[str, str]) -> Record:
     kept = {name: value for name, value in row.items() if name not in {"secret_hash", "roles", "access_rules"}}
     url = f"{call.context.url}/users/{row['user_id']}/application_credentials/{row['id']}"
     brief = [{"id": id_, "name": roles.get(id_, ""), "domain_id": None} for id_ in row["roles"]]
@@ -164,7 +164,7 @@ def _chosen(said: object, held: list[str], names: dict[str, str]) -> list[str]:
     return [str(one) for one in chosen]
 
 
-async def credential_create(call: Call) -> Response:
+async def credential_create(call: IdentityCall) -> Response:
     """Create an application credential. Raises Invalid for missing fields, Conflict when the user has too many."""
     call.require(call.path("id") == call.user_id and call.claims.scope == "project")
     call.require(not call.claims.application_credential or bool((call.standing.credential or {}).get("unrestricted")))
@@ -192,7 +192,7 @@ async def credential_create(call: Call) -> Response:
     return json_response({"application_credential": {**await call.context.write(work), "secret": secret}}, 201)
 
 
-async def credentials(call: Call) -> Response:
+async def credentials(call: IdentityCall) -> Response:
     user = await _user(call)
     equal: Record = {"user_id": user["id"]}
     if (name := call.query("name")) is not None:
@@ -205,20 +205,20 @@ async def credentials(call: Call) -> Response:
     return listing(call, "application_credentials", await call.context.read(work))
 
 
-def _own_credential(tx: Tx, call: Call) -> Record:
+def _own_credential(tx: Tx, call: IdentityCall) -> Record:
     row = store.need(tx, "application_credentials", call.path("credential"), "application credential")
     if row["user_id"] != call.path("id"):
         raise NotFound(f"Could not find application credential: {row['id']}.")
     return row
 
 
-async def credential_show(call: Call) -> Response:
+async def credential_show(call: IdentityCall) -> Response:
     await _user(call)
     found = await call.context.read(lambda tx: _credential(tx, call, _own_credential(tx, call), _roles(tx)))
     return json_response({"application_credential": found})
 
 
-async def credential_delete(call: Call) -> Response:
+async def credential_delete(call: IdentityCall) -> Response:
     call.require(call.path("id") == call.user_id or call.has("admin"))
     call.require(not call.claims.application_credential or bool((call.standing.credential or {}).get("unrestricted")))
 

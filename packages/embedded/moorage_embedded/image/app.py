@@ -12,18 +12,18 @@ from moorage.model.errors import Invalid
 from moorage.model.principal import Principal
 from moorage.sql import Database
 from moorage.sql.migrate import migrate
-from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.http_kit.endpoint import ValidateToken
 from moorage_embedded.image import attributes, data
 from moorage_embedded.image.faults import too_large
-from moorage_embedded.image.files import PIECE_BYTES, STAGED, Files
+from moorage_embedded.image.files import PIECE_BYTES, STAGED, ImageDirectory
 from moorage_embedded.image.http import ImageEndpoint
 from moorage_embedded.image.metadefs import read_metadefs
 from moorage_embedded.image.policy import ImageCaller
-from moorage_embedded.image.request import BytesAllowed, ImageContext, Settings, touch, visible_image
-from moorage_embedded.image.store import TABLES, Condition, Doc, Query, Store
+from moorage_embedded.image.request import BytesAllowed, ImageContext, ImageSettings, touch, visible_image
+from moorage_embedded.image.store import TABLES, Condition, Doc, ImageQuery, ImageTables
 
-__all__ = ["ImageService", "Settings", "make_image"]
+__all__ = ["ImageService", "ImageSettings", "make_image"]
 
 QCOW2, QCOW2_MARK, RAW = "qcow2", b"QFI\xfb", "raw"
 _OURSELVES = ImageCaller(Principal(user="image", roles=("admin", "service", "member", "reader")))
@@ -59,13 +59,13 @@ class ImageService:
         who = ImageCaller(principal)
         try:
             return (await self._context.read(lambda store: visible_image(store, who, id))).doc
-        except Fault:
+        except HttpFault:
             return None
 
     async def named(self, principal: Principal, name: str) -> list[Doc]:
         """At most two images of that name that the caller sees."""
         who = ImageCaller(principal)
-        query = Query(who.project, who.everywhere, limit=2, conditions=[Condition("name", "eq", name)])
+        query = ImageQuery(who.project, who.everywhere, limit=2, conditions=[Condition("name", "eq", name)])
         query.sort = [("created_at", True), ("id", True)]
         texts = await self._context.read(lambda store: store.page(query))
         return [msgspec.json.decode(text, type=dict[str, Any]) for text in texts]
@@ -83,13 +83,13 @@ class ImageService:
         try:
             doc, born = attributes.new_image(ImageCaller(principal), said, settings)
 
-            def work(store: Store) -> None:
+            def work(store: ImageTables) -> None:
                 if doc["owner"] is not None and store.count(doc["owner"]) >= settings.images_max:
                     raise too_large(f"The project owns {settings.images_max} images, which is the limit.")
                 store.add(doc, born)
 
             await self._context.write(work)
-        except Fault as fault:
+        except HttpFault as fault:
             raise Invalid(fault.message) from None
         return doc
 
@@ -97,11 +97,11 @@ class ImageService:
         """Upload data into a queued image. Raises Invalid when it is refused."""
         try:
             await data.take(self._context, _OURSELVES, id, pieces, None)
-        except Fault as fault:
+        except HttpFault as fault:
             raise Invalid(fault.message) from None
 
 
-def _recover(store: Store) -> set[str]:
+def _recover(store: ImageTables) -> set[str]:
     """The images whose data is to be kept."""
     for doc in store.in_status("saving"):
         doc["status"] = "queued"
@@ -117,7 +117,7 @@ def _recover(store: Store) -> set[str]:
     return (store.ids() - {doc["id"] for doc in store.in_status("queued")}) | staged
 
 
-def _seed(store: Store, name: str, content: bytes, said: dict[str, Any], settings: Settings) -> Doc:
+def _seed(store: ImageTables, name: str, content: bytes, said: dict[str, Any], settings: ImageSettings) -> Doc:
     found = store.find_public(name)
     if found is not None:
         return found
@@ -149,7 +149,7 @@ def make_image(
     files: Path,
     validate_token: ValidateToken,
     public_url: str,
-    settings: Settings | None = None,
+    settings: ImageSettings | None = None,
     metadefs: Path | None = None,
     allowed: BytesAllowed | None = None,
 ) -> ImageService:
@@ -159,6 +159,6 @@ def make_image(
     """
     known = read_metadefs(metadefs)
     context = ImageContext(
-        database, Files(files), settings or Settings(), public_url.rstrip("/"), allowed or _all, known
+        database, ImageDirectory(files), settings or ImageSettings(), public_url.rstrip("/"), allowed or _all, known
     )
     return ImageService(context, validate_token)

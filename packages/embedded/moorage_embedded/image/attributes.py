@@ -9,7 +9,7 @@ from jsonschema.exceptions import best_match
 
 from moorage_embedded.image.faults import bad, forbidden, not_allowed, read_only, reserved, too_large
 from moorage_embedded.image.policy import ImageCaller
-from moorage_embedded.image.request import Settings, fine, now, second
+from moorage_embedded.image.request import ImageSettings, fine, now, second
 from moorage_embedded.image.schemas import IMAGE, WORD_MAX_CHARS
 from moorage_embedded.image.store import BASE, Doc
 
@@ -75,7 +75,7 @@ def check_name(name: str) -> None:
         raise reserved(name)
 
 
-def check_limits(doc: Doc, settings: Settings) -> None:
+def check_limits(doc: Doc, settings: ImageSettings) -> None:
     own = sum(1 for name in doc if name not in BASE)
     if own > settings.properties_max:
         raise too_large(
@@ -95,7 +95,7 @@ def check_visibility(who: ImageCaller, visibility: str) -> None:
         raise not_allowed("publicize_image")
 
 
-def new_image(who: ImageCaller, said: Any, settings: Settings) -> tuple[Doc, str]:
+def new_image(who: ImageCaller, said: Any, settings: ImageSettings) -> tuple[Doc, str]:
     """The document of an image about to be made, and the moment of its birth."""
     if not isinstance(said, dict):
         raise bad("Provided object does not match schema 'image': it is not an object")

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.image.faults import too_large
 from moorage_embedded.image.request import ImageContext
-from moorage_embedded.image.store import Doc, Store
+from moorage_embedded.image.store import Doc, ImageTables
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class Room:
     short: bool = False
     """That is what leaves no more bytes."""
 
-    def too_long(self) -> Fault:
+    def too_long(self) -> HttpFault:
         """More came than there was room for."""
         return (
             over(self.bytes) if self.of_project is None or not self.short else _over_quota(self.of_project, self.bytes)
         )
 
-    def check(self, store: Store, doc: Doc, size: int) -> None:
+    def check(self, store: ImageTables, doc: Doc, size: int) -> None:
         """Raises 413 when other uploads took the room meanwhile."""
         if self.of_project is None:
             return
@@ -33,7 +33,7 @@ class Room:
             raise _over_quota(self.of_project, left)
 
 
-def over(limit: int) -> Fault:
+def over(limit: int) -> HttpFault:
     return too_large(f"The incoming image is too large: it may have {limit} bytes.")
 
 
@@ -52,7 +52,7 @@ async def room_of(context: ImageContext, doc: Doc, said: int | None) -> Room:
     return Room(min(left, most), allowed, short=left < most)
 
 
-def _over_quota(allowed: int, left: int) -> Fault:
+def _over_quota(allowed: int, left: int) -> HttpFault:
     return too_large(
         f"Image exceeds the storage quota: the images of a project may have {allowed} bytes together, and {left} are left."
     )

@@ -7,24 +7,24 @@ from collections.abc import AsyncIterable
 from starlette.responses import Response, StreamingResponse
 
 from moorage.model.image_inspection import BARE, Inspected, Unsafe, check_upload
-from moorage_embedded.http_kit.answers import Fault, empty_response
+from moorage_embedded.http_kit.answers import HttpFault, empty_response
 from moorage_embedded.image.byte_quota import Room, over, room_of
 from moorage_embedded.image.faults import bad, conflict, forbidden, not_allowed
-from moorage_embedded.image.files import Received, TooLong
+from moorage_embedded.image.files import ImageTooLong, Received
 from moorage_embedded.image.policy import ImageCaller
-from moorage_embedded.image.request import Call, ImageContext, changeable_image, touch, visible_image
-from moorage_embedded.image.store import Doc, Store
+from moorage_embedded.image.request import ImageCall, ImageContext, changeable_image, touch, visible_image
+from moorage_embedded.image.store import Doc, ImageTables
 
 STREAM = "application/octet-stream"
 _SIZE = re.compile("[0-9]{1,18}")
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
-async def upload(call: Call) -> Response:
-    """Store the data of an image. Raises Fault: 415 for another content type, 400 for an unknown store."""
+async def upload(call: ImageCall) -> Response:
+    """Store the data of an image. Raises HttpFault: 415 for another content type, 400 for an unknown store."""
     id, headers = call.parts[1], call.request.headers
     if headers.get("content-type", "").partition(";")[0].strip() != STREAM:
-        raise Fault(415, f"Invalid content type {headers.get('content-type')}")
+        raise HttpFault(415, f"Invalid content type {headers.get('content-type')}")
     store = headers.get("x-image-meta-store", call.context.settings.store)
     if store != call.context.settings.store:
         raise bad(f"Store identifier {store} is not known.")
@@ -32,7 +32,7 @@ async def upload(call: Call) -> Response:
     return empty_response()
 
 
-def declared(call: Call) -> int | None:
+def declared(call: ImageCall) -> int | None:
     said = call.request.headers.get("x-openstack-image-size", call.request.headers.get("content-length"))
     if said is None:
         return None
@@ -61,7 +61,7 @@ async def take(
     except BaseException as failure:
         await context.files.forget(id)
         await context.write(lambda store: give_up(store, id, "saving"))
-        if isinstance(failure, TooLong):
+        if isinstance(failure, ImageTooLong):
             raise room.too_long() from None
         if isinstance(failure, FileNotFoundError):  # a delete took it away
             raise _gone(id) from None
@@ -71,15 +71,15 @@ async def take(
         raise _gone(id)
 
 
-def _gone(id: str) -> Fault:
-    return Fault(
+def _gone(id: str) -> HttpFault:
+    return HttpFault(
         410,
         f"Image {id} could not be found after upload. The image may have been deleted during the upload,"
         " cleaning up the chunks uploaded.",
     )
 
 
-def _begin(store: Store, who: ImageCaller, id: str) -> Doc:
+def _begin(store: ImageTables, who: ImageCaller, id: str) -> Doc:
     doc = changeable_image(store, who, id, "upload_image")
     if doc["status"] != "queued":
         raise conflict(f"Image status transition from {doc['status']} to saving is not allowed")
@@ -92,7 +92,7 @@ def _begin(store: Store, who: ImageCaller, id: str) -> Doc:
 
 
 async def judge(context: ImageContext, doc: Doc, received: Received, said: int | None) -> Inspected:
-    """Raises Fault: 400 for another size than announced, 415 for data that are not of the image's format, or that name
+    """Raises HttpFault: 400 for another size than announced, 415 for data that are not of the image's format, or that name
     other files.
     """
     if said is not None and said != received.size:
@@ -100,10 +100,12 @@ async def judge(context: ImageContext, doc: Doc, received: Received, said: int |
     try:
         return await asyncio.to_thread(check_upload, received.path, doc["disk_format"], doc["container_format"])
     except Unsafe as why:
-        raise Fault(415, str(why)) from None
+        raise HttpFault(415, str(why)) from None
 
 
-def finish(store: Store, id: str, received: Received, kept_in: str, status: str, seen: Inspected, room: Room) -> bool:
+def finish(
+    store: ImageTables, id: str, received: Received, kept_in: str, status: str, seen: Inspected, room: Room
+) -> bool:
     """Active, when it still has the status of this work; False when the image was deleted meanwhile. Raises 413 above the quota."""
     found = store.show(id, hold=True)
     if found is None:
@@ -126,7 +128,7 @@ def finish(store: Store, id: str, received: Received, kept_in: str, status: str,
     return True
 
 
-def give_up(store: Store, id: str, status: str) -> None:
+def give_up(store: ImageTables, id: str, status: str) -> None:
     """Queued again, without data."""
     found = store.show(id, hold=True)
     if found is not None and (doc := found.doc)["status"] == status:
@@ -134,7 +136,7 @@ def give_up(store: Store, id: str, status: str) -> None:
         store.put(doc, touch(doc))
 
 
-async def download(call: Call) -> Response:
+async def download(call: ImageCall) -> Response:
     id = call.parts[1]
     doc = (await call.context.read(lambda store: visible_image(store, call.who, id))).doc
     if doc["status"] == "deactivated" and not call.who.admin:
@@ -175,5 +177,5 @@ def _range(said: str | None, size: int) -> tuple[int, int]:
     return start, end
 
 
-def _no_range(said: str, size: int) -> Fault:
-    return Fault(416, f"Requested range '{said}' cannot be satisfied.", {"Content-Range": f"bytes */{size}"})
+def _no_range(said: str, size: int) -> HttpFault:
+    return HttpFault(416, f"Requested range '{said}' cannot be satisfied.", {"Content-Range": f"bytes */{size}"})

@@ -4,10 +4,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import Fault, json_response
+from moorage_embedded.http_kit.answers import HttpFault, json_response
 from moorage_embedded.image import metadef_schemas
 from moorage_embedded.image.faults import not_allowed, not_found
-from moorage_embedded.image.request import Call, ImageContext, changeable_image, visible_image
+from moorage_embedded.image.request import ImageCall, ImageContext, changeable_image, visible_image
 from moorage_embedded.image.schemas import SCHEMAS
 from moorage_embedded.image.staging import METHODS
 
@@ -25,46 +25,48 @@ def versions(context: ImageContext, status: int) -> Response:
     return json_response({"versions": each}, status)
 
 
-async def schema(call: Call) -> Response:
+async def schema(call: ImageCall) -> Response:
     found = SCHEMAS.get(call.parts[1])
     if found is None:
         raise not_found("The resource could not be found.")
     return json_response(found)
 
 
-async def metadef_schema(call: Call) -> Response:
+async def metadef_schema(call: ImageCall) -> Response:
     found = metadef_schemas.SCHEMAS.get(call.parts[2])
     if found is None:
         raise not_found("The resource could not be found.")
     return json_response(found)
 
 
-async def stores(call: Call) -> Response:
+async def stores(call: ImageCall) -> Response:
     kept_in = {"id": call.context.settings.store, "description": "A directory of this machine", "default": "true"}
     return json_response({"stores": [kept_in]})
 
 
-async def import_methods(call: Call) -> Response:
+async def import_methods(call: ImageCall) -> Response:
     known = {"description": "Import methods available.", "type": "array", "value": list(METHODS)}
     return json_response({"import-methods": known})
 
 
-async def tasks(call: Call) -> Response:
+async def tasks(call: ImageCall) -> Response:
     """Tasks are what imports that take long leave behind; here there are none."""
     if not call.who.admin:
         raise not_allowed("tasks_api_access")
     return json_response({"tasks": [], "first": "/v2/tasks", "schema": "/v2/schemas/tasks"})
 
 
-async def image_tasks(call: Call) -> Response:
+async def image_tasks(call: ImageCall) -> Response:
     await call.context.read(lambda store: visible_image(store, call.who, call.parts[1]))
     return json_response({"tasks": []})
 
 
-async def forget_from_store(call: Call) -> Response:
-    """Refuse to delete data from the only store. Raises Fault: 409 for an unknown store, else 403."""
+async def forget_from_store(call: ImageCall) -> Response:
+    """Refuse to delete data from the only store. Raises HttpFault: 409 for an unknown store, else 403."""
     if call.parts[1] != call.context.settings.store:
-        raise Fault(409, f"The selected store {call.parts[1]} is not available on this node.")
+        raise HttpFault(409, f"The selected store {call.parts[1]} is not available on this node.")
 
     await call.context.write(lambda store: changeable_image(store, call.who, call.parts[2], "delete_image_location"))
-    raise Fault(403, "Cannot delete image data from the only store containing it. Consider deleting the image instead.")
+    raise HttpFault(
+        403, "Cannot delete image data from the only store containing it. Consider deleting the image instead."
+    )

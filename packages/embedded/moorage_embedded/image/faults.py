@@ -5,52 +5,52 @@ from http import HTTPStatus
 
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import Fault, json_response
+from moorage_embedded.http_kit.answers import HttpFault, json_response
 
 
-def bad(message: str) -> Fault:
-    return Fault(400, message)
+def bad(message: str) -> HttpFault:
+    return HttpFault(400, message)
 
 
-def forbidden(message: str) -> Fault:
-    return Fault(403, message)
+def forbidden(message: str) -> HttpFault:
+    return HttpFault(403, message)
 
 
-def not_allowed(action: str) -> Fault:
-    return Fault(403, f"You are not authorized to complete {action} action.")
+def not_allowed(action: str) -> HttpFault:
+    return HttpFault(403, f"You are not authorized to complete {action} action.")
 
 
-def not_found(message: str) -> Fault:
-    return Fault(404, message)
+def not_found(message: str) -> HttpFault:
+    return HttpFault(404, message)
 
 
-def no_image(id: str) -> Fault:
-    return Fault(404, f"No image found with ID {id}")
+def no_image(id: str) -> HttpFault:
+    return HttpFault(404, f"No image found with ID {id}")
 
 
-def conflict(message: str) -> Fault:
-    return Fault(409, message)
+def conflict(message: str) -> HttpFault:
+    return HttpFault(409, message)
 
 
-def too_large(message: str) -> Fault:
-    return Fault(413, message)
+def too_large(message: str) -> HttpFault:
+    return HttpFault(413, message)
 
 
-def read_only(name: str) -> Fault:
-    return Fault(403, f"Attribute '{name}' is read-only.")
+def read_only(name: str) -> HttpFault:
+    return HttpFault(403, f"Attribute '{name}' is read-only.")
 
 
-def reserved(name: str) -> Fault:
-    return Fault(403, f"Attribute '{name}' is reserved.")
+def reserved(name: str) -> HttpFault:
+    return HttpFault(403, f"Attribute '{name}' is reserved.")
 
 
-def unauthenticated(identity_url: str) -> Fault:
+def unauthenticated(identity_url: str) -> HttpFault:
     """As the token check that stands before every OpenStack service says it."""
     challenge = f'Keystone uri="{identity_url}"' if identity_url else "Keystone"
-    return Fault(401, "The request you have made requires authentication.", {"WWW-Authenticate": challenge})
+    return HttpFault(401, "The request you have made requires authentication.", {"WWW-Authenticate": challenge})
 
 
-def answer_of(fault: Fault, accept: str) -> Response:
+def answer_of(fault: HttpFault, accept: str) -> Response:
     """HTML when the client accepts anything (glanceclient strips it), JSON when it asks for it, otherwise plain text."""
     title = HTTPStatus(fault.status).phrase
     code = f"{fault.status} {title}"

@@ -18,7 +18,7 @@ STAGED = ".staged"
 _ZEROES = bytes(2 * PIECE_BYTES)
 
 
-class TooLong(Exception):
+class ImageTooLong(Exception):
     """More came than is allowed."""
 
 
@@ -64,7 +64,7 @@ async def _pieces(chunks: AsyncIterable[bytes], limit: int) -> AsyncIterator[byt
     async for chunk in chunks:
         size += len(chunk)
         if size > limit:
-            raise TooLong
+            raise ImageTooLong
         gathered += chunk
         if len(gathered) >= PIECE_BYTES:
             yield bytes(gathered)
@@ -73,7 +73,7 @@ async def _pieces(chunks: AsyncIterable[bytes], limit: int) -> AsyncIterator[byt
         yield bytes(gathered)
 
 
-class Files:
+class ImageDirectory:
     """One directory, in which only this service writes."""
 
     def __init__(self, directory: Path) -> None:

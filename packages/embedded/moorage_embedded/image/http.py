@@ -5,13 +5,13 @@ from starlette.responses import Response
 from typing_extensions import override
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.http_kit.endpoint import Endpoint, ValidateToken, check_query
 from moorage_embedded.http_kit.routing import path_parts
 from moorage_embedded.image import discovery
 from moorage_embedded.image.faults import answer_of, not_found, unauthenticated
 from moorage_embedded.image.policy import ImageCaller
-from moorage_embedded.image.request import Call, ImageContext
+from moorage_embedded.image.request import ImageCall, ImageContext
 from moorage_embedded.image.routes import find_verb
 
 
@@ -32,14 +32,14 @@ class ImageEndpoint(Endpoint):
         if parts[0] != "v2" or (len(parts) > 1 and request.url.path.endswith("/")):
             raise not_found("The resource could not be found.")
         verb = find_verb(request.method, parts[1:])
-        return await verb(Call(self._context, who, request, parts[1:], pairs))
+        return await verb(ImageCall(self._context, who, request, parts[1:], pairs))
 
     @override
-    def refusal(self, request: Request, fault: Fault) -> Response:
+    def refusal(self, request: Request, fault: HttpFault) -> Response:
         return answer_of(fault, request.headers.get("accept", ""))
 
     @override
-    def unauthenticated(self) -> Fault:
+    def unauthenticated(self) -> HttpFault:
         return unauthenticated(self._context.settings.identity_url)
 
     @override

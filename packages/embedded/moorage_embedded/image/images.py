@@ -7,17 +7,17 @@ from starlette.responses import Response
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.image import attributes, listing, patch
 from moorage_embedded.image.faults import bad, conflict, forbidden, not_allowed, not_found, too_large
-from moorage_embedded.image.request import Call, changeable_image, json_text, touch, visible_image
+from moorage_embedded.image.request import ImageCall, changeable_image, json_text, touch, visible_image
 from moorage_embedded.image.schemas import WORD_MAX_CHARS
 from moorage_embedded.image.staging import METHODS
-from moorage_embedded.image.store import Doc, NoMarker, Store
+from moorage_embedded.image.store import Doc, ImageTables, NoMarker
 
 
-async def create(call: Call) -> Response:
+async def create(call: ImageCall) -> Response:
     context, settings = call.context, call.context.settings
     doc, born = attributes.new_image(call.who, await call.body(), settings)
 
-    def work(store: Store) -> None:
+    def work(store: ImageTables) -> None:
         if doc["owner"] is not None and store.count(doc["owner"]) >= settings.images_max:
             raise too_large(f"The project owns {settings.images_max} images, which is the limit.")
         if not store.add(doc, born):
@@ -32,12 +32,12 @@ async def create(call: Call) -> Response:
     return json_response(doc, 201, headers)
 
 
-async def show(call: Call) -> Response:
+async def show(call: ImageCall) -> Response:
     id = call.parts[1]
     return json_text(await call.context.read_inline(lambda store: visible_image(store, call.who, id).text))
 
 
-async def index(call: Call) -> Response:
+async def index(call: ImageCall) -> Response:
     if not call.who.reader:
         raise not_allowed("get_images")
     query = listing.query_of(call.pairs, call.who, call.context.settings)
@@ -49,12 +49,12 @@ async def index(call: Call) -> Response:
     return json_text(f'{{"images":[{",".join(texts)}],{links},"schema":"/v2/schemas/images"}}')
 
 
-async def update(call: Call) -> Response:
+async def update(call: ImageCall) -> Response:
     id = call.parts[1]
     media = call.request.headers.get("content-type", "").partition(";")[0].strip()
     changes = patch.changes_of(media, await _patch_body(call, media))
 
-    def work(store: Store) -> Doc:
+    def work(store: ImageTables) -> Doc:
         doc = changeable_image(store, call.who, id, "modify_image")
         if not changes:
             return doc
@@ -66,15 +66,15 @@ async def update(call: Call) -> Response:
     return json_response(await call.context.write(work))
 
 
-async def _patch_body(call: Call, media: str) -> Any:
+async def _patch_body(call: ImageCall, media: str) -> Any:
     patch.check_media(media)
     return await call.body()
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: ImageCall) -> Response:
     id = call.parts[1]
 
-    def work(store: Store) -> None:
+    def work(store: ImageTables) -> None:
         doc = changeable_image(store, call.who, id, "delete_image")
         if doc["protected"]:
             raise forbidden(f"Image {id} is protected and cannot be deleted.")
@@ -85,12 +85,12 @@ async def delete(call: Call) -> Response:
     return empty_response()
 
 
-async def tag(call: Call) -> Response:
+async def tag(call: ImageCall) -> Response:
     _, id, _, word = call.parts
     if len(word) > WORD_MAX_CHARS:
         raise bad(f"Provided object does not match schema 'image': {word!r} is too long")
 
-    def work(store: Store) -> None:
+    def work(store: ImageTables) -> None:
         doc = changeable_image(store, call.who, id, "modify_image")
         doc["tags"] = sorted({*doc["tags"], word})
         attributes.check_limits(doc, call.context.settings)
@@ -100,10 +100,10 @@ async def tag(call: Call) -> Response:
     return empty_response()
 
 
-async def untag(call: Call) -> Response:
+async def untag(call: ImageCall) -> Response:
     _, id, _, word = call.parts
 
-    def work(store: Store) -> None:
+    def work(store: ImageTables) -> None:
         doc = changeable_image(store, call.who, id, "modify_image")
         if word not in doc["tags"]:
             raise not_found("The resource could not be found.")
@@ -114,19 +114,19 @@ async def untag(call: Call) -> Response:
     return empty_response()
 
 
-async def deactivate(call: Call) -> Response:
+async def deactivate(call: ImageCall) -> Response:
     return await _move(call, "deactivate", "active", "deactivated")
 
 
-async def reactivate(call: Call) -> Response:
+async def reactivate(call: ImageCall) -> Response:
     return await _move(call, "reactivate", "deactivated", "active")
 
 
-async def _move(call: Call, action: str, before: str, after: str) -> Response:
+async def _move(call: ImageCall, action: str, before: str, after: str) -> Response:
     """Between active and deactivated; already being there is no harm."""
     id = call.parts[1]
 
-    def work(store: Store) -> None:
+    def work(store: ImageTables) -> None:
         doc = changeable_image(store, call.who, id, action)
         if doc["status"] == after:
             return

@@ -9,8 +9,8 @@ from moorage_embedded.http_kit.answers import encode
 from moorage_embedded.http_kit.paging import page_url
 from moorage_embedded.image.faults import bad
 from moorage_embedded.image.policy import ImageCaller
-from moorage_embedded.image.request import Settings, second
-from moorage_embedded.image.store import NUMBERS, WORDS, Condition, Query
+from moorage_embedded.image.request import ImageSettings, second
+from moorage_embedded.image.store import NUMBERS, WORDS, Condition, ImageQuery
 
 SORT_KEYS = ("name", "status", "container_format", "disk_format", "size", "id", "created_at", "updated_at")
 IN_KEYS = frozenset({"name", "id", "status", "container_format", "disk_format"})
@@ -25,12 +25,12 @@ Pairs = list[tuple[str, str]]
 _decode_id = msgspec.json.Decoder(dict[str, object]).decode
 
 
-def query_of(pairs: Pairs, who: ImageCaller, settings: Settings) -> Query:
+def query_of(pairs: Pairs, who: ImageCaller, settings: ImageSettings) -> ImageQuery:
     """Raises 400 for what cannot be understood."""
     if len(pairs) > FILTERS_MAX:
         raise bad(f"There may be {FILTERS_MAX} query parameters at most.")
     said = dict(pairs)
-    query = Query(who.project, who.everywhere, _limit(said.pop("limit", None), settings))
+    query = ImageQuery(who.project, who.everywhere, _limit(said.pop("limit", None), settings))
     query.marker = said.pop("marker", None)
     query.member_status = said.pop("member_status", "accepted")
     if query.member_status not in MEMBER_STATUSES:
@@ -49,7 +49,7 @@ def query_of(pairs: Pairs, who: ImageCaller, settings: Settings) -> Query:
     return query
 
 
-def _limit(said: str | None, settings: Settings) -> int:
+def _limit(said: str | None, settings: ImageSettings) -> int:
     if said is None:
         return settings.page_default
     try:
@@ -75,7 +75,7 @@ def _number(value: str) -> int:
     return max(-NUMBER_MAX, min(number, NUMBER_MAX))
 
 
-def _filter(query: Query, name: str, value: str) -> None:
+def _filter(query: ImageQuery, name: str, value: str) -> None:
     root, _, end = name.rpartition("_")
     if root in NUMBERS and end in {"min", "max"}:
         query.conditions.append(Condition(root, "gte" if end == "min" else "lte", _number(value)))

@@ -6,14 +6,14 @@ from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.image.faults import bad, conflict, forbidden, not_found, too_large
-from moorage_embedded.image.request import Call, now, second, visible_image
+from moorage_embedded.image.request import ImageCall, now, second, visible_image
 from moorage_embedded.image.schemas import WORD_MAX_CHARS
-from moorage_embedded.image.store import Doc, Found, Store
+from moorage_embedded.image.store import Doc, FoundImage, ImageTables
 
 STATUSES = ("pending", "accepted", "rejected")
 
 
-def _shared(store: Store, call: Call, *, hold: bool = False) -> Found:
+def _shared(store: ImageTables, call: ImageCall, *, hold: bool = False) -> FoundImage:
     id = call.parts[1]
     found = visible_image(store, call.who, id, hold=hold)
     if found.visibility != "shared":
@@ -21,18 +21,18 @@ def _shared(store: Store, call: Call, *, hold: bool = False) -> Found:
     return found
 
 
-def _is_owner(call: Call, found: Found) -> bool:
+def _is_owner(call: ImageCall, found: FoundImage) -> bool:
     return call.who.everywhere or call.who.owns(found.owner)
 
 
-def _no_member(call: Call, member: str) -> Exception:
+def _no_member(call: ImageCall, member: str) -> Exception:
     return not_found(f"{member} not found in the member list of the image {call.parts[1]}.")
 
 
-async def create(call: Call) -> Response:
+async def create(call: ImageCall) -> Response:
     id, member = call.parts[1], _member_of(await call.body())
 
-    def work(store: Store) -> Doc:
+    def work(store: ImageTables) -> Doc:
         found = _shared(store, call, hold=True)
         if not call.who.changes(found.owner or None):
             raise forbidden(f"Not allowed to create members for image {id}.")
@@ -56,10 +56,10 @@ def _member_of(said: Any) -> str:
     return member
 
 
-async def index(call: Call) -> Response:
+async def index(call: ImageCall) -> Response:
     """The owner sees all, a member itself."""
 
-    def work(store: Store) -> list[Doc]:
+    def work(store: ImageTables) -> list[Doc]:
         found = _shared(store, call)
         everybody = store.members(call.parts[1])
         if _is_owner(call, found):
@@ -69,10 +69,10 @@ async def index(call: Call) -> Response:
     return json_response({"members": await call.context.read(work), "schema": "/v2/schemas/members"})
 
 
-async def show(call: Call) -> Response:
+async def show(call: ImageCall) -> Response:
     member = call.parts[3]
 
-    def work(store: Store) -> Doc:
+    def work(store: ImageTables) -> Doc:
         found = visible_image(store, call.who, call.parts[1])
         if found.visibility != "shared":
             raise not_found("Only shared images have members.")
@@ -85,7 +85,7 @@ async def show(call: Call) -> Response:
     return json_response(await call.context.read(work))
 
 
-async def update(call: Call) -> Response:
+async def update(call: ImageCall) -> Response:
     """Accepting is the member's own business, not the owner's."""
     member, said = call.parts[3], await call.body()
     status = said.get("status") if isinstance(said, dict) else None
@@ -94,7 +94,7 @@ async def update(call: Call) -> Response:
     if status not in STATUSES:
         raise bad(f'Incorrect request: Status must be one of "pending", "accepted" or "rejected", not {status!r}.')
 
-    def work(store: Store) -> Doc:
+    def work(store: ImageTables) -> Doc:
         found = _shared(store, call, hold=True)
         if not (_is_owner(call, found) or member == call.who.project):
             raise _no_member(call, member)
@@ -108,8 +108,8 @@ async def update(call: Call) -> Response:
     return json_response(await call.context.write(work))
 
 
-async def delete(call: Call) -> Response:
-    def work(store: Store) -> None:
+async def delete(call: ImageCall) -> Response:
+    def work(store: ImageTables) -> None:
         found = _shared(store, call, hold=True)
         if not call.who.changes(found.owner or None):
             raise forbidden(f"Not allowed to delete members for image {call.parts[1]}.")

@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import Fault, json_response
+from moorage_embedded.http_kit.answers import HttpFault, json_response
 from moorage_embedded.image.faults import bad, not_allowed, not_found
-from moorage_embedded.image.request import Call, second
+from moorage_embedded.image.request import ImageCall, second
 
 Json: TypeAlias = dict[str, Any]
 
@@ -152,7 +152,7 @@ def _prefixed(properties: Json, prefix: str) -> Json:
 # -------------------------------------------------------------------------------------------------------- verbs
 
 
-def _all(call: Call) -> list[Namespace]:
+def _all(call: ImageCall) -> list[Namespace]:
     """Those that the caller may see; without a role that reads, none."""
     if not call.who.reader:
         raise not_allowed("get_metadef_namespaces")
@@ -165,7 +165,7 @@ def _all(call: Call) -> list[Namespace]:
     ]
 
 
-def _one(call: Call) -> Namespace:
+def _one(call: ImageCall) -> Namespace:
     name = call.parts[2]
     for each in _all(call):
         if each.name == name:
@@ -173,11 +173,11 @@ def _one(call: Call) -> Namespace:
     raise not_found(f"Metadata definition namespace not found: {name}")
 
 
-def _query_value(call: Call, name: str) -> str | None:
+def _query_value(call: ImageCall, name: str) -> str | None:
     return next((value for key, value in call.pairs if key == name), None)
 
 
-async def index(call: Call) -> Response:
+async def index(call: ImageCall) -> Response:
     """In the order of their names; `resource_types`, `visibility`, `limit` and `marker` narrow it."""
     found = sorted(_all(call), key=lambda each: each.name)
     types, visibility = _query_value(call, "resource_types"), _query_value(call, "visibility")
@@ -206,7 +206,7 @@ async def index(call: Call) -> Response:
     return json_response(answer)
 
 
-def _limit(call: Call) -> int:
+def _limit(call: ImageCall) -> int:
     asked, most = _query_value(call, "limit"), call.context.settings.page_max
     if asked is None:
         return most
@@ -215,7 +215,7 @@ def _limit(call: Call) -> int:
     return min(int(asked), most)
 
 
-async def show(call: Call) -> Response:
+async def show(call: ImageCall) -> Response:
     namespace = _one(call)
     shown, prefix = _brief(namespace), _prefix(namespace, _query_value(call, "resource_type"))
     if namespace.properties:
@@ -230,11 +230,11 @@ async def show(call: Call) -> Response:
     return json_response(shown)
 
 
-async def properties(call: Call) -> Response:
+async def properties(call: ImageCall) -> Response:
     return json_response({"properties": _one(call).properties})
 
 
-async def property_(call: Call) -> Response:
+async def property_(call: ImageCall) -> Response:
     namespace, name = _one(call), call.parts[4]
     asked_without = name.removeprefix(_prefix(namespace, _query_value(call, "resource_type")))
     if asked_without not in namespace.properties:
@@ -244,7 +244,7 @@ async def property_(call: Call) -> Response:
     return json_response({"name": name, **namespace.properties[asked_without]})
 
 
-async def objects(call: Call) -> Response:
+async def objects(call: ImageCall) -> Response:
     namespace = _one(call)
     found = [_object(namespace, each) for each in namespace.objects]
     return json_response(
@@ -252,7 +252,7 @@ async def objects(call: Call) -> Response:
     )
 
 
-async def object_(call: Call) -> Response:
+async def object_(call: ImageCall) -> Response:
     namespace, name = _one(call), call.parts[4]
     for each in namespace.objects:
         if each["name"] == name:
@@ -260,25 +260,25 @@ async def object_(call: Call) -> Response:
     raise not_found(f"The metadata definition object with name={name} was not found in namespace={namespace.name}.")
 
 
-async def tags(call: Call) -> Response:
+async def tags(call: ImageCall) -> Response:
     namespace = _one(call)
     return json_response(
         {"tags": namespace.tags, "first": _path(namespace, "tags"), "schema": "/v2/schemas/metadefs/tags"}
     )
 
 
-async def tag(call: Call) -> Response:
+async def tag(call: ImageCall) -> Response:
     namespace, name = _one(call), call.parts[4]
     if name not in {each["name"] for each in namespace.tags}:
         raise not_found(f"The metadata definition tag with name={name} was not found in namespace={namespace.name}.")
     return json_response({"name": name, "created_at": namespace.at, "updated_at": namespace.at})
 
 
-async def associations(call: Call) -> Response:
+async def associations(call: ImageCall) -> Response:
     return json_response({"resource_type_associations": _one(call).associations})
 
 
-async def resource_types(call: Call) -> Response:
+async def resource_types(call: ImageCall) -> Response:
     """Every type that some namespace is associated with."""
     found: dict[str, str] = {}
     for namespace in _all(call):
@@ -288,10 +288,10 @@ async def resource_types(call: Call) -> Response:
     return json_response({"resource_types": rows})
 
 
-async def refuse(call: Call) -> Response:
-    """Refuse changes: metadata definitions are the operator's files. Raises Fault (403)."""
+async def refuse(call: ImageCall) -> Response:
+    """Refuse changes: metadata definitions are the operator's files. Raises HttpFault (403)."""
     if not call.who.admin:
         raise not_allowed("metadef_admin")
-    raise Fault(
+    raise HttpFault(
         403, "Metadata definitions are files of the operator here: change them there, and start the service again."
     )

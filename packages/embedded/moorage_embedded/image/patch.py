@@ -7,7 +7,7 @@ from typing import Any
 from jsonpatch import JsonPatch, JsonPatchConflict
 from jsonpointer import JsonPointer, JsonPointerException
 
-from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.image import attributes
 from moorage_embedded.image.faults import bad, conflict, forbidden, read_only
 from moorage_embedded.image.policy import ImageCaller
@@ -29,9 +29,11 @@ class Change:
 
 
 def check_media(media: str) -> None:
-    """Check the content type of a PATCH. Raises Fault (415)."""
+    """Check the content type of a PATCH. Raises HttpFault (415)."""
     if media not in {OLD, NEW}:
-        raise Fault(415, f"Image PATCH expects Content-Type one of: {OLD}, {NEW}", {"Accept-Patch": f"{OLD}, {NEW}"})
+        raise HttpFault(
+            415, f"Image PATCH expects Content-Type one of: {OLD}, {NEW}", {"Accept-Patch": f"{OLD}, {NEW}"}
+        )
 
 
 def changes_of(media: str, said: Any) -> list[Change]:

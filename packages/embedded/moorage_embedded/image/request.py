@@ -11,9 +11,9 @@ from starlette.responses import Response
 from moorage.sql import Database
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.image.faults import no_image, not_allowed
-from moorage_embedded.image.files import Files
+from moorage_embedded.image.files import ImageDirectory
 from moorage_embedded.image.policy import ImageCaller
-from moorage_embedded.image.store import Doc, Found, Store
+from moorage_embedded.image.store import Doc, FoundImage, ImageTables
 
 T = TypeVar("T")
 BytesAllowed: TypeAlias = Callable[[str], Awaitable[int | None]]
@@ -26,7 +26,7 @@ BODY = JsonBody(
 
 
 @dataclass(frozen=True)
-class Settings:
+class ImageSettings:
     """Knobs of one service; the defaults are Glance's, but for the body's and the store's bounds."""
 
     image_max_bytes: int = 2**40
@@ -51,27 +51,27 @@ class ImageContext:
     """What all calls share."""
 
     database: Database
-    files: Files
-    settings: Settings
+    files: ImageDirectory
+    settings: ImageSettings
     public_url: str
     allowed: BytesAllowed
     """What the identity service says that the images of a project may have."""
     metadefs: Mapping[str, Any] = field(default_factory=dict)
     """Namespaces of metadata definitions, by name (`metadefs.Namespace`)."""
 
-    async def write(self, work: Callable[[Store], T]) -> T:
-        return await self.database.write(lambda tx: work(Store(tx)))
+    async def write(self, work: Callable[[ImageTables], T]) -> T:
+        return await self.database.write(lambda tx: work(ImageTables(tx)))
 
-    async def read(self, work: Callable[[Store], T]) -> T:
-        return await self.database.read(lambda tx: work(Store(tx)))
+    async def read(self, work: Callable[[ImageTables], T]) -> T:
+        return await self.database.read(lambda tx: work(ImageTables(tx)))
 
-    async def read_inline(self, work: Callable[[Store], T]) -> T:
+    async def read_inline(self, work: Callable[[ImageTables], T]) -> T:
         """A read of one image by its id."""
-        return await self.database.read_inline(lambda tx: work(Store(tx)))
+        return await self.database.read_inline(lambda tx: work(ImageTables(tx)))
 
 
 @dataclass(frozen=True)
-class Call:
+class ImageCall:
     """What a verb is given."""
 
     context: ImageContext
@@ -104,13 +104,13 @@ def touch(doc: Doc) -> str:
     return fine(moment)
 
 
-def sees(store: Store, who: ImageCaller, id: str, found: Found) -> bool:
+def sees(store: ImageTables, who: ImageCaller, id: str, found: FoundImage) -> bool:
     if who.everywhere or found.visibility in {"public", "community"} or who.owns(found.owner):
         return True
     return found.visibility == "shared" and store.is_member(id, who.project)
 
 
-def visible_image(store: Store, who: ImageCaller, id: str, *, hold: bool = False) -> Found:
+def visible_image(store: ImageTables, who: ImageCaller, id: str, *, hold: bool = False) -> FoundImage:
     """The image, or 404 when there is none or none for this caller."""
     found = store.show(id, hold=hold)
     if found is None or not who.reader or not sees(store, who, id, found):
@@ -118,7 +118,7 @@ def visible_image(store: Store, who: ImageCaller, id: str, *, hold: bool = False
     return found
 
 
-def changeable_image(store: Store, who: ImageCaller, id: str, action: str) -> Doc:
+def changeable_image(store: ImageTables, who: ImageCaller, id: str, action: str) -> Doc:
     """The image, held, when the caller may change it; 403 names the action."""
     found = visible_image(store, who, id, hold=True)
     if not who.changes(found.owner or None, action):

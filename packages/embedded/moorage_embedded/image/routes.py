@@ -6,13 +6,13 @@ from typing import TypeAlias
 from starlette.responses import Response
 
 from moorage.model.tracing import request
-from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.http_kit.routing import RouteTable
 from moorage_embedded.image import data, discovery, images, members, metadefs, staging
 from moorage_embedded.image.faults import not_found
-from moorage_embedded.image.request import Call
+from moorage_embedded.image.request import ImageCall
 
-Verb: TypeAlias = Callable[[Call], Awaitable[Response]]
+Verb: TypeAlias = Callable[[ImageCall], Awaitable[Response]]
 
 
 def _metadefs(read: Verb, *, many: bool = False) -> Mapping[str, Verb]:
@@ -56,10 +56,10 @@ _TABLE = RouteTable(ROUTES)
 
 
 def find_verb(method: str, parts: tuple[str, ...]) -> Verb:
-    """Raises Fault with 404 for no such path, and with 405 (and what is allowed) for no such method of it."""
+    """Raises HttpFault with 404 for no such path, and with 405 (and what is allowed) for no such method of it."""
     for path, verbs in _TABLE.matching(parts):
         if method not in verbs:
-            raise Fault(
+            raise HttpFault(
                 405, f"The method {method} is not allowed for this resource.", {"Allow": ", ".join(sorted(verbs))}
             )
         request("image").annotate(route=f"/v2/{path}")

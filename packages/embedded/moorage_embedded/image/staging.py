@@ -8,22 +8,22 @@ from typing import Any
 
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import Fault, empty_response
+from moorage_embedded.http_kit.answers import HttpFault, empty_response
 from moorage_embedded.image.byte_quota import Room, over, room_of
 from moorage_embedded.image.data import STREAM, declared, finish, give_up, judge
 from moorage_embedded.image.faults import bad, conflict
-from moorage_embedded.image.files import STAGED, Received, TooLong
-from moorage_embedded.image.request import Call, ImageContext, changeable_image, touch
-from moorage_embedded.image.store import Doc, Store
+from moorage_embedded.image.files import STAGED, ImageTooLong, Received
+from moorage_embedded.image.request import ImageCall, ImageContext, changeable_image, touch
+from moorage_embedded.image.store import Doc, ImageTables
 
 METHODS = ("glance-direct",)
 
 
-async def stage(call: Call) -> Response:
-    """Stage the data of an image. Raises Fault: 415, 413, 400 for wrong data, 410 when the image was deleted meanwhile."""
+async def stage(call: ImageCall) -> Response:
+    """Stage the data of an image. Raises HttpFault: 415, 413, 400 for wrong data, 410 when the image was deleted meanwhile."""
     id, limit = call.parts[1], call.context.settings.image_max_bytes
     if call.request.headers.get("content-type", "").partition(";")[0].strip() != STREAM:
-        raise Fault(415, f"Invalid content type {call.request.headers.get('content-type')}")
+        raise HttpFault(415, f"Invalid content type {call.request.headers.get('content-type')}")
     said = declared(call)
     if said is not None and said > limit:
         raise over(limit)
@@ -39,16 +39,16 @@ async def stage(call: Call) -> Response:
     except BaseException as failure:
         await call.context.files.forget(id)
         await call.context.write(lambda store: give_up(store, id, "uploading"))
-        if isinstance(failure, TooLong):
+        if isinstance(failure, ImageTooLong):
             raise room.too_long() from None
         raise
     if not kept:
         await call.context.files.forget(id)
-        raise Fault(410, f"Image {id} was deleted while its data was staged.")
+        raise HttpFault(410, f"Image {id} was deleted while its data was staged.")
     return empty_response()
 
 
-def _begin(store: Store, call: Call) -> Doc:
+def _begin(store: ImageTables, call: ImageCall) -> Doc:
     doc = changeable_image(store, call.who, call.parts[1], "modify_image")
     if doc["status"] != "queued":
         raise conflict(f"Image status transition from {doc['status']} to uploading is not allowed")
@@ -57,7 +57,7 @@ def _begin(store: Store, call: Call) -> Doc:
     return doc
 
 
-def _staged(store: Store, id: str, size: int, room: Room) -> bool:
+def _staged(store: ImageTables, id: str, size: int, room: Room) -> bool:
     found = store.show(id, hold=True)
     if found is None or (doc := found.doc)["status"] != "uploading":
         return False
@@ -67,8 +67,8 @@ def _staged(store: Store, id: str, size: int, room: Room) -> bool:
     return True
 
 
-async def start_import(call: Call) -> Response:
-    """Import the staged data; the answer comes when all is done, so no task must be polled. Raises Fault (410) when the
+async def start_import(call: ImageCall) -> Response:
+    """Import the staged data; the answer comes when all is done, so no task must be polled. Raises HttpFault (410) when the
     image or its data were deleted.
     """
     _method(await call.body(), call.context)
@@ -86,11 +86,11 @@ async def start_import(call: Call) -> Response:
         await call.context.files.forget(id)
         await call.context.write(lambda store: give_up(store, id, "importing"))
         if isinstance(failure, FileNotFoundError):  # a delete took it away
-            raise Fault(410, f"What was staged of image {id} is gone.") from None
+            raise HttpFault(410, f"What was staged of image {id} is gone.") from None
         raise
     if not kept:
         await call.context.files.forget(id)
-        raise Fault(410, f"Image {id} was deleted while it was imported.")
+        raise HttpFault(410, f"Image {id} was deleted while it was imported.")
     await call.context.files.unstage(id)
     return Response(status_code=202)
 
@@ -109,7 +109,7 @@ def _method(said: Any, context: ImageContext) -> None:
         raise conflict(f"Store for identifier {stores} not found")
 
 
-def _begin_import(store: Store, call: Call) -> Doc:
+def _begin_import(store: ImageTables, call: ImageCall) -> Doc:
     doc = changeable_image(store, call.who, call.parts[1], "modify_image")
     if doc["status"] == "active":
         raise conflict("Image with status active cannot be target for import")

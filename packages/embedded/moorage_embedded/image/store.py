@@ -101,7 +101,7 @@ _USED = sa.union_all(
 )
 
 
-class Found(NamedTuple):
+class FoundImage(NamedTuple):
     """A row, before it is decided whether the caller may see it."""
 
     visibility: str
@@ -120,7 +120,7 @@ class Condition(NamedTuple):
 
 
 @dataclass
-class Query:
+class ImageQuery:
     """What a list asks for."""
 
     project: str | None
@@ -147,7 +147,7 @@ def _columns(doc: Doc, touched: str) -> dict[str, Any]:
     return row | {"touched": touched, "doc": _encode(doc).decode()}
 
 
-class Store:
+class ImageTables:
     """What a verb is given of the database, inside one transaction."""
 
     def __init__(self, tx: Tx) -> None:
@@ -155,10 +155,10 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------ images
 
-    def show(self, id: str, *, hold: bool = False) -> Found | None:
+    def show(self, id: str, *, hold: bool = False) -> FoundImage | None:
         """The row; `hold` keeps others from changing it until the commit."""
         row = self.tx.row(_HOLD if hold else _SHOW, {"id": id})
-        return None if row is None else Found(*row)
+        return None if row is None else FoundImage(*row)
 
     def add(self, doc: Doc, born: str) -> bool:
         """False when the id is, or was, another image's."""
@@ -219,7 +219,7 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------ lists
 
-    def page(self, query: Query) -> Sequence[str]:
+    def page(self, query: ImageQuery) -> Sequence[str]:
         """The texts of one page. Raises NoMarker."""
         statement = sa.select(images.c.doc).where(*_seen(query), *(_condition(each) for each in query.conditions))
         for tag in query.tags:
@@ -286,7 +286,7 @@ def _member(row: Any) -> Doc:
     }
 
 
-def _seen(query: Query) -> Iterable[sa.ColumnElement[bool]]:
+def _seen(query: ImageQuery) -> Iterable[sa.ColumnElement[bool]]:
     """Which images the caller is shown at all; others' community images only when they are asked for."""
     mine = images.c.owner == (query.project or "")
     if not query.everywhere:

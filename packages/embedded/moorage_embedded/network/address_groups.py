@@ -5,10 +5,10 @@ from typing import Any
 
 from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import UNSET, Attr, for_create, for_update
-from moorage_embedded.network.faults import Fault, bad, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, not_found
 from moorage_embedded.network.networks import COMMON, NAME
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.request import Call, touched
+from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
 ADDRESSES_MAX = 1_000
@@ -42,11 +42,11 @@ def visible(who: NetworkCaller, group: Doc) -> bool:
     )
 
 
-def view(call: Call, group: Doc) -> Doc:
+def view(call: NetworkCall, group: Doc) -> Doc:
     return {name: value for name, value in group.items() if not name.startswith("_")}
 
 
-def create(call: Call, bodies: list[Any]) -> list[Doc]:
+def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:
         said = for_create("address_group", body, ATTRS, call.who)
@@ -66,19 +66,19 @@ def _normal(said: list[str]) -> list[str]:
     return sorted({str(ip_interface(each).network) for each in said})
 
 
-def _check_mine(call: Call, group: Doc, rule: str) -> None:
+def _check_mine(call: NetworkCall, group: Doc, rule: str) -> None:
     """Whoever only shares a group does not find it when it is to be changed."""
     if not call.who.writes(group["project_id"]):
         raise forbidden(rule) if call.who.reads(group["project_id"]) else not_found("address_group", group["id"])
 
 
-def update(call: Call, group: Doc, body: Any) -> Doc:
+def update(call: NetworkCall, group: Doc, body: Any) -> Doc:
     _check_mine(call, group, "update_address_group")
     return group | for_update("address_group", body, ATTRS, call.who)
 
 
-def change(call: Call, group: Doc, body: Doc, *, add: bool) -> Doc:
-    """Add new addresses, or remove existing ones. Raises Fault: 400 for wrong or existing ones, 404 for missing ones."""
+def change(call: NetworkCall, group: Doc, body: Doc, *, add: bool) -> Doc:
+    """Add new addresses, or remove existing ones. Raises NeutronFault: 400 for wrong or existing ones, 404 for missing ones."""
     _check_mine(call, group, "add_addresses" if add else "remove_addresses")
     if reason := _ADDRESSES(body.get("addresses")):
         raise bad(f"Invalid input for addresses. Reason: {reason}.")
@@ -86,9 +86,9 @@ def change(call: Call, group: Doc, body: Doc, *, add: bool) -> Doc:
     odd = [each for each in said if (each in group["addresses"]) is add]
     if odd and add:
         text = f"Addresses {odd} already exist in the address group {group['id']}."
-        raise Fault(400, "AddressesAlreadyExist", text)
+        raise NeutronFault(400, "AddressesAlreadyExist", text)
     if odd:
-        raise Fault(404, "AddressesNotFound", f"Addresses {odd} not found in the address group {group['id']}.")
+        raise NeutronFault(404, "AddressesNotFound", f"Addresses {odd} not found in the address group {group['id']}.")
     kept = [each for each in group["addresses"] if each not in said]
     group["addresses"] = sorted(kept + said) if add else kept
     if len(group["addresses"]) > ADDRESSES_MAX:
@@ -97,7 +97,7 @@ def change(call: Call, group: Doc, body: Doc, *, add: bool) -> Doc:
     return {"address_group": view(call, group)}
 
 
-def delete(call: Call, group: Doc) -> None:
+def delete(call: NetworkCall, group: Doc) -> None:
     _check_mine(call, group, "delete_address_group")
     for rule in call.store.all_mentioning("security_group_rule", group["id"]):
         if rule["remote_address_group_id"] == group["id"]:

@@ -5,10 +5,10 @@ from typing import Any
 
 from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import REQUIRED, Attr, admin, for_create, for_update, read_only
-from moorage_embedded.network.faults import Fault, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, conflict, forbidden, not_found
 from moorage_embedded.network.networks import NAME, PROJECT
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.request import Call, touched
+from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
 ATTRS: dict[str, Attr] = {
@@ -24,7 +24,7 @@ def visible(who: NetworkCaller, scope: Doc) -> bool:
     return who.reads(scope["project_id"]) or (who.reader and scope["shared"])
 
 
-def create(call: Call, bodies: list[Any]) -> list[Doc]:
+def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:
         said = for_create("address_scope", body, ATTRS, call.who)
@@ -38,18 +38,18 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
     return made
 
 
-def update(call: Call, scope: Doc, body: Any) -> Doc:
-    """Change an address scope. Raises Fault: 403, or 400 when it would no longer be shared."""
+def update(call: NetworkCall, scope: Doc, body: Any) -> Doc:
+    """Change an address scope. Raises NeutronFault: 403, or 400 when it would no longer be shared."""
     changes = for_update("address_scope", body, ATTRS, call.who)
     if not call.who.writes(scope["project_id"]):
         raise forbidden("update_address_scope")
     if scope["shared"] and not changes.get("shared", True):
         text = f"Unable to update address scope {scope['id']} : Shared address scope can't be unshared."
-        raise Fault(400, "AddressScopeUpdateError", text)
+        raise NeutronFault(400, "AddressScopeUpdateError", text)
     return scope | changes
 
 
-def delete(call: Call, scope: Doc) -> None:
+def delete(call: NetworkCall, scope: Doc) -> None:
     if not call.who.writes(scope["project_id"]):
         raise forbidden("delete_address_scope")
     if _pools(call, scope["id"]):
@@ -61,15 +61,15 @@ def delete(call: Call, scope: Doc) -> None:
     call.store.remove("address_scope", scope["id"])
 
 
-def _pools(call: Call, id: str) -> list[Doc]:
+def _pools(call: NetworkCall, id: str) -> list[Doc]:
     return [each for each in call.store.all_mentioning("subnetpool", id) if each["address_scope_id"] == id]
 
 
-def check_pool(call: Call, pool: Doc) -> None:
+def check_pool(call: NetworkCall, pool: Doc) -> None:
     """Check that the pool may be in the scope that it names. The scope's row is locked, so two pools never join with
     one prefix.
 
-    Raises Fault: 404 for the scope, 400 for a wrong owner or IP version, 409 for an overlapping prefix.
+    Raises NeutronFault: 404 for the scope, 400 for a wrong owner or IP version, 409 for an overlapping prefix.
     """
     id = pool["address_scope_id"]
     if id is None:
@@ -79,13 +79,13 @@ def check_pool(call: Call, pool: Doc) -> None:
         raise not_found("address_scope", id)
     if not (call.who.admin or call.who.owns(scope["project_id"])):
         text = f"Illegal subnetpool association: subnetpool {pool['id']} cannot be associated with address scope {id}."
-        raise Fault(400, "IllegalSubnetPoolAssociationToAddressScope", text)
+        raise NeutronFault(400, "IllegalSubnetPoolAssociationToAddressScope", text)
     if scope["ip_version"] != pool["ip_version"]:
         text = (
             f"Illegal subnetpool association: subnetpool {pool['id']} cannot associate with address scope {id} "
             f"because subnetpool ip_version is not {scope['ip_version']}."
         )
-        raise Fault(400, "IllegalSubnetPoolIpVersionAssociationToAddressScope", text)
+        raise NeutronFault(400, "IllegalSubnetPoolIpVersionAssociationToAddressScope", text)
     mine = [ip_network(each) for each in pool["prefixes"]]
     for other in _pools(call, id):
         if other["id"] != pool["id"] and any(
@@ -95,7 +95,7 @@ def check_pool(call: Call, pool: Doc) -> None:
             raise conflict("AddressScopePrefixConflict", text)
 
 
-def scope_network(call: Call, network: Doc) -> None:
+def scope_network(call: NetworkCall, network: Doc) -> None:
     """Write into the network which scopes it is in: those of the pools that its subnets were carved from."""
     found: dict[int, str | None] = {4: None, 6: None}
     for subnet in call.store.children("subnet", network["id"]):
@@ -104,10 +104,10 @@ def scope_network(call: Call, network: Doc) -> None:
     network["ipv4_address_scope"], network["ipv6_address_scope"] = found[4], found[6]
 
 
-def scope_networks(call: Call, pool: Doc) -> None:
+def scope_networks(call: NetworkCall, pool: Doc) -> None:
     """Put the networks of a pool's subnets into the pool's new scope.
 
-    Raises Fault (400) when a network would be in two scopes.
+    Raises NeutronFault (400) when a network would be in two scopes.
     """
     subnets = [each for each in call.store.all_mentioning("subnet", pool["id"]) if each["subnetpool_id"] == pool["id"]]
     for id in sorted({each["network_id"] for each in subnets}):
@@ -120,7 +120,7 @@ def scope_networks(call: Call, pool: Doc) -> None:
         ]
         if of_others:
             text = "Subnets of the same address family hosted on the same network must all participate in the same address scope."
-            raise Fault(400, "NetworkAddressScopeAffinityError", text)
+            raise NeutronFault(400, "NetworkAddressScopeAffinityError", text)
         scope_network(call, network)
         call.store.put("network", touched(network))
 

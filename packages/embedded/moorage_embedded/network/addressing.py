@@ -10,8 +10,8 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, Final
 
 from moorage_embedded.network.attributes import UNSET
-from moorage_embedded.network.faults import Fault, address_taken, bad, conflict, invalid, no_address
-from moorage_embedded.network.request import Call
+from moorage_embedded.network.faults import NeutronFault, address_taken, bad, conflict, invalid, no_address
+from moorage_embedded.network.request import NetworkCall
 from moorage_embedded.network.store import Doc, Surroundings
 from moorage_embedded.network.subnets import AUTOMATIC, in_pools, offset_in
 
@@ -64,7 +64,7 @@ def candidates(around: Surroundings, host: str, owner: str, asked: Sequence[dict
     return [each for each in fits if each["segment_id"] is None] or DEFERRED
 
 
-def _none_fits(network: str, owner: str) -> Fault:
+def _none_fits(network: str, owner: str) -> NeutronFault:
     text = f"No valid service subnet for the given device owner, network {network}, service type {owner}."
     return conflict("IpAddressGenerationFailureNoMatchingSubnet", text)
 
@@ -82,11 +82,11 @@ def _on_one_segment(subnets: list[Doc], asked: Sequence[dict[str, Any]]) -> list
                 break
     if len(segments) > 1:
         text = "Cannot allocate addresses from different segments."
-        raise Fault(400, "FixedIpsSubnetsNotOnSameSegment", text)
+        raise NeutronFault(400, "FixedIpsSubnetsNotOnSameSegment", text)
     return [each for each in subnets if each["segment_id"] in segments] if segments else subnets
 
 
-def give(call: Call, around: Surroundings, port: Doc, host: str, asked: Any) -> None:
+def give(call: NetworkCall, around: Surroundings, port: Doc, host: str, asked: Any) -> None:
     """Addresses of a new port, or of a deferred one that has just been given its host."""
     if asked == []:
         port["ip_allocation"] = "none"
@@ -118,7 +118,7 @@ def _check_count(wanted: Sequence[Any]) -> None:
         raise invalid("Exceeded maximum amount of fixed ips per port")
 
 
-def _give_any(call: Call, around: Surroundings, port: Doc, subnets: list[Doc]) -> dict[str, str]:
+def _give_any(call: NetworkCall, around: Surroundings, port: Doc, subnets: list[Doc]) -> dict[str, str]:
     for subnet in subnets:
         if (address := _next(call, subnet, port["id"])) is not None:
             return {"subnet_id": subnet["id"], "ip_address": address}
@@ -126,7 +126,7 @@ def _give_any(call: Call, around: Surroundings, port: Doc, subnets: list[Doc]) -
     raise no_address(around.network["id"])
 
 
-def _next(call: Call, subnet: Doc, port: str) -> str | None:
+def _next(call: NetworkCall, subnet: Doc, port: str) -> str | None:
     net = ip_network(subnet["cidr"])
     for _ in range(RACES_MAX):
         offset = call.store.take_offset(subnet["id"])
@@ -139,7 +139,7 @@ def _next(call: Call, subnet: Doc, port: str) -> str | None:
 
 
 def _allocate_requested(
-    call: Call, around: Surroundings, port: Doc, subnets: list[Doc], asked: dict[str, Any]
+    call: NetworkCall, around: Surroundings, port: Doc, subnets: list[Doc], asked: dict[str, Any]
 ) -> dict[str, str]:
     address = asked.get("ip_address")
     subnet = _requested_subnet(around, subnets, asked.get("subnet_id"), address)
@@ -153,15 +153,19 @@ def _allocate_requested(
     address = str(ip_address(address))
     net = ip_network(subnet["cidr"])
     if ip_address(address) not in net:
-        raise Fault(400, "InvalidIpForSubnet", f"IP address {address} is not a valid IP for the specified subnet.")
+        raise NeutronFault(
+            400, "InvalidIpForSubnet", f"IP address {address} is not a valid IP for the specified subnet."
+        )
     if net.version == 4 and net.prefixlen < 31 and address in {str(net.network_address), str(net.broadcast_address)}:
-        raise Fault(400, "InvalidIpForSubnet", f"IP address {address} is not a valid IP for the specified subnet.")
+        raise NeutronFault(
+            400, "InvalidIpForSubnet", f"IP address {address} is not a valid IP for the specified subnet."
+        )
     if automatic(subnet) and address != derived(subnet, port["mac_address"]):
         text = (
             f"IPv6 address {address} cannot be directly assigned to a port on subnet {subnet['id']}"
             " as the subnet is configured for automatic addresses"
         )
-        raise Fault(400, "AllocationOnAutoAddressSubnet", text)
+        raise NeutronFault(400, "AllocationOnAutoAddressSubnet", text)
     call.store.cut_offset(subnet["id"], offset_in(net, address))
     if not call.store.note_address(subnet["id"], address, port["id"]):
         raise address_taken(address, subnet["id"])
@@ -182,7 +186,7 @@ def _requested_subnet(around: Surroundings, subnets: list[Doc], id: str | None, 
         if ip_address(address) in ip_network(each["cidr"]):
             return each
     text = f"IP address {address} is not a valid IP for any of the subnets on the specified network."
-    raise Fault(400, "InvalidIpForNetwork", text)
+    raise NeutronFault(400, "InvalidIpForNetwork", text)
 
 
 def derived(subnet: Doc, mac: str) -> str:
@@ -193,7 +197,7 @@ def derived(subnet: Doc, mac: str) -> str:
     return str(IPv6Address(int(ip_network(subnet["cidr"]).network_address) + tail))
 
 
-def _give_automatic(call: Call, port: Doc, subnet: Doc) -> dict[str, str]:
+def _give_automatic(call: NetworkCall, port: Doc, subnet: Doc) -> dict[str, str]:
     address = derived(subnet, port["mac_address"])
     call.store.cut_offset(subnet["id"], offset_in(ip_network(subnet["cidr"]), address))
     if not call.store.note_address(subnet["id"], address, port["id"]):
@@ -201,7 +205,7 @@ def _give_automatic(call: Call, port: Doc, subnet: Doc) -> dict[str, str]:
     return {"subnet_id": subnet["id"], "ip_address": address}
 
 
-def change(call: Call, around: Surroundings, port: Doc, host: str, asked: list[dict[str, Any]]) -> None:
+def change(call: NetworkCall, around: Surroundings, port: Doc, host: str, asked: list[dict[str, Any]]) -> None:
     """Replace a port's addresses by the requested ones, keeping each that is requested again, on any segment: as in
     Neutron, the host's wiring is not checked for addresses that stay.
 
@@ -244,7 +248,7 @@ def _matches(held: dict[str, str], asked: dict[str, Any]) -> bool:
     return address is None or str(ip_address(address)) == held["ip_address"]
 
 
-def not_compatible(host: str, port: str) -> Fault:
+def not_compatible(host: str, port: str) -> NeutronFault:
     text = (
         f"Host {host} is not connected to a segment where the existing fixed_ips on port {port}"
         " will function given the routed network topology."
@@ -259,7 +263,7 @@ def check_move(around: Surroundings, port: Doc, host: str) -> None:
         raise not_compatible(host, port["id"])
 
 
-def take_back(call: Call, subnets: Sequence[Doc], port: str, fixed_ips: Sequence[dict[str, str]]) -> None:
+def take_back(call: NetworkCall, subnets: Sequence[Doc], port: str, fixed_ips: Sequence[dict[str, str]]) -> None:
     """Free addresses of one port; those of a pool may be handed out again."""
     by_id = {each["id"]: each for each in subnets}
     for each in fixed_ips:
@@ -267,19 +271,19 @@ def take_back(call: Call, subnets: Sequence[Doc], port: str, fixed_ips: Sequence
             _give_back(call, by_id.get(each["subnet_id"]), each["ip_address"])
 
 
-def take_back_all(call: Call, subnets: Sequence[Doc], port: str) -> None:
+def take_back_all(call: NetworkCall, subnets: Sequence[Doc], port: str) -> None:
     by_id = {each["id"]: each for each in subnets}
     for subnet, address in call.store.forget_addresses(port):
         _give_back(call, by_id.get(subnet), address)
 
 
-def _give_back(call: Call, subnet: Doc | None, address: str) -> None:
+def _give_back(call: NetworkCall, subnet: Doc | None, address: str) -> None:
     if subnet is not None and in_pools(subnet, address):
         offset = offset_in(ip_network(subnet["cidr"]), address)
         call.store.give_range(subnet["id"], offset, offset)
 
 
-def note_inventories(call: Call, around: Surroundings, before: Doc | None, after: Doc) -> None:
+def note_inventories(call: NetworkCall, around: Surroundings, before: Doc | None, after: Doc) -> None:
     """Tell placement when an address on a segment is, or stops being, some other than a server's."""
 
     def foreign(port: Doc | None) -> set[str]:

@@ -12,13 +12,13 @@ from moorage_embedded.network import hosts, networks, subnets
 from moorage_embedded.network.guarantees import ChangeGuarantees
 from moorage_embedded.network.hosts import HostNetworks
 from moorage_embedded.network.http import NetworkEndpoint, Runner
-from moorage_embedded.network.outbox import NotifyCompute, Outbox, SegmentInventory, SegmentReports
-from moorage_embedded.network.request import OURSELVES, Call, Settings, touched
+from moorage_embedded.network.outbox import ComputeOutbox, NotifyCompute, SegmentInventory, SegmentReports
+from moorage_embedded.network.request import OURSELVES, NetworkCall, NetworkSettings, touched
 from moorage_embedded.network.segments import create as create_segments
 from moorage_embedded.network.service_info import pool_size
-from moorage_embedded.network.store import TABLES, Doc, Store
+from moorage_embedded.network.store import TABLES, Doc, NetworkStore
 
-__all__ = ["HostNetworks", "NetworkService", "SegmentInventory", "SegmentReports", "Settings", "make_network"]
+__all__ = ["HostNetworks", "NetworkService", "NetworkSettings", "SegmentInventory", "SegmentReports", "make_network"]
 
 
 class NetworkService:
@@ -31,11 +31,11 @@ class NetworkService:
         validate_token: ValidateToken,
         notify_compute: NotifyCompute | None,
         placement: SegmentReports | None,
-        settings: Settings,
+        settings: NetworkSettings,
         guarantees: ChangeGuarantees | None = None,
     ) -> None:
         self._database = database
-        self.outbox = Outbox(notify_compute, placement, self._inventory)
+        self.outbox = ComputeOutbox(notify_compute, placement, self._inventory)
         self._runner = Runner(database, settings, self.outbox, guarantees)
         self.app: ASGIApp = NetworkEndpoint(self._runner, public_url, validate_token)
 
@@ -53,7 +53,7 @@ class NetworkService:
         """Say which compute hosts there are and what they are wired to; saying it again is no harm."""
         each = list(declared)
 
-        def work(call: Call) -> None:
+        def work(call: NetworkCall) -> None:
             call.segments |= hosts.declare(call.store, each)
 
         await self._runner.write(OURSELVES, work)
@@ -67,7 +67,7 @@ class NetworkService:
         up or went down.
         """
 
-        def work(call: Call) -> bool:
+        def work(call: NetworkCall) -> bool:
             found = call.store.get("port", port, lock=True)
             if found is None or found["status"] == status:
                 return found is not None
@@ -83,7 +83,7 @@ class NetworkService:
     async def seed_network(self, name: str, project: str, **attributes: Any) -> Doc:
         """The network of that name and project, made if there is none."""
 
-        def work(call: Call) -> Doc:
+        def work(call: NetworkCall) -> Doc:
             for found in call.store.many("network", where={"project": [project]}):
                 if found["name"] == name:
                     return found
@@ -94,7 +94,7 @@ class NetworkService:
     async def seed_subnet(self, name: str, network: Doc, cidr: str, **attributes: Any) -> Doc:
         """The subnet of that name on the network, made if there is none."""
 
-        def work(call: Call) -> Doc:
+        def work(call: NetworkCall) -> Doc:
             for found in call.store.children("subnet", network["id"]):
                 if found["name"] == name:
                     return found
@@ -107,7 +107,7 @@ class NetworkService:
     async def seed_segment(self, name: str, network: Doc, **attributes: Any) -> Doc:
         """The segment of that name on the network, made if there is none."""
 
-        def work(call: Call) -> Doc:
+        def work(call: NetworkCall) -> Doc:
             for found in call.store.children("segment", network["id"]):
                 if found["name"] == name:
                     return found
@@ -118,7 +118,7 @@ class NetworkService:
     async def segments_of(self, network: Doc) -> list[Doc]:
         """The network's segments; the first is the one it was made with."""
 
-        def work(call: Call) -> list[Doc]:
+        def work(call: NetworkCall) -> list[Doc]:
             found = call.store.get("network", network["id"])
             order = [each["id"] for each in found["_segments"]] if found else []
             return sorted(call.store.children("segment", network["id"]), key=lambda each: order.index(each["id"]))
@@ -128,19 +128,19 @@ class NetworkService:
     # ------------------------------------------------------------------------------------------------ placement
 
     async def _inventory(self, segment: str) -> SegmentInventory | None:
-        return await self._database.read(lambda tx: inventory_of(Store(tx), segment))
+        return await self._database.read(lambda tx: inventory_of(NetworkStore(tx), segment))
 
     async def inventories(self) -> Sequence[SegmentInventory]:
         """Every segment with IPv4 subnets, as placement should hold it."""
 
-        def work(store: Store) -> list[SegmentInventory]:
+        def work(store: NetworkStore) -> list[SegmentInventory]:
             found = (inventory_of(store, each["id"]) for each in store.many("segment"))
             return [each for each in found if each is not None]
 
-        return await self._database.read(lambda tx: work(Store(tx)))
+        return await self._database.read(lambda tx: work(NetworkStore(tx)))
 
 
-def inventory_of(store: Store, segment: str) -> SegmentInventory | None:
+def inventory_of(store: NetworkStore, segment: str) -> SegmentInventory | None:
     """None when there is no such segment, or no IPv4 subnet on it."""
     record = store.get("segment", segment)
     if record is None:
@@ -169,10 +169,10 @@ def make_network(
     validate_token: ValidateToken,
     notify_compute: NotifyCompute | None = None,
     placement: SegmentReports | None = None,
-    settings: Settings | None = None,
+    settings: NetworkSettings | None = None,
     guarantees: ChangeGuarantees | None = None,
 ) -> NetworkService:
     """Build the service; nothing is touched before `start`."""
     return NetworkService(
-        database, public_url, validate_token, notify_compute, placement, settings or Settings(), guarantees
+        database, public_url, validate_token, notify_compute, placement, settings or NetworkSettings(), guarantees
     )

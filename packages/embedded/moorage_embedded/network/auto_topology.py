@@ -3,8 +3,8 @@
 from typing import Any
 
 from moorage_embedded.network import networks, removal, routers, service_info, subnet_pools, subnets
-from moorage_embedded.network.faults import Fault, not_found
-from moorage_embedded.network.request import Call
+from moorage_embedded.network.faults import NeutronFault, not_found
+from moorage_embedded.network.request import NetworkCall
 from moorage_embedded.network.store import Doc
 
 NAME = "auto_allocated_network"
@@ -13,7 +13,7 @@ SCOPE = "auto-allocated-topology"
 ROUTER_SCOPE = "auto-allocated-router"
 
 
-def get_or_make(call: Call, project: str) -> Doc:
+def get_or_make(call: NetworkCall, project: str) -> Doc:
     _may(call, project, call.who.reader)
     held = call.store.holder(SCOPE, project)
     if held is None:
@@ -22,7 +22,7 @@ def get_or_make(call: Call, project: str) -> Doc:
     return {"id": held, "tenant_id": project, "project_id": project}
 
 
-def delete(call: Call, project: str) -> None:
+def delete(call: NetworkCall, project: str) -> None:
     """The project's topology goes, unless a port still uses it; nothing is fine too."""
     _may(call, project, call.who.member)
     held = call.store.holder(SCOPE, project)
@@ -40,25 +40,27 @@ def delete(call: Call, project: str) -> None:
     call.store.drop_holds(held)
 
 
-def _may(call: Call, project: str, role: bool) -> None:
+def _may(call: NetworkCall, project: str, role: bool) -> None:
     if not (call.who.admin or (role and call.who.owns(project))):
         raise not_found("auto_allocated_topology", project)
 
 
-def _make(call: Call, project: str) -> str:
+def _make(call: NetworkCall, project: str) -> str:
     network = networks.create(call, [{"name": NAME, "project_id": project}])[0]
     if not call.store.hold(SCOPE, project, network["id"]):  # a rival was first; ours goes with the transaction
         removal.delete_network(call, network)
         return call.store.holder(SCOPE, project) or network["id"]
     try:
         made = _subnets(call, project, network)
-    except Fault as failed:  # a pool that has no room is not the service's failure here, as it is for who asks the pool
+    except (
+        NeutronFault
+    ) as failed:  # a pool that has no room is not the service's failure here, as it is for who asks the pool
         raise service_info.not_ready("Unable to provide project private network.") from failed
     _router(call, project, made)
     return str(network["id"])
 
 
-def _subnets(call: Call, project: str, network: Doc) -> list[Doc]:
+def _subnets(call: NetworkCall, project: str, network: Doc) -> list[Doc]:
     made: list[Doc] = []
     for version in (4, 6):
         if (pool := subnet_pools.default_pool(call, version)) is None:
@@ -71,7 +73,7 @@ def _subnets(call: Call, project: str, network: Doc) -> list[Doc]:
     return made
 
 
-def _router(call: Call, project: str, inside: list[Doc]) -> None:
+def _router(call: NetworkCall, project: str, inside: list[Doc]) -> None:
     external = service_info.default_external(call)
     assert external is not None  # looked for before anything was made
     router = routers.create(

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 
 from moorage_embedded.network import listing, networks, security_groups
-from moorage_embedded.network.faults import Fault, bad, forbidden, not_found
-from moorage_embedded.network.request import Call, touched
+from moorage_embedded.network.faults import NeutronFault, bad, forbidden, not_found
+from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.resources import ADDRESS_GROUP, GROUP, PORT, SUBNET, ResourceType
 from moorage_embedded.network.store import Doc
 
@@ -14,7 +14,7 @@ PARENTS_MAX = 500
 _REVISION = re.compile(r"^\s*revision_number=(\d{1,18})\s*$")
 
 
-def find(call: Call, noun: ResourceType, id: str, *, lock: bool = False) -> Doc:
+def find(call: NetworkCall, noun: ResourceType, id: str, *, lock: bool = False) -> Doc:
     """The resource. Raises Fault (404) also for a caller who may not see it."""
     doc = call.store.get(noun.name, id, lock=lock)
     if doc is None or not noun.visible(call, doc):
@@ -22,11 +22,11 @@ def find(call: Call, noun: ResourceType, id: str, *, lock: bool = False) -> Doc:
     return doc
 
 
-def show(call: Call, noun: ResourceType, id: str, fields: Sequence[str]) -> Doc:
+def show(call: NetworkCall, noun: ResourceType, id: str, fields: Sequence[str]) -> Doc:
     return {noun.name: listing.only(noun.view(call, find(call, noun, id)), fields)}
 
 
-def _in_sql(call: Call, noun: ResourceType, query: listing.Query) -> tuple[dict[str, list[str]], list[str]]:
+def _in_sql(call: NetworkCall, noun: ResourceType, query: listing.ListQuery) -> tuple[dict[str, list[str]], list[str]]:
     where: dict[str, list[str]] = {}
     done = [name for name in noun.columns if name in query.filters and _may_ask(call, noun, name)]
     for name in done:
@@ -40,13 +40,13 @@ def _in_sql(call: Call, noun: ResourceType, query: listing.Query) -> tuple[dict[
     return where, done
 
 
-def _may_ask(call: Call, noun: ResourceType, name: str) -> bool:
+def _may_ask(call: NetworkCall, noun: ResourceType, name: str) -> bool:
     """A filter on what the caller may not see would tell it all the same; left to the view, it matches nothing."""
     rule = noun.attrs[name].may_read
     return rule is None or rule(call.who)
 
 
-def listed(call: Call, noun: ResourceType, pairs: Sequence[tuple[str, str]], url: str) -> Doc:
+def listed(call: NetworkCall, noun: ResourceType, pairs: Sequence[tuple[str, str]], url: str) -> Doc:
     if not noun.may_list(call.who):
         return {noun.plural: []}
     query = listing.parse(pairs, noun.attrs, *noun.filters)
@@ -75,14 +75,14 @@ def listed(call: Call, noun: ResourceType, pairs: Sequence[tuple[str, str]], url
     return answer
 
 
-def _on_shared(call: Call, docs: list[Doc], said: Sequence[str]) -> list[Doc]:
+def _on_shared(call: NetworkCall, docs: list[Doc], said: Sequence[str]) -> list[Doc]:
     """Subnets are shared as their networks are, and do not say so themselves."""
     open_ones = {each["id"] for each in call.store.many("network") if networks.shared_with(call.who, each)}
     wanted = {each.lower() in {"true", "1"} for each in said}
     return [doc for doc in docs if (doc["network_id"] in open_ones) in wanted]
 
 
-def _views(call: Call, noun: ResourceType, docs: list[Doc]) -> list[Doc]:
+def _views(call: NetworkCall, noun: ResourceType, docs: list[Doc]) -> list[Doc]:
     """As the caller may see them; the rules of all groups are read at once."""
     if noun is not GROUP or not docs:
         return [noun.view(call, doc) for doc in docs]
@@ -94,13 +94,13 @@ def _views(call: Call, noun: ResourceType, docs: list[Doc]) -> list[Doc]:
     return [security_groups.view_with(doc, rules[doc["id"]]) for doc in docs]
 
 
-def _ensure_default(call: Call, where: dict[str, list[str]]) -> None:
+def _ensure_default(call: NetworkCall, where: dict[str, list[str]]) -> None:
     for project in where.get("project", [call.who.project or ""])[:1]:
         if project and (call.who.admin or call.who.owns(project)):
             security_groups.ensure_default(call, project)
 
 
-def create(call: Call, noun: ResourceType, body: Doc) -> Doc:
+def create(call: NetworkCall, noun: ResourceType, body: Doc) -> Doc:
     """One under the noun's name, or many under its plural: all or none."""
     if noun.create is None:
         raise not_found("", "")
@@ -118,7 +118,7 @@ def create(call: Call, noun: ResourceType, body: Doc) -> Doc:
 
 
 def check_revision(doc: Doc, if_match: str | None) -> None:
-    """Check the `If-Match` header. Raises Fault: 400 for another form, 412 for another revision."""
+    """Check the `If-Match` header. Raises NeutronFault: 400 for another form, 412 for another revision."""
     if if_match is None:
         return
     found = _REVISION.match(if_match)
@@ -126,10 +126,10 @@ def check_revision(doc: Doc, if_match: str | None) -> None:
         raise bad("Invalid If-Match header: only revision_number=N is understood")
     if int(found[1]) != doc.get("revision_number"):
         text = f"Constrained to {found[1]}, but current revision is {doc.get('revision_number')}"
-        raise Fault(412, "RevisionNumberConstraintFailed", text)
+        raise NeutronFault(412, "RevisionNumberConstraintFailed", text)
 
 
-def update(call: Call, noun: ResourceType, id: str, body: Doc, if_match: str | None) -> Doc:
+def update(call: NetworkCall, noun: ResourceType, id: str, body: Doc, if_match: str | None) -> Doc:
     if noun.update is None:
         raise not_found("", "")
     if noun.name not in body:
@@ -145,7 +145,7 @@ def update(call: Call, noun: ResourceType, id: str, body: Doc, if_match: str | N
     return {noun.name: noun.view(call, doc)}
 
 
-def delete(call: Call, noun: ResourceType, id: str, if_match: str | None) -> None:
+def delete(call: NetworkCall, noun: ResourceType, id: str, if_match: str | None) -> None:
     if noun.delete is None:
         raise not_found("", "")
     doc = find(call, noun, id, lock=True)

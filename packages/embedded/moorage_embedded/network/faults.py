@@ -5,7 +5,7 @@ from typing import Any
 from moorage_embedded.http_kit import answers
 
 
-class Fault(answers.Fault):
+class NeutronFault(answers.HttpFault):
     """Answered as `{"NeutronError": {"type", "message", "detail"}}`."""
 
     def __init__(self, status: int, type: str, message: str) -> None:
@@ -23,8 +23,8 @@ TYPES = {
 """What the error of a refusal that every service has is called here."""
 
 
-def error_body(fault: answers.Fault) -> dict[str, Any]:
-    type = fault.type if isinstance(fault, Fault) else TYPES[fault.status]
+def error_body(fault: answers.HttpFault) -> dict[str, Any]:
+    type = fault.type if isinstance(fault, NeutronFault) else TYPES[fault.status]
     return {"NeutronError": {"type": type, "message": fault.message, "detail": ""}}
 
 
@@ -47,48 +47,48 @@ NAMES = {
 }
 
 
-def not_found(noun: str, id: str) -> Fault:
+def not_found(noun: str, id: str) -> NeutronFault:
     type, message = NAMES.get(noun, ("HTTPNotFound", "The resource could not be found."))
-    return Fault(404, type, message.format(id))
+    return NeutronFault(404, type, message.format(id))
 
 
-def bad(message: str) -> Fault:
-    return Fault(400, "HTTPBadRequest", message)
+def bad(message: str) -> NeutronFault:
+    return NeutronFault(400, "HTTPBadRequest", message)
 
 
-def invalid(message: str) -> Fault:
-    return Fault(400, "InvalidInput", f"Invalid input for operation: {message}.")
+def invalid(message: str) -> NeutronFault:
+    return NeutronFault(400, "InvalidInput", f"Invalid input for operation: {message}.")
 
 
-def forbidden(rule: str, *more: str) -> Fault:
+def forbidden(rule: str, *more: str) -> NeutronFault:
     words = f"rule:{rule}" if not more else f"(rule:{rule} and {' and '.join(f'rule:{m}' for m in more)})"
-    return Fault(403, "PolicyNotAuthorized", f"{words} is disallowed by policy")
+    return NeutronFault(403, "PolicyNotAuthorized", f"{words} is disallowed by policy")
 
 
-def conflict(type: str, message: str) -> Fault:
-    return Fault(409, type, message)
+def conflict(type: str, message: str) -> NeutronFault:
+    return NeutronFault(409, type, message)
 
 
-def over_quota(noun: str) -> Fault:
-    return Fault(409, "OverQuota", f"Quota exceeded for resources: ['{noun}'].")
+def over_quota(noun: str) -> NeutronFault:
+    return NeutronFault(409, "OverQuota", f"Quota exceeded for resources: ['{noun}'].")
 
 
-def network_in_use(id: str) -> Fault:
+def network_in_use(id: str) -> NeutronFault:
     return conflict(
         "NetworkInUse",
         f"Unable to complete operation on network {id}. There are one or more ports still in use on the network.",
     )
 
 
-def no_address(network: str) -> Fault:
+def no_address(network: str) -> NeutronFault:
     return conflict("IpAddressGenerationFailure", f"No more IP addresses available on network {network}.")
 
 
-def address_taken(address: str, subnet: str) -> Fault:
+def address_taken(address: str, subnet: str) -> NeutronFault:
     return conflict("IpAddressAlreadyAllocated", f"IP address {address} already allocated in subnet {subnet}")
 
 
-def mac_taken(network: str, mac: str) -> Fault:
+def mac_taken(network: str, mac: str) -> NeutronFault:
     return conflict(
         "MacAddressInUse",
         f"Unable to complete operation for network {network}. The mac address {mac} is in use.",

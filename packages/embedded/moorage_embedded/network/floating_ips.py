@@ -4,9 +4,9 @@ from typing import Any
 
 from moorage_embedded.network import networks, ports, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage_embedded.network.faults import Fault, bad, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, not_found
 from moorage_embedded.network.networks import COMMON
-from moorage_embedded.network.request import Call
+from moorage_embedded.network.request import NetworkCall
 from moorage_embedded.network.routers import GATEWAY, INTERFACE
 from moorage_embedded.network.store import Doc
 
@@ -27,11 +27,11 @@ ATTRS: dict[str, Attr] = COMMON | {
 }
 
 
-def create(call: Call, bodies: list[Any]) -> list[Doc]:
+def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     return [_make(call, for_create("floatingip", body, ATTRS, call.who)) for body in bodies]
 
 
-def _make(call: Call, said: dict[str, Any]) -> Doc:
+def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
     if not call.who.writes(said["project_id"]):
         raise forbidden("create_floatingip")
     network = networks.seen(call.store, call.who, said["floating_network_id"])
@@ -55,7 +55,7 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
     port = ports.create(call.ourselves(), [body])[0]
     if not port["fixed_ips"]:
         text = f"Unable to find any IP address on external network {network['id']}."
-        raise Fault(400, "ExternalIpAddressExhausted", text)
+        raise NeutronFault(400, "ExternalIpAddressExhausted", text)
     floating |= {
         "floating_ip_address": port["fixed_ips"][0]["ip_address"], "port_forwardings": [],
         "qos_network_policy_id": None, "revision_number": 1, "_port": port["id"],
@@ -76,7 +76,7 @@ def _disassociate(floating: Doc) -> None:
     }  # fmt: skip
 
 
-def _join(call: Call, floating: Doc, id: str, fixed: str | None) -> None:
+def _join(call: NetworkCall, floating: Doc, id: str, fixed: str | None) -> None:
     port = call.store.get("port", id)
     if port is None or not ports.visible(call, port):
         raise not_found("port", id)
@@ -109,7 +109,7 @@ def _join(call: Call, floating: Doc, id: str, fixed: str | None) -> None:
     call.queue_compute_event("network-changed", port)
 
 
-def _router(call: Call, floating: Doc, subnet: str, port: str) -> str:
+def _router(call: NetworkCall, floating: Doc, subnet: str, port: str) -> str:
     """The router that stands between the subnet and the external network."""
     inside = call.store.many("port", where={"subnet": [subnet], "owner": [INTERFACE]})
     doors = {each["device_id"] for each in inside}
@@ -118,10 +118,10 @@ def _router(call: Call, floating: Doc, subnet: str, port: str) -> str:
         if each["device_id"] in doors:
             return str(each["device_id"])
     text = f"External network {floating['floating_network_id']} is not reachable from subnet {subnet}. Therefore, cannot associate Port {port} with a Floating IP."
-    raise Fault(404, "ExternalGatewayForFloatingIPNotFound", text)
+    raise NeutronFault(404, "ExternalGatewayForFloatingIPNotFound", text)
 
 
-def update(call: Call, floating: Doc, body: Any) -> Doc:
+def update(call: NetworkCall, floating: Doc, body: Any) -> Doc:
     changes = for_update("floatingip", body, ATTRS, call.who)
     said = {name: changes.pop(name) for name in ("port_id", "fixed_ip_address") if name in changes}
     if not body:  # as when there was nothing else to be said of one
@@ -137,11 +137,11 @@ def update(call: Call, floating: Doc, body: Any) -> Doc:
     return floating | changes
 
 
-def put(call: Call, floating: Doc) -> None:
+def put(call: NetworkCall, floating: Doc) -> None:
     call.store.put("floatingip", floating, key=floating["port_id"] or "")
 
 
-def delete(call: Call, floating: Doc) -> None:
+def delete(call: NetworkCall, floating: Doc) -> None:
     if not call.who.writes(floating["project_id"]):
         raise forbidden("delete_floatingip")
     if (held := call.store.get("port", floating["_port"], lock=True)) is not None:

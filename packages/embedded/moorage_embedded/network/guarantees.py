@@ -18,7 +18,7 @@ import msgspec
 
 from moorage.model.network_providers import BANDWIDTH, PACKETS
 from moorage.model.request_groups import ALLOCATION, amounts_held
-from moorage_embedded.network.faults import Fault, conflict
+from moorage_embedded.network.faults import NeutronFault, conflict
 from moorage_embedded.network.store import Doc
 
 CLAIM_TRIES_MAX = 5
@@ -26,7 +26,7 @@ CLAIM_TRIES_MAX = 5
 _KINDS = tuple(frozenset(classes.values()) for classes in (BANDWIDTH, PACKETS))
 
 
-class Amount(msgspec.Struct, frozen=True):
+class GuaranteedAmount(msgspec.Struct, frozen=True):
     """What one port holds of a provider's class, before and after."""
 
     provider: str
@@ -40,10 +40,10 @@ class GuaranteeChange(msgspec.Struct, frozen=True):
 
     server: str
     port: str
-    amounts: tuple[Amount, ...]
+    amounts: tuple[GuaranteedAmount, ...]
 
     def taken_back(self) -> "GuaranteeChange":
-        amounts = tuple(Amount(each.provider, each.resource, each.now, each.was) for each in self.amounts)
+        amounts = tuple(GuaranteedAmount(each.provider, each.resource, each.now, each.was) for each in self.amounts)
         return GuaranteeChange(self.server, self.port, amounts)
 
 
@@ -86,7 +86,7 @@ def follow(port: Doc, request: Doc | None) -> GuaranteeChange | None:
     port["binding:profile"] = port["binding:profile"] | {ALLOCATION: named}
     wanted = amounts_held(request, port["id"], named)
     amounts = tuple(
-        Amount(str(key[0]), key[1], held.get(key, 0), wanted.get(key, 0))
+        GuaranteedAmount(str(key[0]), key[1], held.get(key, 0), wanted.get(key, 0))
         for key in sorted(held.keys() | wanted.keys())
         if held.get(key, 0) != wanted.get(key, 0)
     )
@@ -111,10 +111,10 @@ def _same_ways(had: Doc | None, request: Doc | None) -> None:
             "Changing from direction-less QoS minimum packet rate rule to a direction-oriented minimum packet rate rule,"
             " or vice versa, is not supported."
         )
-        raise Fault(501, "NotImplementedError", text)
+        raise NeutronFault(501, "NotImplementedError", text)
 
 
-def too_much(changes: Sequence[GuaranteeChange]) -> Fault:
+def too_much(changes: Sequence[GuaranteeChange]) -> NeutronFault:
     """In Neutron's words."""
     diff: dict[str, dict[str, int]] = {}
     for each in (amount for change in changes for amount in change.amounts):
@@ -126,7 +126,7 @@ def too_much(changes: Sequence[GuaranteeChange]) -> Fault:
     return conflict("QosPlacementAllocationUpdateConflict", text)
 
 
-def not_here(changes: Sequence[GuaranteeChange]) -> Fault:
+def not_here(changes: Sequence[GuaranteeChange]) -> NeutronFault:
     """This process has no way to placement."""
     text = f"Rule is not supported by port {changes[0].port}: it is bound, and its guaranteed resources are claimed"
     return conflict("QosRuleNotSupported", text)

@@ -10,8 +10,8 @@ from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import Attr, for_update, read_only
 from moorage_embedded.network.binding import FILTERS
 from moorage_embedded.network.faults import forbidden
-from moorage_embedded.network.request import Call, stamp
-from moorage_embedded.network.store import Doc, Store
+from moorage_embedded.network.request import NetworkCall, stamp
+from moorage_embedded.network.store import Doc, NetworkStore
 
 BINARY = "neutron-openvswitch-agent"
 BRIDGE_BINARY = "neutron-linuxbridge-agent"
@@ -101,7 +101,7 @@ def _bridges(agent: Doc) -> Doc:
     return found
 
 
-def declare(store: Store, hosts: Iterable[HostNetworks]) -> set[str]:
+def declare(store: NetworkStore, hosts: Iterable[HostNetworks]) -> set[str]:
     """Say which hosts there are; again is no harm. Answers the segments whose hosts changed."""
     changed: set[str] = set()
     wanted = {key: agent for each in hosts for key, agent in _agents(each).items()}
@@ -125,7 +125,7 @@ def _key(agent: Doc) -> str:
     return host if agent["agent_type"] in {OVS, LINUX_BRIDGE} else f"{host} {agent['agent_type']}"
 
 
-def set_alive(store: Store, host: str, alive: bool) -> bool:
+def set_alive(store: NetworkStore, host: str, alive: bool) -> bool:
     found = store.many("agent", where={"key": [host]})
     if not found:
         return False
@@ -135,21 +135,21 @@ def set_alive(store: Store, host: str, alive: bool) -> bool:
     return True
 
 
-def update(call: Call, agent: Doc, body: Any) -> Doc:
+def update(call: NetworkCall, agent: Doc, body: Any) -> Doc:
     return agent | for_update("agent", body, ATTRS, call.who)
 
 
-def put(call: Call, agent: Doc) -> None:
+def put(call: NetworkCall, agent: Doc) -> None:
     call.store.put("agent", agent, key=_key(agent))
 
 
-def delete(call: Call, agent: Doc) -> None:
+def delete(call: NetworkCall, agent: Doc) -> None:
     if not call.who.admin:
         raise forbidden("delete_agent")
     call.store.remove("agent", agent["id"])
 
 
-def hosts_on(store: Store, physical: str | None) -> list[str]:
+def hosts_on(store: NetworkStore, physical: str | None) -> list[str]:
     """Hosts wired to a physical network."""
     if physical is None:
         return []

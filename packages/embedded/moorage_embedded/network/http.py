@@ -16,7 +16,7 @@ from moorage_embedded.http_kit.endpoint import Endpoint, ValidateToken, check_qu
 from moorage_embedded.http_kit.paging import self_link
 from moorage_embedded.http_kit.routing import path_parts
 from moorage_embedded.network import port_descriptions
-from moorage_embedded.network.faults import Fault, error_body
+from moorage_embedded.network.faults import NeutronFault, error_body
 from moorage_embedded.network.guarantees import (
     CLAIM_TRIES_MAX,
     ChangeGuarantees,
@@ -25,11 +25,11 @@ from moorage_embedded.network.guarantees import (
     not_here,
     too_much,
 )
-from moorage_embedded.network.outbox import Outbox
+from moorage_embedded.network.outbox import ComputeOutbox
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.request import Call, Settings
+from moorage_embedded.network.request import NetworkCall, NetworkSettings
 from moorage_embedded.network.routes import find_route
-from moorage_embedded.network.store import Store
+from moorage_embedded.network.store import NetworkStore
 
 T = TypeVar("T")
 BODY_MAX_BYTES = 1024 * 1024
@@ -58,7 +58,11 @@ class Runner:
     """Runs verbs in transactions, and hands what they say of others to the outbox afterwards."""
 
     def __init__(
-        self, database: Database, settings: Settings, outbox: Outbox, guarantees: ChangeGuarantees | None = None
+        self,
+        database: Database,
+        settings: NetworkSettings,
+        outbox: ComputeOutbox,
+        guarantees: ChangeGuarantees | None = None,
     ) -> None:
         self._database = database
         self.settings = settings
@@ -67,10 +71,10 @@ class Runner:
         self.written = 0
         """Transactions that were committed."""
 
-    async def write(self, who: NetworkCaller, work: Callable[[Call], T]) -> T:
+    async def write(self, who: NetworkCaller, work: Callable[[NetworkCall], T]) -> T:
         """Run one transaction; its changes of claimed guarantees are made in placement before the commit.
 
-        Raises Fault (503) when guarantees keep changing, 409 when they cannot be served.
+        Raises NeutronFault (503) when guarantees keep changing, 409 when they cannot be served.
         """
         taken: tuple[GuaranteeChange, ...] = ()
         for _ in range(CLAIM_TRIES_MAX):
@@ -84,21 +88,23 @@ class Runner:
                 if not await self._guarantees(wanted.changes, False):
                     raise too_much(wanted.changes) from None
                 taken = wanted.changes
-            except Fault:  # whatever else goes wrong, nobody knows what was committed
+            except NeutronFault:  # whatever else goes wrong, nobody knows what was committed
                 await self._give_back(taken)
                 raise
         await self._give_back(taken)
-        raise Fault(503, "ServiceUnavailable", "what is guaranteed keeps changing; try again later")
+        raise NeutronFault(503, "ServiceUnavailable", "what is guaranteed keeps changing; try again later")
 
     async def _give_back(self, taken: Sequence[GuaranteeChange]) -> None:
         if taken and self._guarantees is not None:
             await self._guarantees([each.taken_back() for each in reversed(taken)], True)
 
-    async def _write(self, who: NetworkCaller, work: Callable[[Call], T], taken: tuple[GuaranteeChange, ...]) -> T:
-        calls: list[Call] = []
+    async def _write(
+        self, who: NetworkCaller, work: Callable[[NetworkCall], T], taken: tuple[GuaranteeChange, ...]
+    ) -> T:
+        calls: list[NetworkCall] = []
 
         def transaction(tx: Tx) -> T:
-            call = Call(Store(tx), who, self.settings)
+            call = NetworkCall(NetworkStore(tx), who, self.settings)
             calls[:] = [call]  # a deadlock runs us again
             answer = work(call)
             if (wanted := tuple(call.claims.values())) and wanted != taken:
@@ -112,8 +118,8 @@ class Runner:
         self._outbox.put(calls[0].events, calls[0].segments)
         return answer
 
-    async def read(self, who: NetworkCaller, work: Callable[[Call], T]) -> T:
-        return await self._database.read(lambda tx: work(Call(Store(tx), who, self.settings)))
+    async def read(self, who: NetworkCaller, work: Callable[[NetworkCall], T]) -> T:
+        return await self._database.read(lambda tx: work(NetworkCall(NetworkStore(tx), who, self.settings)))
 
 
 class NetworkEndpoint(Endpoint):
@@ -127,7 +133,7 @@ class NetworkEndpoint(Endpoint):
 
     @override
     async def answer(self, request: Request) -> Response:
-        """Answer a request. Raises Fault (404) for another version than v2.0."""
+        """Answer a request. Raises NeutronFault (404) for another version than v2.0."""
         path = str(request.scope["path"])
         parts = path_parts(request.scope)
         if parts:
@@ -136,7 +142,7 @@ class NetworkEndpoint(Endpoint):
             links = [self_link(f"{self._public}/v2.0/")]
             return json_response({"versions": [{"id": "v2.0", "status": "CURRENT", "links": links}]})
         if parts[0] != "v2.0":
-            raise Fault(404, "HTTPNotFound", "The resource could not be found.")
+            raise NeutronFault(404, "HTTPNotFound", "The resource could not be found.")
         if len(parts) == 1:
             return json_response(self._resources())
         who = NetworkCaller(await self.principal(request))
@@ -157,7 +163,7 @@ class NetworkEndpoint(Endpoint):
         return json_response(answer, route.status) if answer is not None else empty_response()
 
     @override
-    def refusal(self, request: Request, fault: answers.Fault) -> Response:
+    def refusal(self, request: Request, fault: answers.HttpFault) -> Response:
         return json_response(error_body(fault), fault.status, fault.headers)
 
     def _resources(self) -> Any:

@@ -17,7 +17,7 @@ SORT_KEYS_MAX = 8
 
 
 @dataclass
-class Query:
+class ListQuery:
     """One list's question, taken apart."""
 
     filters: dict[str, list[str]] = field(default_factory=dict)
@@ -30,8 +30,8 @@ class Query:
     pairs: list[tuple[str, str]] = field(default_factory=list)
 
 
-def parse(pairs: Sequence[tuple[str, str]], attrs: Mapping[str, Attr], *extra: str) -> Query:
-    query = Query(pairs=list(pairs))
+def parse(pairs: Sequence[tuple[str, str]], attrs: Mapping[str, Attr], *extra: str) -> ListQuery:
+    query = ListQuery(pairs=list(pairs))
     if len(pairs) > VALUES_MAX:
         raise bad(f"more than {VALUES_MAX} values in the query")
     keys, directions = [], []
@@ -55,7 +55,7 @@ def parse(pairs: Sequence[tuple[str, str]], attrs: Mapping[str, Attr], *extra: s
     return query
 
 
-def _page(query: Query, name: str, value: str) -> None:
+def _page(query: ListQuery, name: str, value: str) -> None:
     if name == "limit":
         if not (value.isascii() and value.isdigit()) or len(value) > 9:
             raise bad(f"Bad limit request: Limit must be an integer 0 or greater and not '{value}'.")
@@ -66,7 +66,7 @@ def _page(query: Query, name: str, value: str) -> None:
         query.reverse = value.lower() in {"true", "1"}
 
 
-def _sorting(query: Query, keys: list[str], directions: list[str], attrs: Mapping[str, Attr]) -> None:
+def _sorting(query: ListQuery, keys: list[str], directions: list[str], attrs: Mapping[str, Attr]) -> None:
     if directions and len(directions) != len(keys):
         raise bad("The number of sort_keys and sort_dirs must be same")
     for key in keys:
@@ -126,7 +126,7 @@ def _tags_match(doc: Doc, tags: Mapping[str, list[str]]) -> bool:
     )
 
 
-def sift(docs: Iterable[Doc], query: Query, done: Iterable[str] = ()) -> list[Doc]:
+def sift(docs: Iterable[Doc], query: ListQuery, done: Iterable[str] = ()) -> list[Doc]:
     """What the filters leave; `done` were answered in SQL."""
     rest = {name: values for name, values in query.filters.items() if name not in done}
     found = []
@@ -147,7 +147,7 @@ def sift(docs: Iterable[Doc], query: Query, done: Iterable[str] = ()) -> list[Do
     return found
 
 
-def page(docs: list[Doc], query: Query, longest: int) -> tuple[list[Doc], bool]:
+def page(docs: list[Doc], query: ListQuery, longest: int) -> tuple[list[Doc], bool]:
     """Sorted, from the marker, no longer than asked; and whether there is more."""
     docs.sort(key=lambda doc: str(doc.get("id", "")))
     sort_documents(docs, query.sort)
@@ -163,7 +163,7 @@ def page(docs: list[Doc], query: Query, longest: int) -> tuple[list[Doc], bool]:
     return docs, more
 
 
-def links(url: str, query: Query, shown: list[Doc], *, more: bool) -> list[dict[str, str]]:
+def links(url: str, query: ListQuery, shown: list[Doc], *, more: bool) -> list[dict[str, str]]:
     """Onward of every full page, as Neutron has it: that nothing follows is seen on an empty one, from which links lead back."""
     if query.limit is None and not more:
         return []

@@ -6,10 +6,10 @@ from typing import Any
 
 from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage_embedded.network.faults import Fault, bad, conflict, forbidden, invalid, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, invalid, not_found
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.request import Call, touched
-from moorage_embedded.network.store import Doc, Store
+from moorage_embedded.network.request import NetworkCall, touched
+from moorage_embedded.network.store import Doc, NetworkStore
 
 TRIES_FOR_A_TAG = 64
 TYPES = ("flat", "vlan", "vxlan", "geneve", "gre", "local")
@@ -81,7 +81,7 @@ def shared_with(who: NetworkCaller, network: Doc) -> bool:
     return any(action == "access_as_shared" and target in {"*", who.project} for action, target in network["_open"])
 
 
-def seen(store: Store, who: NetworkCaller, id: str, *, lock: bool = False) -> Doc:
+def seen(store: NetworkStore, who: NetworkCaller, id: str, *, lock: bool = False) -> Doc:
     """The network. Raises Fault (404) also for a caller who may not see it."""
     found = store.get("network", id, lock=lock)
     if found is None or not visible(who, found):
@@ -105,11 +105,11 @@ def view(who: NetworkCaller, network: Doc) -> Doc:
     return shown
 
 
-def create(call: Call, bodies: list[Any]) -> list[Doc]:
+def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     return [_make(call, for_create("network", body, ATTRS, call.who)) for body in bodies]
 
 
-def _make(call: Call, said: dict[str, Any]) -> Doc:
+def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
     if not (call.who.writes(said["project_id"]) or call.who.admin):
         raise forbidden("create_network")
     _check_mtu(call, said)
@@ -158,7 +158,7 @@ def check_mtu(id: str, mtu: int, versions: Iterable[int]) -> None:
             raise conflict("NetworkMTUSubnetConflict", text)
 
 
-def _check_mtu(call: Call, said: dict[str, Any]) -> None:
+def _check_mtu(call: NetworkCall, said: dict[str, Any]) -> None:
     if said.get("mtu", UNSET) is not UNSET and said["mtu"] > call.settings.mtu:
         raise invalid(f"Requested MTU is too big, maximum is {call.settings.mtu}")
 
@@ -178,7 +178,7 @@ def _requested_segments(said: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def add_segment(
-    call: Call, network: Doc, asked: dict[str, Any], *, name: str | None = None, description: str = ""
+    call: NetworkCall, network: Doc, asked: dict[str, Any], *, name: str | None = None, description: str = ""
 ) -> Doc:
     """Check and hold a segment's tag, and write its record; the network's own document is the caller's to write."""
     kind = asked.get("network_type") or call.settings.network_type
@@ -208,7 +208,7 @@ def add_segment(
     return segment
 
 
-def _hold_tag(call: Call, owner: str, kind: str, physical: str | None, tag: int | None) -> int | None:
+def _hold_tag(call: NetworkCall, owner: str, kind: str, physical: str | None, tag: int | None) -> int | None:
     if kind == "local":
         return None
     scope = f"{kind}:{physical or ''}"
@@ -231,7 +231,7 @@ def _hold_tag(call: Call, owner: str, kind: str, physical: str | None, tag: int 
     return tag
 
 
-def _any_tag(call: Call, owner: str, scope: str, *, vlan: bool) -> int:
+def _any_tag(call: NetworkCall, owner: str, scope: str, *, vlan: bool) -> int:
     settings = call.settings
     first, last = (settings.vlan_first, settings.vlan_last) if vlan else (1, settings.tunnel_last)
     for _ in range(TRIES_FOR_A_TAG):
@@ -242,12 +242,12 @@ def _any_tag(call: Call, owner: str, scope: str, *, vlan: bool) -> int:
     for tag in range(first, last + 1):
         if str(tag) not in taken and call.store.hold(scope, str(tag), owner):
             return tag
-    raise Fault(
+    raise NeutronFault(
         503, "NoNetworkAvailable", "Unable to create the network. No project network is available for allocation."
     )
 
 
-def open_to(call: Call, network: Doc, action: str, target: str, *, policy: str | None = None) -> None:
+def open_to(call: NetworkCall, network: Doc, action: str, target: str, *, policy: str | None = None) -> None:
     """Share, and keep the RBAC policy that says so."""
     if not call.store.share("network", network["id"], action, target):
         raise conflict(
@@ -266,7 +266,7 @@ def open_to(call: Call, network: Doc, action: str, target: str, *, policy: str |
     call.store.add("rbac_policy", record, parent=network["id"], key=f"{network['id']}:{action}:{target}")
 
 
-def close_to(call: Call, network: Doc, action: str, target: str, *, then: str | None = None) -> None:
+def close_to(call: NetworkCall, network: Doc, action: str, target: str, *, then: str | None = None) -> None:
     """Stop sharing. Refused while projects use it that may not any more. `then`: who may use it instead of the target."""
     rest = [each for each in network["_open"] if each != [action, target]]
     kept = [*rest, [action, then]] if then else rest
@@ -281,7 +281,7 @@ def close_to(call: Call, network: Doc, action: str, target: str, *, then: str | 
         call.store.count(policy["project_id"], "rbac_policy", -1)
 
 
-def _check_no_other_ports(call: Call, network: Doc, rest: list[list[str]]) -> None:
+def _check_no_other_ports(call: NetworkCall, network: Doc, rest: list[list[str]]) -> None:
     allowed = {target for action, target in rest if action == "access_as_shared"} | {network["project_id"]}
     if "*" in allowed:
         return
@@ -294,7 +294,7 @@ def _check_no_other_ports(call: Call, network: Doc, rest: list[list[str]]) -> No
             )
 
 
-def _check_no_other_gateways(call: Call, network: Doc, rest: list[list[str]]) -> None:
+def _check_no_other_gateways(call: NetworkCall, network: Doc, rest: list[list[str]]) -> None:
     allowed = {target for action, target in rest if action == "access_as_external"} | {network["project_id"]}
     if "*" in allowed:
         return
@@ -309,7 +309,7 @@ def _check_no_other_gateways(call: Call, network: Doc, rest: list[list[str]]) ->
             raise conflict("RbacPolicyInUse", text)
 
 
-def _check_policy(call: Call, id: str) -> None:
+def _check_policy(call: NetworkCall, id: str) -> None:
     """Raises 404 for a QoS policy that the caller does not see."""
     policy = call.store.get("policy", id)
     seen = policy is not None and (
@@ -319,7 +319,7 @@ def _check_policy(call: Call, id: str) -> None:
         raise not_found("policy", id)
 
 
-def update(call: Call, network: Doc, body: Any) -> Doc:
+def update(call: NetworkCall, network: Doc, body: Any) -> Doc:
     changes = for_update("network", body, ATTRS, call.who)
     _check_mtu(call, changes)
     if "mtu" in changes:
@@ -342,7 +342,7 @@ def update(call: Call, network: Doc, body: Any) -> Doc:
     return network
 
 
-def _retag(call: Call, network: Doc, changes: dict[str, Any]) -> None:
+def _retag(call: NetworkCall, network: Doc, changes: dict[str, Any]) -> None:
     """Neutron lets only the tag of an unbound VLAN network change."""
     segments = network["_segments"]
     others = {name for name in changes if name.startswith("provider:")} - {"provider:segmentation_id"}

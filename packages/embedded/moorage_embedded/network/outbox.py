@@ -44,7 +44,7 @@ class SegmentReports(Protocol):
     async def segment_gone(self, segment: str) -> None: ...
 
 
-class Outbox:
+class ComputeOutbox:
     """Two queues and the tasks that empty them."""
 
     def __init__(

@@ -4,9 +4,9 @@ from typing import Any
 
 from moorage_embedded.network import binding, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import Fault, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, conflict, forbidden, not_found
 from moorage_embedded.network.ports import ADRIFT, segment_of
-from moorage_embedded.network.request import Call, touched
+from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.security_groups import default_key
 from moorage_embedded.network.store import Doc
 
@@ -24,7 +24,7 @@ ATTRS: dict[str, Attr] = {
 UNBOUND: Doc = {"vif_type": "unbound", "vif_details": {}}
 
 
-def _port(call: Call, id: str, rule: str, *, write: bool) -> Doc:
+def _port(call: NetworkCall, id: str, rule: str, *, write: bool) -> Doc:
     if not (call.who.service or (call.who.admin and not write)):
         raise forbidden(rule)
     port = call.store.get("port", id, lock=write)
@@ -32,7 +32,7 @@ def _port(call: Call, id: str, rule: str, *, write: bool) -> Doc:
         raise not_found("port", id)
     if not port["device_owner"].startswith(("compute:", "manila:")):
         text = f"Bad port request: Invalid port {id}. Operation only valid on compute and shared filesystem ports."
-        raise Fault(400, "BadRequest", text)
+        raise NeutronFault(400, "BadRequest", text)
     return port
 
 
@@ -53,21 +53,21 @@ def _find(port: Doc, host: str) -> Doc:
         if each["host"] == host:
             return each
     text = f"Binding for port {port['id']} for host {host} could not be found."
-    raise Fault(404, "PortBindingNotFound", text)
+    raise NeutronFault(404, "PortBindingNotFound", text)
 
 
-def listed(call: Call, id: str) -> list[Doc]:
+def listed(call: NetworkCall, id: str) -> list[Doc]:
     """A caller who may not see bindings gets an empty list, and no error."""
     if not (call.who.service or call.who.admin):
         return []
     return _all(_port(call, id, "get_port_binding", write=False))
 
 
-def show(call: Call, id: str, host: str) -> Doc:
+def show(call: NetworkCall, id: str, host: str) -> Doc:
     return _find(_port(call, id, "get_port_binding", write=False), host)
 
 
-def create(call: Call, id: str, body: Any) -> Doc:
+def create(call: NetworkCall, id: str, body: Any) -> Doc:
     port = _port(call, id, "create_port_binding", write=True)
     said = for_create("port_binding", body, ATTRS, call.who)
     if any(each["host"] == said["host"] for each in _all(port)):
@@ -84,17 +84,17 @@ def create(call: Call, id: str, body: Any) -> Doc:
     return made
 
 
-def _offer(call: Call, port: Doc, host: str, vnic_type: str, profile: Doc) -> Doc:
+def _offer(call: NetworkCall, port: Doc, host: str, vnic_type: str, profile: Doc) -> Doc:
     around = call.store.around(port["network_id"], host, default_key(port["project_id"]))
     assert around.network is not None  # a port goes with its network
     offer = binding.bound(around.network, around.agent, vnic_type, segment_of(around, port))
     if offer["vif_type"] == "binding_failed":
         text = f"Binding for port {port['id']} on host {host} could not be created or updated."
-        raise Fault(500, "PortBindingError", text)
+        raise NeutronFault(500, "PortBindingError", text)
     return {"host": host, "vnic_type": vnic_type, "profile": profile} | offer
 
 
-def update(call: Call, id: str, host: str, body: Any) -> Doc:
+def update(call: NetworkCall, id: str, host: str, body: Any) -> Doc:
     port = _port(call, id, "update_port_binding", write=True)
     changes = for_update("port_binding", body, ATTRS, call.who)
     found = _find(port, host)
@@ -110,14 +110,14 @@ def update(call: Call, id: str, host: str, body: Any) -> Doc:
     return offered | {"status": found["status"]}
 
 
-def activate(call: Call, id: str, host: str) -> Doc:
-    """Activate a binding. Raises Fault: 409 when it is active, 500 for a port that cannot be bound."""
+def activate(call: NetworkCall, id: str, host: str) -> Doc:
+    """Activate a binding. Raises NeutronFault: 409 when it is active, 500 for a port that cannot be bound."""
     port = _port(call, id, "activate", write=True)
     found = _find(port, host)
     if found["status"] == "ACTIVE":
         raise conflict("PortBindingAlreadyActive", f"Binding for port {id} on host {host} is already active.")
     if port.get(ADRIFT):
-        raise Fault(
+        raise NeutronFault(
             500, "HTTPInternalServerError", "Request Failed: internal server error while processing your request."
         )
     old = _active(port)
@@ -128,7 +128,7 @@ def activate(call: Call, id: str, host: str) -> Doc:
     return _active(port)
 
 
-def _activate(call: Call, port: Doc, chosen: Doc) -> None:
+def _activate(call: NetworkCall, port: Doc, chosen: Doc) -> None:
     """The port goes DOWN with the old host and comes up on the new one, and compute gets events."""
     port["_bindings"] = [each for each in port["_bindings"] if each["host"] != chosen["host"]]
     port["binding:host_id"] = chosen["host"]
@@ -137,14 +137,14 @@ def _activate(call: Call, port: Doc, chosen: Doc) -> None:
     _comes_up(call, port)
 
 
-def _comes_up(call: Call, port: Doc) -> None:
+def _comes_up(call: NetworkCall, port: Doc) -> None:
     bound = port["binding:vif_type"] != UNBOUND["vif_type"]
     port["status"] = "ACTIVE" if bound and call.settings.ports_become_active else "DOWN"
     if port["status"] == "ACTIVE":
         call.queue_compute_event("network-vif-plugged", port)
 
 
-def delete(call: Call, id: str, host: str) -> None:
+def delete(call: NetworkCall, id: str, host: str) -> None:
     """Deleting the active binding leaves the port unbound; no other takes its place."""
     port = _port(call, id, "delete_port_binding", write=True)
     found = _find(port, host)

@@ -29,12 +29,12 @@ from moorage.model.port_description import (
     Rate,
 )
 from moorage_embedded.network.binding import BRIDGE, FILTERS
-from moorage_embedded.network.faults import Fault, forbidden
+from moorage_embedded.network.faults import NeutronFault, forbidden
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.request import OURSELVES, Call
+from moorage_embedded.network.request import OURSELVES, NetworkCall
 from moorage_embedded.network.route_descriptions import Reached, reached_from
 from moorage_embedded.network.security_group_rules import protocol_number
-from moorage_embedded.network.store import Doc, Store
+from moorage_embedded.network.store import Doc, NetworkStore
 
 PATH = ("port-descriptions",)
 VERSIONS = "port_descriptions"
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 # ------------------------------------------------------------------------------------------------ from documents
 
 
-def describe(store: Store, host: str) -> tuple[list[PortDescription], dict[str, list[str]]]:
+def describe(store: NetworkStore, host: str) -> tuple[list[PortDescription], dict[str, list[str]]]:
     """The ports that this host wires or is about to, with version 0, and the sets that their rules name: id → addresses, in order."""
     if not any(each["configurations"].get(FILTERS) for each in store.many("agent", where={"key": [host]})):
         return [], {}
@@ -85,7 +85,7 @@ def _wired_at(port: Doc, host: str) -> bool:
     return any(each["host"] == host and each["vif_type"] == BRIDGE for each in port["_bindings"])
 
 
-def _members(store: Store, group: str) -> set[str]:
+def _members(store: NetworkStore, group: str) -> set[str]:
     """Of a security group: the addresses of its ports on whatever host, and what they may use besides."""
     found: set[str] = set()
     for port in store.all_mentioning("port", group):
@@ -151,7 +151,7 @@ def _policy_of(port: Doc) -> str:
     return port["qos_policy_id"] or port["qos_network_policy_id"] or ""
 
 
-def _policies(store: Store, ports: Iterable[Doc]) -> dict[str, Doc]:
+def _policies(store: NetworkStore, ports: Iterable[Doc]) -> dict[str, Doc]:
     wanted = sorted({_policy_of(each) for each in ports} - {""})
     return {each["id"]: each for each in store.many("policy", where={"id": wanted})} if wanted else {}
 
@@ -191,9 +191,9 @@ class TransactionRunner(Protocol):
 
     written: int
 
-    async def read(self, who: NetworkCaller, work: Callable[[Call], T]) -> T: ...
+    async def read(self, who: NetworkCaller, work: Callable[[NetworkCall], T]) -> T: ...
 
-    async def write(self, who: NetworkCaller, work: Callable[[Call], T]) -> T: ...
+    async def write(self, who: NetworkCaller, work: Callable[[NetworkCall], T]) -> T: ...
 
 
 class Descriptions:
@@ -241,7 +241,7 @@ def _differs(before: PortDescription | None, now: PortDescription) -> bool:
     return before is None or msgspec.structs.replace(before, version=0) != now
 
 
-def _next_version(call: Call) -> int:
+def _next_version(call: NetworkCall) -> int:
     """Higher than any before, also after a restart, and after the database was put back to an older state."""
     used, _ = call.store.count("", VERSIONS, 1)
     now = int(time.time() * 1000)
@@ -270,9 +270,9 @@ def _parts(name: str, version: int, addresses: Sequence[str]) -> list[AddressSet
 
 
 def query_of(pairs: Iterable[tuple[str, str]]) -> tuple[str, int]:
-    """Host and version of a query. Raises Fault 400."""
+    """Host and version of a query. Raises NeutronFault 400."""
     said = dict(pairs)
     host, after = said.get("host", ""), said.get("after", "0")
     if not 0 < len(host) <= HOST_CHARACTERS_MAX or not (after.isascii() and after.isdigit() and len(after) <= 18):
-        raise Fault(400, "HTTPBadRequest", "Name a host, and with `after` a version that is a number.")
+        raise NeutronFault(400, "HTTPBadRequest", "Name a host, and with `after` a version that is a number.")
     return host, int(after)

@@ -5,10 +5,10 @@ from typing import Any
 
 from moorage_embedded.network import networks, qos
 from moorage_embedded.network.attributes import UNSET
-from moorage_embedded.network.faults import Fault, conflict, forbidden, invalid, not_found
+from moorage_embedded.network.faults import NeutronFault, conflict, forbidden, invalid, not_found
 from moorage_embedded.network.guarantees import is_claimed
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.request import Call
+from moorage_embedded.network.request import NetworkCall
 from moorage_embedded.network.store import Doc, Surroundings
 
 GUARDED = ("compute:", "baremetal:", "manila:")
@@ -60,7 +60,7 @@ def _foreign_network(who: NetworkCaller, network: Doc, changes: dict[str, Any]) 
             raise forbidden("update_port", "update_port:fixed_ips")
 
 
-def may_delete(call: Call, port: Doc) -> None:
+def may_delete(call: NetworkCall, port: Doc) -> None:
     who = call.who
     if port["device_owner"] in {"network:router_interface", "network:router_gateway", "network:floatingip"}:
         text = (
@@ -86,7 +86,9 @@ def _pairs(said: dict[str, Any], whole: dict[str, Any]) -> None:
         text = "Port Security must be enabled in order to have allowed address pairs on a port."
         raise conflict("AddressPairAndPortSecurityRequired", text)
     if len(pairs) > 10:
-        raise Fault(400, "AllowedAddressPairExhausted", "The number of allowed address pair exceeds the maximum 10.")
+        raise NeutronFault(
+            400, "AllowedAddressPairExhausted", "The number of allowed address pair exceeds the maximum 10."
+        )
     seen = set()
     for each in pairs:
         key = (each.get("mac_address"), str(ip_network(each["ip_address"], strict=False)))
@@ -102,7 +104,7 @@ def may_change_type(old: Doc, port: Doc) -> None:
         raise conflict("QosRuleNotSupported", text)
 
 
-def settle_qos(call: Call, around: Surroundings, port: Doc) -> None:
+def settle_qos(call: NetworkCall, around: Surroundings, port: Doc) -> None:
     """What the port's own policy, or its network's, asks of a host."""
     assert around.network is not None  # the caller has looked
     port["qos_network_policy_id"] = around.network["qos_policy_id"]

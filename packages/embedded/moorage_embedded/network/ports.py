@@ -4,10 +4,10 @@ from typing import Any
 
 from moorage_embedded.network import addressing, binding, networks, port_rules, security_groups
 from moorage_embedded.network.attributes import UNSET, for_create, for_update
-from moorage_embedded.network.faults import Fault, conflict, mac_taken, not_found
+from moorage_embedded.network.faults import NeutronFault, conflict, mac_taken, not_found
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.port_attributes import ATTRS, dhcp_options
-from moorage_embedded.network.request import Call, new_mac, touched
+from moorage_embedded.network.request import NetworkCall, new_mac, touched
 from moorage_embedded.network.store import Doc, Surroundings
 
 OF_ROUTERS = ("network:router_interface", "network:router_gateway")
@@ -19,7 +19,7 @@ binding of it; one that is made is active at once."""
 __all__ = ["ATTRS", "create", "delete", "erase", "update", "view", "visible"]
 
 
-def visible(call: Call, port: Doc) -> bool:
+def visible(call: NetworkCall, port: Doc) -> bool:
     """Own, or on an own network."""
     if call.who.reads(port["project_id"]):
         return True
@@ -41,7 +41,7 @@ def view(who: NetworkCaller, port: Doc) -> Doc:
 # ------------------------------------------------------------------------------------------------------ create
 
 
-def create(call: Call, bodies: list[Any]) -> list[Doc]:
+def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     """All or none: one body that fails takes back the others."""
     asked = [for_create("port", body, ATTRS, call.who) for body in bodies]
     counts: dict[str, int] = {}
@@ -77,7 +77,7 @@ def _named(said: dict[str, Any]) -> list[str]:
     return named
 
 
-def _make(call: Call, around: Surroundings, said: dict[str, Any]) -> Doc:
+def _make(call: NetworkCall, around: Surroundings, said: dict[str, Any]) -> Doc:
     network = around.network
     assert network is not None  # checked by the caller
     host = _requested_host(said)
@@ -119,12 +119,12 @@ def _make(call: Call, around: Surroundings, said: dict[str, Any]) -> Doc:
     return port
 
 
-def _serves_at_once(call: Call, owner: str) -> bool:
+def _serves_at_once(call: NetworkCall, owner: str) -> bool:
     """Routers are records, and serve from the moment they are written: their ports wait for no agent."""
     return owner in OF_ROUTERS and call.settings.ports_become_active
 
 
-def _insert(call: Call, port: Doc, *, chosen: bool) -> None:
+def _insert(call: NetworkCall, port: Doc, *, chosen: bool) -> None:
     for _ in range(MACS_TRIED_MAX):
         if call.store.add_port(port):
             return
@@ -134,7 +134,7 @@ def _insert(call: Call, port: Doc, *, chosen: bool) -> None:
     raise mac_taken(port["network_id"], port["mac_address"])
 
 
-def name_addresses(call: Call, port: Doc) -> None:
+def name_addresses(call: NetworkCall, port: Doc) -> None:
     """`dns_assignment`: a name for each address."""
     port["dns_assignment"] = [
         {
@@ -157,7 +157,7 @@ def segment_of(around: Surroundings, port: Doc) -> str | None:
     return next((each for each in found if each in wired), found[0] if found else None)
 
 
-def bind(call: Call, around: Surroundings, port: Doc, host: str) -> None:
+def bind(call: NetworkCall, around: Surroundings, port: Doc, host: str) -> None:
     """Make the host the port's active binding, or leave it unbound when the host is empty."""
     was_active = port["status"] == "ACTIVE"
     assert around.network is not None  # checked by the caller
@@ -176,7 +176,7 @@ def bind(call: Call, around: Surroundings, port: Doc, host: str) -> None:
         call.queue_compute_event("network-vif-unplugged", port)
 
 
-def _take_mac_of_device(call: Call, port: Doc) -> None:
+def _take_mac_of_device(call: NetworkCall, port: Doc) -> None:
     """A port that is a whole interface has its MAC, and gets its own back when it is released."""
     said = port["binding:profile"].get("device_mac_address") if port["binding:host_id"] else None
     port["mac_address"] = said or new_mac()
@@ -188,7 +188,7 @@ def _take_mac_of_device(call: Call, port: Doc) -> None:
 # ------------------------------------------------------------------------------------------------------ update
 
 
-def update(call: Call, port: Doc, body: Any) -> Doc:
+def update(call: NetworkCall, port: Doc, body: Any) -> Doc:
     changes = for_update("port", body, ATTRS, call.who)
     if port.get(ADRIFT):
         raise not_found("port", port["id"])
@@ -231,7 +231,7 @@ def _settle_profile(changes: dict[str, Any]) -> None:
         changes["binding:profile"] = {}
 
 
-def _change_mac(call: Call, port: Doc, old: Doc) -> None:
+def _change_mac(call: NetworkCall, port: Doc, old: Doc) -> None:
     if port["mac_address"] is None:
         port["mac_address"] = new_mac()
     if (
@@ -249,7 +249,7 @@ def _change_mac(call: Call, port: Doc, old: Doc) -> None:
         raise mac_taken(port["network_id"], port["mac_address"])
 
 
-def _move_addresses(call: Call, around: Surroundings, port: Doc, old: Doc, host: str, fixed_ips: Any) -> None:
+def _move_addresses(call: NetworkCall, around: Surroundings, port: Doc, old: Doc, host: str, fixed_ips: Any) -> None:
     """RULES §7: the same PUT binds first, and rebinds later onto another segment."""
     if fixed_ips is not UNSET and fixed_ips is not None:
         addressing.change(call, around, port, host, fixed_ips)
@@ -264,13 +264,13 @@ def _move_addresses(call: Call, around: Surroundings, port: Doc, old: Doc, host:
         port["ip_allocation"] = "deferred"
 
 
-def _rebind(call: Call, around: Surroundings, port: Doc, old: Doc, host: str) -> None:
+def _rebind(call: NetworkCall, around: Surroundings, port: Doc, old: Doc, host: str) -> None:
     changed = any(port[name] != old[name] for name in ("binding:vnic_type", "binding:profile", "admin_state_up"))
     if host != old["binding:host_id"]:
         if any(each["host"] == host for each in port["_bindings"]):
             # Neutron 29 tries again and again to write a second row with this key, and gives up in the end.
             text = "Request Failed: internal server error while processing your request."
-            raise Fault(500, "HTTPInternalServerError", text)
+            raise NeutronFault(500, "HTTPInternalServerError", text)
         if not host:  # tell whoever the port belonged to
             port["status"] = "DOWN"
             if old["status"] == "ACTIVE":
@@ -285,12 +285,12 @@ def _rebind(call: Call, around: Surroundings, port: Doc, old: Doc, host: str) ->
 # ------------------------------------------------------------------------------------------------------ delete
 
 
-def delete(call: Call, port: Doc) -> None:
+def delete(call: NetworkCall, port: Doc) -> None:
     port_rules.may_delete(call, port)
     erase(call, port)
 
 
-def erase(call: Call, port: Doc) -> None:
+def erase(call: NetworkCall, port: Doc) -> None:
     """Delete without a check of permissions."""
     subnets: list[Doc] = []
     if port["fixed_ips"]:
@@ -304,7 +304,7 @@ def erase(call: Call, port: Doc) -> None:
         call.segments.update(each["segment_id"] for each in subnets if each["segment_id"])
 
 
-def leave_floating_ips(call: Call, port: str) -> None:
+def leave_floating_ips(call: NetworkCall, port: str) -> None:
     """Floating IPs of a port that goes stay, and stand for nothing."""
     for each in call.store.many("floatingip", where={"key": [port]}):
         nothing = dict.fromkeys(("port_id", "fixed_ip_address", "router_id", "port_details", "_subnet"))

@@ -6,10 +6,10 @@ from typing import Any
 from moorage.model.network_providers import guaranteed_by
 from moorage_embedded.network import guarantees, networks, validators
 from moorage_embedded.network.attributes import REQUIRED, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import Fault, conflict, forbidden
+from moorage_embedded.network.faults import NeutronFault, conflict, forbidden
 from moorage_embedded.network.networks import COMMON
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.request import Call, touched
+from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
 RULES_MAX = 64
@@ -72,7 +72,7 @@ def _group(port: Doc, kind: str, required: list[str], resources: dict[str, int])
 # ------------------------------------------------------------------------------------------------ policies
 
 
-def create(call: Call, bodies: list[Any]) -> list[Doc]:
+def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:
         said = for_create("policy", body, ATTRS, call.who)
@@ -90,19 +90,19 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
     return made
 
 
-def _only_default(call: Call, policy: Doc) -> None:
+def _only_default(call: NetworkCall, policy: Doc) -> None:
     if policy["is_default"] and not call.store.hold("default-policy", policy["project_id"], policy["id"]):
         text = f"A default QoS policy exists for project {policy['project_id']}."
         raise conflict("QoSPolicyDefaultAlreadyExists", text)
 
 
-def _writable(call: Call, policy: Doc, rule: str) -> None:
+def _writable(call: NetworkCall, policy: Doc, rule: str) -> None:
     manages = "manager" in call.who.principal.roles and call.who.owns(policy["project_id"])
     if not (call.who.admin or manages):
         raise forbidden(rule)
 
 
-def update(call: Call, policy: Doc, body: Any) -> Doc:
+def update(call: NetworkCall, policy: Doc, body: Any) -> Doc:
     changes = for_update("policy", body, ATTRS, call.who)
     _writable(call, policy, "update_policy")
     if "shared" in changes:
@@ -121,7 +121,7 @@ def update(call: Call, policy: Doc, body: Any) -> Doc:
     return policy | changes
 
 
-def delete(call: Call, policy: Doc) -> None:
+def delete(call: NetworkCall, policy: Doc) -> None:
     _writable(call, policy, "delete_policy")
     for noun in ("port", "network", "floatingip"):
         if (user := call.store.mentioned(noun, policy["id"])) is not None:
@@ -134,7 +134,7 @@ def delete(call: Call, policy: Doc) -> None:
 # ------------------------------------------------------------------------------------------------ rules
 
 
-def add_rule(call: Call, policy: Doc, kind: str, body: Any) -> Doc:
+def add_rule(call: NetworkCall, policy: Doc, kind: str, body: Any) -> Doc:
     _writable(call, policy, f"create_policy_{kind}_rule")
     said = for_create(f"policy_{kind}_rule", body, RULES[kind], call.who)
     if len(policy["rules"]) >= RULES_MAX:
@@ -157,14 +157,14 @@ def _check_rules(policy: Doc, rule: Doc) -> None:
 
 
 def find_rule(policy: Doc, kind: str, id: str) -> Doc:
-    """A rule of a policy. Raises Fault (404)."""
+    """A rule of a policy. Raises NeutronFault (404)."""
     for rule in policy["rules"]:
         if rule["id"] == id and rule["type"] == kind:
             return dict(rule)
-    raise Fault(404, "QosRuleNotFound", f"QoS rule {id} for policy {policy['id']} could not be found.")
+    raise NeutronFault(404, "QosRuleNotFound", f"QoS rule {id} for policy {policy['id']} could not be found.")
 
 
-def change_rule(call: Call, policy: Doc, kind: str, id: str, body: Any) -> Doc:
+def change_rule(call: NetworkCall, policy: Doc, kind: str, id: str, body: Any) -> Doc:
     _writable(call, policy, f"update_policy_{kind}_rule")
     rule = find_rule(policy, kind, id) | for_update(f"policy_{kind}_rule", body, RULES[kind], call.who)
     _check_rules(policy, rule)
@@ -173,14 +173,14 @@ def change_rule(call: Call, policy: Doc, kind: str, id: str, body: Any) -> Doc:
     return rule
 
 
-def remove_rule(call: Call, policy: Doc, kind: str, id: str) -> None:
+def remove_rule(call: NetworkCall, policy: Doc, kind: str, id: str) -> None:
     _writable(call, policy, f"delete_policy_{kind}_rule")
     find_rule(policy, kind, id)
     policy["rules"] = [each for each in policy["rules"] if each["id"] != id]
     _changed(call, policy)
 
 
-def _changed(call: Call, policy: Doc) -> None:
+def _changed(call: NetworkCall, policy: Doc) -> None:
     """Write the policy, and what the ports that follow it ask for; what bound ones are guaranteed follows in placement."""
     call.store.put("policy", touched(policy))
     users = {each["id"]: each for each in call.store.many("network") if each["qos_policy_id"] == policy["id"]}
@@ -190,7 +190,7 @@ def _changed(call: Call, policy: Doc) -> None:
         _follow(call, policy, network, port)
 
 
-def _follow(call: Call, policy: Doc | None, network: Doc, port: Doc) -> None:
+def _follow(call: NetworkCall, policy: Doc | None, network: Doc, port: Doc) -> None:
     request = resource_request(policy, network, port)
     inherited = network["qos_policy_id"]
     if request == port["resource_request"] and port["qos_network_policy_id"] == inherited:
@@ -200,7 +200,7 @@ def _follow(call: Call, policy: Doc | None, network: Doc, port: Doc) -> None:
     call.store.put("port", touched(port))
 
 
-def ask(call: Call, port: Doc, request: Doc | None) -> None:
+def ask(call: NetworkCall, port: Doc, request: Doc | None) -> None:
     """The port asks this from now on; what a server's bound port is guaranteed is claimed, and the claim follows."""
     if request == port["resource_request"]:
         return
@@ -213,7 +213,7 @@ def ask(call: Call, port: Doc, request: Doc | None) -> None:
     call.queue_compute_event("network-changed", port)
 
 
-def update_network(call: Call, network: Doc, body: Any) -> Doc:
+def update_network(call: NetworkCall, network: Doc, body: Any) -> Doc:
     """A network's new policy reaches the ports that have none of their own."""
     before = network["qos_policy_id"]
     network = networks.update(call, network, body)
@@ -228,7 +228,7 @@ def update_network(call: Call, network: Doc, body: Any) -> Doc:
     return network
 
 
-def _followers(call: Call, policy: str, users: list[str]) -> list[Doc]:
+def _followers(call: NetworkCall, policy: str, users: list[str]) -> list[Doc]:
     direct = call.store.all_mentioning("port", policy)
     followers = {port["id"]: port for port in direct if port["qos_policy_id"] == policy}
     if users:

@@ -5,13 +5,13 @@ from typing import Any
 
 from moorage_embedded.network import crud, listing, qos
 from moorage_embedded.network.faults import bad, forbidden, not_found
-from moorage_embedded.network.request import Call
+from moorage_embedded.network.request import NetworkCall
 from moorage_embedded.network.resources import POLICY
 from moorage_embedded.network.store import Doc
 
 _KINDS = {f"{kind}_rules": kind for kind in qos.RULES}
 _ALIASES = {f"alias-{kind.replace('_', '-')}-rules": kind for kind in qos.RULES}
-Found = tuple[Callable[[Call, Any], Any], bool, int]
+Found = tuple[Callable[[NetworkCall, Any], Any], bool, int]
 
 
 def _rule_body(ask: Any, kind: str) -> Any:
@@ -40,7 +40,7 @@ def find(method: str, parts: tuple[str, ...]) -> Found | None:
 _RANGE = {"parameter_type": "range", "parameter_values": {"start": 0, "end": 2**31 - 1}}
 
 
-def _details(call: Call, kind: str) -> Doc:
+def _details(call: NetworkCall, kind: str) -> Doc:
     """What the one driver takes in a rule of this kind; for administrators, as in Neutron."""
     if not call.who.admin:
         raise forbidden("get_rule_type")
@@ -59,10 +59,10 @@ def _details(call: Call, kind: str) -> Doc:
 def _under_policy(method: str, length: int, kind: str) -> Found | None:
     name = f"{kind}_rule"
 
-    def policy(call: Call, ask: Any, *, lock: bool = False) -> Doc:
+    def policy(call: NetworkCall, ask: Any, *, lock: bool = False) -> Doc:
         return crud.find(call, POLICY, ask.parts[2], lock=lock)
 
-    def listed(call: Call, ask: Any) -> Doc:
+    def listed(call: NetworkCall, ask: Any) -> Doc:
         rules = [_shown(each) for each in policy(call, ask)["rules"] if each["type"] == kind]
         return {f"{name}s": [listing.only(each, ()) for each in rules]}
 
@@ -91,7 +91,7 @@ def _under_policy(method: str, length: int, kind: str) -> Found | None:
 def _alias(method: str, kind: str) -> Found | None:
     name = f"{kind}_rule"
 
-    def policy(call: Call, id: str, *, lock: bool = False) -> Doc:
+    def policy(call: NetworkCall, id: str, *, lock: bool = False) -> Doc:
         for each in call.store.all_mentioning("policy", id):
             if any(rule["id"] == id for rule in each["rules"]):
                 return crud.find(call, POLICY, each["id"], lock=lock)

@@ -2,11 +2,11 @@
 
 from moorage_embedded.network import address_scopes, addressing, floating_ips, ports
 from moorage_embedded.network.faults import conflict, forbidden, network_in_use
-from moorage_embedded.network.request import Call, touched
+from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
 
-def delete_network(call: Call, network: Doc) -> None:
+def delete_network(call: NetworkCall, network: Doc) -> None:
     for floating in call.store.many("floatingip", where={"parent": [network["id"]]}):
         if floating["port_id"] is None:  # those that stand for nothing go with an external network
             floating_ips.delete(call.ourselves(), floating)
@@ -25,7 +25,7 @@ def delete_network(call: Call, network: Doc) -> None:
     call.charge(network["project_id"], "network", -1)
 
 
-def delete_subnet(call: Call, subnet: Doc) -> None:
+def delete_subnet(call: NetworkCall, subnet: Doc) -> None:
     network = call.store.get("network", subnet["network_id"], lock=True)
     assert network is not None  # a subnet goes with its network
     if not (call.who.writes(subnet["project_id"]) or call.who.writes(network["project_id"])):
@@ -38,7 +38,7 @@ def delete_subnet(call: Call, subnet: Doc) -> None:
     call.store.put("network", touched(network))
 
 
-def erase_subnet(call: Call, subnet: Doc) -> None:
+def erase_subnet(call: NetworkCall, subnet: Doc) -> None:
     call.store.reset_ranges(subnet["id"], ())
     call.store.remove("subnet", subnet["id"])
     call.charge(subnet["project_id"], "subnet", -1)
@@ -46,7 +46,7 @@ def erase_subnet(call: Call, subnet: Doc) -> None:
         call.segments.add(subnet["segment_id"])
 
 
-def _leave_subnet(call: Call, subnet: Doc) -> None:
+def _leave_subnet(call: NetworkCall, subnet: Doc) -> None:
     """Before a subnet goes: automatic ports lose their address with it, any other forbids it."""
     held = call.store.addresses_of(subnet["id"])
     if any(not (owner == "network:dhcp" or addressing.automatic(subnet)) for _, _, owner in held):

@@ -11,13 +11,13 @@ from moorage.model.principal import Principal
 from moorage_embedded.network.faults import over_quota
 from moorage_embedded.network.guarantees import GuaranteeChange
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.store import Doc, Store
+from moorage_embedded.network.store import Doc, NetworkStore
 
 MAC_BASE = "fa:16:3e"
 
 
 @dataclass(frozen=True)
-class Settings:
+class NetworkSettings:
     """Knobs of one service; the defaults are Neutron's."""
 
     ports_become_active: bool = True
@@ -46,12 +46,12 @@ class Settings:
 
 
 @dataclass
-class Call:
+class NetworkCall:
     """What a verb is given."""
 
-    store: Store
+    store: NetworkStore
     who: NetworkCaller
-    settings: Settings
+    settings: NetworkSettings
     events: list[dict[str, Any]] = field(default_factory=list)
     segments: set[str] = field(default_factory=set)
     claims: dict[str, GuaranteeChange] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Call:
             "revision_number": 0,
         }
 
-    def ourselves(self) -> "Call":
+    def ourselves(self) -> "NetworkCall":
         """The same transaction, asked by the service itself: for the ports that routers and floating IPs are made of."""
         return replace(self, who=OURSELVES)
 

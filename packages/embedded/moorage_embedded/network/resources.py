@@ -24,23 +24,23 @@ from moorage_embedded.network import (
 )
 from moorage_embedded.network.attributes import Attr
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.request import Call
+from moorage_embedded.network.request import NetworkCall
 from moorage_embedded.network.store import Doc
 
 
-def _plain(call: Call, doc: Doc) -> Doc:
+def _plain(call: NetworkCall, doc: Doc) -> Doc:
     return {name: value for name, value in doc.items() if not name.startswith("_")}
 
 
-def _own(call: Call, doc: Doc) -> bool:
+def _own(call: NetworkCall, doc: Doc) -> bool:
     return call.who.reads(doc["project_id"])
 
 
-def _admins(call: Call, doc: Doc) -> bool:
+def _admins(call: NetworkCall, doc: Doc) -> bool:
     return call.who.admin
 
 
-def _put(noun: str) -> Callable[[Call, Doc], None]:
+def _put(noun: str) -> Callable[[NetworkCall, Doc], None]:
     return lambda call, doc: call.store.put(noun, doc)
 
 
@@ -51,12 +51,12 @@ class ResourceType:
     name: str
     plural: str
     attrs: Mapping[str, Attr]
-    visible: Callable[[Call, Doc], bool]
-    create: Callable[[Call, list[Any]], list[Doc]] | None
-    update: Callable[[Call, Doc, Any], Doc] | None
-    delete: Callable[[Call, Doc], None] | None
-    put: Callable[[Call, Doc], None]
-    view: Callable[[Call, Doc], Doc] = _plain
+    visible: Callable[[NetworkCall, Doc], bool]
+    create: Callable[[NetworkCall, list[Any]], list[Doc]] | None
+    update: Callable[[NetworkCall, Doc, Any], Doc] | None
+    delete: Callable[[NetworkCall, Doc], None] | None
+    put: Callable[[NetworkCall, Doc], None]
+    view: Callable[[NetworkCall, Doc], Doc] = _plain
     columns: Mapping[str, str] = ()  # type: ignore[assignment]
     """Filters that SQL answers: attribute → column."""
     tagged: bool = True
@@ -70,7 +70,7 @@ class ResourceType:
         return self.path or self.plural.replace("_", "-")
 
 
-def _subnet_view(call: Call, doc: Doc) -> Doc:
+def _subnet_view(call: NetworkCall, doc: Doc) -> Doc:
     shown = _plain(call, doc)
     if not call.who.admin:
         shown.pop("segment_id", None)

@@ -14,7 +14,7 @@ from moorage.model.route_description import (
     StaticRoute,
 )
 from moorage_embedded.network.routers import GATEWAY, INTERFACE
-from moorage_embedded.network.store import Doc, Store
+from moorage_embedded.network.store import Doc, NetworkStore
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Reached:
     """By subnet."""
 
 
-def reached_from(store: Store, ports: Sequence[Doc]) -> Reached:
+def reached_from(store: NetworkStore, ports: Sequence[Doc]) -> Reached:
     subnets = sorted({each["subnet_id"] for port in ports for each in port["fixed_ips"]})
     ids = sorted(port["id"] for port in ports)
     floating = store.many("floatingip", where={"key": ids}) if ids else []
@@ -57,7 +57,7 @@ def reached_from(store: Store, ports: Sequence[Doc]) -> Reached:
     return found
 
 
-def _external(store: Store, networks: Iterable[str]) -> dict[str, ExternalNetwork]:
+def _external(store: NetworkStore, networks: Iterable[str]) -> dict[str, ExternalNetwork]:
     found = {}
     for network in store.many("network", where={"id": sorted(networks)}):
         subnets = [each for each in store.children("subnet", network["id"]) if each["ip_version"] == 4]
@@ -72,7 +72,7 @@ def _external(store: Store, networks: Iterable[str]) -> dict[str, ExternalNetwor
 
 
 def _routers(
-    store: Store, ids: Sequence[str], interfaces: Sequence[Doc], outside: dict[str, ExternalNetwork]
+    store: NetworkStore, ids: Sequence[str], interfaces: Sequence[Doc], outside: dict[str, ExternalNetwork]
 ) -> dict[str, RouterDescription]:
     on = sorted(
         {

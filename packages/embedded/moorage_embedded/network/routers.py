@@ -5,9 +5,9 @@ from typing import Any
 
 from moorage_embedded.network import networks, ports, subnets, validators
 from moorage_embedded.network.attributes import UNSET, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import Fault, bad, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, not_found
 from moorage_embedded.network.networks import ADMIN_STATE, COMMON, NAME
-from moorage_embedded.network.request import Call, touched
+from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
 INTERFACE, GATEWAY = ports.OF_ROUTERS
@@ -36,12 +36,12 @@ ATTRS: dict[str, Attr] = COMMON | {
 }
 
 
-def view(call: Call, router: Doc) -> Doc:
+def view(call: NetworkCall, router: Doc) -> Doc:
     """What the extensions that are listed say of a router; a record of an earlier release has more."""
     return {name: value for name, value in router.items() if not name.startswith("_") and name not in UNLISTED}
 
 
-def create(call: Call, bodies: list[Any]) -> list[Doc]:
+def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:
         said = for_create("router", body, ATTRS, call.who)
@@ -70,7 +70,7 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
     return made
 
 
-def _set_gateway(call: Call, router: Doc, said: dict[str, Any]) -> None:
+def _set_gateway(call: NetworkCall, router: Doc, said: dict[str, Any]) -> None:
     network = networks.seen(call.store, call.who, said["network_id"])
     if not network["router:external"]:
         raise bad(f"Bad router request: Network {network['id']} is not an external network.")
@@ -91,11 +91,11 @@ def _set_gateway(call: Call, router: Doc, said: dict[str, Any]) -> None:
     }
 
 
-def ports_of(call: Call, router: str, owner: str) -> list[Doc]:
+def ports_of(call: NetworkCall, router: str, owner: str) -> list[Doc]:
     return call.store.many("port", where={"device": [router], "owner": [owner]})
 
 
-def _clear_gateway(call: Call, router: Doc) -> None:
+def _clear_gateway(call: NetworkCall, router: Doc) -> None:
     info = router["external_gateway_info"]
     if info is None:
         return
@@ -108,7 +108,7 @@ def _clear_gateway(call: Call, router: Doc) -> None:
     router["external_gateway_info"] = None
 
 
-def update(call: Call, router: Doc, body: Any) -> Doc:
+def update(call: NetworkCall, router: Doc, body: Any) -> Doc:
     changes = for_update("router", body, ATTRS, call.who)
     info = changes.pop("external_gateway_info", UNSET)
     if info is not UNSET:
@@ -124,7 +124,7 @@ def update(call: Call, router: Doc, body: Any) -> Doc:
     return router | changes
 
 
-def delete(call: Call, router: Doc) -> None:
+def delete(call: NetworkCall, router: Doc) -> None:
     if not call.who.writes(router["project_id"]):
         raise forbidden("delete_router")
     if ports_of(call, router["id"], INTERFACE):
@@ -137,7 +137,7 @@ def delete(call: Call, router: Doc) -> None:
 # ------------------------------------------------------------------------------------------------ interfaces
 
 
-def _writable(call: Call, router: Doc, rule: str) -> None:
+def _writable(call: NetworkCall, router: Doc, rule: str) -> None:
     if not call.who.writes(router["project_id"]):
         raise forbidden(rule)
 
@@ -150,7 +150,7 @@ def _answer(router: Doc, port: Doc) -> Doc:
     }  # fmt: skip
 
 
-def add_interface(call: Call, router: Doc, body: Doc) -> Doc:
+def add_interface(call: NetworkCall, router: Doc, body: Doc) -> Doc:
     _writable(call, router, "add_router_interface")
     if len({"port_id", "subnet_id"} & set(body)) != 1:
         raise bad("Bad router request: Either subnet_id or port_id must be specified, and not both.")
@@ -166,7 +166,7 @@ def _check_ids(body: Doc) -> None:
             raise bad(f"Bad router request: {reason}.")
 
 
-def _check_overlap(call: Call, router: Doc, subnet: Doc) -> None:
+def _check_overlap(call: NetworkCall, router: Doc, subnet: Doc) -> None:
     wanted = ip_network(subnet["cidr"])
     for port in ports_of(call, router["id"], INTERFACE):
         on = [each["subnet_id"] for each in port["fixed_ips"]]
@@ -179,7 +179,7 @@ def _check_overlap(call: Call, router: Doc, subnet: Doc) -> None:
                 )
 
 
-def _by_subnet(call: Call, router: Doc, id: Any) -> Doc:
+def _by_subnet(call: NetworkCall, router: Doc, id: Any) -> Doc:
     subnet = call.store.get("subnet", id) if isinstance(id, str) else None
     if subnet is None or not subnets.visible(call.store, call.who, subnet):
         raise not_found("subnet", str(id))
@@ -193,7 +193,7 @@ def _by_subnet(call: Call, router: Doc, id: Any) -> Doc:
     return ports.create(call.ourselves(), [body])[0]
 
 
-def _by_port(call: Call, router: Doc, id: Any) -> Doc:
+def _by_port(call: NetworkCall, router: Doc, id: Any) -> Doc:
     port = call.store.get("port", id, lock=True) if isinstance(id, str) else None
     if port is None or not ports.visible(call, port):
         raise not_found("port", str(id))
@@ -211,8 +211,8 @@ def _by_port(call: Call, router: Doc, id: Any) -> Doc:
     return port
 
 
-def remove_interface(call: Call, router: Doc, body: Doc) -> Doc:
-    """Remove an interface of a router. Raises Fault: 400 without port and subnet, 404 when there is no such interface."""
+def remove_interface(call: NetworkCall, router: Doc, body: Doc) -> Doc:
+    """Remove an interface of a router. Raises NeutronFault: 400 without port and subnet, 404 when there is no such interface."""
     _writable(call, router, "remove_router_interface")
     if not {"port_id", "subnet_id"} & set(body):
         raise bad("Bad router request: Either subnet_id or port_id must be specified.")
@@ -222,20 +222,20 @@ def remove_interface(call: Call, router: Doc, body: Doc) -> Doc:
         found = next((each for each in held if each["id"] == body["port_id"]), None)
         if found is None:
             text = f"Router {router['id']} does not have an interface with id {body['port_id']}"
-            raise Fault(404, "RouterInterfaceNotFound", text)
+            raise NeutronFault(404, "RouterInterfaceNotFound", text)
     else:
         on = (each for each in held if body["subnet_id"] in {ip["subnet_id"] for ip in each["fixed_ips"]})
         found = next(on, None)
         if found is None:
             text = f"Router {router['id']} has no interface on subnet {body['subnet_id']}"
-            raise Fault(404, "RouterInterfaceNotFoundForSubnet", text)
+            raise NeutronFault(404, "RouterInterfaceNotFoundForSubnet", text)
     _no_floating_through(call, router, found)
     ports.erase(call, found)
     call.store.put("router", touched(router))
     return _answer(router, found)
 
 
-def _no_floating_through(call: Call, router: Doc, port: Doc) -> None:
+def _no_floating_through(call: NetworkCall, router: Doc, port: Doc) -> None:
     on = {each["subnet_id"] for each in port["fixed_ips"]}
     for each in call.store.all_mentioning("floatingip", router["id"]):
         if each.get("_subnet") in on:
@@ -243,8 +243,8 @@ def _no_floating_through(call: Call, router: Doc, port: Doc) -> None:
             raise conflict("RouterInterfaceInUseByFloatingIP", text)
 
 
-def change_routes(call: Call, router: Doc, body: Any, *, add: bool) -> Doc:
-    """Add or remove routes. Raises Fault (400) for wrong or too many routes."""
+def change_routes(call: NetworkCall, router: Doc, body: Any, *, add: bool) -> Doc:
+    """Add or remove routes. Raises NeutronFault (400) for wrong or too many routes."""
     _writable(call, router, "add_extraroutes" if add else "remove_extraroutes")
     inner = body.get("router")
     said: Any = inner.get("routes") if isinstance(inner, dict) else None
@@ -253,7 +253,7 @@ def change_routes(call: Call, router: Doc, body: Any, *, add: bool) -> Doc:
     rest = [each for each in router["routes"] if each not in said]
     router["routes"] = rest + said if add else rest
     if len(router["routes"]) > ROUTES_MAX:
-        raise Fault(
+        raise NeutronFault(
             400,
             "RoutesExhausted",
             f"Unable to complete operation for {router['id']}. The number of routes exceeds the maximum {ROUTES_MAX}.",

@@ -6,7 +6,7 @@ from typing import Any
 
 from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import REQUIRED, Attr, read_only
-from moorage_embedded.network.faults import Fault
+from moorage_embedded.network.faults import NeutronFault
 from moorage_embedded.network.networks import COMMON
 
 PROTOCOLS = {
@@ -41,8 +41,8 @@ ATTRS: dict[str, Attr] = {
 REMOTES = ("remote_ip_prefix", "remote_group_id", "remote_address_group_id")
 
 
-def _refused(type: str, text: str) -> Fault:
-    return Fault(400, type, text)
+def _refused(type: str, text: str) -> NeutronFault:
+    return NeutronFault(400, type, text)
 
 
 def settle(said: dict[str, Any]) -> None:

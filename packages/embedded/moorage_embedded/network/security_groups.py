@@ -5,11 +5,11 @@ from typing import Any
 
 from moorage_embedded.network import address_groups, security_group_rules, validators
 from moorage_embedded.network.attributes import UNSET, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import Fault, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, conflict, forbidden, not_found
 from moorage_embedded.network.networks import COMMON
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.request import Call, touched
-from moorage_embedded.network.store import Doc, Store, Surroundings
+from moorage_embedded.network.request import NetworkCall, touched
+from moorage_embedded.network.store import Doc, NetworkStore, Surroundings
 
 ATTRS: dict[str, Attr] = COMMON | {
     "name": Attr(validators.text(), ""),
@@ -31,7 +31,7 @@ def visible(who: NetworkCaller, group: Doc) -> bool:
     return who.reads(group["project_id"]) or any(target in {"*", who.project} for _, target in group["_open"])
 
 
-def view(store: Store, group: Doc) -> Doc:
+def view(store: NetworkStore, group: Doc) -> Doc:
     return view_with(group, store.children("security_group_rule", group["id"]))
 
 
@@ -49,7 +49,7 @@ def _rule_shown(rule: Doc) -> Doc:
 # ------------------------------------------------------------------------------------------------ default group
 
 
-def ensure_default(call: Call, project: str) -> Doc:
+def ensure_default(call: NetworkCall, project: str) -> Doc:
     """The project's default group; created once, by the first request that needs it."""
     found = call.store.many("security_group", where={"key": [default_key(project)]})
     if found:
@@ -62,7 +62,7 @@ def ensure_default(call: Call, project: str) -> Doc:
     return group
 
 
-def _new(call: Call, project: str, name: str, description: str, *, default: bool = False) -> Doc:
+def _new(call: NetworkCall, project: str, name: str, description: str, *, default: bool = False) -> Doc:
     group = call.born(project)
     return group | {
         "name": name, "description": description, "stateful": True, "revision_number": 1,
@@ -70,7 +70,7 @@ def _new(call: Call, project: str, name: str, description: str, *, default: bool
     }  # fmt: skip
 
 
-def _write(call: Call, group: Doc) -> None:
+def _write(call: NetworkCall, group: Doc) -> None:
     call.store.add("security_group", group, key=_key(group))
     rules = [_rule(call, group, "egress", ethertype) for ethertype in ("IPv4", "IPv6")]
     if group["_default"]:
@@ -80,7 +80,7 @@ def _write(call: Call, group: Doc) -> None:
     call.charge(group["project_id"], "security_group_rule", len(rules))
 
 
-def _rule(call: Call, group: Doc, direction: str, ethertype: str, *, remote: str | None = None) -> Doc:
+def _rule(call: NetworkCall, group: Doc, direction: str, ethertype: str, *, remote: str | None = None) -> Doc:
     rule = call.born(group["project_id"])
     del rule["tags"]
     return rule | {
@@ -94,10 +94,10 @@ def _rule(call: Call, group: Doc, direction: str, ethertype: str, *, remote: str
 # ------------------------------------------------------------------------------------------------ on a port
 
 
-def settle(call: Call, around: Surroundings, port: Doc, said: Any) -> None:
+def settle(call: NetworkCall, around: Surroundings, port: Doc, said: Any) -> None:
     """The groups of a port: the given ones, or the default one; none without port security or on network devices.
 
-    Raises Fault: 400, 404 or 409 when the port cannot have them.
+    Raises NeutronFault: 400, 404 or 409 when the port cannot have them.
     """
     owner = port["device_owner"]
     if said in (UNSET, None):
@@ -116,7 +116,7 @@ def settle(call: Call, around: Surroundings, port: Doc, said: Any) -> None:
             text = "Port has security group associated. Cannot disable port security or IP address until security group is removed."
             raise conflict("PortSecurityPortHasSecurityGroup", text)
         text = "Port security must be enabled and port must have an IP address in order to use security groups."
-        raise Fault(400, "PortSecurityAndIPRequiredForSecurityGroups", text)
+        raise NeutronFault(400, "PortSecurityAndIPRequiredForSecurityGroups", text)
     kinds: set[bool] = set()
     for id in wanted:
         group = around.others.get(id) or call.store.get("security_group", id)
@@ -135,7 +135,7 @@ def settle(call: Call, around: Surroundings, port: Doc, said: Any) -> None:
 # ------------------------------------------------------------------------------------------------ groups
 
 
-def create(call: Call, bodies: list[Any]) -> list[Doc]:
+def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:
         said = for_create("security_group", body, ATTRS, call.who)
@@ -152,7 +152,7 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
     return made
 
 
-def update(call: Call, group: Doc, body: Any) -> Doc:
+def update(call: NetworkCall, group: Doc, body: Any) -> Doc:
     changes = for_update("security_group", body, ATTRS, call.who)
     if not call.who.writes(group["project_id"]):
         raise forbidden("update_security_group")
@@ -165,16 +165,16 @@ def update(call: Call, group: Doc, body: Any) -> Doc:
     return group | changes
 
 
-def put(call: Call, group: Doc) -> None:
+def put(call: NetworkCall, group: Doc) -> None:
     call.store.put("security_group", group, key=_key(group))
 
 
-def _refuse_if_used(call: Call, group: Doc) -> None:
+def _refuse_if_used(call: NetworkCall, group: Doc) -> None:
     if call.store.mentioned("port", group["id"]) is not None:
         raise conflict("SecurityGroupInUse", f"Security Group {group['id']} in use.")
 
 
-def delete(call: Call, group: Doc) -> None:
+def delete(call: NetworkCall, group: Doc) -> None:
     if not call.who.writes(group["project_id"]):
         raise forbidden("delete_security_group")
     _refuse_if_used(call, group)
@@ -194,16 +194,16 @@ def delete(call: Call, group: Doc) -> None:
 # ------------------------------------------------------------------------------------------------ rules
 
 
-def create_rules(call: Call, bodies: list[Any]) -> list[Doc]:
-    """Create several rules. Raises Fault (400) for rules of several groups."""
+def create_rules(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
+    """Create several rules. Raises NeutronFault (400) for rules of several groups."""
     asked = [for_create("security_group_rule", body, security_group_rules.ATTRS, call.who) for body in bodies]
     if len({said["security_group_id"] for said in asked}) > 1:
         text = "Only allowed to update rules for one security profile at a time"
-        raise Fault(400, "SecurityGroupNotSingleGroupRules", text)
+        raise NeutronFault(400, "SecurityGroupNotSingleGroupRules", text)
     return [_make_rule(call, said) for said in asked]
 
 
-def _make_rule(call: Call, said: dict[str, Any]) -> Doc:
+def _make_rule(call: NetworkCall, said: dict[str, Any]) -> Doc:
     group = call.store.get("security_group", said["security_group_id"], lock=True)
     if group is None or not visible(call.who, group):
         raise not_found("security_group", said["security_group_id"])
@@ -228,7 +228,7 @@ def _make_rule(call: Call, said: dict[str, Any]) -> Doc:
     return rule
 
 
-def _check_remotes(call: Call, said: dict[str, Any]) -> None:
+def _check_remotes(call: NetworkCall, said: dict[str, Any]) -> None:
     if said["remote_group_id"] and call.store.get("security_group", said["remote_group_id"]) is None:
         raise not_found("security_group", said["remote_group_id"])
     if id := said["remote_address_group_id"]:
@@ -237,21 +237,21 @@ def _check_remotes(call: Call, said: dict[str, Any]) -> None:
             raise not_found("address_group", id)
 
 
-def rule_visible(store: Store, who: NetworkCaller, rule: Doc) -> bool:
+def rule_visible(store: NetworkStore, who: NetworkCaller, rule: Doc) -> bool:
     if who.reads(rule["project_id"]):
         return True
     group = store.get("security_group", rule["security_group_id"])
     return group is not None and visible(who, group)
 
 
-def update_rule(call: Call, rule: Doc, body: Any) -> Doc:
+def update_rule(call: NetworkCall, rule: Doc, body: Any) -> Doc:
     changes = for_update("security_group_rule", body, security_group_rules.ATTRS, call.who)
     if not call.who.writes(rule["project_id"]):
         raise forbidden("update_security_group_rule")
     return rule | changes
 
 
-def delete_rule(call: Call, rule: Doc) -> None:
+def delete_rule(call: NetworkCall, rule: Doc) -> None:
     if not call.who.writes(rule["project_id"]):
         raise forbidden("delete_security_group_rule")
     group = call.store.get("security_group", rule["security_group_id"], lock=True)

@@ -6,7 +6,7 @@ from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, for_create, for_update, read_only
 from moorage_embedded.network.faults import conflict, forbidden, not_found
 from moorage_embedded.network.networks import TYPES, add_segment
-from moorage_embedded.network.request import Call, touched
+from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
 ATTRS: dict[str, Attr] = {
@@ -24,7 +24,7 @@ ATTRS: dict[str, Attr] = {
 }
 
 
-def create(call: Call, bodies: list[Any]) -> list[Doc]:
+def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     if not call.who.admin:
         raise forbidden("create_segment")
     made = []
@@ -43,11 +43,11 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
     return made
 
 
-def update(call: Call, segment: Doc, body: Any) -> Doc:
+def update(call: NetworkCall, segment: Doc, body: Any) -> Doc:
     return segment | for_update("segment", body, ATTRS, call.who)
 
 
-def delete(call: Call, segment: Doc) -> None:
+def delete(call: NetworkCall, segment: Doc) -> None:
     id = segment["id"]
     if any(each["segment_id"] == id for each in call.store.children("subnet", segment["network_id"])):
         raise conflict(

@@ -5,8 +5,8 @@ from ipaddress import ip_address
 from typing import Any
 
 from moorage_embedded.network import listing, networks, subnet_pools, validators
-from moorage_embedded.network.faults import Fault, bad, conflict, forbidden, not_found
-from moorage_embedded.network.request import Call
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, not_found
+from moorage_embedded.network.request import NetworkCall
 from moorage_embedded.network.store import Doc
 
 _EXTENSIONS = {
@@ -66,21 +66,21 @@ def extensions() -> Doc:
 
 
 def extension(alias: str) -> Doc:
-    """One extension. Raises Fault (404)."""
+    """One extension. Raises NeutronFault (404)."""
     if alias not in _EXTENSIONS:
-        raise Fault(404, "ExtensionNotFound", f"Extension with alias {alias} does not exist")
+        raise NeutronFault(404, "ExtensionNotFound", f"Extension with alias {alias} does not exist")
     return {"extension": _extension(alias)}
 
 
 # ------------------------------------------------------------------------------------------------ quotas
 
 
-def _may_see(call: Call, project: str) -> None:
+def _may_see(call: NetworkCall, project: str) -> None:
     if not (call.who.admin or call.who.service or (call.who.reader and call.who.owns(project))):
         raise forbidden("get_quota")
 
 
-def quota(call: Call, project: str) -> Doc:
+def quota(call: NetworkCall, project: str) -> Doc:
     _may_see(call, project)
     caps = call.store.caps(project)
     return {"quota": {noun: _limit(caps, noun, default) for noun, default in call.settings.quotas.items()}}
@@ -91,7 +91,7 @@ def _limit(caps: Mapping[str, tuple[int, int | None]], noun: str, default: int) 
     return default if cap is None else cap
 
 
-def quota_details(call: Call, project: str) -> Doc:
+def quota_details(call: NetworkCall, project: str) -> Doc:
     _may_see(call, project)
     caps = call.store.caps(project)
     return {
@@ -102,12 +102,12 @@ def quota_details(call: Call, project: str) -> Doc:
     }
 
 
-def quota_defaults(call: Call, project: str) -> Doc:
+def quota_defaults(call: NetworkCall, project: str) -> Doc:
     _may_see(call, project)
     return {"quota": dict(call.settings.quotas)}
 
 
-def quota_list(call: Call) -> Doc:
+def quota_list(call: NetworkCall) -> Doc:
     if not call.who.admin:
         raise forbidden("get_quota")
     return {
@@ -118,7 +118,7 @@ def quota_list(call: Call) -> Doc:
     }
 
 
-def set_quota(call: Call, project: str, body: Any) -> Doc:
+def set_quota(call: NetworkCall, project: str, body: Any) -> Doc:
     if not call.who.admin:
         raise forbidden("update_quota")
     if not isinstance(body, dict) or not isinstance(body.get("quota"), dict):
@@ -140,7 +140,7 @@ def set_quota(call: Call, project: str, body: Any) -> Doc:
     return quota(call, project)
 
 
-def drop_quota(call: Call, project: str) -> None:
+def drop_quota(call: NetworkCall, project: str) -> None:
     if not call.who.admin:
         raise forbidden("delete_quota")
     call.store.drop_caps(project)
@@ -149,7 +149,7 @@ def drop_quota(call: Call, project: str) -> None:
 # ------------------------------------------------------------------------------------------------ how full
 
 
-def availabilities(call: Call, pairs: Sequence[tuple[str, str]], only: str | None = None) -> list[Doc]:
+def availabilities(call: NetworkCall, pairs: Sequence[tuple[str, str]], only: str | None = None) -> list[Doc]:
     if not (call.who.admin or call.who.service):
         raise forbidden("get_network_ip_availability")
     query = listing.parse(pairs, {}, "network_id", "network_name", "project_id", "ip_version")
@@ -168,7 +168,7 @@ def availabilities(call: Call, pairs: Sequence[tuple[str, str]], only: str | Non
     ]
 
 
-def _availability(call: Call, network: Doc, versions: Sequence[str]) -> Doc:
+def _availability(call: NetworkCall, network: Doc, versions: Sequence[str]) -> Doc:
     subnets = [each for each in call.store.children("subnet", network["id"]) if str(each["ip_version"]) in versions]
     used = call.store.count_addresses(each["id"] for each in subnets)
     rows = [
@@ -211,7 +211,7 @@ def service_providers(pairs: Sequence[tuple[str, str]]) -> Doc:
 # ------------------------------------------------------------------------------------------------ auto topology
 
 
-def auto_topology_ready(call: Call, project: str) -> None:
+def auto_topology_ready(call: NetworkCall, project: str) -> None:
     """Refuses, in Neutron's words, when a topology could not be made for the project."""
     if not (call.who.admin or (call.who.reader and call.who.owns(project))):
         raise not_found("", project)
@@ -221,13 +221,13 @@ def auto_topology_ready(call: Call, project: str) -> None:
         raise not_ready("No default subnetpools defined.")
 
 
-def default_external(call: Call) -> Doc | None:
+def default_external(call: NetworkCall) -> Doc | None:
     for network in call.store.many("network"):
         if network["is_default"] and network["router:external"] and networks.visible(call.who, network):
             return network
     return None
 
 
-def not_ready(reason: str) -> Fault:
+def not_ready(reason: str) -> NeutronFault:
     text = f"Deployment error: {reason}"
     return conflict("AutoAllocationFailure", text)

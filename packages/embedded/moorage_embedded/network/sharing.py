@@ -5,7 +5,7 @@ from typing import Any
 from moorage_embedded.network import networks, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, for_create, for_update, read_only
 from moorage_embedded.network.faults import conflict, forbidden, invalid, not_found
-from moorage_embedded.network.request import Call, touched
+from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.security_groups import default_key
 from moorage_embedded.network.store import Doc
 
@@ -36,11 +36,11 @@ def _resource_name(object_type: str) -> str:
     return "policy" if object_type == "qos_policy" else object_type
 
 
-def create(call: Call, bodies: list[Any]) -> list[Doc]:
+def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     return [_make(call, for_create("rbac_policy", body, ATTRS, call.who)) for body in bodies]
 
 
-def _make(call: Call, said: dict[str, Any]) -> Doc:
+def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
     target = said["target_tenant"] if said["target_tenant"] is not UNSET else said["target_project"]
     if target is UNSET:
         raise invalid("target_tenant is required")
@@ -74,7 +74,7 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
     return policy
 
 
-def _put(call: Call, kind: str, object: Doc) -> None:
+def _put(call: NetworkCall, kind: str, object: Doc) -> None:
     if kind == "network":
         object["router:external"] = any(action == "access_as_external" for action, _ in object["_open"])
         object["shared"] = ["access_as_shared", "*"] in object["_open"]
@@ -83,12 +83,12 @@ def _put(call: Call, kind: str, object: Doc) -> None:
     call.store.put(_resource_name(kind), object, key=key)
 
 
-def view(call: Call, policy: Doc) -> Doc:
+def view(call: NetworkCall, policy: Doc) -> Doc:
     """Whom it is for is said under one name; both are understood."""
     return {name: value for name, value in policy.items() if name != "target_project"}
 
 
-def _check_unused(call: Call, kind: str, object: Doc, then: str | None) -> None:
+def _check_unused(call: NetworkCall, kind: str, object: Doc, then: str | None) -> None:
     """Raises 409 while a project uses what it would not see any more."""
     allowed = {target for _, target in object["_open"]} | {object["project_id"], then}
     if "*" in allowed:
@@ -109,7 +109,7 @@ def _uses(kind: str, user: Doc, id: str) -> bool:
     return id in user["security_groups"] if kind == "security_group" else bool(user.get("qos_policy_id") == id)
 
 
-def update(call: Call, policy: Doc, body: Any) -> Doc:
+def update(call: NetworkCall, policy: Doc, body: Any) -> Doc:
     changes = for_update("rbac_policy", body, ATTRS, call.who)
     if not call.who.writes(policy["project_id"]):
         raise forbidden("update_rbac_policy")
@@ -127,7 +127,7 @@ def update(call: Call, policy: Doc, body: Any) -> Doc:
     return made
 
 
-def delete(call: Call, policy: Doc, *, then: str | None = None) -> None:
+def delete(call: NetworkCall, policy: Doc, *, then: str | None = None) -> None:
     """`then`: who may use it instead of the policy's target."""
     if not call.who.writes(policy["project_id"]):
         raise forbidden("delete_rbac_policy")

@@ -6,10 +6,10 @@ from typing import Any
 
 from moorage_embedded.network import address_scopes, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage_embedded.network.faults import Fault, bad, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, forbidden, not_found
 from moorage_embedded.network.networks import COMMON, NAME
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.request import Call
+from moorage_embedded.network.request import NetworkCall
 from moorage_embedded.network.store import Doc
 
 CANDIDATES_MAX = 100_000
@@ -34,13 +34,13 @@ def visible(who: NetworkCaller, pool: Doc) -> bool:
 LENGTHS = ("default_prefixlen", "min_prefixlen", "max_prefixlen")
 
 
-def view(call: Call, pool: Doc) -> Doc:
+def view(call: NetworkCall, pool: Doc) -> Doc:
     """Lengths of prefixes are shown as text, as Neutron does."""
     return {name: str(value) if name in LENGTHS else value for name, value in pool.items() if not name.startswith("_")}
 
 
-def create(call: Call, bodies: list[Any]) -> list[Doc]:
-    """Create a subnet pool. Raises Fault: 403, or 400 for wrong prefix lengths or a second default pool."""
+def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
+    """Create a subnet pool. Raises NeutronFault: 403, or 400 for wrong prefix lengths or a second default pool."""
     made = []
     for body in bodies:
         said = for_create("subnetpool", body, ATTRS, call.who)
@@ -57,7 +57,7 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
         default = said["default_prefixlen"]
         lengths["default_prefixlen"] = lengths["min_prefixlen"] if default is UNSET else default
         if not lengths["min_prefixlen"] <= lengths["default_prefixlen"] <= lengths["max_prefixlen"] <= longest:
-            raise Fault(400, "IllegalSubnetPoolPrefixBounds", f"Illegal prefix bounds: {lengths}.")
+            raise NeutronFault(400, "IllegalSubnetPoolPrefixBounds", f"Illegal prefix bounds: {lengths}.")
         pool = call.born(said["project_id"]) | {
             name: said[name]
             for name in ("name", "description", "tags", "is_default", "shared", "default_quota", "address_scope_id")
@@ -65,7 +65,7 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
         pool |= lengths | {"prefixes": prefixes, "ip_version": version, "revision_number": 1}
         if pool["is_default"] and not call.store.hold("default-pool", str(version), pool["id"]):
             text = f"Invalid input for operation: A default subnetpool for IPv{version} already exists."
-            raise Fault(400, "InvalidInput", text)
+            raise NeutronFault(400, "InvalidInput", text)
         address_scopes.check_pool(call, pool)
         if pool["shared"]:
             call.store.share("subnetpool", pool["id"], "access_as_shared", "*")
@@ -76,17 +76,17 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
 
 def _prefixes(said: list[str]) -> tuple[list[str], int]:
     if not said:
-        raise Fault(400, "EmptySubnetPoolPrefixList", "Empty subnet pool prefix list.")
+        raise NeutronFault(400, "EmptySubnetPoolPrefixList", "Empty subnet pool prefix list.")
     nets = [ip_network(each, strict=False) for each in said]
     if len({net.version for net in nets}) > 1:
-        raise Fault(400, "PrefixVersionMismatch", "Cannot mix IPv4 and IPv6 prefixes in a subnet pool.")
+        raise NeutronFault(400, "PrefixVersionMismatch", "Cannot mix IPv4 and IPv6 prefixes in a subnet pool.")
     four = collapse_addresses([net for net in nets if isinstance(net, IPv4Network)])
     six = collapse_addresses([net for net in nets if isinstance(net, IPv6Network)])
     return [*map(str, four), *map(str, six)], nets[0].version
 
 
-def update(call: Call, pool: Doc, body: Any) -> Doc:
-    """Change a subnet pool. Raises Fault: 403, or 400 for removed prefixes or a second default pool."""
+def update(call: NetworkCall, pool: Doc, body: Any) -> Doc:
+    """Change a subnet pool. Raises NeutronFault: 403, or 400 for removed prefixes or a second default pool."""
     changes = for_update("subnetpool", body, ATTRS, call.who)
     if not call.who.writes(pool["project_id"]):
         raise forbidden("update_subnetpool")
@@ -95,14 +95,14 @@ def update(call: Call, pool: Doc, body: Any) -> Doc:
         both, _ = _prefixes([*pool["prefixes"], *wanted])
         if version != pool["ip_version"] or both != wanted:
             text = "Illegal update to prefixes: Existing prefixes must be a subset of the new prefixes."
-            raise Fault(400, "IllegalSubnetPoolPrefixUpdate", text)
+            raise NeutronFault(400, "IllegalSubnetPoolPrefixUpdate", text)
         changes["prefixes"] = wanted
     if "is_default" in changes and changes["is_default"] != pool["is_default"]:
         if not changes["is_default"]:
             call.store.drop_holds(pool["id"])
         elif not call.store.hold("default-pool", str(pool["ip_version"]), pool["id"]):
             text = f"Invalid input for operation: A default subnetpool for IPv{pool['ip_version']} already exists."
-            raise Fault(400, "InvalidInput", text)
+            raise NeutronFault(400, "InvalidInput", text)
     changed = pool | changes
     if changes.keys() & {"prefixes", "address_scope_id"}:
         address_scopes.check_pool(call, changed)
@@ -112,25 +112,25 @@ def update(call: Call, pool: Doc, body: Any) -> Doc:
     return changed
 
 
-def delete(call: Call, pool: Doc) -> None:
-    """Delete a subnet pool. Raises Fault: 403, or 400 while it has allocations."""
+def delete(call: NetworkCall, pool: Doc) -> None:
+    """Delete a subnet pool. Raises NeutronFault: 403, or 400 while it has allocations."""
     if not call.who.writes(pool["project_id"]):
         raise forbidden("delete_subnetpool")
     if call.store.mentioned("subnet", pool["id"]) is not None:
         text = "Unable to delete subnet pool: Subnet pool has existing allocations."
-        raise Fault(400, "SubnetPoolDeleteError", text)
+        raise NeutronFault(400, "SubnetPoolDeleteError", text)
     call.store.drop_holds(pool["id"])
     call.store.unshare(pool["id"])
     call.store.remove("subnetpool", pool["id"])
     call.charge(pool["project_id"], "subnetpool", -1)
 
 
-def default_pool(call: Call, version: int) -> Doc | None:
+def default_pool(call: NetworkCall, version: int) -> Doc | None:
     id = call.store.holder("default-pool", str(version))
     return None if id is None else call.store.get("subnetpool", id)
 
 
-def carve(call: Call, id: Any, version: int, cidr: str | None, prefixlen: int | None) -> tuple[str, str]:
+def carve(call: NetworkCall, id: Any, version: int, cidr: str | None, prefixlen: int | None) -> tuple[str, str]:
     """A free prefix of the pool: (pool, cidr). The pool's row is locked, so two carvers never get the same."""
     if id in (UNSET, None):
         chosen = default_pool(call, version)
@@ -160,7 +160,7 @@ def _within(one: IPv4Network | IPv6Network, other: IPv4Network | IPv6Network) ->
 def _any_prefix(pool: Doc, used: list[IPv4Network | IPv6Network], length: int) -> str:
     if not pool["min_prefixlen"] <= length <= pool["max_prefixlen"]:
         kind = "MinPrefixSubnetAllocationError" if length < pool["min_prefixlen"] else "MaxPrefixSubnetAllocationError"
-        raise Fault(400, kind, f"Unable to allocate subnet with prefix length {length}.")
+        raise NeutronFault(400, kind, f"Unable to allocate subnet with prefix length {length}.")
     for tried, net in enumerate(_cuts(pool, length)):
         if not any(net.overlaps(each) for each in used):
             return str(net)
@@ -176,5 +176,5 @@ def _cuts(pool: Doc, length: int) -> Iterator[IPv4Network | IPv6Network]:
             yield from net.subnets(new_prefix=length)
 
 
-def _cannot(reason: str) -> Fault:
-    return Fault(500, "SubnetAllocationError", f"Failed to allocate subnet: {reason}.")
+def _cannot(reason: str) -> NeutronFault:
+    return NeutronFault(500, "SubnetAllocationError", f"Failed to allocate subnet: {reason}.")

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 from moorage_embedded.network import address_scopes, networks, subnet_pools, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage_embedded.network.faults import Fault, bad, conflict, forbidden, invalid, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, invalid, not_found
 from moorage_embedded.network.networks import COMMON, NAME
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.request import Call, touched
-from moorage_embedded.network.store import Doc, Store
+from moorage_embedded.network.request import NetworkCall, touched
+from moorage_embedded.network.store import Doc, NetworkStore
 
 Net: TypeAlias = IPv4Network | IPv6Network
 MODES = ("slaac", "dhcpv6-stateful", "dhcpv6-stateless")
@@ -42,7 +42,7 @@ ATTRS: dict[str, Attr] = COMMON | {
 }
 
 
-def visible(store: Store, who: NetworkCaller, subnet: Doc) -> bool:
+def visible(store: NetworkStore, who: NetworkCaller, subnet: Doc) -> bool:
     if who.reads(subnet["project_id"]):
         return True
     network = store.get("network", subnet["network_id"])
@@ -60,11 +60,11 @@ def in_pools(subnet: Doc, address: str) -> bool:
     )
 
 
-def create(call: Call, bodies: list[Any]) -> list[Doc]:
+def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     return [_make(call, for_create("subnet", body, ATTRS, call.who)) for body in bodies]
 
 
-def _make(call: Call, said: dict[str, Any]) -> Doc:
+def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
     network = networks.seen(call.store, call.who, said["network_id"], lock=True)
     if not call.who.writes(network["project_id"]):
         raise forbidden("create_subnet")
@@ -111,7 +111,7 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
     return subnet
 
 
-def _cidr_of(call: Call, said: dict[str, Any]) -> tuple[str | None, str]:
+def _cidr_of(call: NetworkCall, said: dict[str, Any]) -> tuple[str | None, str]:
     cidr = None if said["cidr"] is UNSET else said["cidr"]
     if said["subnetpool_id"] not in (UNSET, None) or said["use_default_subnetpool"]:
         prefixlen = None if said["prefixlen"] is UNSET else said["prefixlen"]
@@ -148,7 +148,7 @@ def _check_gateway(net: Net, gateway: str) -> None:
         raise invalid("Gateway is not valid on subnet")
 
 
-def _check_gateway_unused(call: Call, subnet: Doc) -> None:
+def _check_gateway_unused(call: NetworkCall, subnet: Doc) -> None:
     for address, port, owner in call.store.addresses_of(subnet["id"]):
         if address == subnet["gateway_ip"] and owner.startswith("network:router_interface"):
             text = f"Current gateway ip {address} already in use by port {port}. Unable to update."
@@ -162,10 +162,10 @@ def _pools(net: Net, gateway: str | None, said: Any) -> list[dict[str, str]]:
     for pool in said:
         start, end = ip_address(pool["start"]), ip_address(pool["end"])
         if start.version != net.version or end.version != net.version or int(start) > int(end):
-            raise Fault(400, "InvalidAllocationPool", f"The allocation pool {start}-{end} is not valid.")
+            raise NeutronFault(400, "InvalidAllocationPool", f"The allocation pool {start}-{end} is not valid.")
         if start not in net or end not in net:
             text = f"The allocation pool {start}-{end} spans beyond the subnet cidr {net}."
-            raise Fault(400, "OutOfBoundsAllocationPool", text)
+            raise NeutronFault(400, "OutOfBoundsAllocationPool", text)
         if gateway is not None and int(start) <= int(ip_address(gateway)) <= int(end):
             text = f"Gateway ip {gateway} conflicts with allocation pool {start}-{end}."
             raise conflict("GatewayConflictWithAllocationPools", text)
@@ -205,7 +205,7 @@ def _ranges(net: Net, pools: Iterable[dict[str, str]], held: Iterable[str]) -> l
     return [(low, high) for low, high in ranges if low <= high]
 
 
-def _join_segment(call: Call, network: Doc, subnet: Doc, siblings: list[Doc]) -> None:
+def _join_segment(call: NetworkCall, network: Doc, subnet: Doc, siblings: list[Doc]) -> None:
     """All subnets of a network are on segments, or none is."""
     if "network:routed" in subnet["service_types"]:
         return
@@ -216,7 +216,7 @@ def _join_segment(call: Call, network: Doc, subnet: Doc, siblings: list[Doc]) ->
             f"All of the subnets on network '{network['id']}'"
             " must either all be associated with segments or all not associated with any segment."
         )
-        raise Fault(400, "SubnetsNotAllAssociatedWithSegments", text)
+        raise NeutronFault(400, "SubnetsNotAllAssociatedWithSegments", text)
     if not on_segments:
         return
     if subnet["segment_id"] not in {each["id"] for each in network["_segments"]}:
@@ -224,12 +224,12 @@ def _join_segment(call: Call, network: Doc, subnet: Doc, siblings: list[Doc]) ->
         if segment is None:
             raise not_found("segment", subnet["segment_id"])
         text = f"The subnet's network id, '{network['id']}', doesn't match the network_id of segment, '{segment['network_id']}'."
-        raise Fault(400, "NetworkIdsDontMatch", text)
+        raise NeutronFault(400, "NetworkIdsDontMatch", text)
     network["l2_adjacency"] = False
     call.segments.add(subnet["segment_id"])
 
 
-def update(call: Call, subnet: Doc, body: Any) -> Doc:
+def update(call: NetworkCall, subnet: Doc, body: Any) -> Doc:
     changes = for_update("subnet", body, ATTRS, call.who)
     if not call.who.writes(subnet["project_id"]):
         network = call.store.get("network", subnet["network_id"])
@@ -254,10 +254,10 @@ def update(call: Call, subnet: Doc, body: Any) -> Doc:
     return subnet | changes
 
 
-def _move_segment(call: Call, subnet: Doc, segment: str | None) -> None:
+def _move_segment(call: NetworkCall, subnet: Doc, segment: str | None) -> None:
     if subnet["segment_id"]:
         text = "A subnet that is already associated with a segment cannot have its segment association changed."
-        raise Fault(400, "SubnetSegmentAssociationChangeNotAllowed", text)
+        raise NeutronFault(400, "SubnetSegmentAssociationChangeNotAllowed", text)
     network = call.store.get("network", subnet["network_id"], lock=True)
     assert network is not None  # a subnet goes with its network
     if len(network["_segments"]) > 1:
@@ -265,7 +265,7 @@ def _move_segment(call: Call, subnet: Doc, segment: str | None) -> None:
             f"The network '{network['id']}' has multiple segments,"
             " it is only possible to associate an existing subnet with a segment on networks with a single segment."
         )
-        raise Fault(400, "NoUpdateSubnetWhenMultipleSegmentsOnNetwork", text)
+        raise NeutronFault(400, "NoUpdateSubnetWhenMultipleSegmentsOnNetwork", text)
     subnet["segment_id"] = segment
     _join_segment(call, network, subnet, [])
     call.store.put("network", touched(network))

@@ -4,9 +4,9 @@ from typing import Any
 
 from moorage_embedded.network import ports, validators
 from moorage_embedded.network.attributes import REQUIRED, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import Fault, bad, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, not_found
 from moorage_embedded.network.networks import ADMIN_STATE, COMMON, NAME
-from moorage_embedded.network.request import Call, touched
+from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
 SUBPORTS_MAX = 1_000
@@ -25,21 +25,21 @@ ATTRS: dict[str, Attr] = COMMON | {
 }
 
 
-def _port(call: Call, id: str) -> Doc:
+def _port(call: NetworkCall, id: str) -> Doc:
     port = call.store.get("port", id, lock=True)
     if port is None or not ports.visible(call, port):
         raise not_found("port", id)
     return port
 
 
-def _details(call: Call, trunk: Doc) -> None:
+def _details(call: NetworkCall, trunk: Doc) -> None:
     """What the parent port shows of its trunk."""
     port = _port(call, trunk["port_id"])
     port["trunk_details"] = {"trunk_id": trunk["id"], "sub_ports": trunk["_shown"]}
     call.store.put("port", touched(port))
 
 
-def create(call: Call, bodies: list[Any]) -> list[Doc]:
+def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:
         said = for_create("trunk", body, ATTRS, call.who)
@@ -65,7 +65,7 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
     return made
 
 
-def _take(call: Call, trunk: Doc, asked: list[dict[str, Any]]) -> None:
+def _take(call: NetworkCall, trunk: Doc, asked: list[dict[str, Any]]) -> None:
     tags = {(each["segmentation_type"], each["segmentation_id"]) for each in trunk["sub_ports"]}
     for each in asked:
         if "segmentation_id" not in each or each.get("segmentation_type") != "vlan":
@@ -88,7 +88,7 @@ def _take(call: Call, trunk: Doc, asked: list[dict[str, Any]]) -> None:
         trunk["_shown"].append(row | {"mac_address": port["mac_address"]})
 
 
-def _check_mtu(call: Call, trunk: Doc, port: Doc) -> None:
+def _check_mtu(call: NetworkCall, trunk: Doc, port: Doc) -> None:
     parent = call.store.get("port", trunk["port_id"])
     found = [call.store.get("network", each["network_id"]) for each in (port, parent) if each is not None]
     mtus = [each["mtu"] for each in found if each is not None]
@@ -97,7 +97,7 @@ def _check_mtu(call: Call, trunk: Doc, port: Doc) -> None:
         raise conflict("SubPortMtuGreaterThanTrunkPortMtu", text)
 
 
-def _release(call: Call, trunk: Doc, wanted: set[str]) -> None:
+def _release(call: NetworkCall, trunk: Doc, wanted: set[str]) -> None:
     for each in trunk["sub_ports"]:
         if each["port_id"] in wanted:
             call.store.drop_holds(f"{trunk['id']}:{each['segmentation_id']}")
@@ -108,11 +108,11 @@ def _release(call: Call, trunk: Doc, wanted: set[str]) -> None:
         trunk[name] = [each for each in trunk[name] if each["port_id"] not in wanted]
 
 
-def update(call: Call, trunk: Doc, body: Any) -> Doc:
+def update(call: NetworkCall, trunk: Doc, body: Any) -> Doc:
     return trunk | for_update("trunk", body, ATTRS, call.who)
 
 
-def delete(call: Call, trunk: Doc) -> None:
+def delete(call: NetworkCall, trunk: Doc) -> None:
     if not call.who.writes(trunk["project_id"]):
         raise forbidden("delete_trunk")
     port = call.store.get("port", trunk["port_id"], lock=True)
@@ -127,8 +127,8 @@ def delete(call: Call, trunk: Doc) -> None:
     call.charge(trunk["project_id"], "trunk", -1)
 
 
-def change_subports(call: Call, trunk: Doc, body: Any, *, add: bool) -> Doc:
-    """Add or remove subports. Raises Fault: 403, 400 for wrong ones, 404 for missing ones."""
+def change_subports(call: NetworkCall, trunk: Doc, body: Any, *, add: bool) -> Doc:
+    """Add or remove subports. Raises NeutronFault: 403, 400 for wrong ones, 404 for missing ones."""
     if not call.who.writes(trunk["project_id"]):
         raise forbidden("add_subports" if add else "remove_subports")
     if reason := _SUBPORTS(body.get("sub_ports")):
@@ -139,7 +139,7 @@ def change_subports(call: Call, trunk: Doc, body: Any, *, add: bool) -> Doc:
         wanted = {each["port_id"] for each in body["sub_ports"]}
         if missing := wanted - {each["port_id"] for each in trunk["sub_ports"]}:
             text = f"SubPort on trunk {trunk['id']} with parent port {min(missing)} could not be found."
-            raise Fault(404, "SubPortNotFound", text)
+            raise NeutronFault(404, "SubPortNotFound", text)
         _release(call, trunk, wanted)
     call.store.put("trunk", touched(trunk))
     _details(call, trunk)

@@ -7,28 +7,28 @@ from typing import Any, TypeAlias
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import Fault, empty_response
+from moorage_embedded.http_kit.answers import HttpFault, empty_response
 from moorage_embedded.volume import admin_actions, connections, image_actions, quotas, sources
 from moorage_embedded.volume.faults import bad, invalid_input, invalid_volume
 from moorage_embedded.volume.records import is_true_spec, my_volume, type_named
-from moorage_embedded.volume.request import Call, touched
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall, touched
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import ANY, FLAG, ID, SIZE, Check, Schema, flag, obj, under
 
-Verb: TypeAlias = Callable[[Call, Any], Awaitable[Response]]
+Verb: TypeAlias = Callable[[VolumeCall, Any], Awaitable[Response]]
 
 STILL = (None, "deleting", "error", "success")
 """States of a migration that is none."""
 
 
 @dataclass(frozen=True)
-class Action:
+class VolumeAction:
     verb: Verb
     schema: Schema
     since: int = 0
 
 
-async def act(call: Call) -> Response:
+async def act(call: VolumeCall) -> Response:
     body = await call.body()
     name = next(iter(body), "")
     known = ACTIONS.get(name)
@@ -45,11 +45,11 @@ async def act(call: Call) -> Response:
 _checks: dict[str, Check] = {}
 
 
-async def extend(call: Call, said: Doc) -> Response:
+async def extend(call: VolumeCall, said: Doc) -> Response:
     """Grow; a volume that is in use too from 3.42 on, and then the servers are told."""
     size = int(said["new_size"])
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = my_volume(call, store, call.parts[1], "volume:extend")
         attached = call.version >= 42 and doc["status"] == "in-use"
         if size <= doc["size"]:
@@ -81,8 +81,8 @@ async def extend(call: Call, said: Doc) -> Response:
     return empty_response(202)
 
 
-async def set_bootable(call: Call, said: Doc) -> Response:
-    def work(store: Store) -> None:
+async def set_bootable(call: VolumeCall, said: Doc) -> Response:
+    def work(store: VolumeStore) -> None:
         doc = my_volume(call, store, call.parts[1], "volume:update")
         doc["bootable"] = flag(said["bootable"])
         store.put("volume", touched(doc))
@@ -91,8 +91,8 @@ async def set_bootable(call: Call, said: Doc) -> Response:
     return empty_response(200)
 
 
-async def update_readonly(call: Call, said: Doc) -> Response:
-    def work(store: Store) -> None:
+async def update_readonly(call: VolumeCall, said: Doc) -> Response:
+    def work(store: VolumeStore) -> None:
         doc = my_volume(call, store, call.parts[1], "volume:update_readonly_flag")
         if doc["status"] != "available":
             raise invalid_volume(
@@ -106,10 +106,10 @@ async def update_readonly(call: Call, said: Doc) -> Response:
     return empty_response(202)
 
 
-async def retype(call: Call, said: Doc) -> Response:
+async def retype(call: VolumeCall, said: Doc) -> Response:
     """Another type; there is one back end, so nothing moves."""
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = my_volume(call, store, call.parts[1], "volume:retype")
         new = type_named(call, store, said["new_type"])
         sources.check_not_encrypted(new)
@@ -140,7 +140,7 @@ async def retype(call: Call, said: Doc) -> Response:
     return empty_response(202)
 
 
-def _no_retype() -> Fault:
+def _no_retype() -> HttpFault:
     return invalid_volume(
         "Retype needs volume to be in available or in-use state, not be part of an active migration or a consistency"
         " group, requested type has to be different that the one from the volume, and for in-use volumes front-end qos"
@@ -148,21 +148,21 @@ def _no_retype() -> Fault:
     )
 
 
-def _check_type_quota(call: Call, store: Store, doc: Doc, new: Doc) -> None:
+def _check_type_quota(call: VolumeCall, store: VolumeStore, doc: Doc, new: Doc) -> None:
     """Only what is counted for the type alone changes."""
     names = {new["id"]: new["name"]}
     allowed = quotas.limits(call, store, doc["project_id"], names)
     used = quotas.used(store, doc["project_id"], names)
     for resource, more in ((f"volumes_{new['name']}", 1), (f"gigabytes_{new['name']}", doc["size"])):
         if 0 <= allowed[resource] < used.get(resource, 0) + more:
-            raise Fault(413, f"Quota exceeded for resources: ['{resource}']", {"Retry-After": "0"})
+            raise HttpFault(413, f"Quota exceeded for resources: ['{resource}']", {"Retry-After": "0"})
 
 
-async def revert(call: Call, said: Doc) -> Response:
+async def revert(call: VolumeCall, said: Doc) -> Response:
     """Back to the latest snapshot, and to no other."""
     wanted = said.get("snapshot_id")
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = my_volume(call, store, call.parts[1], "volume:revert_to_snapshot")
         snapshots = store.children("snapshot", doc["id"])
         if not snapshots:
@@ -177,7 +177,7 @@ async def revert(call: Call, said: Doc) -> Response:
             )
         for noun, record in (("Volume", doc), ("Snapshot", latest)):
             if record["status"] != "available":
-                raise Fault(
+                raise HttpFault(
                     409,
                     f"Invalid volume: Can't revert volume {doc['id']} to its latest snapshot {wanted}. {noun}'s status must"
                     " be 'available'.",
@@ -205,37 +205,37 @@ _ATTACH = obj(
 )
 _DETACH: Schema = {**obj({"attachment_id": _ID_OR_NULL}), "type": ["object", "null"]}
 
-ACTIONS: dict[str, Action] = {
-    "os-extend": Action(extend, obj({"new_size": SIZE}, "new_size")),
-    "os-set_bootable": Action(set_bootable, obj({"bootable": FLAG}, "bootable")),
-    "os-update_readonly_flag": Action(update_readonly, obj({"readonly": FLAG}, "readonly")),
-    "os-retype": Action(
+ACTIONS: dict[str, VolumeAction] = {
+    "os-extend": VolumeAction(extend, obj({"new_size": SIZE}, "new_size")),
+    "os-set_bootable": VolumeAction(set_bootable, obj({"bootable": FLAG}, "bootable")),
+    "os-update_readonly_flag": VolumeAction(update_readonly, obj({"readonly": FLAG}, "readonly")),
+    "os-retype": VolumeAction(
         retype,
         obj(
             {"new_type": {"type": "string"}, "migration_policy": {"enum": ["on-demand", "never", None]}},
             "new_type",
         ),
     ),
-    "revert": Action(revert, obj({"snapshot_id": _ID_OR_NULL}, more=True), since=40),
-    "os-attach": Action(connections.attach, _ATTACH),
-    "os-detach": Action(connections.detach, _DETACH),
-    "os-reserve": Action(connections.reserve, ANY),
-    "os-unreserve": Action(connections.unreserve, ANY),
-    "os-begin_detaching": Action(connections.begin_detaching, ANY),
-    "os-roll_detaching": Action(connections.roll_detaching, ANY),
-    "os-initialize_connection": Action(
+    "revert": VolumeAction(revert, obj({"snapshot_id": _ID_OR_NULL}, more=True), since=40),
+    "os-attach": VolumeAction(connections.attach, _ATTACH),
+    "os-detach": VolumeAction(connections.detach, _DETACH),
+    "os-reserve": VolumeAction(connections.reserve, ANY),
+    "os-unreserve": VolumeAction(connections.unreserve, ANY),
+    "os-begin_detaching": VolumeAction(connections.begin_detaching, ANY),
+    "os-roll_detaching": VolumeAction(connections.roll_detaching, ANY),
+    "os-initialize_connection": VolumeAction(
         connections.initialize, obj({"connector": {"type": ["object", "string"]}}, "connector")
     ),
-    "os-terminate_connection": Action(connections.terminate, obj({"connector": _CONNECTOR}, "connector")),
-    "os-volume_upload_image": Action(image_actions.upload, image_actions.UPLOAD),
-    "os-reimage": Action(image_actions.reimage, image_actions.REIMAGE, since=68),
-    "os-set_image_metadata": Action(image_actions.set_metadata, image_actions.SET_METADATA),
-    "os-unset_image_metadata": Action(image_actions.unset_metadata, image_actions.UNSET_METADATA),
-    "os-show_image_metadata": Action(image_actions.show_metadata, ANY),
-    "os-reset_status": Action(admin_actions.reset_status, admin_actions.RESET_STATUS),
-    "os-force_detach": Action(admin_actions.force_detach, admin_actions.FORCE_DETACH),
-    "os-force_delete": Action(admin_actions.force_delete, ANY),
-    "os-migrate_volume": Action(admin_actions.migrate, admin_actions.MIGRATE),
-    "os-migrate_volume_completion": Action(admin_actions.migrate_completion, admin_actions.MIGRATE_COMPLETION),
-    "os-extend_volume_completion": Action(admin_actions.extend_completion, admin_actions.EXTEND_COMPLETION),
+    "os-terminate_connection": VolumeAction(connections.terminate, obj({"connector": _CONNECTOR}, "connector")),
+    "os-volume_upload_image": VolumeAction(image_actions.upload, image_actions.UPLOAD),
+    "os-reimage": VolumeAction(image_actions.reimage, image_actions.REIMAGE, since=68),
+    "os-set_image_metadata": VolumeAction(image_actions.set_metadata, image_actions.SET_METADATA),
+    "os-unset_image_metadata": VolumeAction(image_actions.unset_metadata, image_actions.UNSET_METADATA),
+    "os-show_image_metadata": VolumeAction(image_actions.show_metadata, ANY),
+    "os-reset_status": VolumeAction(admin_actions.reset_status, admin_actions.RESET_STATUS),
+    "os-force_detach": VolumeAction(admin_actions.force_detach, admin_actions.FORCE_DETACH),
+    "os-force_delete": VolumeAction(admin_actions.force_delete, ANY),
+    "os-migrate_volume": VolumeAction(admin_actions.migrate, admin_actions.MIGRATE),
+    "os-migrate_volume_completion": VolumeAction(admin_actions.migrate_completion, admin_actions.MIGRATE_COMPLETION),
+    "os-extend_volume_completion": VolumeAction(admin_actions.extend_completion, admin_actions.EXTEND_COMPLETION),
 }

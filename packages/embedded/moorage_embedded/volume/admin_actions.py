@@ -8,8 +8,8 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import attachments, connections, volumes
 from moorage_embedded.volume.faults import bad, invalid_volume
 from moorage_embedded.volume.records import admins_volume, volume_of
-from moorage_embedded.volume.request import Call, touched
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall, touched
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import FLAG, ID, TEXT_OR_NULL, Schema, obj
 
 STATUSES = (
@@ -42,14 +42,14 @@ def _one_of(what: str, said: Any, words: tuple[str, ...]) -> str | None:
     return word
 
 
-async def reset_status(call: Call, said: Doc) -> Response:
+async def reset_status(call: VolumeCall, said: Doc) -> Response:
     status = _one_of("Volume status", said.get("status"), STATUSES)
     attach = _one_of("Volume attach status", said.get("attach_status"), ATTACH_STATUSES)
     migration = _one_of("Volume migration status", said.get("migration_status"), MIGRATION_STATUSES)
     if not (status or attach or migration):
         raise bad("Must specify 'status', 'attach_status' or 'migration_status' for update.")
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = admins_volume(call, store, call.parts[1], _rule("reset_status"))
         if status in NOT_BY_HAND:
             raise bad(f"Cannot reset-state to {status}")
@@ -73,7 +73,7 @@ async def reset_status(call: Call, said: Doc) -> Response:
     return empty_response(202)
 
 
-async def force_detach(call: Call, said: Doc) -> Response:
+async def force_detach(call: VolumeCall, said: Doc) -> Response:
     id, rule = call.parts[1], _rule("force_detach")
     await call.context.write(lambda store: admins_volume(call, store, id, rule))
     await connections.end_connection(call, id, rule)
@@ -81,16 +81,16 @@ async def force_detach(call: Call, said: Doc) -> Response:
     return empty_response(202)
 
 
-async def force_delete(call: Call, _: Any) -> Response:
+async def force_delete(call: VolumeCall, _: Any) -> Response:
     await volumes.remove(call, call.parts[1], cascade=False, force=True, rule=_rule("force_delete"))
     return empty_response(202)
 
 
-async def migrate(call: Call, said: Doc) -> Response:
+async def migrate(call: VolumeCall, said: Doc) -> Response:
     """There is one back end: nowhere to go."""
     call_host = said.get("host") or said.get("cluster")
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = admins_volume(call, store, call.parts[1], _rule("migrate_volume"))
         if doc["status"] not in ("available", "in-use"):
             raise invalid_volume("Volume status must be available or in-use, but it is " + doc["status"] + ".")
@@ -102,11 +102,11 @@ async def migrate(call: Call, said: Doc) -> Response:
     return empty_response(202)
 
 
-async def migrate_completion(call: Call, said: Doc) -> Response:
+async def migrate_completion(call: VolumeCall, said: Doc) -> Response:
     """Compute has copied one volume's data to another and swapped them (no migration of ours): uses go over to the new one."""
     id, new_id = call.parts[1], said["new_volume"]
 
-    def check(store: Store) -> list[Doc]:
+    def check(store: VolumeStore) -> list[Doc]:
         doc = admins_volume(call, store, id, _rule("migrate_volume_completion"))
         new = volume_of(call, store, new_id)
         if doc["migration_status"] or new["migration_status"]:
@@ -120,7 +120,7 @@ async def migrate_completion(call: Call, said: Doc) -> Response:
     for each in used:
         await connections.check_end(call, id, each["id"])
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = admins_volume(call, store, id, _rule("migrate_volume_completion"))
         new = admins_volume(call, store, new_id, _rule("migrate_volume_completion"))
         for each in store.children("attachment", id):
@@ -137,10 +137,10 @@ async def migrate_completion(call: Call, said: Doc) -> Response:
     return json_response({"save_volume_id": new_id})
 
 
-async def extend_completion(call: Call, said: Doc) -> Response:
+async def extend_completion(call: VolumeCall, said: Doc) -> Response:
     """For back ends that wait for compute to have looked again; ours does not, so there is never one that waits."""
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = admins_volume(call, store, call.parts[1], _rule("extend_volume_completion"))
         if doc["status"] != "extending":
             raise invalid_volume("Volume is not being extended.")

@@ -10,27 +10,35 @@ from moorage.sql import Database
 from moorage.sql.migrate import migrate
 from moorage_embedded.http_kit.endpoint import ValidateToken
 from moorage_embedded.volume.background_work import KINDS, Worker
-from moorage_embedded.volume.files import Files
+from moorage_embedded.volume.files import VolumeFiles
 from moorage_embedded.volume.http import VolumeEndpoint
 from moorage_embedded.volume.jobs import Jobs
-from moorage_embedded.volume.request import Settings, VolumeContext
-from moorage_embedded.volume.service_clients import Images, NotifyCompute, ServerVolumes
-from moorage_embedded.volume.store import TABLES, Store
+from moorage_embedded.volume.request import VolumeContext, VolumeSettings
+from moorage_embedded.volume.service_clients import NotifyCompute, ServerVolumes, VolumeImages
+from moorage_embedded.volume.store import TABLES, VolumeStore
 from moorage_embedded.volume.types import new_type
 
-__all__ = ["Images", "NotifyCompute", "OtherServices", "ServerVolumes", "Settings", "VolumeService", "make_volume"]
+__all__ = [
+    "EmbeddedVolume",
+    "NotifyCompute",
+    "OtherServices",
+    "ServerVolumes",
+    "VolumeImages",
+    "VolumeSettings",
+    "make_volume",
+]
 
 
 @dataclass(frozen=True)
 class OtherServices:
     """How the volume service reaches the services that it works with; without one, what needs it is refused."""
 
-    images: Images | None = None
+    images: VolumeImages | None = None
     notify_compute: NotifyCompute | None = None
     server_volumes: ServerVolumes | None = None
 
 
-class VolumeService:
+class EmbeddedVolume:
     """One embedded volume service; `start` before the first request, `stop` after the last."""
 
     app: ASGIApp
@@ -54,7 +62,7 @@ class VolumeService:
         await self._context.jobs.stop()
 
 
-def _begin(store: Store, settings: Settings) -> tuple[list[tuple[str, str]], set[str]]:
+def _begin(store: VolumeStore, settings: VolumeSettings) -> tuple[list[tuple[str, str]], set[str]]:
     """What is to be done, and the files that belong to something."""
     if not store.many("type", where={"key": settings.default_type}, limit=1):
         store.add("type", new_type(settings.default_type, description="Default Volume Type"))
@@ -71,12 +79,12 @@ def make_volume(
     validate_token: ValidateToken,
     public_url: str,
     others: OtherServices = OtherServices(),
-    settings: Settings | None = None,
-) -> VolumeService:
+    settings: VolumeSettings | None = None,
+) -> EmbeddedVolume:
     """Build the service over a database and a directory of its own; nothing is touched before `start`."""
-    said = settings or Settings()
+    said = settings or VolumeSettings()
     jobs = Jobs(said.jobs_max)
     context = VolumeContext(
-        database, Files(files), jobs, said, public_url.rstrip("/"), others.images, others.server_volumes
+        database, VolumeFiles(files), jobs, said, public_url.rstrip("/"), others.images, others.server_volumes
     )
-    return VolumeService(context, Worker(context, others.notify_compute), validate_token)
+    return EmbeddedVolume(context, Worker(context, others.notify_compute), validate_token)

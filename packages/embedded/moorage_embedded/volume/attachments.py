@@ -11,8 +11,8 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import listing, views
 from moorage_embedded.volume.faults import bad, conflict, forbidden, invalid_volume, nova_uses_it
 from moorage_embedded.volume.records import attachment_of, settle, volume_of
-from moorage_embedded.volume.request import Call, stamp, touched
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall, stamp, touched
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import ANY, ID, Check, obj, under
 
 _CONNECTOR_OR_NULL = {"type": ["object", "null"]}
@@ -25,13 +25,13 @@ UPDATE = Check(under("attachment", obj({"connector": {"type": "object", "minProp
 COMPLETE = Check(under("os-complete", ANY))
 
 
-async def create(call: Call) -> Response:
+async def create(call: VolumeCall) -> Response:
     """Reserve a volume for a server, and connect it at once where a connector is given."""
     call.since(27)
     said = (CREATE if call.version < 54 else CREATE_WITH_MODE)(await call.body())["attachment"]
     connector = said.get("connector")
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         volume = volume_of(call, store, said["volume_uuid"], hold=True)
         if not call.who.writes(volume["project_id"]):
             raise forbidden("volume:attachment_create")
@@ -92,7 +92,7 @@ def new_attachment(volume: Doc, server: str | None, mode: str) -> Doc:
     }
 
 
-def connection_info(call: Call, volume: Doc) -> Doc:
+def connection_info(call: VolumeCall, volume: Doc) -> Doc:
     """How a host reaches the volume: it is a file, where the data directory is.
 
     The mode is the volume's own, as in Cinder; the attachment's stands beside the connection.
@@ -111,7 +111,7 @@ def connection_info(call: Call, volume: Doc) -> Doc:
     }
 
 
-def connect(call: Call, volume: Doc, doc: Doc, connector: dict[str, Any]) -> None:
+def connect(call: VolumeCall, volume: Doc, doc: Doc, connector: dict[str, Any]) -> None:
     """Give the attachment its connection; raises 400 for a connector without a host."""
     host = connector.get("host")
     if not isinstance(host, str) or not host:
@@ -132,35 +132,35 @@ def connect(call: Call, volume: Doc, doc: Doc, connector: dict[str, Any]) -> Non
     volume |= {"status": "attaching", "attach_status": "attaching"}
 
 
-async def show(call: Call) -> Response:
+async def show(call: VolumeCall) -> Response:
     call.since(27)
     doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.parts[1]))
     return json_response({"attachment": views.attachment_detail(doc)})
 
 
-async def index(call: Call) -> Response:
+async def index(call: VolumeCall) -> Response:
     return await _list(call, detailed=False)
 
 
-async def detail(call: Call) -> Response:
+async def detail(call: VolumeCall) -> Response:
     return await _list(call, detailed=True)
 
 
-async def _list(call: Call, *, detailed: bool) -> Response:
+async def _list(call: VolumeCall, *, detailed: bool) -> Response:
     call.since(27)
     if not call.who.reader:
         raise forbidden("volume:attachment_get_all")
     query = listing.query_of(call, listing.ATTACHMENTS)
     view = views.attachment_detail if detailed else views.attachment_summary
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         page = listing.page(call, store, listing.ATTACHMENTS, query)
         return {"attachments": [view(doc) for doc in page.docs]}
 
     return json_response(await call.context.read(work))
 
 
-def _mine(call: Call, store: Store, rule: str) -> tuple[Doc, Doc]:
+def _mine(call: VolumeCall, store: VolumeStore, rule: str) -> tuple[Doc, Doc]:
     """The attachment and its volume, held in the order in which everybody holds them: the volume first."""
     seen = attachment_of(call, store, call.parts[1])
     volume = volume_of(call, store, seen["volume_id"], hold=True)
@@ -170,7 +170,7 @@ def _mine(call: Call, store: Store, rule: str) -> tuple[Doc, Doc]:
     return volume, doc
 
 
-async def update(call: Call) -> Response:
+async def update(call: VolumeCall) -> Response:
     """Connect: the connector says which host, and the answer how the host reaches the volume.
 
     As in Cinder, all else in the answer is as it was before.
@@ -178,7 +178,7 @@ async def update(call: Call) -> Response:
     call.since(27)
     connector = UPDATE(await call.body())["attachment"]["connector"]
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         volume, doc = _mine(call, store, "volume:attachment_update")
         if "error" in volume["status"]:
             raise conflict(
@@ -197,7 +197,7 @@ async def update(call: Call) -> Response:
     return json_response({"attachment": await call.context.write(work)})
 
 
-async def act(call: Call) -> Response:
+async def act(call: VolumeCall) -> Response:
     """`os-complete`, the one action: the host has it."""
     body = await call.body()
     if "os-complete" not in body:
@@ -206,7 +206,7 @@ async def act(call: Call) -> Response:
     call.since(44)
     COMPLETE(body)
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         volume, doc = _mine(call, store, "volume:attachment_complete")
         doc["status"] = "attached"
         store.put("attachment", touched(doc))
@@ -217,7 +217,7 @@ async def act(call: Call) -> Response:
     return empty_response(204)
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: VolumeCall) -> Response:
     """End it. 409 for a user while compute's server uses it (CVE-2023-2088)."""
     call.since(27)
     doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.parts[1]))
@@ -225,7 +225,7 @@ async def delete(call: Call) -> Response:
         raise forbidden("volume:attachment_delete")
     await check_removable(call, doc)
 
-    def work(store: Store) -> list[Doc]:
+    def work(store: VolumeStore) -> list[Doc]:
         volume, doc = _mine(call, store, "volume:attachment_delete")
         left = drop(store, volume, doc)
         return [views.attachment_summary(each) for each in left]
@@ -233,7 +233,7 @@ async def delete(call: Call) -> Response:
     return json_response({"attachments": await call.context.write(work)})
 
 
-def drop(store: Store, volume: Doc, doc: Doc) -> list[Doc]:
+def drop(store: VolumeStore, volume: Doc, doc: Doc) -> list[Doc]:
     """Remove an attachment; the volume's state follows from those that are left."""
     store.remove("attachment", doc["id"])
     left = store.children("attachment", volume["id"])
@@ -243,7 +243,7 @@ def drop(store: Store, volume: Doc, doc: Doc) -> list[Doc]:
     return left
 
 
-async def check_removable(call: Call, doc: Doc | None) -> None:
+async def check_removable(call: VolumeCall, doc: Doc | None) -> None:
     """Raises 409 when a server uses the volume by this attachment and no service asks; None: by one of several."""
     if call.who.service_request:
         return

@@ -13,13 +13,13 @@ from moorage.model.errors import Invalid
 from moorage.model.ids import new_uuid
 from moorage.model.image_inspection import Unsafe, check_use
 from moorage_embedded.volume import messages, qcow2
-from moorage_embedded.volume.files import GIB, TooLong
+from moorage_embedded.volume.files import GIB, VolumeTooLong
 from moorage_embedded.volume.jobs import Later
 from moorage_embedded.volume.matching import unmet
 from moorage_embedded.volume.request import VolumeContext, stamp, touched
 from moorage_embedded.volume.service_clients import NotifyCompute
 from moorage_embedded.volume.service_info import capabilities_of
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.store import Doc, VolumeStore
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Worker:
             await asyncio.sleep(pause)
         try:
             changes = await KINDS[noun, work["kind"]](self, doc, work)
-        except (Broken, OSError, TooLong) as why:
+        except (Broken, OSError, VolumeTooLong) as why:
             log.warning("%s %s: %s failed: %r", noun, id, work["kind"], why)
             changes = _broken(noun, work)
             action = getattr(why, "action", None) or _action(noun, work)
@@ -91,7 +91,7 @@ def _action(noun: str, work: Doc) -> str | None:
     return kind if kind in messages.ACTIONS else None
 
 
-def _end(store: Store, noun: str, id: str, work: Doc, changes: Changes) -> list[tuple[str, str]]:
+def _end(store: VolumeStore, noun: str, id: str, work: Doc, changes: Changes) -> list[tuple[str, str]]:
     """Write what came of it; the answer is what is to be done next."""
     doc = store.get(noun, id, hold=True)
     if doc is None or doc.get("work") != work:
@@ -110,7 +110,7 @@ def _end(store: Store, noun: str, id: str, work: Doc, changes: Changes) -> list[
     return [("event", queue_event(store, event)) for event in told]
 
 
-def queue_event(store: Store, event: Doc) -> str:
+def queue_event(store: VolumeStore, event: Doc) -> str:
     """Keep an event for compute until it was sent."""
     doc = {"id": new_uuid(), "event": event, "created_at": stamp(), "work": {"kind": "tell"}}
     store.add("event", doc)
@@ -149,7 +149,7 @@ async def _check_type(worker: Worker, doc: Doc) -> None:
         raise Broken(f"no back end has what the volume type asks for: {missing}", "schedule", "no backend")
 
 
-def _downloads(store: Store, id: str, work: Doc) -> None:
+def _downloads(store: VolumeStore, id: str, work: Doc) -> None:
     doc = store.get("volume", id, hold=True)
     if doc is not None and doc.get("work") == work and doc["status"] == "creating":
         doc["status"] = "downloading"
@@ -173,7 +173,7 @@ async def _download(worker: Worker, doc: Doc, image: str, format: str) -> None:
         files.make(path, size)
         await worker.in_thread(lambda: _unpack(packed, path, size * GIB))
         files.forget(packed)
-    except TooLong:
+    except VolumeTooLong:
         raise Broken(f"image {image} does not fit into {size} GiB", "download", "no space") from None
     except qcow2.Unreadable as why:
         raise Broken(f"image {image} cannot be read: {why}", "download") from None
@@ -198,7 +198,7 @@ async def _delete(worker: Worker, doc: Doc, work: Doc) -> Changes:
 async def _not_copied(worker: Worker, id: str) -> None:
     """Raises Later while something is made of it."""
 
-    def work(store: Store) -> bool:
+    def work(store: VolumeStore) -> bool:
         wanted = (store.busy("volume"), store.busy("snapshot"))
         return any(_source(each) == id for docs in wanted for each in docs)
 
@@ -214,7 +214,7 @@ def _source(doc: Doc) -> str | None:
     return work.get("snapshot") or (work.get("id") if work["kind"] == "create" else None)
 
 
-def _forget(store: Store, id: str) -> None:
+def _forget(store: VolumeStore, id: str) -> None:
     """Remove what belonged only to the volume."""
     for noun in ("attachment", "transfer"):
         for each in store.children(noun, id):
@@ -270,7 +270,7 @@ async def _revert(worker: Worker, doc: Doc, work: Doc) -> Changes:
     files, snapshot = worker.context.files, work["snapshot"]
     await worker.in_thread(lambda: files.copy(files.snapshot(snapshot), files.volume(doc["id"]), doc["size"]))
 
-    def settle(store: Store) -> None:
+    def settle(store: VolumeStore) -> None:
         held = store.get("snapshot", snapshot, hold=True)
         if held is not None and held["status"] == "restoring":
             held["status"] = "available"

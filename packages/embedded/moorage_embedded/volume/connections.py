@@ -9,14 +9,14 @@ from moorage_embedded.volume import attachments
 from moorage_embedded.volume.faults import bad, invalid_input, invalid_volume
 from moorage_embedded.volume.listing import either
 from moorage_embedded.volume.records import attachment_of, my_volume, settle, volume_of
-from moorage_embedded.volume.request import Call, stamp, touched
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall, stamp, touched
+from moorage_embedded.volume.store import Doc, VolumeStore
 
 STILL = (None, "deleting", "error", "success")
 
 
-async def reserve(call: Call, _: Any) -> Response:
-    def work(store: Store) -> None:
+async def reserve(call: VolumeCall, _: Any) -> Response:
+    def work(store: VolumeStore) -> None:
         doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:reserve")
         allowed = ("available", "in-use") if doc["multiattach"] else ("available",)
         if doc["status"] not in allowed:
@@ -30,10 +30,10 @@ async def reserve(call: Call, _: Any) -> Response:
     return empty_response(202)
 
 
-async def unreserve(call: Call, _: Any) -> Response:
+async def unreserve(call: VolumeCall, _: Any) -> Response:
     """Nothing happens to a volume that is not reserved."""
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:unreserve")
         _unreserve(store, doc)
 
@@ -41,14 +41,14 @@ async def unreserve(call: Call, _: Any) -> Response:
     return empty_response(202)
 
 
-def _unreserve(store: Store, doc: Doc) -> None:
+def _unreserve(store: VolumeStore, doc: Doc) -> None:
     if doc["status"] == "attaching":
         doc["status"] = "in-use" if store.children("attachment", doc["id"]) else "available"
         store.put("volume", touched(doc))
 
 
-async def begin_detaching(call: Call, _: Any) -> Response:
-    def work(store: Store) -> None:
+async def begin_detaching(call: VolumeCall, _: Any) -> Response:
+    def work(store: VolumeStore) -> None:
         doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:begin_detaching")
         if doc["migration_status"] not in STILL:
             return  # what is moving is marked already, and nobody is to see that it is also detached
@@ -63,8 +63,8 @@ async def begin_detaching(call: Call, _: Any) -> Response:
     return empty_response(202)
 
 
-async def roll_detaching(call: Call, _: Any) -> Response:
-    def work(store: Store) -> None:
+async def roll_detaching(call: VolumeCall, _: Any) -> Response:
+    def work(store: VolumeStore) -> None:
         doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:roll_detaching")
         if doc["status"] == "detaching":
             doc["status"] = "in-use"
@@ -74,11 +74,11 @@ async def roll_detaching(call: Call, _: Any) -> Response:
     return empty_response(202)
 
 
-async def attach(call: Call, said: Doc) -> Response:
+async def attach(call: VolumeCall, said: Doc) -> Response:
     """Write down that a server or a host uses the volume."""
     server, host, mode = said.get("instance_uuid"), said.get("host_name"), said.get("mode", "rw")
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:attach")
         if doc["status"] == "maintenance":
             raise invalid_volume("The volume cannot be attached in maintenance mode.")
@@ -108,16 +108,16 @@ def _cannot_attach(why: str) -> Exception:
     return bad(f"Error attaching volume - InvalidVolume: Invalid volume: {why}")
 
 
-async def detach(call: Call, said: Doc | None) -> Response:
+async def detach(call: VolumeCall, said: Doc | None) -> Response:
     await end(call, call.parts[1], (said or {}).get("attachment_id"), "volume_extension:volume_actions:detach")
     return empty_response(202)
 
 
-async def end(call: Call, id: str, attachment: str | None, rule: str) -> None:
+async def end(call: VolumeCall, id: str, attachment: str | None, rule: str) -> None:
     """Forget an attachment, or the only one. Raises 409 for a user while a server uses it."""
     await check_end(call, id, attachment)
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = my_volume(call, store, id, rule)
         if doc["status"] == "maintenance":
             raise invalid_volume("The volume cannot be detached in maintenance mode.")
@@ -137,12 +137,12 @@ async def end(call: Call, id: str, attachment: str | None, rule: str) -> None:
     await call.context.write(work)
 
 
-async def check_end(call: Call, id: str, attachment: str | None) -> None:
+async def check_end(call: VolumeCall, id: str, attachment: str | None) -> None:
     """Raises 409 where only a service may end it (CVE-2023-2088), 400 for an attachment of another volume."""
     if call.who.service_request:
         return
 
-    def work(store: Store) -> tuple[Doc | None, bool]:
+    def work(store: VolumeStore) -> tuple[Doc | None, bool]:
         volume_of(call, store, id)
         used = store.children("attachment", id)
         if attachment is None:
@@ -160,13 +160,13 @@ async def check_end(call: Call, id: str, attachment: str | None) -> None:
     await attachments.check_removable(call, found)
 
 
-async def initialize(call: Call, said: Doc) -> Response:
+async def initialize(call: VolumeCall, said: Doc) -> Response:
     """How the connector's host reaches the volume."""
     connector = said["connector"]
     if not isinstance(connector, dict) or not connector.get("host"):
         raise invalid_input("Connector doesn't have required information: host")
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:initialize_connection")
         if doc["status"] == "maintenance":
             raise invalid_volume("The volume connection cannot be initialized in maintenance mode.")
@@ -179,16 +179,16 @@ async def initialize(call: Call, said: Doc) -> Response:
     return json_response({"connection_info": await call.context.write(work)})
 
 
-async def terminate(call: Call, said: Doc) -> Response:
+async def terminate(call: VolumeCall, said: Doc) -> Response:
     await end_connection(call, call.parts[1], "volume_extension:volume_actions:terminate_connection")
     return empty_response(202)
 
 
-async def end_connection(call: Call, id: str, rule: str) -> None:
+async def end_connection(call: VolumeCall, id: str, rule: str) -> None:
     """The host does not reach it any more; a volume that was being attached is not."""
     await check_end(call, id, None)
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         _unreserve(store, my_volume(call, store, id, rule))
 
     await call.context.write(work)

@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import Fault, json_response
+from moorage_embedded.http_kit.answers import HttpFault, json_response
 
 NAMES = {
     400: "badRequest",
@@ -19,64 +19,64 @@ NAMES = {
 }
 
 
-def bad(message: str) -> Fault:
-    return Fault(400, message)
+def bad(message: str) -> HttpFault:
+    return HttpFault(400, message)
 
 
-def invalid_input(reason: str) -> Fault:
-    return Fault(400, f"Invalid input received: {reason}")
+def invalid_input(reason: str) -> HttpFault:
+    return HttpFault(400, f"Invalid input received: {reason}")
 
 
-def invalid_volume(reason: str) -> Fault:
-    return Fault(400, f"Invalid volume: {reason}")
+def invalid_volume(reason: str) -> HttpFault:
+    return HttpFault(400, f"Invalid volume: {reason}")
 
 
-def invalid_snapshot(reason: str) -> Fault:
-    return Fault(400, f"Invalid snapshot: {reason}")
+def invalid_snapshot(reason: str) -> HttpFault:
+    return HttpFault(400, f"Invalid snapshot: {reason}")
 
 
-def forbidden(rule: str) -> Fault:
-    return Fault(403, f"Policy doesn't allow {rule} to be performed.")
+def forbidden(rule: str) -> HttpFault:
+    return HttpFault(403, f"Policy doesn't allow {rule} to be performed.")
 
 
-def no_such_path() -> Fault:
-    return Fault(404, "The resource could not be found.")
+def no_such_path() -> HttpFault:
+    return HttpFault(404, "The resource could not be found.")
 
 
-def no_volume(id: str) -> Fault:
-    return Fault(404, f"Volume {id} could not be found.")
+def no_volume(id: str) -> HttpFault:
+    return HttpFault(404, f"Volume {id} could not be found.")
 
 
-def no_snapshot(id: str) -> Fault:
-    return Fault(404, f"Snapshot {id} could not be found.")
+def no_snapshot(id: str) -> HttpFault:
+    return HttpFault(404, f"Snapshot {id} could not be found.")
 
 
-def no_attachment(id: str) -> Fault:
-    return Fault(404, f"Volume attachment could not be found with filter: attachment_id = {id}.")
+def no_attachment(id: str) -> HttpFault:
+    return HttpFault(404, f"Volume attachment could not be found with filter: attachment_id = {id}.")
 
 
-def no_type(id: str) -> Fault:
-    return Fault(404, f"Volume type {id} could not be found.")
+def no_type(id: str) -> HttpFault:
+    return HttpFault(404, f"Volume type {id} could not be found.")
 
 
-def conflict(message: str) -> Fault:
-    return Fault(409, message)
+def conflict(message: str) -> HttpFault:
+    return HttpFault(409, message)
 
 
-def over_limit(message: str) -> Fault:
-    return Fault(413, message, {"Retry-After": "0"})
+def over_limit(message: str) -> HttpFault:
+    return HttpFault(413, message, {"Retry-After": "0"})
 
 
-def nova_uses_it(server: str) -> Fault:
+def nova_uses_it(server: str) -> HttpFault:
     """CVE-2023-2088: a detach without compute would leave a host with a device that later belongs to another user."""
-    return Fault(
+    return HttpFault(
         409,
         "Detach volume from instance"
         f"{f' {server}' if server else ''} using the Compute API: only a request with a service token may end this attachment.",
     )
 
 
-def answer_of(fault: Fault) -> Response:
+def answer_of(fault: HttpFault) -> Response:
     body: dict[str, object] = {"code": fault.status, "message": fault.message}
     if fault.status == 413 and (after := fault.headers.get("Retry-After")) is not None:
         body["retryAfter"] = after

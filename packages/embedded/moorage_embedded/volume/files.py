@@ -13,11 +13,11 @@ GIB = 1024**3
 _ZEROES = bytes(2 * PIECE_BYTES)
 
 
-class TooLong(Exception):
+class VolumeTooLong(Exception):
     """More came than the volume holds."""
 
 
-class Files:
+class VolumeFiles:
     """One directory; hosts open the files of their connected volumes, and only this service writes there otherwise."""
 
     def __init__(self, directory: Path) -> None:
@@ -64,13 +64,13 @@ class Files:
         part.replace(target)
 
     async def fill(self, path: Path, size_gib: int, pieces: AsyncIterator[bytes]) -> int:
-        """What comes, at the beginning of a new file of this size; how many bytes that were. Raises TooLong."""
+        """What comes, at the beginning of a new file of this size; how many bytes that were. Raises VolumeTooLong."""
         self.make(path, size_gib)
         at = 0
         with path.open("r+b") as file:
             async for piece in pieces:
                 if at + len(piece) > size_gib * GIB:
-                    raise TooLong
+                    raise VolumeTooLong
                 if piece != _ZEROES[: len(piece)]:
                     os.pwrite(file.fileno(), piece, at)
                 at += len(piece)

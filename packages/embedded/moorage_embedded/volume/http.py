@@ -9,13 +9,13 @@ from typing_extensions import override
 
 from moorage.model.ids import new_uuid
 from moorage.model.principal import Principal
-from moorage_embedded.http_kit.answers import Fault, json_response
+from moorage_embedded.http_kit.answers import HttpFault, json_response
 from moorage_embedded.http_kit.endpoint import Endpoint, ValidateToken, check_query
 from moorage_embedded.http_kit.routing import path_parts
 from moorage_embedded.volume import versions
 from moorage_embedded.volume.faults import answer_of, bad, no_such_path
 from moorage_embedded.volume.policy import VolumeCaller
-from moorage_embedded.volume.request import Call, VolumeContext
+from moorage_embedded.volume.request import VolumeCall, VolumeContext
 from moorage_embedded.volume.routes import TABLE, find_verb
 
 _PROJECT = re.compile(r"[0-9a-f-]+")
@@ -51,7 +51,7 @@ class VolumeEndpoint(Endpoint):
             raise no_such_path()
         rest = (*rest[:-1], rest[-1].removesuffix(".json"))
         verb = find_verb(request.method, rest)
-        return await verb(Call(self._context, who, principal, request, rest, prefix, pairs, version, id))
+        return await verb(VolumeCall(self._context, who, principal, request, rest, prefix, pairs, version, id))
 
     @override
     async def identify(self, request: Request) -> Principal:
@@ -63,7 +63,7 @@ class VolumeEndpoint(Endpoint):
         return principal
 
     @override
-    def refusal(self, request: Request, fault: Fault) -> Response:
+    def refusal(self, request: Request, fault: HttpFault) -> Response:
         return answer_of(fault)
 
     @override

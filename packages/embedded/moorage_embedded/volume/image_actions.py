@@ -4,13 +4,13 @@ from starlette.responses import Response
 
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
+from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import sources
 from moorage_embedded.volume.faults import bad, conflict, forbidden, invalid_volume
 from moorage_embedded.volume.listing import either
 from moorage_embedded.volume.records import my_volume, snapshot_of, type_names, volume_of
-from moorage_embedded.volume.request import Call, touched
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall, touched
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import FLAG, ID, IMAGE_METADATA, NAME, TEXT_OR_NULL, Schema, flag, obj
 
 FORMATS = ("raw", "vmdk", "vdi", "qcow2", "vhd", "vhdx", "ploop")
@@ -35,7 +35,7 @@ DIGITS_MAX = 18
 NUMBERS = ("min_disk", "min_ram")
 
 
-async def upload(call: Call, said: Doc) -> Response:
+async def upload(call: VolumeCall, said: Doc) -> Response:
     """A new image with the volume's bytes; Cinder converts to other formats with qemu-img, here an image is raw."""
     if call.version < 1 and {"visibility", "protected"} & said.keys():
         raise bad("Invalid input for field/attribute os-volume_upload_image. visibility and protected came with 3.1.")
@@ -48,7 +48,7 @@ async def upload(call: Call, said: Doc) -> Response:
         raise forbidden("volume_extension:volume_actions:upload_public")
     force = flag(said.get("force", False))
 
-    def reserve(store: Store) -> tuple[Doc, str]:
+    def reserve(store: VolumeStore) -> tuple[Doc, str]:
         doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:upload_image")
         allowed = ("available", "in-use") if force else ("available",)
         if doc["status"] not in allowed:
@@ -91,7 +91,7 @@ def _is_number(said: str) -> bool:
     return said.isdecimal() and len(said) <= DIGITS_MAX
 
 
-def _image_of(call: Call, doc: Doc, said: Doc) -> Doc:
+def _image_of(call: VolumeCall, doc: Doc, said: Doc) -> Doc:
     """What the image says of itself: what the volume remembers of the one that it was made from goes with it."""
     kept = {name: value for name, value in doc["image_metadata"].items() if name not in KEPT_NOT_SENT}
     wanted: Doc = {name: int(kept.pop(name)) for name in NUMBERS if _is_number(str(kept.get(name, "")))}
@@ -107,14 +107,14 @@ def _image_of(call: Call, doc: Doc, said: Doc) -> Doc:
     return wanted
 
 
-def _roll_back(store: Store, id: str) -> None:
+def _roll_back(store: VolumeStore, id: str) -> None:
     doc = store.get("volume", id, hold=True)
     if doc is not None and doc["status"] == "uploading":
         doc |= {"status": doc["previous_status"], "previous_status": None}
         store.put("volume", touched(doc))
 
 
-def _uploads(store: Store, id: str, image: str, request: str) -> None:
+def _uploads(store: VolumeStore, id: str, image: str, request: str) -> None:
     doc = store.get("volume", id, hold=True)
     if doc is not None and doc["status"] == "uploading":
         to = doc["previous_status"]
@@ -130,13 +130,13 @@ def _uploads(store: Store, id: str, image: str, request: str) -> None:
         store.put("volume", touched(doc))
 
 
-async def reimage(call: Call, said: Doc) -> Response:
+async def reimage(call: VolumeCall, said: Doc) -> Response:
     """Fill a volume with another image; one that is reserved (compute rebuilds its server) on request."""
     image = await _image(call, said["image_id"])
     inside = sources.snapshot_inside(image)
     reserved = flag(said.get("reimage_reserved", False))
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = my_volume(call, store, call.parts[1], "volume:reimage")
         if inside is not None:
             snapshot_of(call, store, inside)
@@ -178,23 +178,23 @@ def _check_snapshot(image: Doc, doc: Doc) -> None:
             raise bad(f"Volume size must be greater than the image size. (Image: {size}, Volume: {doc['size']}).")
 
 
-async def _image(call: Call, id: str) -> Doc:
+async def _image(call: VolumeCall, id: str) -> Doc:
     images = call.context.images
     found = None if images is None else await images.show(call.principal, id)
     if found is None:
-        raise Fault(404, f"Image {id} could not be found.")
+        raise HttpFault(404, f"Image {id} could not be found.")
     return found
 
 
 # ---------------------------------------------------------------------------------------------------- what is remembered
 
 
-async def set_metadata(call: Call, said: Doc) -> Response:
-    def work(store: Store) -> Doc:
+async def set_metadata(call: VolumeCall, said: Doc) -> Response:
+    def work(store: VolumeStore) -> Doc:
         doc = my_volume(call, store, call.parts[1], "volume_extension:volume_image_metadata:set")
         doc["image_metadata"] |= said["metadata"]
         if len(doc["image_metadata"]) > call.context.settings.metadata_max:
-            raise Fault(413, f"There may be {call.context.settings.metadata_max} metadata items at most.")
+            raise HttpFault(413, f"There may be {call.context.settings.metadata_max} metadata items at most.")
         store.put("volume", touched(doc))
         kept: Doc = doc["image_metadata"]
         return kept
@@ -202,11 +202,11 @@ async def set_metadata(call: Call, said: Doc) -> Response:
     return json_response({"metadata": await call.context.write(work)})
 
 
-async def unset_metadata(call: Call, said: Doc) -> Response:
-    def work(store: Store) -> None:
+async def unset_metadata(call: VolumeCall, said: Doc) -> Response:
+    def work(store: VolumeStore) -> None:
         doc = my_volume(call, store, call.parts[1], "volume_extension:volume_image_metadata:remove")
         if said["key"] not in doc["image_metadata"]:
-            raise Fault(404, f"Glance metadata for volume/snapshot {doc['id']} cannot be found.")
+            raise HttpFault(404, f"Glance metadata for volume/snapshot {doc['id']} cannot be found.")
         del doc["image_metadata"][said["key"]]
         store.put("volume", touched(doc))
 
@@ -214,6 +214,6 @@ async def unset_metadata(call: Call, said: Doc) -> Response:
     return empty_response(200)
 
 
-async def show_metadata(call: Call, _: object) -> Response:
+async def show_metadata(call: VolumeCall, _: object) -> Response:
     doc = await call.context.read_inline(lambda store: volume_of(call, store, call.parts[1]))
     return json_response({"metadata": doc["image_metadata"]})

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.http_kit.paging import after_marker, page_url, sort_documents
 from moorage_embedded.volume.faults import bad, invalid_input
-from moorage_embedded.volume.request import Call
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import TRUE, flag, strict_flag
 
 QUERY_MAX = 100
@@ -92,7 +92,7 @@ TRANSFERS = ListedResource(
 
 
 @dataclass
-class Query:
+class VolumeQuery:
     where: dict[str, Any] = field(default_factory=dict)
     """Columns and values."""
     rest: dict[str, str] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Page:
+class ListPage:
     docs: Sequence[Doc]
     total: int | None = None
 
@@ -135,13 +135,15 @@ def bounded_number(name: str, said: str, most: int) -> int:
     return min(number, most)
 
 
-def query_of(call: Call, noun: ListedResource) -> Query:
+def query_of(call: VolumeCall, noun: ListedResource) -> VolumeQuery:
     """Raises 400 for what cannot be understood."""
     if len(call.pairs) > QUERY_MAX:
         raise bad(f"There may be {QUERY_MAX} query parameters at most.")
     said = dict(call.pairs)
     most = call.context.settings.page_max
-    query = Query(limit=bounded_number("limit", said.pop("limit", str(most)), most), marker=said.pop("marker", None))
+    query = VolumeQuery(
+        limit=bounded_number("limit", said.pop("limit", str(most)), most), marker=said.pop("marker", None)
+    )
     query.offset = bounded_number("offset", said.pop("offset", "0"), 2**31 - 1)
     query.sort = sort_of(noun, said)
     everybody = call.who.admin and all_tenants(call.pairs)
@@ -155,7 +157,7 @@ def query_of(call: Call, noun: ListedResource) -> Query:
     return query
 
 
-def _filter(call: Call, noun: ListedResource, query: Query, name: str, value: str) -> None:
+def _filter(call: VolumeCall, noun: ListedResource, query: VolumeQuery, name: str, value: str) -> None:
     plain = name.removesuffix("~") if call.version >= 34 and call.who.admin else name
     known = plain in noun.filters or (call.who.admin and plain in noun.admin_filters)
     if dict(noun.added).get(plain, 0) > call.version:
@@ -171,7 +173,7 @@ def _filter(call: Call, noun: ListedResource, query: Query, name: str, value: st
         query.rest[name] = _checked(call, plain, name, value)
 
 
-def _checked(call: Call, plain: str, name: str, value: str) -> str:
+def _checked(call: VolumeCall, plain: str, name: str, value: str) -> str:
     if plain in {"bootable", "multiattach", "encrypted", "consumes_quota"} and plain == name:
         if call.version >= 2:
             return "true" if strict_flag(plain, value) else "false"
@@ -217,7 +219,7 @@ def sort_of(noun: ListedResource, said: dict[str, str]) -> list[tuple[str, bool]
     return list(found.items())
 
 
-def page(call: Call, store: Store, noun: ListedResource, query: Query) -> Page:
+def page(call: VolumeCall, store: VolumeStore, noun: ListedResource, query: VolumeQuery) -> ListPage:
     """Raises 404 for a marker that is no record."""
     total = None
     if query.plain and not query.count:
@@ -225,7 +227,7 @@ def page(call: Call, store: Store, noun: ListedResource, query: Query) -> Page:
             docs = store.many(noun.name, where=query.where, after=query.marker, limit=query.limit, offset=query.offset)
         except KeyError:
             raise _no_marker(noun, query) from None
-        return Page(docs)
+        return ListPage(docs)
     docs = [doc for doc in store.many(noun.name, where=query.where) if _fits(doc, query.rest)]
     total = len(docs) if query.count else None
     sort_documents(docs, query.sort)
@@ -234,11 +236,11 @@ def page(call: Call, store: Store, noun: ListedResource, query: Query) -> Page:
         if found is None:
             raise _no_marker(noun, query)
         docs = found
-    return Page(docs[query.offset : query.offset + query.limit], total)
+    return ListPage(docs[query.offset : query.offset + query.limit], total)
 
 
-def _no_marker(noun: ListedResource, query: Query) -> Fault:
-    return Fault(404, f"{noun.name.title()} {query.marker} could not be found.")
+def _no_marker(noun: ListedResource, query: VolumeQuery) -> HttpFault:
+    return HttpFault(404, f"{noun.name.title()} {query.marker} could not be found.")
 
 
 def _fits(doc: Doc, rest: dict[str, str]) -> bool:
@@ -280,7 +282,7 @@ def parse_dictionary(said: str) -> dict[str, Any] | None:
     return None
 
 
-def answer(call: Call, noun: ListedResource, query: Query, page: Page, shown: list[Doc]) -> Doc:
+def answer(call: VolumeCall, noun: ListedResource, query: VolumeQuery, page: ListPage, shown: list[Doc]) -> Doc:
     """The list, a link to the next page where there may be one, and the count where it was asked for."""
     found: Doc = {noun.plural: shown}
     if page.docs and len(page.docs) == query.limit:

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
+from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import listing, views
 from moorage_embedded.volume.faults import forbidden
-from moorage_embedded.volume.request import Call, stamp
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall, stamp
+from moorage_embedded.volume.store import Doc, VolumeStore
 
 LIFE = timedelta(days=30)
 OF_ONE_MAX, ALL_MAX = 20, 10_000
@@ -44,7 +44,7 @@ DETAILS = {
 }
 
 
-def leave(store: Store, noun: str, doc: Doc, work: Doc, action: str, detail: str) -> None:
+def leave(store: VolumeStore, noun: str, doc: Doc, work: Doc, action: str, detail: str) -> None:
     """Keep a message for the owner of a volume or snapshot (`noun`) about the work that failed."""
     type = "VOLUME" if noun == "volume" else "VOLUME_SNAPSHOT"
     (number, what), (code, why) = ACTIONS[action], DETAILS[detail]
@@ -69,12 +69,12 @@ def leave(store: Store, noun: str, doc: Doc, work: Doc, action: str, detail: str
     )
 
 
-def _view(call: Call, doc: Doc) -> Doc:
+def _view(call: VolumeCall, doc: Doc) -> Doc:
     shown = {name: value for name, value in doc.items() if name not in {"project_id", "name"}}
     return shown | {"links": views.links(call, "messages", doc["id"])}
 
 
-async def index(call: Call) -> Response:
+async def index(call: VolumeCall) -> Response:
     call.since(3)
     if not call.who.reader:
         raise forbidden("message:get_all")
@@ -85,23 +85,23 @@ async def index(call: Call) -> Response:
     return json_response(listing.answer(call, NOUN, query, page, [_view(call, doc) for doc in page.docs]))
 
 
-def _one(call: Call, store: Store) -> Doc:
+def _one(call: VolumeCall, store: VolumeStore) -> Doc:
     doc = store.get("message", call.parts[1], hold=True)
     if doc is None or not call.who.reads(doc["project_id"]):
-        raise Fault(404, f"Message {call.parts[1]} could not be found.")
+        raise HttpFault(404, f"Message {call.parts[1]} could not be found.")
     return doc
 
 
-async def show(call: Call) -> Response:
+async def show(call: VolumeCall) -> Response:
     call.since(3)
     doc = await call.context.read(lambda store: _one(call, store))
     return json_response({"message": _view(call, doc)})
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: VolumeCall) -> Response:
     call.since(3)
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = _one(call, store)
         if not call.who.writes(doc["project_id"]):
             raise forbidden("message:delete")

@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 import msgspec
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
+from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume.faults import bad, forbidden
 from moorage_embedded.volume.records import snapshot_of, volume_of
-from moorage_embedded.volume.request import Call, touched
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall, touched
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import METADATA, Check, obj
 
 ALL = Check(obj({"metadata": METADATA}, "metadata"))
@@ -19,11 +19,11 @@ ONE = Check(obj({"meta": METADATA | {"minProperties": 1}}, "meta"))
 Change: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def _resource_name(call: Call) -> str:
+def _resource_name(call: VolumeCall) -> str:
     return call.parts[0].removesuffix("s")
 
 
-def _find(call: Call, store: Store, *, hold: bool = False) -> Doc:
+def _find(call: VolumeCall, store: VolumeStore, *, hold: bool = False) -> Doc:
     find = volume_of if _resource_name(call) == "volume" else snapshot_of
     return find(call, store, call.parts[1], hold=hold)
 
@@ -36,19 +36,19 @@ def _tag(metadata: dict[str, Any]) -> str:
     return hashlib.md5(_text(metadata), usedforsecurity=False).hexdigest()
 
 
-async def _change(call: Call, change: Change, rule: str) -> dict[str, Any]:
+async def _change(call: VolumeCall, change: Change, rule: str) -> dict[str, Any]:
     noun = _resource_name(call)
     wanted = call.request.headers.get("if-match") if call.version >= 15 and noun == "volume" else None
 
-    def work(store: Store) -> dict[str, Any]:
+    def work(store: VolumeStore) -> dict[str, Any]:
         doc = _find(call, store, hold=True)
         if not call.who.writes(doc["project_id"]):
             raise forbidden(f"volume:{rule}_{noun}_metadata")
         if wanted is not None and _tag(doc["metadata"]) not in wanted:
-            raise Fault(412, "The metadata was changed meanwhile.")
+            raise HttpFault(412, "The metadata was changed meanwhile.")
         doc["metadata"] = change(doc["metadata"])
         if len(doc["metadata"]) > call.context.settings.metadata_max:
-            raise Fault(413, f"There may be {call.context.settings.metadata_max} metadata items at most.")
+            raise HttpFault(413, f"There may be {call.context.settings.metadata_max} metadata items at most.")
         store.put(noun, touched(doc))
         kept: dict[str, Any] = doc["metadata"]
         return kept
@@ -56,7 +56,7 @@ async def _change(call: Call, change: Change, rule: str) -> dict[str, Any]:
     return await call.context.write(work)
 
 
-async def index(call: Call) -> Response:
+async def index(call: VolumeCall) -> Response:
     doc = await call.context.read_inline(lambda store: _find(call, store))
     answer = Response(_text(doc["metadata"]), 200, None, "application/json")
     if call.version >= 15 and _resource_name(call) == "volume":
@@ -64,17 +64,17 @@ async def index(call: Call) -> Response:
     return answer
 
 
-async def add(call: Call) -> Response:
+async def add(call: VolumeCall) -> Response:
     said = ALL(await call.body())["metadata"]
     return json_response({"metadata": await _change(call, lambda held: held | said, "create")})
 
 
-async def replace(call: Call) -> Response:
+async def replace(call: VolumeCall) -> Response:
     said = ALL(await call.body())["metadata"]
     return json_response({"metadata": await _change(call, lambda _: said, "update")})
 
 
-async def show_one(call: Call) -> Response:
+async def show_one(call: VolumeCall) -> Response:
     doc = await call.context.read_inline(lambda store: _find(call, store))
     key = call.parts[3]
     if key not in doc["metadata"]:
@@ -82,11 +82,11 @@ async def show_one(call: Call) -> Response:
     return json_response({"meta": {key: doc["metadata"][key]}})
 
 
-def _no_key(call: Call, key: str) -> Fault:
-    return Fault(404, f"{_resource_name(call).title()} {call.parts[1]} has no metadata with key {key}.")
+def _no_key(call: VolumeCall, key: str) -> HttpFault:
+    return HttpFault(404, f"{_resource_name(call).title()} {call.parts[1]} has no metadata with key {key}.")
 
 
-async def set_one(call: Call) -> Response:
+async def set_one(call: VolumeCall) -> Response:
     said, key = ONE(await call.body())["meta"], call.parts[3]
     if key not in said:
         raise bad("Request body and URI mismatch")
@@ -96,7 +96,7 @@ async def set_one(call: Call) -> Response:
     return json_response({"meta": said})
 
 
-async def drop_one(call: Call) -> Response:
+async def drop_one(call: VolumeCall) -> Response:
     key = call.parts[3]
 
     def drop(held: dict[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,12 @@ They are kept, associated and shown; a connection carries those of the front end
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
+from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import views
 from moorage_embedded.volume.faults import bad, conflict
 from moorage_embedded.volume.records import only_admin, type_of
-from moorage_embedded.volume.request import Call, stamp, touched
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall, stamp, touched
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import NAME, Check, Schema, flag, under
 
 CONSUMERS = ("back-end", "front-end", "both")
@@ -36,10 +36,10 @@ UPDATE = Check(under("qos_specs", _specs(consumer=_CONSUMER)))
 UNSET = Check(under("keys", {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 255}}))
 
 
-def _find(store: Store, id: str, *, hold: bool = False) -> Doc:
+def _find(store: VolumeStore, id: str, *, hold: bool = False) -> Doc:
     doc = store.get("qos", id, hold=hold)
     if doc is None:
-        raise Fault(404, f"No such QoS spec {id}.")
+        raise HttpFault(404, f"No such QoS spec {id}.")
     return doc
 
 
@@ -47,27 +47,27 @@ def _view(doc: Doc) -> Doc:
     return {name: doc[name] for name in ("id", "name", "consumer", "specs")}
 
 
-def _full(call: Call, doc: Doc) -> Response:
+def _full(call: VolumeCall, doc: Doc) -> Response:
     return json_response({"qos_specs": _view(doc), "links": views.links(call, "qos-specs", doc["id"])})
 
 
-async def index(call: Call) -> Response:
+async def index(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:qos_specs_manage:get_all")
     docs = await call.context.read(lambda store: store.many("qos"))
     return json_response({"qos_specs": [_view(doc) for doc in docs]})
 
 
-async def create(call: Call) -> Response:
+async def create(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:qos_specs_manage:create")
     said = dict(CREATE(await call.body())["qos_specs"])
     name, consumer = said.pop("name").strip(), said.pop("consumer", "back-end")
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         store.alone("volume qos")
         if store.count("qos", key=name):
             raise conflict(f"QoS Specs {name} already exists.")
         if store.count("qos") >= SPECS_MAX:
-            raise Fault(413, f"There may be {SPECS_MAX} QoS specs.")
+            raise HttpFault(413, f"There may be {SPECS_MAX} QoS specs.")
         doc = {"id": new_uuid(), "name": name, "consumer": consumer, "specs": said, "created_at": stamp()}
         store.add("qos", doc)
         return doc
@@ -75,33 +75,33 @@ async def create(call: Call) -> Response:
     return _full(call, await call.context.write(work))
 
 
-async def show(call: Call) -> Response:
+async def show(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:qos_specs_manage:get")
     return _full(call, await call.context.read(lambda store: _find(store, call.parts[1])))
 
 
-async def update(call: Call) -> Response:
+async def update(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:qos_specs_manage:update")
     said = UPDATE(await call.body())
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = _find(store, call.parts[1], hold=True)
         changed = dict(said["qos_specs"])
         doc["consumer"] = changed.pop("consumer", doc["consumer"])
         doc["specs"] |= changed
         if len(doc["specs"]) > call.context.settings.metadata_max:
-            raise Fault(413, f"There may be {call.context.settings.metadata_max} keys.")
+            raise HttpFault(413, f"There may be {call.context.settings.metadata_max} keys.")
         store.put("qos", touched(doc))
 
     await call.context.write(work)
     return json_response(said)
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:qos_specs_manage:delete")
     force = flag(dict(call.pairs).get("force", False))
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = _find(store, call.parts[1], hold=True)
         used = _types(store, doc["id"])
         if used and not force:
@@ -114,15 +114,15 @@ async def delete(call: Call) -> Response:
     return empty_response(202)
 
 
-async def delete_keys(call: Call) -> Response:
+async def delete_keys(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:qos_specs_manage:delete")
     keys = UNSET(await call.body())["keys"]
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = _find(store, call.parts[1], hold=True)
         for key in keys:
             if key not in doc["specs"]:
-                raise Fault(404, f"QoS spec {doc['id']} has no spec with key {key}.")
+                raise HttpFault(404, f"QoS spec {doc['id']} has no spec with key {key}.")
             del doc["specs"][key]
         store.put("qos", touched(doc))
 
@@ -130,35 +130,35 @@ async def delete_keys(call: Call) -> Response:
     return empty_response(202)
 
 
-def _types(store: Store, qos: str) -> list[Doc]:
+def _types(store: VolumeStore, qos: str) -> list[Doc]:
     return [doc for doc in store.many("type") if doc["qos_specs_id"] == qos]
 
 
-def _associate(store: Store, type: str, qos: str | None) -> None:
+def _associate(store: VolumeStore, type: str, qos: str | None) -> None:
     doc = store.get("type", type, hold=True)
     if doc is not None:
         doc["qos_specs_id"] = qos
         store.put("type", touched(doc))
 
 
-async def associations(call: Call) -> Response:
+async def associations(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:qos_specs_manage:get_all")
 
-    def work(store: Store) -> list[Doc]:
+    def work(store: VolumeStore) -> list[Doc]:
         found = _types(store, _find(store, call.parts[1])["id"])
         return [{"association_type": "volume_type", "name": each["name"], "id": each["id"]} for each in found]
 
     return json_response({"qos_associations": await call.context.read(work)})
 
 
-async def associate(call: Call) -> Response:
+async def associate(call: VolumeCall) -> Response:
     """`associate` and `disassociate`, as the path says, with the type in the query."""
     only_admin(call, "volume_extension:qos_specs_manage:update")
     type = dict(call.pairs).get("vol_type_id")
     if not type:
         raise bad("Volume Type id must not be None.")
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = _find(store, call.parts[1])
         held = type_of(call, store, type)["qos_specs_id"]
         if call.parts[2] == "disassociate":
@@ -173,10 +173,10 @@ async def associate(call: Call) -> Response:
     return empty_response(202)
 
 
-async def disassociate_all(call: Call) -> Response:
+async def disassociate_all(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:qos_specs_manage:update")
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         for each in _types(store, _find(store, call.parts[1])["id"]):
             _associate(store, each["id"], None)
 

@@ -6,8 +6,8 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import quotas
 from moorage_embedded.volume.faults import bad, forbidden
 from moorage_embedded.volume.records import only_admin
-from moorage_embedded.volume.request import Call
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import Check, Schema, flag, under
 
 CAP_MAX = 2**31 - 1
@@ -38,7 +38,7 @@ USED = {
 }
 
 
-def _caps(call: Call, said: Doc, store: Store) -> dict[str, int]:
+def _caps(call: VolumeCall, said: Doc, store: VolumeStore) -> dict[str, int]:
     """The limits in the body, as numbers. Raises Fault (400) for an unknown resource."""
     known = set(call.context.settings.quotas) | set(quotas.type_resources(store))
     caps = {name: int(cap) for name, cap in said.items() if name != "tenant_id"}
@@ -50,24 +50,24 @@ def _caps(call: Call, said: Doc, store: Store) -> dict[str, int]:
     return caps
 
 
-def _target(call: Call) -> str:
+def _target(call: VolumeCall) -> str:
     id = call.parts[1]
     if len(id) > NAME_MAX_CHARS:
         raise bad(f"Invalid input received: quota_set_name has {len(id)} characters, more than {NAME_MAX_CHARS}.")
     return id
 
 
-def _names(store: Store) -> dict[str, str]:
+def _names(store: VolumeStore) -> dict[str, str]:
     return {doc["id"]: doc["name"] for doc in store.many("type")}
 
 
-async def show(call: Call) -> Response:
+async def show(call: VolumeCall) -> Response:
     project = _target(call)
     if not call.who.reads(project):
         raise forbidden("volume_extension:quotas:show")
     usage = flag(dict(call.pairs).get("usage", False))
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         allowed = quotas.limits(call, store, project)
         if not usage:
             return allowed
@@ -77,7 +77,7 @@ async def show(call: Call) -> Response:
     return json_response({"quota_set": await call.context.read(work) | {"id": project}})
 
 
-async def defaults(call: Call) -> Response:
+async def defaults(call: VolumeCall) -> Response:
     project = _target(call)
     if not call.who.reads(project):
         raise forbidden("volume_extension:quotas:show")
@@ -85,12 +85,12 @@ async def defaults(call: Call) -> Response:
     return json_response({"quota_set": found | {"id": project}})
 
 
-async def update(call: Call) -> Response:
+async def update(call: VolumeCall) -> Response:
     project = _target(call)
     only_admin(call, "volume_extension:quotas:update")
     said = UPDATE(await call.body())["quota_set"]
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         store.alone(project)
         caps, own = _caps(call, said, store), store.caps(project)
         now = quotas.used(store, project, _names(store))
@@ -109,7 +109,7 @@ async def update(call: Call) -> Response:
     return json_response({"quota_set": await call.context.write(work)})
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: VolumeCall) -> Response:
     project = _target(call)
     only_admin(call, "volume_extension:quotas:delete")
     await call.context.write(lambda store: store.drop_caps(project))
@@ -119,25 +119,25 @@ async def delete(call: Call) -> Response:
 # ---------------------------------------------------------------------------------------------------- classes
 
 
-def _class_limits(call: Call, store: Store, name: str) -> dict[str, int]:
+def _class_limits(call: VolumeCall, store: VolumeStore, name: str) -> dict[str, int]:
     """The limits of a class; those of `default` apply to all projects."""
     found = dict(call.context.settings.quotas) | dict.fromkeys(quotas.type_resources(store), -1)
     return found | {each: cap for each, cap in store.caps(f"class:{name}").items() if each in found}
 
 
-async def show_class(call: Call) -> Response:
+async def show_class(call: VolumeCall) -> Response:
     name = _target(call)
     only_admin(call, "volume_extension:quota_classes:get")
     found = await call.context.read(lambda store: _class_limits(call, store, name))
     return json_response({"quota_class_set": found | {"id": name}})
 
 
-async def update_class(call: Call) -> Response:
+async def update_class(call: VolumeCall) -> Response:
     name = _target(call)
     only_admin(call, "volume_extension:quota_classes:update")
     said = UPDATE_CLASS(await call.body())["quota_class_set"]
 
-    def work(store: Store) -> dict[str, int]:
+    def work(store: VolumeStore) -> dict[str, int]:
         store.set_caps(f"class:{name}", _caps(call, said, store))
         return _class_limits(call, store, name)
 
@@ -147,13 +147,13 @@ async def update_class(call: Call) -> Response:
 # ---------------------------------------------------------------------------------------------------- limits
 
 
-async def limits(call: Call) -> Response:
+async def limits(call: VolumeCall) -> Response:
     asked = dict(call.pairs)
     project = call.who.project
     if call.who.admin and call.version >= 39:
         project = asked.get("project_id", asked.get("tenant_id", project))
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         allowed = quotas.limits(call, store, project, {})
         now = quotas.used(store, project, {})
         found: Doc = {name: allowed[resource] for name, resource in PLURAL_LIMITS.items()}

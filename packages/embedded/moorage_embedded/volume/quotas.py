@@ -3,14 +3,14 @@
 from typing import NamedTuple
 
 from moorage_embedded.volume.faults import over_limit
-from moorage_embedded.volume.request import Call
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall
+from moorage_embedded.volume.store import Doc, VolumeStore
 
 CLASS = "class:default"
 OF_TYPE = ("volumes", "snapshots", "gigabytes")
 
 
-def limits(call: Call, store: Store, project: str, types: dict[str, str] | None = None) -> dict[str, int]:
+def limits(call: VolumeCall, store: VolumeStore, project: str, types: dict[str, str] | None = None) -> dict[str, int]:
     """Every resource's limit for a project; `types`: names of volume types that have resources of their own."""
     found = dict(call.context.settings.quotas)
     names = (
@@ -23,11 +23,11 @@ def limits(call: Call, store: Store, project: str, types: dict[str, str] | None 
     return found
 
 
-def type_resources(store: Store) -> list[str]:
+def type_resources(store: VolumeStore) -> list[str]:
     return [f"{each}_{doc['name']}" for doc in store.many("type") for each in OF_TYPE]
 
 
-def used(store: Store, project: str, names: dict[str, str]) -> dict[str, int]:
+def used(store: VolumeStore, project: str, names: dict[str, str]) -> dict[str, int]:
     """Every resource's use; `names` are types by id."""
     found = {"volumes": 0, "snapshots": 0, "gigabytes": 0, "backups": 0, "backup_gigabytes": 0, "groups": 0}
     found["per_volume_gigabytes"] = 0
@@ -41,8 +41,8 @@ def used(store: Store, project: str, names: dict[str, str]) -> dict[str, int]:
 
 
 def charge(
-    call: Call,
-    store: Store,
+    call: VolumeCall,
+    store: VolumeStore,
     project: str,
     noun: str,
     type: str,
@@ -54,7 +54,7 @@ def charge(
     _charge(call, store, project, _Growth(noun, type, gib, gib, one_more=True))
 
 
-def charge_growth(call: Call, store: Store, volume: Doc, size_gib: int) -> None:
+def charge_growth(call: VolumeCall, store: VolumeStore, volume: Doc, size_gib: int) -> None:
     """Raises Fault (413) when a volume of the project may not grow to this size; the count is locked until the commit."""
     more = size_gib - volume["size"]
     _charge(call, store, volume["project_id"], _Growth("volume", volume["volume_type_id"], more, size_gib))
@@ -68,7 +68,7 @@ class _Growth(NamedTuple):
     one_more: bool = False
 
 
-def _charge(call: Call, store: Store, project: str, growth: _Growth) -> None:
+def _charge(call: VolumeCall, store: VolumeStore, project: str, growth: _Growth) -> None:
     noun, type, gib, whole, one_more = growth
     store.alone(project)
     name = (store.get("type", type) or {}).get("name")

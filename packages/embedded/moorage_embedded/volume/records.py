@@ -3,13 +3,13 @@
 from typing import Any
 
 from moorage_embedded.volume.faults import bad, forbidden, no_attachment, no_snapshot, no_type, no_volume
-from moorage_embedded.volume.request import Call
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall
+from moorage_embedded.volume.store import Doc, VolumeStore
 
 ATTACH_TO_STATUS = {"attached": "in-use", "detached": "available"}
 
 
-def volume_of(call: Call, store: Store, id: str, *, hold: bool = False) -> Doc:
+def volume_of(call: VolumeCall, store: VolumeStore, id: str, *, hold: bool = False) -> Doc:
     """The volume, or 404 when there is none or none for this caller."""
     doc = store.get("volume", id, hold=hold)
     if doc is None or not call.who.reads(doc["project_id"]):
@@ -17,7 +17,7 @@ def volume_of(call: Call, store: Store, id: str, *, hold: bool = False) -> Doc:
     return doc
 
 
-def my_volume(call: Call, store: Store, id: str, rule: str) -> Doc:
+def my_volume(call: VolumeCall, store: VolumeStore, id: str, rule: str) -> Doc:
     """The volume, held, when the caller may change it; 403 names the rule."""
     doc = volume_of(call, store, id, hold=True)
     if not call.who.writes(doc["project_id"]):
@@ -25,28 +25,28 @@ def my_volume(call: Call, store: Store, id: str, rule: str) -> Doc:
     return doc
 
 
-def admins_volume(call: Call, store: Store, id: str, rule: str) -> Doc:
+def admins_volume(call: VolumeCall, store: VolumeStore, id: str, rule: str) -> Doc:
     doc = volume_of(call, store, id, hold=True)
     if not call.who.admin:
         raise forbidden(rule)
     return doc
 
 
-def snapshot_of(call: Call, store: Store, id: str, *, hold: bool = False) -> Doc:
+def snapshot_of(call: VolumeCall, store: VolumeStore, id: str, *, hold: bool = False) -> Doc:
     doc = store.get("snapshot", id, hold=hold)
     if doc is None or not call.who.reads(doc["project_id"]):
         raise no_snapshot(id)
     return doc
 
 
-def my_snapshot(call: Call, store: Store, id: str, rule: str) -> Doc:
+def my_snapshot(call: VolumeCall, store: VolumeStore, id: str, rule: str) -> Doc:
     doc = snapshot_of(call, store, id, hold=True)
     if not call.who.writes(doc["project_id"]):
         raise forbidden(rule)
     return doc
 
 
-def attachment_of(call: Call, store: Store, id: str, *, hold: bool = False) -> Doc:
+def attachment_of(call: VolumeCall, store: VolumeStore, id: str, *, hold: bool = False) -> Doc:
     """The attachment as users of its volume's project and administrators see it."""
     doc = store.get("attachment", id, hold=hold)
     if doc is None or not call.who.reads(doc["project_id"]):
@@ -54,18 +54,18 @@ def attachment_of(call: Call, store: Store, id: str, *, hold: bool = False) -> D
     return doc
 
 
-def sees_type(call: Call, doc: Doc) -> bool:
+def sees_type(call: VolumeCall, doc: Doc) -> bool:
     return call.who.admin or doc["is_public"] or call.who.project in doc["projects"]
 
 
-def type_of(call: Call, store: Store, id: str, *, hold: bool = False) -> Doc:
+def type_of(call: VolumeCall, store: VolumeStore, id: str, *, hold: bool = False) -> Doc:
     doc = store.get("type", id, hold=hold)
     if doc is None or not sees_type(call, doc):
         raise no_type(id)
     return doc
 
 
-def type_named(call: Call, store: Store, said: str) -> Doc:
+def type_named(call: VolumeCall, store: VolumeStore, said: str) -> Doc:
     """By its id or its name, as the caller sees it."""
     doc = store.get("type", said)
     if doc is None:
@@ -76,7 +76,7 @@ def type_named(call: Call, store: Store, said: str) -> Doc:
     return doc
 
 
-def default_type(call: Call, store: Store) -> Doc:
+def default_type(call: VolumeCall, store: VolumeStore) -> Doc:
     """What volumes are that name no type: the project's own default, or the service's."""
     own = store.get("default_type", call.who.project)
     if own is not None and (doc := store.get("type", own["volume_type_id"])) is not None:
@@ -88,7 +88,7 @@ def default_type(call: Call, store: Store) -> Doc:
     return found[0]
 
 
-def type_names(store: Store, ids: set[str]) -> dict[str, str]:
+def type_names(store: VolumeStore, ids: set[str]) -> dict[str, str]:
     if not ids:
         return {}
     return {each["id"]: each["name"] for each in store.many("type", where={"id": list(ids)})}
@@ -108,7 +108,7 @@ def settle(doc: Doc, attachments: list[Doc]) -> None:
         doc["status"] = ATTACH_TO_STATUS.get(state, state)
 
 
-def only_admin(call: Call, rule: str) -> None:
+def only_admin(call: VolumeCall, rule: str) -> None:
     """Raises 403 with the rule for everybody else."""
     if not call.who.admin:
         raise forbidden(rule)

@@ -11,11 +11,11 @@ from moorage.model.principal import Principal
 from moorage.sql import Database
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.volume.faults import no_such_path
-from moorage_embedded.volume.files import Files
+from moorage_embedded.volume.files import VolumeFiles
 from moorage_embedded.volume.jobs import Jobs
 from moorage_embedded.volume.policy import VolumeCaller
-from moorage_embedded.volume.service_clients import Images, ServerVolumes
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.service_clients import ServerVolumes, VolumeImages
+from moorage_embedded.volume.store import Doc, VolumeStore
 
 T = TypeVar("T")
 BODY = JsonBody(
@@ -29,7 +29,7 @@ BODY = JsonBody(
 
 
 @dataclass(frozen=True)
-class Settings:
+class VolumeSettings:
     """Knobs of one service; the defaults are Cinder's, but for the bounds that Cinder does not have."""
 
     quotas: Mapping[str, int] = field(
@@ -69,28 +69,28 @@ class VolumeContext:
     """What all calls share."""
 
     database: Database
-    files: Files
+    files: VolumeFiles
     jobs: Jobs
-    settings: Settings
+    settings: VolumeSettings
     public_url: str
-    images: Images | None
+    images: VolumeImages | None
     """None: there is no image service that volumes could be made from."""
     server_volumes: ServerVolumes | None
     """How compute is asked which volumes a server has; None: it is not asked, and counts as using them."""
 
-    async def write(self, work: Callable[[Store], T]) -> T:
-        return await self.database.write(lambda tx: work(Store(tx)))
+    async def write(self, work: Callable[[VolumeStore], T]) -> T:
+        return await self.database.write(lambda tx: work(VolumeStore(tx)))
 
-    async def read(self, work: Callable[[Store], T]) -> T:
-        return await self.database.read(lambda tx: work(Store(tx)))
+    async def read(self, work: Callable[[VolumeStore], T]) -> T:
+        return await self.database.read(lambda tx: work(VolumeStore(tx)))
 
-    async def read_inline(self, work: Callable[[Store], T]) -> T:
+    async def read_inline(self, work: Callable[[VolumeStore], T]) -> T:
         """A read of one or two records by their ids."""
-        return await self.database.read_inline(lambda tx: work(Store(tx)))
+        return await self.database.read_inline(lambda tx: work(VolumeStore(tx)))
 
 
 @dataclass(frozen=True)
-class Call:
+class VolumeCall:
     """What a verb is given."""
 
     context: VolumeContext

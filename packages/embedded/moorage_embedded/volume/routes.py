@@ -23,9 +23,9 @@ from moorage_embedded.volume import (
     volumes,
 )
 from moorage_embedded.volume.faults import no_such_path
-from moorage_embedded.volume.request import Call
+from moorage_embedded.volume.request import VolumeCall
 
-Verb: TypeAlias = Callable[[Call], Awaitable[Response]]
+Verb: TypeAlias = Callable[[VolumeCall], Awaitable[Response]]
 
 _TRANSFERS: Mapping[str, Mapping[str, Verb]] = {
     "{}": {"GET": transfers.index, "POST": transfers.create},

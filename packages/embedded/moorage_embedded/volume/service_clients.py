@@ -12,7 +12,7 @@ ServerVolumes: TypeAlias = Callable[[str, str], Awaitable[str | None]]
 """(server, volume) → the attachment that compute keeps for the two; None: it knows of none."""
 
 
-class Images(Protocol):
+class VolumeImages(Protocol):
     """The image service. Methods raise `Problem` when it is out."""
 
     async def show(self, principal: Principal, id: str) -> dict[str, Any] | None:

@@ -6,12 +6,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import Fault, json_response
+from moorage_embedded.http_kit.answers import HttpFault, json_response
 from moorage_embedded.volume import listing
 from moorage_embedded.volume.faults import bad, forbidden
 from moorage_embedded.volume.files import GIB
 from moorage_embedded.volume.records import only_admin, volume_of
-from moorage_embedded.volume.request import Call, VolumeContext, stamp
+from moorage_embedded.volume.request import VolumeCall, VolumeContext, stamp
 from moorage_embedded.volume.store import Doc
 from moorage_embedded.volume.validation import flag
 
@@ -63,13 +63,13 @@ FILTERS: dict[str, list[str]] = {
 # ---------------------------------------------------------------------------------------------------- what there is
 
 
-async def zones(call: Call) -> Response:
+async def zones(call: VolumeCall) -> Response:
     info = {"zoneName": call.context.settings.availability_zone, "zoneState": {"available": True}}
     return json_response({"availabilityZoneInfo": [info]})
 
 
-async def extensions(call: Call) -> Response:
-    """The extensions, or one of them. Raises Fault (404)."""
+async def extensions(call: VolumeCall) -> Response:
+    """The extensions, or one of them. Raises HttpFault (404)."""
     rows = [
         {"name": name, "alias": alias, "description": "", "updated": "2013-01-01T00:00:00+00:00", "links": []}
         for alias, name in EXTENSIONS.items()
@@ -79,10 +79,10 @@ async def extensions(call: Call) -> Response:
     for row in rows:
         if row["alias"] == call.parts[1]:
             return json_response({"extension": row})
-    raise Fault(404, "The resource could not be found.")
+    raise HttpFault(404, "The resource could not be found.")
 
 
-async def pools(call: Call) -> Response:
+async def pools(call: VolumeCall) -> Response:
     only_admin(call, "scheduler_extension:scheduler_stats:get_pools")
     settings = call.context.settings
     row: Doc = {"name": settings.host}
@@ -119,12 +119,12 @@ async def capabilities_of(context: VolumeContext) -> Doc:
     }
 
 
-async def capabilities(call: Call) -> Response:
-    """The capabilities of the host. Raises Fault (404) for another host."""
+async def capabilities(call: VolumeCall) -> Response:
+    """The capabilities of the host. Raises HttpFault (404) for another host."""
     only_admin(call, "volume_extension:capabilities")
     host = call.context.settings.host.partition("#")[0]
     if call.parts[1] not in {host, call.context.settings.host}:
-        raise Fault(404, f"Can't find service: {call.parts[1]}")
+        raise HttpFault(404, f"Can't find service: {call.parts[1]}")
     found = await capabilities_of(call.context)
     return json_response(
         {
@@ -143,14 +143,14 @@ async def capabilities(call: Call) -> Response:
     )
 
 
-async def resource_filters(call: Call) -> Response:
+async def resource_filters(call: VolumeCall) -> Response:
     call.since(33)
     wanted = dict(call.pairs).get("resource")
     rows = [{"resource": name, "filters": filters} for name, filters in FILTERS.items() if wanted in (None, name)]
     return json_response({"resource_filters": rows})
 
 
-async def encryption_metadata(call: Call) -> Response:
+async def encryption_metadata(call: VolumeCall) -> Response:
     """No volume here is encrypted."""
     await call.context.read_inline(lambda store: volume_of(call, store, call.parts[1]))
     return json_response({"encryption_key_id": None})
@@ -180,7 +180,7 @@ ONE = {
 }
 
 
-def _check_empty(call: Call) -> None:
+def _check_empty(call: VolumeCall) -> None:
     name = call.parts[0]
     call.since(EMPTY[name][1])
     if name in ADMINS:
@@ -189,7 +189,7 @@ def _check_empty(call: Call) -> None:
         raise forbidden(f"{name}:get_all")
 
 
-async def none_of_them(call: Call) -> Response:
+async def none_of_them(call: VolumeCall) -> Response:
     """An empty list, with the checks that a full one would have."""
     _check_empty(call)
     most = call.context.settings.page_max
@@ -200,7 +200,7 @@ async def none_of_them(call: Call) -> Response:
     return json_response({EMPTY[call.parts[0]][0]: []})
 
 
-async def manageable(call: Call) -> Response:
+async def manageable(call: VolumeCall) -> Response:
     """Nothing lies in the directory that is no volume's."""
     call.since(8)
     only_admin(call, "volume_extension:list_manageable")
@@ -210,30 +210,30 @@ async def manageable(call: Call) -> Response:
     return json_response({call.parts[0].replace("_", "-"): []})
 
 
-async def no_such_one(call: Call) -> Response:
-    """Raises Fault (404) with the name of the resource: there are none of this kind."""
+async def no_such_one(call: VolumeCall) -> Response:
+    """Raises HttpFault (404) with the name of the resource: there are none of this kind."""
     _check_empty(call)
-    raise Fault(404, f"{ONE.get(call.parts[0], 'Resource')} {call.parts[1]} could not be found.")
+    raise HttpFault(404, f"{ONE.get(call.parts[0], 'Resource')} {call.parts[1]} could not be found.")
 
 
-async def no_backup(call: Call) -> Response:
-    """Raises Fault (503), as Cinder does without a backup service; 400 for a wrong body."""
+async def no_backup(call: VolumeCall) -> Response:
+    """Raises HttpFault (503), as Cinder does without a backup service; 400 for a wrong body."""
     body = await call.body()
     said: Any = body.get("backup")
     if not isinstance(said, dict) or "volume_id" not in said:
         raise bad("Invalid input for field/attribute backup. It needs a volume_id.")
     await call.context.read_inline(lambda store: volume_of(call, store, str(said["volume_id"])))
-    raise Fault(503, "Service cinder-backup could not be found.")
+    raise HttpFault(503, "Service cinder-backup could not be found.")
 
 
-async def no_group(call: Call) -> Response:
+async def no_group(call: VolumeCall) -> Response:
     """There are no group types, so there is none that a group could be of."""
     call.since(EMPTY[call.parts[0]][1])
     await call.body()
     raise bad("Invalid group type: this service has no group types.")
 
 
-async def nothing_to_clean(call: Call) -> Response:
+async def nothing_to_clean(call: VolumeCall) -> Response:
     call.since(24)
     only_admin(call, "workers:cleanup")
     return json_response({"cleaning": [], "unavailable": []}, 202)

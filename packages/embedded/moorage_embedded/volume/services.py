@@ -7,11 +7,11 @@ from collections import Counter
 
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import Fault, json_response
+from moorage_embedded.http_kit.answers import HttpFault, json_response
 from moorage_embedded.volume.faults import invalid_input
 from moorage_embedded.volume.records import only_admin
-from moorage_embedded.volume.request import Call, stamp
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall, stamp
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import NAME, TEXT, Check, obj
 
 BINARIES = ("cinder-scheduler", "cinder-volume")
@@ -21,12 +21,12 @@ DISABLE_REASON = Check(obj(_WHICH | {"disabled_reason": {"type": "string", "minL
 FREEZE = Check(obj({"host": NAME, "cluster": {"type": ["string", "null"], "maxLength": 255}}))
 
 
-def _host_of(call: Call, binary: str) -> str:
+def _host_of(call: VolumeCall, binary: str) -> str:
     whole = call.context.settings.host.partition("#")[0]
     return whole if binary == "cinder-volume" else whole.partition("@")[0]
 
 
-def _service(call: Call, binary: str, doc: Doc | None) -> Doc:
+def _service(call: VolumeCall, binary: str, doc: Doc | None) -> Doc:
     held = doc or {}
     shown: Doc = {
         "binary": binary,
@@ -46,7 +46,7 @@ def _service(call: Call, binary: str, doc: Doc | None) -> Doc:
     return shown
 
 
-async def services(call: Call) -> Response:
+async def services(call: VolumeCall) -> Response:
     """The service is this process, so it is up when it answers."""
     only_admin(call, "volume_extension:services:index")
     asked = dict(call.pairs)
@@ -59,27 +59,27 @@ async def services(call: Call) -> Response:
     return json_response({"services": found})
 
 
-async def enable(call: Call) -> Response:
+async def enable(call: VolumeCall) -> Response:
     return await _enabled(call, ENABLE(await call.body()), disabled=False)
 
 
-async def disable(call: Call) -> Response:
+async def disable(call: VolumeCall) -> Response:
     return await _enabled(call, ENABLE(await call.body()), disabled=True)
 
 
-async def disable_with_reason(call: Call) -> Response:
+async def disable_with_reason(call: VolumeCall) -> Response:
     return await _enabled(call, DISABLE_REASON(await call.body()), disabled=True)
 
 
-async def _enabled(call: Call, said: Doc, *, disabled: bool) -> Response:
+async def _enabled(call: VolumeCall, said: Doc, *, disabled: bool) -> Response:
     """Kept and shown; with one back end there is nowhere else for new volumes to go."""
     only_admin(call, "volume_extension:services:update")
     binary = said.get("binary") or said.get("service") or ""
     if binary not in BINARIES or _host_of(call, binary) != said["host"]:
-        raise Fault(404, f"Service {binary} on host {said['host']} could not be found.")
+        raise HttpFault(404, f"Service {binary} on host {said['host']} could not be found.")
     reason = said.get("disabled_reason") if disabled else None
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         _put(store, binary, {"disabled": disabled, "reason": reason})
 
     await call.context.write(work)
@@ -95,7 +95,7 @@ async def _enabled(call: Call, said: Doc, *, disabled: bool) -> Response:
     return json_response(answer)
 
 
-def _put(store: Store, binary: str, changes: Doc) -> None:
+def _put(store: VolumeStore, binary: str, changes: Doc) -> None:
     before = store.get("service", binary, hold=True)
     doc = (before or {"id": binary, "disabled": False, "reason": None, "created_at": stamp()}) | changes
     if before is None:
@@ -104,27 +104,27 @@ def _put(store: Store, binary: str, changes: Doc) -> None:
         store.put("service", doc)
 
 
-def frozen(store: Store) -> bool:
+def frozen(store: VolumeStore) -> bool:
     """The back end is to be left as it is: nothing on it is removed."""
     doc = store.get("service", "cinder-volume")
     return doc is not None and bool(doc.get("frozen"))
 
 
-def check_not_frozen(store: Store) -> None:
+def check_not_frozen(store: VolumeStore) -> None:
     """Raises 400, as Cinder does where volumes are deleted and snapshots made or deleted."""
     if frozen(store):
         raise invalid_input("Modification operations are not allowed on frozen storage backends.")
 
 
-async def freeze(call: Call) -> Response:
+async def freeze(call: VolumeCall) -> Response:
     return await _frozen(call, to=True)
 
 
-async def thaw(call: Call) -> Response:
+async def thaw(call: VolumeCall) -> Response:
     return await _frozen(call, to=False)
 
 
-async def _frozen(call: Call, *, to: bool) -> Response:
+async def _frozen(call: VolumeCall, *, to: bool) -> Response:
     only_admin(call, "volume:freeze_host" if to else "volume:thaw_host")
     said = FREEZE(await call.body())
     if said.get("cluster"):
@@ -132,7 +132,7 @@ async def _frozen(call: Call, *, to: bool) -> Response:
     if said.get("host") != _host_of(call, "cinder-volume"):
         raise invalid_input(f"No service found with host={said.get('host')}")
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         if frozen(store) is to:
             raise invalid_input(f"frozen in {said['host']} must be {not to} to failover.")
         _put(store, "cinder-volume", {"frozen": to, "disabled": to, "reason": "frozen" if to else ""})
@@ -141,7 +141,7 @@ async def _frozen(call: Call, *, to: bool) -> Response:
     return Response(status_code=200)
 
 
-async def hosts(call: Call) -> Response:
+async def hosts(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:hosts")
     zone = call.context.settings.availability_zone
     rows = [
@@ -154,12 +154,12 @@ async def hosts(call: Call) -> Response:
     return json_response({"hosts": rows})
 
 
-async def host(call: Call) -> Response:
-    """How many volumes and snapshots the host has, in all and by project. Raises Fault (404) for another host."""
+async def host(call: VolumeCall) -> Response:
+    """How many volumes and snapshots the host has, in all and by project. Raises HttpFault (404) for another host."""
     only_admin(call, "volume_extension:hosts")
     name = call.parts[1]
     if name != _host_of(call, "cinder-volume"):
-        raise Fault(404, f"Host {name} could not be found.")
+        raise HttpFault(404, f"Host {name} could not be found.")
     volumes, snapshots = await call.context.read(lambda store: (store.many("volume"), store.many("snapshot")))
     counts: dict[str, Counter[str]] = {"(total)": Counter()}
     for kind, docs in (("volume", volumes), ("snapshot", snapshots)):

@@ -6,14 +6,14 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
+from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import listing, quotas, views
 from moorage_embedded.volume.faults import bad, forbidden, invalid_snapshot, invalid_volume, no_volume
 from moorage_embedded.volume.listing import either
 from moorage_embedded.volume.records import my_snapshot, my_volume, snapshot_of
-from moorage_embedded.volume.request import Call, stamp, touched
+from moorage_embedded.volume.request import VolumeCall, stamp, touched
 from moorage_embedded.volume.services import check_not_frozen
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import (
     ANY,
     FLAG,
@@ -55,7 +55,7 @@ FOLLOWS = {"creating": ("creating", "available", "error"), "deleting": ("deletin
 """What a host that makes snapshots itself may say of them."""
 
 
-async def create(call: Call) -> Response:
+async def create(call: VolumeCall) -> Response:
     said = CREATE(await call.body())["snapshot"]
     stripped(said, *_NAMES)
     force = flag(said.get("force", False))
@@ -67,7 +67,7 @@ async def create(call: Call) -> Response:
     if said["volume_id"] is None:
         raise no_volume("None")
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         volume = my_volume(call, store, said["volume_id"], "volume:create_snapshot")
         check_not_frozen(store)
         _check_volume(volume, in_use=force or call.version >= 66)
@@ -113,25 +113,25 @@ def _check_volume(volume: Doc, *, in_use: bool) -> None:
         )
 
 
-async def show(call: Call) -> Response:
+async def show(call: VolumeCall) -> Response:
     doc = await call.context.read_inline(lambda store: snapshot_of(call, store, call.parts[1]))
     return json_response({"snapshot": views.snapshot_detail(call, doc)})
 
 
-async def index(call: Call) -> Response:
+async def index(call: VolumeCall) -> Response:
     return await _list(call, detailed=False)
 
 
-async def detail(call: Call) -> Response:
+async def detail(call: VolumeCall) -> Response:
     return await _list(call, detailed=True)
 
 
-async def _list(call: Call, *, detailed: bool) -> Response:
+async def _list(call: VolumeCall, *, detailed: bool) -> Response:
     if not call.who.reader:
         raise forbidden("volume:get_all_snapshots")
     query = listing.query_of(call, listing.SNAPSHOTS)
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         page = listing.page(call, store, listing.SNAPSHOTS, query)
         if detailed:  # noqa: SIM108  one line would be too long to read
             shown = [views.snapshot_detail(call, doc) for doc in page.docs]
@@ -142,11 +142,11 @@ async def _list(call: Call, *, detailed: bool) -> Response:
     return json_response(await call.context.read(work))
 
 
-async def update(call: Call) -> Response:
+async def update(call: VolumeCall) -> Response:
     said = UPDATE(await call.body())["snapshot"]
     stripped(said, *_NAMES)
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         doc = my_snapshot(call, store, call.parts[1], "volume:update_snapshot")
         for name in ("name", "description"):
             for key in (f"display_{name}", name):
@@ -158,15 +158,15 @@ async def update(call: Call) -> Response:
     return json_response({"snapshot": views.snapshot_detail(call, await call.context.write(work), made=True)})
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: VolumeCall) -> Response:
     await _remove(call, force=False)
     return empty_response(202)
 
 
-async def _remove(call: Call, *, force: bool) -> None:
+async def _remove(call: VolumeCall, *, force: bool) -> None:
     id = call.parts[1]
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = my_snapshot(call, store, id, "volume:delete_snapshot")
         if force and not call.who.admin:
             raise forbidden("volume_extension:snapshot_admin_actions:force_delete")
@@ -188,7 +188,7 @@ FORCE = Check(under("os-force_delete", ANY))
 _PROGRESS = re.compile(r"(100|[0-9]{1,2})%")
 
 
-async def act(call: Call) -> Response:
+async def act(call: VolumeCall) -> Response:
     body = await call.body()
     name = next(iter(body), "")
     if name == "os-force_delete":
@@ -202,12 +202,12 @@ async def act(call: Call) -> Response:
     raise bad(f"There is no such action: {name[:100]}. Verify the request body and Content-Type header and try again.")
 
 
-async def _reset(call: Call, said: dict[str, Any]) -> Response:
+async def _reset(call: VolumeCall, said: dict[str, Any]) -> Response:
     status = said["status"].lower()
     if status not in STATUSES:
         raise bad(f"Snapshot status: {said['status']} is invalid, valid statuses are: {STATUSES}.")
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = snapshot_of(call, store, call.parts[1], hold=True)
         if not call.who.admin:
             raise forbidden("volume_extension:snapshot_admin_actions:reset_status")
@@ -219,12 +219,12 @@ async def _reset(call: Call, said: dict[str, Any]) -> Response:
     return empty_response(202)
 
 
-async def _update_status(call: Call, said: dict[str, Any]) -> Response:
+async def _update_status(call: VolumeCall, said: dict[str, Any]) -> Response:
     """What a compute host says that makes the snapshots itself (assisted snapshots)."""
     if said.get("progress") and _PROGRESS.fullmatch(said["progress"]) is None:
-        raise Fault(400, "Invalid input received: progress must be an integer percentage between 0 and 100")
+        raise HttpFault(400, "Invalid input received: progress must be an integer percentage between 0 and 100")
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = my_snapshot(call, store, call.parts[1], "snapshot_extension:snapshot_actions:update_snapshot_status")
         if doc["status"] not in FOLLOWS:
             raise bad(f"Snapshot status {doc['status']} not allowed for update_snapshot_status")

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.volume.faults import bad, conflict, invalid_input, invalid_snapshot, invalid_volume
 from moorage_embedded.volume.files import GIB
 from moorage_embedded.volume.records import default_type, is_true_spec, snapshot_of, type_named, volume_of
-from moorage_embedded.volume.request import Call, stamp
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall, stamp
+from moorage_embedded.volume.store import Doc, VolumeStore
 
 SERVICE_UUID = "5f1f1a3e-5a5c-5d2a-9b5e-6d6f6f726167"
 """There is one service, with one back end; its name never changes."""
@@ -39,15 +39,15 @@ class Source:
     volume: str | None = None
 
 
-async def of(call: Call, said: Doc) -> Source:
-    """The source that the body names. Raises Fault: 400 for an unknown image or one that is not ready, 404 for groups
+async def of(call: VolumeCall, said: Doc) -> Source:
+    """The source that the body names. Raises HttpFault: 400 for an unknown image or one that is not ready, 404 for groups
     and backups.
     """
     named = [name for name in ("snapshot_id", "source_volid", "imageRef", "image_id", "backup_id") if said.get(name)]
     if said.get("consistencygroup_id") or said.get("group_id"):
-        raise Fault(404, f"Group {said.get('group_id') or said.get('consistencygroup_id')} could not be found.")
+        raise HttpFault(404, f"Group {said.get('group_id') or said.get('consistencygroup_id')} could not be found.")
     if backup := said.get("backup_id") if call.version >= 47 else None:
-        raise Fault(404, f"Backup {backup} could not be found.")
+        raise HttpFault(404, f"Backup {backup} could not be found.")
     image_ref = said.get("image_id") if "image_id" in said else said.get("imageRef")
     snapshot = said.get("snapshot_id")
     image = None
@@ -61,7 +61,7 @@ async def of(call: Call, said: Doc) -> Source:
     return Source(image, snapshot, said.get("source_volid"))
 
 
-async def image_named(call: Call, ref: str) -> Doc:
+async def image_named(call: VolumeCall, ref: str) -> Doc:
     """By id, address or name, as the caller sees it. Raises 400, or 409 for a name that several have."""
     images = call.context.images
     if images is None:
@@ -141,7 +141,7 @@ def check_not_encrypted(type: Doc) -> None:
         raise bad(f"Volume type {type['name']} asks for encrypted volumes, and this service has no key manager.")
 
 
-def new_volume(call: Call, store: Store, said: Doc, source: Source) -> Doc:
+def new_volume(call: VolumeCall, store: VolumeStore, said: Doc, source: Source) -> Doc:
     """The record of a volume that is to be made, with the work that makes it."""
     settings = call.context.settings
     named = said.get("volume_type")
@@ -221,7 +221,7 @@ def new_volume(call: Call, store: Store, said: Doc, source: Source) -> Doc:
     }
 
 
-def _bounded(call: Call, metadata: Doc) -> Doc:
+def _bounded(call: VolumeCall, metadata: Doc) -> Doc:
     if len(metadata) > call.context.settings.metadata_max:
-        raise Fault(413, f"There may be {call.context.settings.metadata_max} metadata items at most.")
+        raise HttpFault(413, f"There may be {call.context.settings.metadata_max} metadata items at most.")
     return metadata

@@ -91,7 +91,7 @@ def _row(noun: str, doc: Doc) -> dict[str, Any]:
     }
 
 
-class Store:
+class VolumeStore:
     """What a verb is given of the database, inside one transaction."""
 
     def __init__(self, tx: Tx) -> None:

@@ -7,12 +7,12 @@ import secrets
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
+from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import listing, quotas, views
 from moorage_embedded.volume.faults import bad, forbidden, invalid_snapshot, invalid_volume
 from moorage_embedded.volume.records import my_volume
-from moorage_embedded.volume.request import Call, stamp, touched
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall, stamp, touched
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import FLAG, ID, NAME, TEXT_OR_NULL, Check, flag, obj, stripped, under
 
 KEY_BYTES, SALT_BYTES = 8, 8
@@ -26,15 +26,15 @@ def _digest(salt: str, key: str) -> str:
     return hmac.new(salt.encode(), key.encode(), hashlib.sha256).hexdigest()
 
 
-def _find(call: Call, store: Store, id: str) -> Doc:
+def _find(call: VolumeCall, store: VolumeStore, id: str) -> Doc:
     """Raises 404 for one that is not there, or not the caller's."""
     doc = store.get("transfer", id, hold=True)
     if doc is None or not call.who.reads(doc["project_id"]):
-        raise Fault(404, f"Transfer {id} could not be found.")
+        raise HttpFault(404, f"Transfer {id} could not be found.")
     return doc
 
 
-def _summary(call: Call, doc: Doc) -> Doc:
+def _summary(call: VolumeCall, doc: Doc) -> Doc:
     return {
         "id": doc["id"],
         "volume_id": doc["volume_id"],
@@ -43,7 +43,7 @@ def _summary(call: Call, doc: Doc) -> Doc:
     }
 
 
-def _detail(call: Call, doc: Doc) -> Doc:
+def _detail(call: VolumeCall, doc: Doc) -> Doc:
     shown = _summary(call, doc) | {"created_at": doc["created_at"]}
     if call.version >= 55:
         shown["no_snapshots"] = doc["no_snapshots"]
@@ -52,12 +52,12 @@ def _detail(call: Call, doc: Doc) -> Doc:
     return shown
 
 
-async def create(call: Call) -> Response:
+async def create(call: VolumeCall) -> Response:
     said = (CREATE if call.version < 55 else CREATE_55)(await call.body())["transfer"]
     stripped(said, "name")
     key, salt = secrets.token_hex(KEY_BYTES), secrets.token_hex(SALT_BYTES)
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         volume = my_volume(call, store, said["volume_id"], "volume:create_transfer")
         if volume["status"] != "available":
             raise invalid_volume("status must be available")
@@ -84,25 +84,25 @@ async def create(call: Call) -> Response:
     return json_response({"transfer": _detail(call, doc) | {"auth_key": key}}, 202)
 
 
-async def show(call: Call) -> Response:
+async def show(call: VolumeCall) -> Response:
     doc = await call.context.write(lambda store: _find(call, store, call.parts[1]))
     return json_response({"transfer": _detail(call, doc)})
 
 
-async def index(call: Call) -> Response:
+async def index(call: VolumeCall) -> Response:
     return await _list(call, detailed=False)
 
 
-async def detail(call: Call) -> Response:
+async def detail(call: VolumeCall) -> Response:
     return await _list(call, detailed=True)
 
 
-async def _list(call: Call, *, detailed: bool) -> Response:
+async def _list(call: VolumeCall, *, detailed: bool) -> Response:
     if not call.who.reader:
         raise forbidden("volume:get_all_transfers")
     query = listing.query_of(call, listing.TRANSFERS)
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         page = listing.page(call, store, listing.TRANSFERS, query)
         shown = [(_detail if detailed else _summary)(call, doc) for doc in page.docs]
         return listing.answer(call, listing.TRANSFERS, query, page, shown)
@@ -110,8 +110,8 @@ async def _list(call: Call, *, detailed: bool) -> Response:
     return json_response(await call.context.read(work))
 
 
-async def delete(call: Call) -> Response:
-    def work(store: Store) -> None:
+async def delete(call: VolumeCall) -> Response:
+    def work(store: VolumeStore) -> None:
         doc = _find(call, store, call.parts[1])
         volume = my_volume(call, store, doc["volume_id"], "volume:delete_transfer")
         store.remove("transfer", doc["id"])
@@ -123,16 +123,16 @@ async def delete(call: Call) -> Response:
     return empty_response(202)
 
 
-async def accept(call: Call) -> Response:
+async def accept(call: VolumeCall) -> Response:
     """Whoever has the key takes the volume, with its snapshots, into the project of the token."""
     if not call.who.writes(call.who.project):
         raise forbidden("volume:accept_transfer")
     key = ACCEPT(await call.body())["accept"]["auth_key"]
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         doc = store.get("transfer", call.parts[1], hold=True)
         if doc is None:
-            raise Fault(404, f"Transfer {call.parts[1]} could not be found.")
+            raise HttpFault(404, f"Transfer {call.parts[1]} could not be found.")
         if not hmac.compare_digest(_digest(doc["salt"], key), doc["digest"]):
             raise bad(f"Invalid auth key: Attempt to transfer {doc['id']} with invalid auth key.")
         volume = store.get("volume", doc["volume_id"], hold=True)

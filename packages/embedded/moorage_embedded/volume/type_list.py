@@ -9,8 +9,8 @@ from moorage_embedded.http_kit.paging import after_marker, page_url, sort_docume
 from moorage_embedded.volume import listing, views
 from moorage_embedded.volume.faults import bad, no_type
 from moorage_embedded.volume.records import sees_type
-from moorage_embedded.volume.request import Call
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import FALSE, TRUE
 
 TYPES = listing.ListedResource(
@@ -26,7 +26,7 @@ FILTERS_SINCE = 52
 _PAGES = ("limit", "offset", "marker", "sort", "sort_key", "sort_dir", "all_tenants")
 
 
-async def index(call: Call) -> Response:
+async def index(call: VolumeCall) -> Response:
     said = dict(call.pairs)
     most = call.context.settings.page_max
     limit = listing.bounded_number("limit", said.get("limit", str(most)), most)
@@ -48,7 +48,7 @@ async def index(call: Call) -> Response:
     return json_response(answer)
 
 
-def _wanted(call: Call, said: dict[str, str]) -> Doc:
+def _wanted(call: VolumeCall, said: dict[str, str]) -> Doc:
     """What the types must be. Raises 400 for what only administrators may ask, from 3.52 on."""
     strange = [name for name in said if name not in TYPES.filters]
     if strange and not call.who.admin and call.version >= FILTERS_SINCE:
@@ -72,11 +72,11 @@ def _public(said: str) -> bool | None:
     return word in TRUE
 
 
-def _found(call: Call, store: Store, wanted: Doc) -> list[Doc]:
+def _found(call: VolumeCall, store: VolumeStore, wanted: Doc) -> list[Doc]:
     return [doc for doc in store.many("type") if sees_type(call, doc) and _fits(call, doc, wanted)]
 
 
-def _fits(call: Call, doc: Doc, wanted: Doc) -> bool:
+def _fits(call: VolumeCall, doc: Doc, wanted: Doc) -> bool:
     for name, value in wanted.items():
         if name == "is_public":
             # Private types that one's own project may use count as public ones.

@@ -5,12 +5,12 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
+from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import views
 from moorage_embedded.volume.faults import bad, conflict, forbidden
 from moorage_embedded.volume.records import default_type, only_admin, type_named, type_of
-from moorage_embedded.volume.request import Call, stamp, touched
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.request import VolumeCall, stamp, touched
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import (
     FLAG,
     NAME,
@@ -69,8 +69,8 @@ def new_type(name: str, *, description: str | None = None, is_public: bool = Tru
 # ---------------------------------------------------------------------------------------------------- types
 
 
-async def show(call: Call) -> Response:
-    def work(store: Store) -> Doc:
+async def show(call: VolumeCall) -> Response:
+    def work(store: VolumeStore) -> Doc:
         id = call.parts[1]
         doc = default_type(call, store) if id == "default" else type_of(call, store, id)
         return views.type_view(call, doc)
@@ -78,14 +78,14 @@ async def show(call: Call) -> Response:
     return json_response({"volume_type": await call.context.read(work)})
 
 
-async def create(call: Call) -> Response:
+async def create(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:type_create")
     said = CREATE(await call.body())["volume_type"]
     name = said["name"].strip()
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         if store.count("type") >= TYPES_MAX:
-            raise Fault(413, f"There may be {TYPES_MAX} volume types.")
+            raise HttpFault(413, f"There may be {TYPES_MAX} volume types.")
         _check_name(store, name)
         public = flag(said.get(_PUBLIC, True))
         specs = said.get("extra_specs") or {}
@@ -96,13 +96,13 @@ async def create(call: Call) -> Response:
     return json_response({"volume_type": await call.context.write(work)})
 
 
-def _check_name(store: Store, name: str) -> None:
+def _check_name(store: VolumeStore, name: str) -> None:
     store.alone("volume types")
     if store.count("type", key=name):
         raise conflict(f"Volume Type {name} already exists.")
 
 
-async def update(call: Call) -> Response:
+async def update(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:type_update")
     said = UPDATE(await call.body())["volume_type"]
     name = said.get("name")
@@ -111,7 +111,7 @@ async def update(call: Call) -> Response:
     if name is None and said.get("description") is None and said.get("is_public") is None:
         raise bad("Specify volume type name, description, is_public or a combination thereof.")
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         doc = type_of(call, store, call.parts[1], hold=True)
         if name is not None and name.strip() != doc["name"]:
             if doc["name"] == call.context.settings.default_type:
@@ -128,10 +128,10 @@ async def update(call: Call) -> Response:
     return json_response({"volume_type": await call.context.write(work)})
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:type_delete")
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = type_of(call, store, call.parts[1], hold=True)
         if store.count("type") == 1:
             raise bad(f"The volume type {doc['id']} is the only currently defined volume type and cannot be deleted.")
@@ -145,12 +145,12 @@ async def delete(call: Call) -> Response:
     return empty_response(202)
 
 
-def _check_unused(store: Store, id: str, why: str) -> None:
+def _check_unused(store: VolumeStore, id: str, why: str) -> None:
     if store.count("volume", type=id) or store.count("snapshot", type=id):
         raise bad(why)
 
 
-async def act(call: Call) -> Response:
+async def act(call: VolumeCall) -> Response:
     """Who may use a private type."""
     body = await call.body()
     name = next(iter(body), "")
@@ -162,7 +162,7 @@ async def act(call: Call) -> Response:
     only_admin(call, f"volume_extension:volume_type_access:{name}")
     project = (ADD if adds else REMOVE)(body)[name]["project"]
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = type_of(call, store, call.parts[1], hold=True)
         if doc["is_public"]:
             raise bad("Invalid volume type: Type access modification is not applicable to public volume type.")
@@ -170,24 +170,24 @@ async def act(call: Call) -> Response:
             if project in doc["projects"]:
                 raise conflict(f"Volume type access for {doc['id']} / {project} combination already exists.")
             if len(doc["projects"]) >= PROJECTS_MAX:
-                raise Fault(413, f"A volume type may be used by {PROJECTS_MAX} projects.")
+                raise HttpFault(413, f"A volume type may be used by {PROJECTS_MAX} projects.")
             doc["projects"].append(project)
         elif project in doc["projects"]:
             doc["projects"].remove(project)
         else:
-            raise Fault(404, f"Volume type access not found for {doc['id']} / {project} combination.")
+            raise HttpFault(404, f"Volume type access not found for {doc['id']} / {project} combination.")
         store.put("type", touched(doc))
 
     await call.context.write(work)
     return empty_response(202)
 
 
-async def access(call: Call) -> Response:
-    """The projects of a private type. Raises Fault (404) for a public type."""
+async def access(call: VolumeCall) -> Response:
+    """The projects of a private type. Raises HttpFault (404) for a public type."""
     only_admin(call, "volume_extension:volume_type_access:get_all_for_type")
     doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     if doc["is_public"]:
-        raise Fault(404, "Access list not available for public volume types.")
+        raise HttpFault(404, "Access list not available for public volume types.")
     found = [{"volume_type_id": doc["id"], "project_id": project} for project in doc["projects"]]
     return json_response({"volume_type_access": found})
 
@@ -195,16 +195,16 @@ async def access(call: Call) -> Response:
 # ---------------------------------------------------------------------------------------------------- extra specs
 
 
-def _no_spec(doc: Doc, key: str) -> Fault:
-    return Fault(404, f"Volume Type {doc['id']} has no extra specs with key {key}.")
+def _no_spec(doc: Doc, key: str) -> HttpFault:
+    return HttpFault(404, f"Volume Type {doc['id']} has no extra specs with key {key}.")
 
 
-async def specs(call: Call) -> Response:
+async def specs(call: VolumeCall) -> Response:
     doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     return json_response({"extra_specs": views.visible_specs(call, doc["extra_specs"])})
 
 
-async def spec(call: Call) -> Response:
+async def spec(call: VolumeCall) -> Response:
     doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     shown, key = views.visible_specs(call, doc["extra_specs"]), call.parts[3]
     if key not in shown:
@@ -212,14 +212,14 @@ async def spec(call: Call) -> Response:
     return json_response({key: shown[key]})
 
 
-async def add_specs(call: Call) -> Response:
+async def add_specs(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:types_extra_specs:create")
     said = EXTRA_SPECS(await call.body())
     await _set_specs(call, said["extra_specs"])
     return json_response(said)
 
 
-async def set_spec(call: Call) -> Response:
+async def set_spec(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:types_extra_specs:update")
     said = ONE_SPEC(await call.body())
     if call.parts[3] not in said:
@@ -228,13 +228,13 @@ async def set_spec(call: Call) -> Response:
     return json_response(said)
 
 
-async def _set_specs(call: Call, said: dict[str, Any]) -> None:
-    def work(store: Store) -> None:
+async def _set_specs(call: VolumeCall, said: dict[str, Any]) -> None:
+    def work(store: VolumeStore) -> None:
         doc = type_of(call, store, call.parts[1], hold=True)
         _check_unused(store, doc["id"], "Volume Type is currently in use.")
         doc["extra_specs"] |= said
         if len(doc["extra_specs"]) > call.context.settings.metadata_max:
-            raise Fault(413, f"A volume type may have {call.context.settings.metadata_max} extra specs.")
+            raise HttpFault(413, f"A volume type may have {call.context.settings.metadata_max} extra specs.")
         both = {doc["extra_specs"].get(name) for name in ("multiattach", "cacheable")}
         if both == {"<is> True"}:
             raise bad("cacheable cannot be set with multiattach.")
@@ -243,8 +243,8 @@ async def _set_specs(call: Call, said: dict[str, Any]) -> None:
     await call.context.write(work)
 
 
-async def drop_spec(call: Call) -> Response:
-    def work(store: Store) -> None:
+async def drop_spec(call: VolumeCall) -> Response:
+    def work(store: VolumeStore) -> None:
         doc = type_of(call, store, call.parts[1], hold=True)
         only_admin(call, "volume_extension:types_extra_specs:delete")
         _check_unused(store, doc["id"], "Volume Type is currently in use.")
@@ -259,7 +259,7 @@ async def drop_spec(call: Call) -> Response:
 # ---------------------------------------------------------------------------------------------------- encryption
 
 
-async def encryption(call: Call) -> Response:
+async def encryption(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:volume_type_encryption:get")
     doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     return json_response(_encryption_view(doc))
@@ -270,22 +270,22 @@ def _encryption_view(doc: Doc) -> Doc:
     return {} if not held else {**held, "volume_type_id": doc["id"], "deleted": False, "deleted_at": None}
 
 
-async def encryption_item(call: Call) -> Response:
-    """One value of a type's encryption. Raises Fault (404)."""
+async def encryption_item(call: VolumeCall) -> Response:
+    """One value of a type's encryption. Raises HttpFault (404)."""
     only_admin(call, "volume_extension:volume_type_encryption:get")
     doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     held, key = _encryption_view(doc), call.parts[3]
     if key not in held:
-        raise Fault(404, f"Volume type encryption for type {doc['id']} does not exist.")
+        raise HttpFault(404, f"Volume type encryption for type {doc['id']} does not exist.")
     return json_response({key: held[key]})
 
 
-async def encrypt(call: Call) -> Response:
+async def encrypt(call: VolumeCall) -> Response:
     """Kept and shown; no volume can be made of such a type, for this service keeps no keys."""
     only_admin(call, "volume_extension:volume_type_encryption:create")
     said = ENCRYPT(await call.body())
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         doc = type_of(call, store, call.parts[1], hold=True)
         _check_unused(store, doc["id"], "Cannot create encryption specs. Volume type in use.")
         if doc.get("encryption"):
@@ -307,15 +307,15 @@ def _encryption_of(said: Doc) -> Doc:
     return found
 
 
-async def change_encryption(call: Call) -> Response:
+async def change_encryption(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:volume_type_encryption:update")
     said = CHANGE_ENCRYPTION(await call.body())
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = type_of(call, store, call.parts[1], hold=True)
         _check_unused(store, doc["id"], "Cannot update encryption specs. Volume type in use.")
         if not doc.get("encryption"):
-            raise Fault(404, f"Volume type encryption for type {doc['id']} does not exist.")
+            raise HttpFault(404, f"Volume type encryption for type {doc['id']} does not exist.")
         doc["encryption"] |= _encryption_of(said["encryption"]) | {"updated_at": stamp()}
         store.put("type", touched(doc))
 
@@ -323,14 +323,14 @@ async def change_encryption(call: Call) -> Response:
     return json_response(said)
 
 
-async def decrypt(call: Call) -> Response:
+async def decrypt(call: VolumeCall) -> Response:
     only_admin(call, "volume_extension:volume_type_encryption:delete")
 
-    def work(store: Store) -> None:
+    def work(store: VolumeStore) -> None:
         doc = type_of(call, store, call.parts[1], hold=True)
         _check_unused(store, doc["id"], "Cannot delete encryption specs. Volume type in use.")
         if not doc.get("encryption"):
-            raise Fault(404, f"Volume type encryption for type {doc['id']} does not exist.")
+            raise HttpFault(404, f"Volume type encryption for type {doc['id']} does not exist.")
         doc["encryption"] = None
         store.put("type", touched(doc))
 
@@ -341,7 +341,7 @@ async def decrypt(call: Call) -> Response:
 # ---------------------------------------------------------------------------------------------------- defaults
 
 
-def _check_default(call: Call, project: str) -> None:
+def _check_default(call: VolumeCall, project: str) -> None:
     if not call.who.admin:
         raise forbidden("volume_extension:default_set_or_update")
     if len(project) > 255:
@@ -352,34 +352,34 @@ def _default_view(doc: Doc) -> Doc:
     return {"project_id": doc["id"], "volume_type_id": doc["volume_type_id"]}
 
 
-async def defaults(call: Call) -> Response:
+async def defaults(call: VolumeCall) -> Response:
     call.since(62)
     only_admin(call, "volume_extension:default_get_all")
     docs = await call.context.read(lambda store: store.many("default_type"))
     return json_response({"default_types": [_default_view(doc) for doc in docs]})
 
 
-async def show_default(call: Call) -> Response:
-    """A project's default type. Raises Fault (404)."""
+async def show_default(call: VolumeCall) -> Response:
+    """A project's default type. Raises HttpFault (404)."""
     call.since(62)
     project = call.parts[1]
     _check_default(call, project)
     doc = await call.context.read(lambda store: store.get("default_type", project))
     if doc is None:
-        raise Fault(404, f"Default type for project {project} not found.")
+        raise HttpFault(404, f"Default type for project {project} not found.")
     return json_response({"default_type": _default_view(doc)})
 
 
-async def set_default(call: Call) -> Response:
+async def set_default(call: VolumeCall) -> Response:
     call.since(62)
     project = call.parts[1]
     _check_default(call, project)
     said = DEFAULT(await call.body())["default_type"]["volume_type"]
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         try:
             chosen = type_named(call, store, said)
-        except Fault as fault:
+        except HttpFault as fault:
             raise bad(fault.message) from None
         doc = store.get("default_type", project, hold=True)
         made = {"id": project, "volume_type_id": chosen["id"], "created_at": stamp()}
@@ -392,7 +392,7 @@ async def set_default(call: Call) -> Response:
     return json_response({"default_type": await call.context.write(work)})
 
 
-async def drop_default(call: Call) -> Response:
+async def drop_default(call: VolumeCall) -> Response:
     call.since(62)
     project = call.parts[1]
     _check_default(call, project)

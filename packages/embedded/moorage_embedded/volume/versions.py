@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.volume.faults import bad
 
 MIN, MAX = (3, 0), (3, 71)
@@ -29,7 +29,7 @@ def _minor(said: str) -> int:
         raise bad(f"API Version String {said[:50]} is of invalid format. Must be of format MajorNum.MinorNum.")
     number = (int(found[1]), int(found[2]))
     if not MIN <= number <= MAX:
-        raise Fault(
+        raise HttpFault(
             406,
             f"Version {said} is not supported by the API. Minimum is {MIN[0]}.{MIN[1]} and maximum is {MAX[0]}.{MAX[1]}.",
         )

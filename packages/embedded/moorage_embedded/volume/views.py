@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moorage_embedded.volume.request import Call
+from moorage_embedded.volume.request import VolumeCall
 from moorage_embedded.volume.store import Doc
 
 SHOWN_ADMIN_METADATA = ("readonly", "attached_mode")
 
 
-def links(call: Call, noun: str, id: str) -> list[dict[str, str]]:
+def links(call: VolumeCall, noun: str, id: str) -> list[dict[str, str]]:
     bare = f"{call.context.public_url}{call.prefix.removeprefix('/v3')}"
     return [
         {"rel": "self", "href": f"{call.url}/{noun}/{id}"},
@@ -17,12 +17,12 @@ def links(call: Call, noun: str, id: str) -> list[dict[str, str]]:
     ]
 
 
-def volume_summary(call: Call, doc: Doc) -> Doc:
+def volume_summary(call: VolumeCall, doc: Doc) -> Doc:
     return {"id": doc["id"], "name": doc["name"], "links": links(call, "volumes", doc["id"])}
 
 
 def volume_detail(
-    call: Call, doc: Doc, attachments: Sequence[Doc], types: Mapping[str, str], *, made: bool = False
+    call: VolumeCall, doc: Doc, attachments: Sequence[Doc], types: Mapping[str, str], *, made: bool = False
 ) -> Doc:
     """`types` are names by id; `made`: the answer to its creation, where some members are not shown yet."""
     who, version = call.who, call.version
@@ -76,7 +76,7 @@ def volume_detail(
     return shown
 
 
-def _used_by(call: Call, attachment: Doc) -> Doc:
+def _used_by(call: VolumeCall, attachment: Doc) -> Doc:
     return {
         "id": attachment["volume_id"],
         "attachment_id": attachment["id"],
@@ -117,7 +117,7 @@ def snapshot_summary(doc: Doc) -> Doc:
     }
 
 
-def snapshot_detail(call: Call, doc: Doc, *, made: bool = False) -> Doc:
+def snapshot_detail(call: VolumeCall, doc: Doc, *, made: bool = False) -> Doc:
     """`made`: the answer to its creation or change, where some members are not shown."""
     shown = snapshot_summary(doc)
     if call.version >= 14:
@@ -136,11 +136,11 @@ VISIBLE_SPECS = ("RESKEY:availability_zones", "multiattach", "replication_enable
 """What others than administrators see of a type's extra specs."""
 
 
-def visible_specs(call: Call, specs: dict[str, Any]) -> dict[str, Any]:
+def visible_specs(call: VolumeCall, specs: dict[str, Any]) -> dict[str, Any]:
     return specs if call.who.admin else {name: specs[name] for name in VISIBLE_SPECS if name in specs}
 
 
-def type_view(call: Call, doc: Doc, *, qos: bool = True, access: bool = True) -> Doc:
+def type_view(call: VolumeCall, doc: Doc, *, qos: bool = True, access: bool = True) -> Doc:
     """Additional fields for administrators; the answers to creation and change do not have all of them."""
     shown: Doc = {
         "id": doc["id"],

@@ -9,9 +9,9 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import listing, quotas, sources, views
 from moorage_embedded.volume.faults import bad, forbidden, invalid_volume, over_limit
 from moorage_embedded.volume.records import my_volume, type_names, volume_of
-from moorage_embedded.volume.request import Call, stamp, touched
+from moorage_embedded.volume.request import VolumeCall, stamp, touched
 from moorage_embedded.volume.services import check_not_frozen
-from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import (
     FLAG_OR_NULL,
     ID_OR_NULL,
@@ -57,7 +57,7 @@ DELETABLE = ("available", "error", "error_restoring", "error_extending", "error_
 SNAPSHOT_DELETABLE = ("available", "error", "deleting")
 
 
-async def create(call: Call) -> Response:
+async def create(call: VolumeCall) -> Response:
     """Raises what Cinder answers: 400 for what does not fit together, 404 for a source that is not there, 413 over quota."""
     if not call.who.writes(call.who.project):
         raise forbidden("volume:create")
@@ -71,7 +71,7 @@ async def create(call: Call) -> Response:
     source = await sources.of(call, said)
     settings = call.context.settings
 
-    def work(store: Store) -> tuple[Doc, dict[str, str]]:
+    def work(store: VolumeStore) -> tuple[Doc, dict[str, str]]:
         if store.count("volume") >= settings.volumes_max:
             raise over_limit(f"The service holds {settings.volumes_max} volumes, which is its limit.")
         doc = sources.new_volume(call, store, said, source)
@@ -84,8 +84,8 @@ async def create(call: Call) -> Response:
     return json_response({"volume": views.volume_detail(call, doc, [], types, made=True)}, 202)
 
 
-async def show(call: Call) -> Response:
-    def work(store: Store) -> Doc:
+async def show(call: VolumeCall) -> Response:
+    def work(store: VolumeStore) -> Doc:
         doc = volume_of(call, store, call.parts[1])
         used = store.children("attachment", doc["id"])
         return views.volume_detail(call, doc, used, type_names(store, {doc["volume_type_id"]}))
@@ -93,20 +93,20 @@ async def show(call: Call) -> Response:
     return json_response({"volume": await call.context.read_inline(work)})
 
 
-async def index(call: Call) -> Response:
+async def index(call: VolumeCall) -> Response:
     return await _list(call, detailed=False)
 
 
-async def detail(call: Call) -> Response:
+async def detail(call: VolumeCall) -> Response:
     return await _list(call, detailed=True)
 
 
-async def _list(call: Call, *, detailed: bool) -> Response:
+async def _list(call: VolumeCall, *, detailed: bool) -> Response:
     if not call.who.reader:
         raise forbidden("volume:get_all")
     query = listing.query_of(call, listing.VOLUMES)
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         page = listing.page(call, store, listing.VOLUMES, query)
         if detailed:
             used = store.children_of("attachment", [doc["id"] for doc in page.docs])
@@ -119,7 +119,7 @@ async def _list(call: Call, *, detailed: bool) -> Response:
     return json_response(await call.context.read(work))
 
 
-async def summary(call: Call) -> Response:
+async def summary(call: VolumeCall) -> Response:
     call.since(12)
     if not call.who.reader:
         raise forbidden("volume:get_all")
@@ -138,11 +138,11 @@ async def summary(call: Call) -> Response:
     return json_response({"volume-summary": found})
 
 
-async def update(call: Call) -> Response:
+async def update(call: VolumeCall) -> Response:
     said = (UPDATE if call.version < 53 else UPDATE_STRICT)(await call.body())["volume"]
     stripped(said, *_NAMES)
 
-    def work(store: Store) -> Doc:
+    def work(store: VolumeStore) -> Doc:
         doc = my_volume(call, store, call.parts[1], "volume:update")
         if doc["status"] == "maintenance":
             raise invalid_volume("The volume cannot be updated during maintenance.")
@@ -159,7 +159,7 @@ async def update(call: Call) -> Response:
     return json_response({"volume": await call.context.write(work)})
 
 
-def bounded(call: Call, metadata: dict[str, Any]) -> dict[str, Any]:
+def bounded(call: VolumeCall, metadata: dict[str, Any]) -> dict[str, Any]:
     """The same. Raises 413 when it is too much."""
     limit = call.context.settings.metadata_max
     if len(metadata) > limit:
@@ -167,7 +167,7 @@ def bounded(call: Call, metadata: dict[str, Any]) -> dict[str, Any]:
     return metadata
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: VolumeCall) -> Response:
     asked = dict(call.pairs)
     cascade = flag(asked.get("cascade", False))
     force = call.version >= 23 and flag(asked.get("force", False))
@@ -175,10 +175,10 @@ async def delete(call: Call) -> Response:
     return empty_response(202)
 
 
-async def remove(call: Call, id: str, *, cascade: bool, force: bool, rule: str = "") -> None:
+async def remove(call: VolumeCall, id: str, *, cascade: bool, force: bool, rule: str = "") -> None:
     """Begin to delete; `rule` is what an administrator alone may do."""
 
-    def work(store: Store) -> list[str]:
+    def work(store: VolumeStore) -> list[str]:
         doc = my_volume(call, store, id, "volume:delete")
         if rule and not call.who.admin:
             raise forbidden(rule)
@@ -202,7 +202,7 @@ async def remove(call: Call, id: str, *, cascade: bool, force: bool, rule: str =
     call.context.jobs.begin("volume", id)
 
 
-def _may_go(call: Call, doc: Doc, snapshots: list[Doc], *, cascade: bool, force: bool) -> bool:
+def _may_go(call: VolumeCall, doc: Doc, snapshots: list[Doc], *, cascade: bool, force: bool) -> bool:
     if doc["attach_status"] == "attached" or doc["migration_status"] not in (None, "deleting", "error", "success"):
         return False
     if not force and doc["status"] not in DELETABLE:

@@ -4,10 +4,10 @@ The queries over hosts of seven providers are those of Placement's own gate job.
 100,000 hosts beside it; budgets are of 10,000, and of 16 wide hosts.
 """
 
-from moorage.main.local_cluster.postgres import Server, start_postgres
+from moorage.main.local_cluster.postgres import PostgresServer, start_postgres
 from moorage_testing.bench.fleet import FLAT, NESTED, wide
 from moorage_testing.bench.http_server import Served, placement_of
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 
 HOSTS = (1_000, 10_000, 100_000)
 BUDGETED = 10_000
@@ -56,13 +56,13 @@ async def nested(table: Table) -> None:
         postgres.stop()
 
 
-async def _nested(table: Table, postgres: Server, hosts: int) -> None:
+async def _nested(table: Table, postgres: PostgresServer, hosts: int) -> None:
     async with placement_of(hosts, NESTED, postgres=postgres) as served:
         largest = hosts == HOSTS[-1]
         name = f"moorage placement over {hosts:,} hosts × 7 providers, until it answers"
-        table.add(Row(name, served.started_s, "s", COLD_START_S if largest else None))
+        table.add(BenchRow(name, served.started_s, "s", COLD_START_S if largest else None))
         await served.medians(NESTED_QUERY, 1)
-        table.add(Row("  resident", served.resident_mib(), "MiB", MEMORY_MIB if largest else None))
+        table.add(BenchRow("  resident", served.resident_mib(), "MiB", MEMORY_MIB if largest else None))
         name = f"candidates over {hosts:,} hosts × 7 providers, limit=10"
         await _row(table, served, name, NESTED_QUERY, NESTED_MS if hosts == BUDGETED else None)
 
@@ -70,4 +70,4 @@ async def _nested(table: Table, postgres: Server, hosts: int) -> None:
 async def _row(table: Table, served: Served, name: str, path: str, budget: float | None) -> None:
     await served.medians(path, 1)
     wall_ms, cpu_ms, size = await served.medians(path, TIMES)
-    table.add(Row(name, wall_ms, "ms", budget, note=f"{cpu_ms:.1f} ms CPU, {size / 1024:,.0f} KiB"))
+    table.add(BenchRow(name, wall_ms, "ms", budget, note=f"{cpu_ms:.1f} ms CPU, {size / 1024:,.0f} KiB"))

@@ -26,7 +26,7 @@ from moorage.model.world_snapshot import (
 from moorage.scheduler.capacity import answer, count
 from moorage.scheduler.failover import Residents, fail
 from moorage.scheduler.profile import Profile
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 
 HOSTS, SEGMENTS, RACKS, SERVERS_PER_HOST = 10_000, 64, 100, 10
 CAPACITY_S, FAILOVER_S, MEMORY_MIB = 1.0, 30.0, 100.0
@@ -116,14 +116,14 @@ def capacity(table: Table) -> None:
     took = time.perf_counter() - began
     note = f"{result.fits:,} fit; runs out first: {', '.join(result.binds)}"
     name = f"what fits on {HOSTS:,} hosts × {SEGMENTS} segments, routed and guaranteed"
-    table.add(Row(name, took, "s", CAPACITY_S, note=note))
+    table.add(BenchRow(name, took, "s", CAPACITY_S, note=note))
     began, spent = time.perf_counter(), time.process_time()
     failures = [fail(world, "aggregate", f"rack{at}", residents, profile) for at in range(RACKS)]
     took, spent = time.perf_counter() - began, time.process_time() - spent
     servers, placed = sum(each.servers for each in failures), sum(each.placed for each in failures)
     note = f"{spent:.1f} s CPU; {placed:,} of {servers:,} servers find a place"
-    table.add(Row(f"  each of {RACKS} racks fails", took, "s", FAILOVER_S, note=note))
-    table.add(Row("  memory at its highest, more than the fleet's", _highest_mib() - before, "MiB", MEMORY_MIB))
+    table.add(BenchRow(f"  each of {RACKS} racks fails", took, "s", FAILOVER_S, note=note))
+    table.add(BenchRow("  memory at its highest, more than the fleet's", _highest_mib() - before, "MiB", MEMORY_MIB))
 
 
 def _resident_mib() -> float:

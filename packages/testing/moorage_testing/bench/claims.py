@@ -12,8 +12,8 @@ import msgspec
 from moorage.main.local_cluster.postgres import start_postgres
 from moorage.model.ids import new_uuid
 from moorage_testing.bench.http_server import HEADERS, Served, placement_of
-from moorage_testing.bench.load import Connection, Refused
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.load import Connection, UnexpectedAnswer
+from moorage_testing.bench.table import BenchRow, Table
 
 HOSTS = 10_000
 PUT_PER_S = 3_000.0
@@ -47,7 +47,7 @@ def putting(hosts: list[str]) -> Callable[[Connection, int], Any]:
         }
         status, said = await connection.ask("PUT", f"/allocations/{new_uuid()}", HEADERS, msgspec.json.encode(body))
         if status != 204:
-            raise Refused(f"PUT /allocations: {status} {said[:300].decode(errors='replace')}")
+            raise UnexpectedAnswer(f"PUT /allocations: {status} {said[:300].decode(errors='replace')}")
 
     return once
 
@@ -59,7 +59,7 @@ async def puts(table: Table, served: Served, kind: str) -> tuple[float, float]:
     per_s, cpu_ms = await served.rate(once, PUTS, PUT_CONNECTIONS)
     note = f"{per_s:,.0f} /s with {PUT_CONNECTIONS} connections, {cpu_ms:.2f} ms CPU each"
     table.add(
-        Row(
+        BenchRow(
             f"PUT /allocations of three classes per core, {kind}", 1000 / cpu_ms, "/s", PUT_PER_S, "at least", note=note
         )
     )

@@ -15,20 +15,20 @@ from typing import Any, Literal
 import msgspec
 
 from moorage.main.config import (
-    Api,
+    ApiConfig,
     Cell,
     Compute,
     Config,
     Hosts,
-    Image,
+    ImageConfig,
     Listen,
-    Network,
+    NetworkConfig,
     Quota,
     RegionSettings,
     ServiceSettings,
     ServiceUser,
 )
-from moorage.main.config_bus import Bus
+from moorage.main.config_bus import BusConfig
 from moorage.main.local_cluster.nats import NatsServer
 from moorage.main.local_cluster.ports import free_ports
 from moorage.main.local_cluster.postgres import start_postgres
@@ -198,11 +198,11 @@ def config_of(
         data_dir=str(room / "data"),
         region=RegionSettings(database=found.region, durability=durability),
         cells=cells,
-        bus=Bus(url=found.bus),
+        bus=BusConfig(url=found.bus),
         hosts=Hosts(count=hosts, vcpus=256, ram_mib=1 << 20, disk_gib=1 << 14),
         quota=Quota(instances=-1, cores=-1, ram=-1),
         compute=Compute(host_silence_s=120.0, vif_plugging_timeout=0),  # no plug comes for guests of simulated hosts
-        api=Api(
+        api=ApiConfig(
             compute=Listen(port=ports[0]),
             placement=Listen(port=ports[1]),
             identity=Listen(port=ports[2]),
@@ -211,8 +211,8 @@ def config_of(
             volume=Listen(port=ports[5]),
         ),
         identity=ServiceSettings(real.identity),
-        image=Image(real.image),
-        network=Network(real.network),
+        image=ImageConfig(real.image),
+        network=NetworkConfig(real.network),
         service_user=real.user,
         log_level="info",
     )

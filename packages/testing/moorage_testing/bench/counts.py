@@ -1,7 +1,7 @@
 """What one boot asks of everybody: statements, commits, messages, calls (P1). Free of noise, so a broken budget fails."""
 
 from moorage_testing.bench.clouds import BenchCloud, Spent
-from moorage_testing.bench.table import Row, Table, print_line
+from moorage_testing.bench.table import BenchRow, Table, print_line
 
 BOOTS = 40
 STATEMENTS, COMMITS, MESSAGES, CALLS = 14, 5, 6, 2
@@ -28,7 +28,7 @@ async def count(table: Table, cloud: BenchCloud) -> None:
         ("calls to the network service", network / BOOTS, CALLS),
     ):
         # what goes on beside boots is a fraction of one: a whole one more per boot cannot hide in it
-        table.add(Row(name, round(value, 1), budget=budget if strict else None, counting=strict))
+        table.add(BenchRow(name, round(value, 1), budget=budget if strict else None, counting=strict))
     for step in sorted(statements, key=lambda each: (ORDER.index(each) if each in ORDER else len(ORDER), each)):
         if statements[step] >= 0.05:
             print_line(f"      {step:28} {statements[step]:5.2f} statements  {commits.get(step, 0.0):5.2f} commits")
@@ -44,7 +44,7 @@ def event_rows(table: Table, statements: float, commits: float, messages: float,
     """What is allowed on top for each external event that is stored (RULES §2); the embedded network service tells of each port."""
     for name, value in (("statements", statements), ("commits", commits), ("messages", messages)):
         table.add(
-            Row(
+            BenchRow(
                 f"on top, for the stored event of its port: {name}",
                 value,
                 budget=1 if strict else None,

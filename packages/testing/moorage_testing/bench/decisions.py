@@ -23,9 +23,9 @@ from moorage.placement.decisions.recorder import DecisionRecorder, RecorderLimit
 from moorage.placement.decisions.segment_file import files_in
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
-from moorage.store.region.placement.change_feed import Changes
+from moorage.store.region.placement.change_feed import ProviderChanges
 from moorage_testing.bench.clouds import backing, cloud
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 
 FLEETS = (100, 1_000, 10_000)
 SEGMENTS, DECISIONS = 64, 2_000
@@ -68,7 +68,7 @@ def fleet(hosts: int) -> ProviderCache:
             ]
             rows["hosts"].append(_Row(provider=uuid, host=f"h{number}", node=f"h{number}", cell="cell1", **facts))
     picture = ProviderCache()
-    picture.apply(Changes(1, everything=True, **rows))  # type: ignore[arg-type]
+    picture.apply(ProviderChanges(1, everything=True, **rows))  # type: ignore[arg-type]
     return picture
 
 
@@ -110,12 +110,12 @@ def in_memory(table: Table) -> None:
         if report.same != DECISIONS:
             raise RuntimeError(f"{report.same} of {DECISIONS} decisions had the same answer")
         name = f"{hosts:,} hosts × {SEGMENTS} segments"
-        table.add(Row(f"to record a decision, where it is made, {name}", mine / DECISIONS * 1e6, "µs"))
-        table.add(Row("  with packing and writing, beside it", (recorded - plain) / DECISIONS * 1e6, "µs"))
+        table.add(BenchRow(f"to record a decision, where it is made, {name}", mine / DECISIONS * 1e6, "µs"))
+        table.add(BenchRow("  with packing and writing, beside it", (recorded - plain) / DECISIONS * 1e6, "µs"))
         note = "with the columns at the beginning of each file"
-        table.add(Row("  on disk", size / DECISIONS, "bytes", DECISION_BYTES_MAX, note=note))
-        table.add(Row("  made again, CPU", replayed, "/s", REPLAYED_PER_S, "at least"))
-        table.add(Row("  by other weights, CPU", followed, "/s"))
+        table.add(BenchRow("  on disk", size / DECISIONS, "bytes", DECISION_BYTES_MAX, note=note))
+        table.add(BenchRow("  made again, CPU", replayed, "/s", REPLAYED_PER_S, "at least"))
+        table.add(BenchRow("  by other weights, CPU", followed, "/s"))
 
 
 async def decisions(table: Table) -> None:
@@ -127,6 +127,6 @@ async def decisions(table: Table) -> None:
                 changes = {"scheduler": Scheduler(decisions_bytes_max=room)}
                 async with cloud(found, hosts=HOSTS, changes=changes) as running:
                     best[name] = min(best[name], (await running.boot(BOOTS, in_flight=IN_FLIGHT)).cpu_ms)
-    table.add(Row("CPU per boot, decisions not kept", best["not kept"], "ms"))
-    table.add(Row("CPU per boot, decisions kept", best["kept"], "ms", BOOT_TIMES_MORE * best["not kept"]))
+    table.add(BenchRow("CPU per boot, decisions not kept", best["not kept"], "ms"))
+    table.add(BenchRow("CPU per boot, decisions kept", best["kept"], "ms", BOOT_TIMES_MORE * best["not kept"]))
     in_memory(table)

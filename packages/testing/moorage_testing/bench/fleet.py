@@ -19,7 +19,7 @@ HOSTS_PER_STATEMENT = 20_000
 
 
 @dataclass(frozen=True)
-class Part:
+class ProviderPart:
     """One provider of every host: what it has, and below which other part it hangs."""
 
     name: str
@@ -28,26 +28,26 @@ class Part:
     traits: Sequence[str] = field(default=())
 
 
-FLAT = (Part("", {"VCPU": 64, "MEMORY_MB": 262_144, "DISK_GB": 4_000}),)
+FLAT = (ProviderPart("", {"VCPU": 64, "MEMORY_MB": 262_144, "DISK_GB": 4_000}),)
 
 NESTED = (
-    Part("", {"DISK_GB": 4_000}, traits=("COMPUTE_VOLUME_MULTI_ATTACH",)),
-    Part("numa0", {"VCPU": 32, "MEMORY_MB": 131_072}, traits=("HW_NUMA_ROOT",)),
-    Part("numa1", {"VCPU": 32, "MEMORY_MB": 131_072}, traits=("HW_NUMA_ROOT",)),
-    Part("fpga0_0", {"FPGA": 1}, 1),
-    Part("fpga0_1", {"FPGA": 1}, 1),
-    Part("fpga1_0", {"FPGA": 1}, 2),
-    Part("fpga1_1", {"FPGA": 1}, 2),
+    ProviderPart("", {"DISK_GB": 4_000}, traits=("COMPUTE_VOLUME_MULTI_ATTACH",)),
+    ProviderPart("numa0", {"VCPU": 32, "MEMORY_MB": 131_072}, traits=("HW_NUMA_ROOT",)),
+    ProviderPart("numa1", {"VCPU": 32, "MEMORY_MB": 131_072}, traits=("HW_NUMA_ROOT",)),
+    ProviderPart("fpga0_0", {"FPGA": 1}, 1),
+    ProviderPart("fpga0_1", {"FPGA": 1}, 1),
+    ProviderPart("fpga1_0", {"FPGA": 1}, 2),
+    ProviderPart("fpga1_1", {"FPGA": 1}, 2),
 )
 """Seven providers, as in the gate job of Placement that measures nested providers."""
 
 
-def wide(children: int, amount: int = 8) -> tuple[Part, ...]:
+def wide(children: int, amount: int = 8) -> tuple[ProviderPart, ...]:
     """A host with so many identical children."""
-    return (*FLAT, *(Part(f"gpu{n}", {"PGPU": amount}) for n in range(children)))
+    return (*FLAT, *(ProviderPart(f"gpu{n}", {"PGPU": amount}) for n in range(children)))
 
 
-def fill(tx: Tx, hosts: int, layout: Sequence[Part] = FLAT) -> list[str]:
+def fill(tx: Tx, hosts: int, layout: Sequence[ProviderPart] = FLAT) -> list[str]:
     """So many hosts of one layout; their ids."""
     at = tables.stamp(tx).changed if tx.dialect == "sqlite" else tx.scalar(_NOW_POSTGRESQL)
     found: list[str] = []
@@ -59,7 +59,7 @@ def fill(tx: Tx, hosts: int, layout: Sequence[Part] = FLAT) -> list[str]:
 _NOW_POSTGRESQL = sa.text("SELECT pg_current_xact_id()::text::bigint")
 
 
-def _some(tx: Tx, numbers: range, layout: Sequence[Part], at: int) -> list[str]:
+def _some(tx: Tx, numbers: range, layout: Sequence[ProviderPart], at: int) -> list[str]:
     uuids: list[list[str]] = []
     for place, part in enumerate(layout):
         mine = [new_uuid() for _ in numbers]

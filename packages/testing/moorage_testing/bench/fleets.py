@@ -16,7 +16,7 @@ from moorage.model.world_snapshot import Amount, DevicePhoto, HostPhoto, Segment
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.scheduler.trial import Trial
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 
 NETWORK = ("segment_addresses", "last_addresses", "bandwidth")
 COMPUTE = ("ram", "cpu", "disk")
@@ -30,7 +30,7 @@ HOSTS = 100
 SEED = 7
 
 
-class Fleet(NamedTuple):
+class BenchFleet(NamedTuple):
     """Hosts, and what is ordered of them."""
 
     name: str
@@ -50,7 +50,7 @@ def _size(vcpus: int) -> dict[str, int]:
     return {"VCPU": vcpus, "MEMORY_MB": vcpus * 4096}
 
 
-def routed(hosts: int, seed: int) -> Fleet:
+def routed(hosts: int, seed: int) -> BenchFleet:
     """A routed network of two segments: one of them has few addresses, and a part of the servers needs it."""
     draw = random.Random(seed)
     scarce, ample = ProviderId("scarce"), ProviderId("ample")
@@ -66,14 +66,14 @@ def routed(hosts: int, seed: int) -> Fleet:
         bound = draw.random() < 0.3
         nic = NicRequirement("routed", (scarce,) if bound else (scarce, ample))
         asks.append(Ask(resources=_size(1), nics=(nic,), seed=number))
-    return Fleet(
+    return BenchFleet(
         "a routed network, one segment with few addresses",
         WorldSnapshot(hosts=tuple(made), segments=segments),
         tuple(asks),
     )
 
 
-def guaranteed(hosts: int, seed: int) -> Fleet:
+def guaranteed(hosts: int, seed: int) -> BenchFleet:
     """Half of the hosts have bandwidth to guarantee; as many servers ask for some as there is room for, the others for none."""
     draw = random.Random(seed)
 
@@ -86,20 +86,20 @@ def guaranteed(hosts: int, seed: int) -> Fleet:
     for number in range(hosts * 8):
         groups = (RequestGroup("port", {BANDWIDTH: 1_250_000}, port="port"),) if draw.random() < 0.45 else ()
         asks.append(Ask(resources=_size(2), groups=groups, seed=number))
-    return Fleet("guarantees of bandwidth on half of the hosts", WorldSnapshot(hosts=tuple(made)), tuple(asks))
+    return BenchFleet("guarantees of bandwidth on half of the hosts", WorldSnapshot(hosts=tuple(made)), tuple(asks))
 
 
 FLEETS = (routed, guaranteed)
 
 
-def placed(fleet: Fleet, multipliers: Mapping[str, float]) -> int:
+def placed(fleet: BenchFleet, multipliers: Mapping[str, float]) -> int:
     """How many of the servers find a host; who finds none is turned away, and the next one comes."""
     profile = Profile(best=1, placed=1, misses=0)
     trial = Trial(world_of(fleet.photo), partial(rank, profile=profile.weighing(multipliers)))
     return sum(bool(trial.place(ask).best) for ask in fleet.asks)
 
 
-def compared(hosts: int, seed: int = SEED) -> Iterator[tuple[Fleet, dict[str, int]]]:
+def compared(hosts: int, seed: int = SEED) -> Iterator[tuple[BenchFleet, dict[str, int]]]:
     """Every fleet, and what each way places on it."""
     for made in FLEETS:
         fleet = made(hosts, seed)
@@ -111,4 +111,6 @@ def fleets(table: Table) -> None:
     for fleet, found in compared(HOSTS):
         best = max(found["spread"], found["pack"])
         note = f"of {len(fleet.asks)}; by spreading {found['spread']}, by packing {found['pack']}"
-        table.add(Row(f"{fleet.name}: placed", found["network"], "", best + 1, "at least", counting=True, note=note))
+        table.add(
+            BenchRow(f"{fleet.name}: placed", found["network"], "", best + 1, "at least", counting=True, note=note)
+        )

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from moorage.main.local_cluster.ports import free_ports
-from moorage.main.local_cluster.postgres import Server
+from moorage.main.local_cluster.postgres import PostgresServer
 from moorage.main.schemas import PLACEMENT
 from moorage.sql import Durability, open_database
 from moorage.sql.migrate import migrate
-from moorage_testing.bench.fleet import FLAT, Part, fill
-from moorage_testing.bench.load import Connection, Refused
+from moorage_testing.bench.fleet import FLAT, ProviderPart, fill
+from moorage_testing.bench.load import Connection, UnexpectedAnswer
 from moorage_testing.bench.machine import cpu_s_of_tree
 
 START_DEADLINE_S = 300.0
@@ -55,7 +55,7 @@ class Served:
         return int(Path(f"/proc/{self.processes[0]}/statm").read_text().split()[1]) * PAGE_MIB
 
     async def medians(self, path: str, times: int, expect: int = 200) -> tuple[float, float, int]:
-        """Wall milliseconds of one request, CPU milliseconds of each, and the size of the answer. Raises Refused for
+        """Wall milliseconds of one request, CPU milliseconds of each, and the size of the answer. Raises UnexpectedAnswer for
         another status.
         """
         connection = self.connection()
@@ -67,7 +67,7 @@ class Served:
             took.append((time.perf_counter() - began) * 1000)
             size = len(body)
             if status != expect:
-                raise Refused(f"GET {path}: {status} {body[:300].decode(errors='replace')}")
+                raise UnexpectedAnswer(f"GET {path}: {status} {body[:300].decode(errors='replace')}")
         return sorted(took)[times // 2], (self.cpu_s() - spent) / times * 1000, size
 
     async def rate(
@@ -91,9 +91,9 @@ class Served:
 @asynccontextmanager
 async def placement_of(
     hosts: int,
-    layout: Sequence[Part] = FLAT,
+    layout: Sequence[ProviderPart] = FLAT,
     *,
-    postgres: Server | None = None,
+    postgres: PostgresServer | None = None,
     durability: Durability = "power",
 ) -> AsyncIterator[Served]:
     """Ours, with so many hosts of one layout; `started_s` is from the command to the first answer."""

@@ -27,7 +27,7 @@ from moorage.main.config import Config
 from moorage.main.event_loop import run_loop, settle_memory
 from moorage.main.process import set_up_process
 from moorage.main.service_clients import admin_password
-from moorage.main.up import Cloud, start_cloud
+from moorage.main.up import RunningCloud, start_cloud
 from moorage.operations.boot.boot import BOOT
 from moorage.operations.registry import SAGAS
 
@@ -36,10 +36,10 @@ DEAF_EVERY = 3
 KIB_PER_MIB = 1024
 
 
-class Watch:
+class CounterWatch:
     """Counters since `begin`."""
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: RunningCloud) -> None:
         self._cloud = cloud
         self._calls: dict[str, Counter[str]] = {}
         self._published: Counter[str] = Counter()
@@ -138,7 +138,7 @@ async def run(config: Config) -> None:
     cloud = await start_cloud(config)
     took_s = time.perf_counter() - began
     settle_memory()
-    watch = Watch(cloud)
+    watch = CounterWatch(cloud)
     _answer({"ready": True, "pid": os.getpid(), "took_s": took_s, "password": admin_password(config)})
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -158,7 +158,7 @@ async def run(config: Config) -> None:
     await cloud.stop()
 
 
-async def _deafen(cloud: Cloud, deaf: bool) -> None:
+async def _deafen(cloud: RunningCloud, deaf: bool) -> None:
     """As if the network service's agents on these hosts were dead: binding there fails (S0.13)."""
     network = cloud.embedded.network
     if network is not None:
@@ -166,7 +166,7 @@ async def _deafen(cloud: Cloud, deaf: bool) -> None:
             await network.set_host_alive(plan.host, not deaf)
 
 
-async def _until_quiet(cloud: Cloud) -> None:
+async def _until_quiet(cloud: RunningCloud) -> None:
     """No saga is being told. Looked at from outside: a bench must not change what it measures by an event of its own."""
     conductor = cloud.region.conductor
     while conductor is not None and conductor.executing:  # noqa: ASYNC110

@@ -12,7 +12,7 @@ import msgspec
 DEADLINE_S = 120.0
 
 
-class Refused(Exception):
+class UnexpectedAnswer(Exception):
     """An answer that was not expected; the bench ends with it."""
 
 
@@ -65,7 +65,7 @@ class Caller:
         return urlsplit(self.url).path.rstrip("/") + path
 
     async def call(self, method: str, path: str, body: Any = None, *, expect: int | None = None) -> Any:
-        """Make one call on a connection of its own, with JSON in and out. Raises Refused for another status."""
+        """Make one call on a connection of its own, with JSON in and out. Raises UnexpectedAnswer for another status."""
         connection = self.connection()
         try:
             raw = b"" if body is None else msgspec.json.encode(body)
@@ -73,7 +73,7 @@ class Caller:
         finally:
             await connection.close()
         if status != expect and (expect is not None or status >= 300):
-            raise Refused(f"{method} {path}: {status} {content[:500].decode(errors='replace')}")
+            raise UnexpectedAnswer(f"{method} {path}: {status} {content[:500].decode(errors='replace')}")
         return msgspec.json.decode(content) if content else None
 
     async def many(
@@ -89,7 +89,7 @@ class Caller:
                 for body in waiting:
                     status, content = await connection.ask(method, self.path(path), self.headers, body)
                     if status != expect:
-                        raise Refused(f"{method} {path}: {status} {content[:500].decode(errors='replace')}")
+                        raise UnexpectedAnswer(f"{method} {path}: {status} {content[:500].decode(errors='replace')}")
                     answers.append(msgspec.json.decode(content))
             finally:
                 await connection.close()
@@ -102,7 +102,7 @@ class Caller:
 
 
 async def token_of(identity: str, user: str, password: str, project: str) -> tuple[str, str]:
-    """A token, and the id of its project. Raises Refused."""
+    """A token, and the id of its project. Raises UnexpectedAnswer."""
     domain = {"id": "default"}
     asked = {
         "auth": {
@@ -120,5 +120,5 @@ async def token_of(identity: str, user: str, password: str, project: str) -> tup
     finally:
         await connection.close()
     if status != 201:
-        raise Refused(f"no token for {user}: {status} {content[:500].decode(errors='replace')}")
+        raise UnexpectedAnswer(f"no token for {user}: {status} {content[:500].decode(errors='replace')}")
     return headers["x-subject-token"], msgspec.json.decode(content)["token"]["project"]["id"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage_testing.bench.clouds import BenchCloud, backing, cloud
-from moorage_testing.bench.load import Refused
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.load import UnexpectedAnswer
+from moorage_testing.bench.table import BenchRow, Table
 
 HOSTS = 10
 SERVERS = 32
@@ -19,7 +19,7 @@ LOOK_S = 0.2
 
 
 @dataclass(frozen=True)
-class Move:
+class MoveOrder:
     """One order given to every server, and what each server shows when it is done."""
 
     name: str
@@ -28,13 +28,13 @@ class Move:
 
 
 MOVES = (
-    Move("cold migration", {"migrate": None}, "VERIFY_RESIZE"),
-    Move("its confirm", {"confirmResize": None}, "ACTIVE"),
-    Move("resize to another flavor", {"resize": {"flavorRef": OTHER_FLAVOR}}, "VERIFY_RESIZE"),
-    Move("its revert", {"revertResize": None}, "ACTIVE"),
-    Move("live migration", {"os-migrateLive": {"host": None, "block_migration": "auto"}}, "ACTIVE"),
-    Move("shelve, offloaded at once", {"shelve": None}, "SHELVED_OFFLOADED"),
-    Move("unshelve", {"unshelve": None}, "ACTIVE"),
+    MoveOrder("cold migration", {"migrate": None}, "VERIFY_RESIZE"),
+    MoveOrder("its confirm", {"confirmResize": None}, "ACTIVE"),
+    MoveOrder("resize to another flavor", {"resize": {"flavorRef": OTHER_FLAVOR}}, "VERIFY_RESIZE"),
+    MoveOrder("its revert", {"revertResize": None}, "ACTIVE"),
+    MoveOrder("live migration", {"os-migrateLive": {"host": None, "block_migration": "auto"}}, "ACTIVE"),
+    MoveOrder("shelve, offloaded at once", {"shelve": None}, "SHELVED_OFFLOADED"),
+    MoveOrder("unshelve", {"unshelve": None}, "ACTIVE"),
 )
 
 
@@ -43,7 +43,7 @@ async def _servers(running: BenchCloud) -> list[str]:
     return [row["id"] for row in rows][:SERVERS]
 
 
-async def _ask(running: BenchCloud, servers: Sequence[str], move: Move) -> None:
+async def _ask(running: BenchCloud, servers: Sequence[str], move: MoveOrder) -> None:
     room = asyncio.Semaphore(IN_FLIGHT)
 
     async def one(server: str) -> None:
@@ -63,7 +63,7 @@ async def _done(running: BenchCloud, servers: Sequence[str], status: str) -> Non
             rows = (await running.compute.call("GET", "/servers/detail?all_tenants=1"))["servers"]
             for row in rows:
                 if row["status"] == "ERROR":
-                    raise Refused(f"a server of the bench is in ERROR: {row.get('fault')}")
+                    raise UnexpectedAnswer(f"a server of the bench is in ERROR: {row.get('fault')}")
                 if row["status"] == status and row["OS-EXT-STS:task_state"] is None:
                     wanted.discard(row["id"])
 
@@ -91,5 +91,7 @@ async def moves(table: Table) -> None:
                 spent = await running.command("settle")
                 took_s = asyncio.get_running_loop().time() - began
                 ms = (float(spent["cpu_s"]) * 1000 - idle * took_s) / len(servers)
-                table.add(Row(f"CPU of one: {move.name}", ms, "ms", note=f"{len(servers)} of them in {took_s:.1f} s"))
-            table.add(Row("taken off: what the idle cloud spends", idle, "ms/s", note=f"{HOSTS} hosts"))
+                table.add(
+                    BenchRow(f"CPU of one: {move.name}", ms, "ms", note=f"{len(servers)} of them in {took_s:.1f} s")
+                )
+            table.add(BenchRow("taken off: what the idle cloud spends", idle, "ms/s", note=f"{HOSTS} hosts"))

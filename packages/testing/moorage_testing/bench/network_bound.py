@@ -20,7 +20,7 @@ from moorage.sql import Durability
 from moorage_testing.bench.clouds import FLAVOR, Backing, BenchCloud, ServiceUrls, backing, cloud, config_of
 from moorage_testing.bench.load import Caller, token_of
 from moorage_testing.bench.slow_network import CALL_S, PORTS_PER_S, SlowNetwork
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 from moorage_testing.embedded_role import embedded_alone
 
 HOSTS = 100
@@ -59,9 +59,11 @@ async def critical_path(table: Table, running: BenchCloud) -> None:
 def step_rows(table: Table, took: dict[str, float]) -> None:
     """A row for each step of a boot, and what of them is the network service's part."""
     for step in STEPS:
-        table.add(Row(f"  {step}", took.get(step, 0.0), "ms"))
+        table.add(BenchRow(f"  {step}", took.get(step, 0.0), "ms"))
     ours = took.get("make_ports", 0.0) + took.get("bind_ports", 0.0)
-    table.add(Row("create and bind, on the critical path", ours, "ms", note=f"of {sum(took.values()):.1f} ms in steps"))
+    table.add(
+        BenchRow("create and bind, on the critical path", ours, "ms", note=f"of {sum(took.values()):.1f} ms in steps")
+    )
 
 
 async def refused_binds(table: Table, running: BenchCloud) -> None:
@@ -76,7 +78,7 @@ async def refused_binds(table: Table, running: BenchCloud) -> None:
     await running.command("hear")
     note = f"{len(rebinds)} refusals, slowest {max(rebinds, default=0.0):.0f} ms; two commits lie between"
     table.add(
-        Row("from a refused bind to the next host's bind", statistics.median(rebinds), "ms", REBIND_MS, note=note)
+        BenchRow("from a refused bind to the next host's bind", statistics.median(rebinds), "ms", REBIND_MS, note=note)
     )
 
 
@@ -84,7 +86,9 @@ async def one_subnet(table: Table, running: BenchCloud, network: str) -> None:
     running.network = network
     spent = await running.boot(BOOTS_ONE, in_flight=64)
     table.add(
-        Row("servers/s, all on one subnet", spent.per_s, "/s", ONE_LEAST, "at least", note=f"{BOOTS_ONE} boots at once")
+        BenchRow(
+            "servers/s, all on one subnet", spent.per_s, "/s", ONE_LEAST, "at least", note=f"{BOOTS_ONE} boots at once"
+        )
     )
     _calls(table, spent.counters, BOOTS_ONE, "all on one subnet")
 
@@ -103,7 +107,7 @@ async def eight_subnets(table: Table, running: BenchCloud, networks: list[str]) 
     per_s = count / (asyncio.get_running_loop().time() - began)
     cpu_ms = counters["cpu_s"] / count * 1000
     table.add(
-        Row(
+        BenchRow(
             f"servers/s, on {SUBNETS} subnets",
             per_s,
             "/s",
@@ -121,7 +125,7 @@ async def together(table: Table, running: BenchCloud) -> None:
     await running.compute.many("POST", "/servers", [_many(running, TOGETHER)], in_flight=1, expect=202)
     calls = (await running.command("settle"))["calls"]
     made = calls.get("network: POST ports", 0) / TOGETHER
-    table.add(Row(f"creates per boot, {TOGETHER} servers of one request", made, "", 1 / TOGETHER, counting=True))
+    table.add(BenchRow(f"creates per boot, {TOGETHER} servers of one request", made, "", 1 / TOGETHER, counting=True))
 
 
 def _many(running: BenchCloud, count: int) -> bytes:
@@ -134,9 +138,9 @@ def _many(running: BenchCloud, count: int) -> bytes:
 def _calls(table: Table, counters: dict[str, Any], boots: int, how: str) -> None:
     calls = {what: count / boots for what, count in counters["calls"].items() if what.startswith("network:")}
     note = ", ".join(f"{what.removeprefix('network: ')} {count:.2f}" for what, count in calls.items())
-    table.add(Row(f"  network calls per boot, {how}", sum(calls.values()), "", 2.1, note=note, counting=True))
-    table.add(Row("    Nova's, published", NOVA_CALLS))
-    table.add(Row(f"  calls without an answer, {how}", float(counters["lost"]), "", 0.0, counting=True))
+    table.add(BenchRow(f"  network calls per boot, {how}", sum(calls.values()), "", 2.1, note=note, counting=True))
+    table.add(BenchRow("    Nova's, published", NOVA_CALLS))
+    table.add(BenchRow(f"  calls without an answer, {how}", float(counters["lost"]), "", 0.0, counting=True))
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from moorage.main.config import ServiceUser
 from moorage_testing.bench.clouds import Backing, BenchCloud, ServiceUrls, cloud
 from moorage_testing.bench.load import Caller
 from moorage_testing.bench.network_bound import step_rows
-from moorage_testing.bench.table import Row, Table, print_line
+from moorage_testing.bench.table import BenchRow, Table, print_line
 from moorage_testing.real_services.stack import Stack, start_stack
 
 BOOTS, IN_FLIGHT, WARM = 50, 8, 4
@@ -58,20 +58,20 @@ async def peers(table: Table) -> None:
     calls = sum(n for what, n in spent.counters["calls"].items() if what.startswith("network:")) / BOOTS
     named = ", ".join(f"{name} {spent.other_process_ms(name):.0f} ms" for name in found.processes)
     whole_s = (spent.cpu_ms + sum(spent.other_process_ms(name) for name in found.processes)) / 1000
-    table.add(Row("CPU of our process per boot", spent.cpu_ms, "ms", note="all of compute and placement"))
-    table.add(Row("CPU of ours and the real neighbours per boot", whole_s, "s", NOVA_CPU_S, note=named))
+    table.add(BenchRow("CPU of our process per boot", spent.cpu_ms, "ms", note="all of compute and placement"))
+    table.add(BenchRow("CPU of ours and the real neighbours per boot", whole_s, "s", NOVA_CPU_S, note=named))
     table.add(
-        Row(
+        BenchRow(
             "  Nova's whole stack, published",
             NOVA_CPU_S,
             "s",
             note="50 boots; Neutron on MariaDB with RPC and agents, RabbitMQ",
         )
     )
-    table.add(Row("network-service calls per boot, warm", calls, "", NOVA_NETWORK_CALLS))
-    table.add(Row("  Nova's, published", NOVA_NETWORK_CALLS))
+    table.add(BenchRow("network-service calls per boot, warm", calls, "", NOVA_NETWORK_CALLS))
+    table.add(BenchRow("  Nova's, published", NOVA_NETWORK_CALLS))
     step_rows(table, alone.counters["steps_ms"])
-    table.add(Row("servers to ACTIVE", spent.per_s, "/s", note="the one Neutron worker is the limit"))
+    table.add(BenchRow("servers to ACTIVE", spent.per_s, "/s", note="the one Neutron worker is the limit"))
     for what, number in spent.counters["calls"].items():
         print_line(f"      {what:28} {number / BOOTS:5.2f} calls")
 

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 from moorage.model.ids import new_uuid
 from moorage_testing.bench.candidates import FLAT_QUERY, NESTED_QUERY
 from moorage_testing.bench.claims import putting
-from moorage_testing.bench.fleet import FLAT, NESTED, Part, wide
+from moorage_testing.bench.fleet import FLAT, NESTED, ProviderPart, wide
 from moorage_testing.bench.http_server import Served, placement_of
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 from moorage_testing.real_services.placement import real_placement_alone
 
 HOSTS, WIDE_HOSTS = 10_000, 16
@@ -67,7 +67,7 @@ async def _compare(table: Table, ours: Served, theirs: Served, name: str, path: 
         f"ours {our_ms:.2f} ms ({our_cpu:.2f} CPU), theirs {their_ms:,.0f} ms ({their_cpu:,.0f} CPU); "
         f"p50 {their_ms / our_ms:,.0f}×"
     )
-    table.add(Row(f"candidates, {name}", their_cpu / our_cpu, "× less", budget, "at least", note=note))
+    table.add(BenchRow(f"candidates, {name}", their_cpu / our_cpu, "× less", budget, "at least", note=note))
 
 
 async def _puts(table: Table, ours: Served, theirs: Served) -> None:
@@ -81,11 +81,11 @@ async def _puts(table: Table, ours: Served, theirs: Served) -> None:
         taken.append((our_rate, our_cpu, their_rate, their_cpu))
     our_rate, our_cpu, their_rate, their_cpu = (statistics.median(each[n] for each in taken) for n in range(4))
     note = f"ours {our_rate:.0f} /s, {our_cpu:.2f} ms CPU each; theirs {their_rate:.0f} /s, {their_cpu:.1f} ms"
-    table.add(Row("PUT /allocations per core", their_cpu / our_cpu, "×", PUT_RATIO, "at least", note=note))
+    table.add(BenchRow("PUT /allocations per core", their_cpu / our_cpu, "×", PUT_RATIO, "at least", note=note))
 
 
 @asynccontextmanager
-async def _pair(hosts: int, layout: Sequence[Part]) -> AsyncIterator[tuple[Served, Served]]:
+async def _pair(hosts: int, layout: Sequence[ProviderPart]) -> AsyncIterator[tuple[Served, Served]]:
     """Ours and theirs, each with so many hosts."""
     processes: list[int] = []
     with tempfile.TemporaryDirectory(prefix="moorage-real-") as room, contextlib.ExitStack() as stack:
@@ -98,7 +98,7 @@ async def _pair(hosts: int, layout: Sequence[Part]) -> AsyncIterator[tuple[Serve
         await theirs.close()
 
 
-def fill_real(file: Path, hosts: int, layout: Sequence[Part]) -> list[str]:
+def fill_real(file: Path, hosts: int, layout: Sequence[ProviderPart]) -> list[str]:
     """The same fleet in the tables of the real one; the ids of its roots."""
     with contextlib.closing(sqlite3.connect(file, timeout=60)) as database, database:
         classes = dict(database.execute("SELECT name, id FROM resource_classes"))

@@ -23,7 +23,7 @@ from moorage.sql import Database, Durability, Tx, open_database
 from moorage.store.region.placement import tables
 from moorage.store.region.placement.claim_statements import Owner
 from moorage_testing.bench.fleet import fill, wire
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 
 HOSTS = (1_000, 10_000, 100_000)
 DECISIONS = 200
@@ -60,7 +60,7 @@ async def _over(table: Table, database: Database, hosts: int) -> None:
         _decisions(table, engine, f"  with a network of {SEGMENTS} segments", Ask(resources=ASKED, nics=nics), "")
         per_s, cpu_ms, lost = await _claims(engine, database)
         note = f"{cpu_ms:.2f} ms CPU each, {IN_FLIGHT} in flight, {lost} lost to another"
-        table.add(Row("  decided and claimed durably, as a boot makes it", per_s, "/s", note=note))
+        table.add(BenchRow("  decided and claimed durably, as a boot makes it", per_s, "/s", note=note))
     finally:
         await engine.close()
 
@@ -74,7 +74,7 @@ def _decisions(table: Table, engine: Engine, name: str, ask: Ask, note: str) -> 
         spent.append((time.thread_time() - began_cpu) * 1000)
     median, slow = np.percentile(spent, (50, 99)).tolist()
     note = f"p99 {slow:.2f} ms (≤ {SLOW_DECISION_MS:g})" + (note and f"; {note}")
-    table.add(Row(name, median, "ms", DECISION_MS, note=note))
+    table.add(BenchRow(name, median, "ms", DECISION_MS, note=note))
 
 
 async def _claims(engine: Engine, database: Database) -> tuple[float, float, int]:

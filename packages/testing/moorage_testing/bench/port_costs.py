@@ -8,7 +8,7 @@ from pathlib import Path
 from moorage.main.local_cluster.cluster import TrialSet
 from moorage_testing.api_user import Person
 from moorage_testing.bench.machine import cpu_s_of_tree
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 
 BOOTS = 100
 WARM_BOOTS = 10
@@ -37,7 +37,9 @@ async def shift(table: Table) -> None:
     for role in ("conductor", "agent", "embedded", "api"):
         before, after = (spent[level][role] for level in LEVELS)
         table.add(
-            Row(f"CPU per boot, {role}, ports arrive bound", after, "ms", note=f"made by the hosts: {before:.1f} ms")
+            BenchRow(
+                f"CPU per boot, {role}, ports arrive bound", after, "ms", note=f"made by the hosts: {before:.1f} ms"
+            )
         )
 
 

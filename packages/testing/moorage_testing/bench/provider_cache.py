@@ -16,7 +16,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.main.event_loop import settle_memory
-from moorage.main.local_cluster.postgres import Server, start_postgres
+from moorage.main.local_cluster.postgres import PostgresServer, start_postgres
 from moorage.placement.engine import Engine
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -24,7 +24,7 @@ from moorage.sql import open_database
 from moorage.store.region.placement import tables
 from moorage_testing.bench.fleet import NESTED, fill
 from moorage_testing.bench.machine import cpu_s_of_tree
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 
 HOSTS = (1_000, 10_000, 100_000)
 MEMORY_MIB, COLD_START_S = 600e6 / 2**20, 10.0
@@ -60,7 +60,7 @@ async def measure_cache(table: Table, kinds: tuple[str, ...]) -> None:
                 postgres.stop()
 
 
-async def _over(table: Table, url: str, hosts: int, postgres: Server | None) -> None:
+async def _over(table: Table, url: str, hosts: int, postgres: PostgresServer | None) -> None:
     database = await open_database(url, name="region")
     await database.create(tables.placement_metadata)
     await database.write(lambda tx: fill(tx, hosts, NESTED))
@@ -73,10 +73,10 @@ async def _over(table: Table, url: str, hosts: int, postgres: Server | None) -> 
     largest = hosts == HOSTS[-1]
     note = f"{told.cpu_s:.2f} s CPU" + (f", and PostgreSQL {beside:.2f} s" if postgres is not None else "")
     name = f"{hosts:,} hosts, {told.providers:,} providers: until all is read"
-    table.add(Row(name, told.wall_s, "s", COLD_START_S if largest else None, note=note))
+    table.add(BenchRow(name, told.wall_s, "s", COLD_START_S if largest else None, note=note))
     note = f"{told.resident_mib:.0f} MiB when all is read, {told.kept_mib:.0f} MiB when many were asked for"
     memory = max(told.highest_mib, told.kept_mib)
-    table.add(Row("  memory at its highest", memory, "MiB", MEMORY_MIB if largest else None, note=note))
+    table.add(BenchRow("  memory at its highest", memory, "MiB", MEMORY_MIB if largest else None, note=note))
 
 
 async def _measured_in_process(url: str) -> Measurement:

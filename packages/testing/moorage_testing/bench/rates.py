@@ -3,7 +3,7 @@
 import math
 
 from moorage_testing.bench.clouds import BenchCloud, Spent, backing, cloud
-from moorage_testing.bench.table import Row, Table, print_line
+from moorage_testing.bench.table import BenchRow, Table, print_line
 
 BOOTS = 300
 IN_FLIGHT = 64
@@ -20,7 +20,7 @@ async def rate(table: Table, running: BenchCloud, boots: int = BOOTS) -> Spent:
     kind = "PostgreSQL, NATS" if running.backing.kind == "postgresql" else "SQLite"
     beside = ", ".join(f"{name} {spent.other_process_ms(name):.1f} ms" for name in running.backing.processes)
     table.add(
-        Row(
+        BenchRow(
             f"CPU of the cloud's process per boot, {kind}",
             spent.cpu_ms,
             "ms",
@@ -29,7 +29,7 @@ async def rate(table: Table, running: BenchCloud, boots: int = BOOTS) -> Spent:
         )
     )
     table.add(
-        Row(
+        BenchRow(
             f"servers to ACTIVE, {IN_FLIGHT} in flight, {HOSTS} hosts, {kind}",
             spent.per_s,
             "/s",
@@ -55,5 +55,5 @@ async def growth(table: Table) -> None:
     mean_y = sum(y for _, y in points) / len(points)
     exponent = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
     seen = ", ".join(f"{hosts} hosts {ms:.1f} ms" for hosts, ms in best.items())
-    table.add(Row("growth of CPU per boot with hosts (exponent)", exponent, "", EXPONENT, note=seen))
+    table.add(BenchRow("growth of CPU per boot with hosts (exponent)", exponent, "", EXPONENT, note=seen))
     print_line("      the hosts' own heartbeats and reports are in it: they live in the same process")

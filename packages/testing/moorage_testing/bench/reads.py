@@ -1,7 +1,7 @@
 """Lists and single reads of a cloud with a thousand servers (P11)."""
 
 from moorage_testing.bench.clouds import BenchCloud
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 
 SERVERS = 1000
 LIST_CPU_MS, SHOW_CPU_MS = 50.0, 0.6
@@ -30,11 +30,11 @@ async def reads(table: Table, cloud: BenchCloud) -> None:
             sum(number for name, label, number in spent["statements"] if name.startswith("cell") and label != "hosts")
         )
     table.add(
-        Row(f"GET /servers/detail, {SERVERS} servers, CPU", sorted(took)[LISTS // 2], "ms", LIST_CPU_MS,
+        BenchRow(f"GET /servers/detail, {SERVERS} servers, CPU", sorted(took)[LISTS // 2], "ms", LIST_CPU_MS,
             note=f"{len(content) / 1e6:.1f} MB")
     )  # fmt: skip
     cells = len(cloud.config.cells)
-    table.add(Row("  its statements per cell", sorted(statements)[LISTS // 2] / cells, "", STATEMENTS_PER_CELL))
+    table.add(BenchRow("  its statements per cell", sorted(statements)[LISTS // 2] / cells, "", STATEMENTS_PER_CELL))
     listed = await cloud.compute.call("GET", "/servers?limit=50")
     paths = [cloud.compute.path(f"/servers/{each['id']}") for each in listed["servers"]]
     await cloud.command("begin")
@@ -43,5 +43,5 @@ async def reads(table: Table, cloud: BenchCloud) -> None:
         if status != 200:
             raise RuntimeError(f"a server is shown with {status}")
     spent = await cloud.command("settle")
-    table.add(Row("GET /servers/{id}, CPU", spent["cpu_s"] * 1000 / SHOWS, "ms", SHOW_CPU_MS))
+    table.add(BenchRow("GET /servers/{id}, CPU", spent["cpu_s"] * 1000 / SHOWS, "ms", SHOW_CPU_MS))
     await connection.close()

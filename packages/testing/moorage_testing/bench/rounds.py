@@ -25,7 +25,7 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 from moorage_testing.region_fixture import CELLS, SmallRegion, a_server
 from moorage_testing.region_network import NETWORK, SUBNET
 
@@ -166,7 +166,7 @@ async def measured(table: Table, small: SmallRegion, context: SagaContext, count
         cpu_ms = (time.process_time() - began) * 1000 / count
         statements = (_statements(small) - before) / count
         table.add(
-            Row(
+            BenchRow(
                 f"{name}, {count} servers",
                 cpu_ms,
                 "ms",
@@ -174,7 +174,7 @@ async def measured(table: Table, small: SmallRegion, context: SagaContext, count
                 note=f"of CPU for each server; {done.looked_at} looked at",
             )
         )
-        table.add(Row("  statements for each server", statements, "", STATEMENTS_MOST, counting=True))
+        table.add(BenchRow("  statements for each server", statements, "", STATEMENTS_MOST, counting=True))
 
 
 def _statements(small: SmallRegion) -> int:

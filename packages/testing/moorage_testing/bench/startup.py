@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 from moorage.main.local_cluster.ports import free_ports
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 
 WARM_S = 3.0
 DEADLINE_S = 60.0
@@ -20,8 +20,10 @@ STARTS = 3
 def start_up(table: Table) -> None:
     with tempfile.TemporaryDirectory(prefix="moorage-up-") as room:
         took = [_once(Path(room)) for _ in range(STARTS + 1)]
-    table.add(Row("moorage up, a new data directory", took[0], "s"))
-    table.add(Row("moorage up, warm, until it answers", sorted(took[1:])[STARTS // 2], "s", WARM_S, note="6 hosts"))
+    table.add(BenchRow("moorage up, a new data directory", took[0], "s"))
+    table.add(
+        BenchRow("moorage up, warm, until it answers", sorted(took[1:])[STARTS // 2], "s", WARM_S, note="6 hosts")
+    )
 
 
 def _once(room: Path) -> float:

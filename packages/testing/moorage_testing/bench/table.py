@@ -8,7 +8,7 @@ GREEN, RED, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One measure. `counting` ones are free of noise: missing one fails the bench."""
 
     name: str
@@ -30,12 +30,12 @@ class Row:
 class Table:
     """Printed as it grows: a long bench shows what it has."""
 
-    rows: list[Row] = field(default_factory=list[Row])
+    rows: list[BenchRow] = field(default_factory=list[BenchRow])
 
     def title(self, words: str) -> None:
         print_line(f"\n{words}")
 
-    def add(self, row: Row) -> None:
+    def add(self, row: BenchRow) -> None:
         self.rows.append(row)
         budget = "" if row.budget is None else f"{'≤' if row.sense == 'at most' else '≥'} {row.budget:g}"
         verdict = "" if row.budget is None else (_painted("missed", RED) if row.missed else _painted("kept", GREEN))
@@ -44,11 +44,11 @@ class Table:
         )
 
     @property
-    def broken(self) -> list[Row]:
+    def broken(self) -> list[BenchRow]:
         return [row for row in self.rows if row.counting and row.missed]
 
     @property
-    def missed(self) -> list[Row]:
+    def missed(self) -> list[BenchRow]:
         return [row for row in self.rows if row.missed and not row.counting]
 
 

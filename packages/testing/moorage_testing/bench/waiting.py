@@ -25,7 +25,7 @@ from moorage.sql import Tx
 from moorage.store.region import operations, waiting
 from moorage.store.region.conductors import Peer
 from moorage.store.region.waiting import WaitingServer
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 from moorage_testing.region_fixture import SmallRegion, a_server
 from moorage_testing.waiting import until
 
@@ -140,8 +140,8 @@ async def measured(table: Table, small: SmallRegion, waker: Waker, kinds: int) -
     idle = await percent(WATCHED_S)
     per_s = (statements(small) - ran) / WATCHED_S
     assert waker.searches == searches, "nothing was freed"
-    table.add(Row(f"{said}: CPU while nothing is freed", max(0.0, idle - alone), "%", PERCENT_MOST))
-    table.add(Row(f"{said}: statements", per_s, "/s", STATEMENTS_PER_S_MOST, counting=True))
+    table.add(BenchRow(f"{said}: CPU while nothing is freed", max(0.0, idle - alone), "%", PERCENT_MOST))
+    table.add(BenchRow(f"{said}: statements", per_s, "/s", STATEMENTS_PER_S_MOST, counting=True))
     picture = small.engine.picture
     freed = picture.freed
     assert freed is not None
@@ -151,6 +151,8 @@ async def measured(table: Table, small: SmallRegion, waker: Waker, kinds: int) -
         freed.amount(host, resource)
         await until(lambda before=before, asked=asked: waker.searches - before >= asked)  # type: ignore[misc]
         await asyncio.sleep(0.5)
-        table.add(Row(f"{said}: searches after {what} is freed", waker.searches - before, "", asked, counting=True))
-        table.add(Row(f"{said}: CPU of those", (time.process_time() - cpu_s) * 1000, "ms"))
+        table.add(
+            BenchRow(f"{said}: searches after {what} is freed", waker.searches - before, "", asked, counting=True)
+        )
+        table.add(BenchRow(f"{said}: CPU of those", (time.process_time() - cpu_s) * 1000, "ms"))
     assert sum(waker.woken.values()) == 0, "there is no room for any"

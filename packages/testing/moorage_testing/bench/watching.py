@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from moorage.main.config import Listen
-from moorage.main.config_watching import Metrics, Tracing
+from moorage.main.config_watching import MetricsConfig, TracingConfig
 from moorage.main.http_servers import HttpServer
 from moorage.main.local_cluster.ports import free_ports
 from moorage_testing.bench.clouds import BenchCloud, backing, cloud
 from moorage_testing.bench.load import Connection
-from moorage_testing.bench.table import Row, Table
+from moorage_testing.bench.table import BenchRow, Table
 
 HOSTS, BOOTS, SHOWS, SCRAPES = 20, 200, 1_500, 40
 IN_FLIGHT = 32
@@ -59,16 +59,16 @@ async def watching(table: Table) -> None:
     for (name, what), ms in best.items():
         said = {"boot": "CPU per boot", "show": "CPU per GET /servers/{id}", "scrape": "CPU per scrape"}[what]
         budget = TIMES_MORE * plain if (name, what) == ("metrics", "boot") else None
-        table.add(Row(f"{said}, {name}", ms, "ms", budget))
+        table.add(BenchRow(f"{said}, {name}", ms, "ms", budget))
 
 
 def _kinds(endpoint: str) -> dict[str, dict[str, Any]]:
-    metrics = Metrics(port=free_ports(1)[0])
+    metrics = MetricsConfig(port=free_ports(1)[0])
     return {
         "nobody watches": {},
         "metrics": {"metrics": metrics},
-        "metrics and all traces": {"metrics": metrics, "tracing": Tracing(endpoint=endpoint)},
-        "metrics, one trace in 100": {"metrics": metrics, "tracing": Tracing(endpoint=endpoint, sample=0.01)},
+        "metrics and all traces": {"metrics": metrics, "tracing": TracingConfig(endpoint=endpoint)},
+        "metrics, one trace in 100": {"metrics": metrics, "tracing": TracingConfig(endpoint=endpoint, sample=0.01)},
     }
 
 

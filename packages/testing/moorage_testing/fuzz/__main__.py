@@ -10,9 +10,9 @@ from pathlib import Path
 import nats
 
 from moorage.main.hosts import planned_hosts
-from moorage_testing.fuzz.cloud import Cloud, cloud, raise_file_limit
-from moorage_testing.fuzz.random_values import Dice
-from moorage_testing.fuzz.run import Found, Fuzz
+from moorage_testing.fuzz.cloud import FuzzedCloud, cloud, raise_file_limit
+from moorage_testing.fuzz.random_values import FuzzDice
+from moorage_testing.fuzz.run import Fuzz, RunFindings
 from moorage_testing.fuzz.seeded import Seeded
 
 SHOWN = 30
@@ -30,11 +30,11 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-async def fuzz(found: Cloud, asked: argparse.Namespace) -> Found:
+async def fuzz(found: FuzzedCloud, asked: argparse.Namespace) -> RunFindings:
     client = await nats.connect(found.bus, allow_reconnect=True)
     hosts = [(str(plan.cell), plan.host) for plan in planned_hosts(found.config)]
     async with Seeded(found.config) as seeded:
-        run = Fuzz(found, seeded, Dice(asked.seed), client.publish, hosts)
+        run = Fuzz(found, seeded, FuzzDice(asked.seed), client.publish, hosts)
         run.end_after(asked.seconds)
         for what, send, many in (
             ("requests", run.requests, asked.requests),

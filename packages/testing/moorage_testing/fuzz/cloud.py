@@ -33,7 +33,7 @@ SHOWN_LINES = 14
 
 
 @dataclass
-class Cloud:
+class FuzzedCloud:
     """A running one, seen from outside."""
 
     config: Config
@@ -84,7 +84,7 @@ _TICKS_PER_S = 100
 
 
 @contextmanager
-def cloud(room: Path, *, hosts: int = 4, postgres: bool = False) -> Iterator[Cloud]:
+def cloud(room: Path, *, hosts: int = 4, postgres: bool = False) -> Iterator[FuzzedCloud]:
     """Started, and stopped in the end; on PostgreSQL, or on SQLite. Raises RuntimeError when it does not come up."""
     with ExitStack() as stack:
         nats = stack.enter_context(NatsServer())
@@ -112,7 +112,7 @@ def cloud(room: Path, *, hosts: int = 4, postgres: bool = False) -> Iterator[Clo
             process = subprocess.Popen(words, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=room)
         try:
             _wait(process, log)
-            yield Cloud(read_config(file), process.pid, log, nats.url)
+            yield FuzzedCloud(read_config(file), process.pid, log, nats.url)
         finally:
             process.terminate()
             try:
@@ -130,7 +130,7 @@ def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
         time.sleep(0.05)
 
 
-async def quiet(found: Cloud, patience_s: float) -> None:
+async def quiet(found: FuzzedCloud, patience_s: float) -> None:
     """Until the process does little, or for so long at the most."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:

@@ -8,8 +8,8 @@ from moorage.bus.messages import MESSAGES, PAYLOADS
 from moorage.bus.verbs import Verb
 from moorage.model.ids import CellId, ConductorId
 from moorage_testing.fuzz import shapes
-from moorage_testing.fuzz.random_values import Dice
-from moorage_testing.fuzz.requests import World
+from moorage_testing.fuzz.random_values import FuzzDice
+from moorage_testing.fuzz.requests import KnownNames
 
 KINDS = (subjects.HEARTBEAT, subjects.REPORT, subjects.RETURNED)
 HINTS = (subjects.EVENTS, subjects.PICTURE)
@@ -22,7 +22,7 @@ LARGEST_BYTES = 900_000
 class Messages:
     """A stream of subjects and payloads, of one seed."""
 
-    def __init__(self, dice: Dice, world: World, hosts: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, dice: FuzzDice, world: KnownNames, hosts: Sequence[tuple[str, str]]) -> None:
         """`hosts`: cells and names."""
         self.dice, self._hosts = dice, list(hosts)
         strangers = [f"stranger{number}" for number in range(STRANGERS)]

@@ -25,7 +25,7 @@ WORDS = ("web", "db1", "a-b", "x", "demo", "Ärger", "one two")
 DEEP = (10, 200, 900, 2_000)
 
 
-class Dice(random.Random):
+class FuzzDice(random.Random):
     """One source for a whole run."""
 
     def chance(self, part: float) -> bool:

@@ -14,7 +14,7 @@ from moorage.api.placement.route_table import ROUTES as PLACEMENT
 from moorage.api.route_table import TABLE
 from moorage.api.routes import Param, Route
 from moorage.webconsole.changes import Change
-from moorage.webconsole.login import Login, OtherProject
+from moorage.webconsole.login import LoginForm, OtherProject
 from moorage.webconsole.topics import PLAIN
 from moorage_embedded.identity import (
     access_rules,
@@ -32,7 +32,7 @@ from moorage_embedded.identity import (
 from moorage_embedded.image.routes import ROUTES as IMAGE
 from moorage_embedded.volume.routes import ROUTES as VOLUME
 from moorage_testing.fuzz import shapes
-from moorage_testing.fuzz.random_values import Dice
+from moorage_testing.fuzz.random_values import FuzzDice
 from moorage_testing.fuzz.samples import (
     ACTIONS,
     CONSOLE_PATHS,
@@ -41,7 +41,7 @@ from moorage_testing.fuzz.samples import (
     PLAIN_PATHS,
     SAMPLES,
 )
-from moorage_testing.fuzz.transport import Request, written
+from moorage_testing.fuzz.transport import FuzzRequest, written
 
 IDENTITY = (
     access_rules,
@@ -77,13 +77,13 @@ SLOW_PART = 0.05
 TOPICAL = ("/events", "/api/topic")
 TOPICS_OF_ONE = ("server", "operation", "audit")
 TOPICS = (*PLAIN, *TOPICS_OF_ONE)
-CONSOLE_BODIES = {"POST /api/login": Login, "POST /api/project": OtherProject, "POST /api/change": Change}
+CONSOLE_BODIES = {"POST /api/login": LoginForm, "POST /api/project": OtherProject, "POST /api/change": Change}
 ENDLESS = ("/events",)
 """The web console's streams: their answers have no end."""
 
 
 @dataclass
-class World:
+class KnownNames:
     """Existing values for requests: tokens, and ids by the name that precedes them in a path."""
 
     tokens: list[str] = field(default_factory=list)
@@ -105,10 +105,10 @@ class _Place:
     route: Route | None = None
 
 
-class Requests:
+class RequestStream:
     """A stream of them, of one seed."""
 
-    def __init__(self, dice: Dice, world: World, services: Collection[str]) -> None:
+    def __init__(self, dice: FuzzDice, world: KnownNames, services: Collection[str]) -> None:
         """`services`: those that listen."""
         self.dice, self.world = dice, world
         self._shapes = shapes.Shapes(dice, _Known(world))
@@ -116,22 +116,22 @@ class Requests:
         self._services = list(SHARES)
         self._weights = [SHARES[each] if each in services else 0 for each in self._services]
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[FuzzRequest]:
         while True:
             service = self.dice.choices(self._services, self._weights)[0]
             place = self.dice.choice(self._places[service])
             if place.sample not in SLOW or self.dice.chance(SLOW_PART):
                 yield self._request(service, place)
 
-    def _request(self, service: str, place: _Place) -> Request:
+    def _request(self, service: str, place: _Place) -> FuzzRequest:
         dice = self.dice
         method = dice.choice(METHODS) if dice.chance(0.02) else place.method
         target = self._path(place.path) + self._query(place)
         body = self._body(service, place) if method in {"POST", "PUT", "PATCH", "DELETE"} else b""
         payload = written(method, target, self._headers(service), body)
         if dice.chance(RAW_PART):
-            return Request(service, dice.bytes(payload), whole=False)
-        return Request(service, payload, whole="\x00" not in method and place.path not in ENDLESS)
+            return FuzzRequest(service, dice.bytes(payload), whole=False)
+        return FuzzRequest(service, payload, whole="\x00" not in method and place.path not in ENDLESS)
 
     # ------------------------------------------------------------------------------------------------- the target
 
@@ -291,7 +291,7 @@ class _Known(Mapping[str, list[Any]]):
         "flavor": "flavors", "image": "images", "server": "servers",
     }  # fmt: skip
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: KnownNames) -> None:
         self._world = world
 
     @override
@@ -307,7 +307,7 @@ class _Known(Mapping[str, list[Any]]):
         return len(self.FIELDS)
 
 
-def _places(world: World) -> dict[str, list[_Place]]:
+def _places(world: KnownNames) -> dict[str, list[_Place]]:
     found: dict[str, list[_Place]] = {
         "compute": [_Place(each.method, f"/v2.1{each.path}", each.key, each) for each in TABLE],
         "placement": [

@@ -10,12 +10,12 @@ from itertools import islice
 
 import httpx
 
-from moorage_testing.fuzz.cloud import SERVICES, Cloud, quiet
+from moorage_testing.fuzz.cloud import SERVICES, FuzzedCloud, quiet
 from moorage_testing.fuzz.messages import Messages
-from moorage_testing.fuzz.random_values import Dice
-from moorage_testing.fuzz.requests import Requests
+from moorage_testing.fuzz.random_values import FuzzDice
+from moorage_testing.fuzz.requests import RequestStream
 from moorage_testing.fuzz.seeded import Seeded
-from moorage_testing.fuzz.transport import Client, Nothing, Request
+from moorage_testing.fuzz.transport import FuzzClient, FuzzRequest, Nothing
 
 AT_ONCE = 12
 REFRESH_EVERY = 4_000
@@ -33,7 +33,7 @@ Publish = Callable[[str, bytes], Awaitable[None]]
 
 
 @dataclass
-class Found:
+class RunFindings:
     """What a run saw."""
 
     requests: int = 0
@@ -44,7 +44,7 @@ class Found:
     hangs: list[str] = field(default_factory=list[str])
     breaks: list[str] = field(default_factory=list[str])
     growth_mib: dict[str, float] = field(default_factory=dict[str, float])
-    suspects: list[Request] = field(default_factory=list[Request])
+    suspects: list[FuzzRequest] = field(default_factory=list[FuzzRequest])
     slowest_s: float = 0.0
     stalls: int = 0
     longest_stall_s: float = 0.0
@@ -67,13 +67,13 @@ class Fuzz:
     """`seeded`: the resources that exist; `publish`: how a message is sent."""
 
     def __init__(
-        self, cloud: Cloud, seeded: Seeded, dice: Dice, publish: Publish, hosts: list[tuple[str, str]]
+        self, cloud: FuzzedCloud, seeded: Seeded, dice: FuzzDice, publish: Publish, hosts: list[tuple[str, str]]
     ) -> None:
-        self.found = Found()
+        self.found = RunFindings()
         self._cloud, self._seeded, self._dice, self._publish, self._hosts = cloud, seeded, dice, publish, hosts
         api = cloud.config.api
         self._urls = {name: f"http://{at.host}:{at.port}" for name in SERVICES if (at := getattr(api, name)).port}
-        self._under_way: set[Request] = set()
+        self._under_way: set[FuzzRequest] = set()
         self._ends_at = float("inf")
 
     def end_after(self, seconds: float) -> None:
@@ -82,7 +82,7 @@ class Fuzz:
     # ------------------------------------------------------------------------------------------------- requests
 
     async def requests(self, many: int) -> None:
-        stream = iter(Requests(self._dice, self._seeded.world, self._urls))
+        stream = iter(RequestStream(self._dice, self._seeded.world, self._urls))
         async with self._watched():
             while many > 0 and not self._over():
                 part = min(many, REFRESH_EVERY)
@@ -96,8 +96,8 @@ class Fuzz:
         self.found.ended_early = time.monotonic() > self._ends_at
         return self.found.ended_early
 
-    async def _work(self, waiting: Iterator[Request]) -> None:
-        client = Client(self._urls)
+    async def _work(self, waiting: Iterator[FuzzRequest]) -> None:
+        client = FuzzClient(self._urls)
         try:
             for request in waiting:
                 await self._ask(client, request)
@@ -106,7 +106,7 @@ class Fuzz:
         finally:
             await client.close()
 
-    async def _ask(self, client: Client, request: Request) -> None:
+    async def _ask(self, client: FuzzClient, request: FuzzRequest) -> None:
         found, began = self.found, time.monotonic()
         self._under_way.add(request)
         try:
@@ -125,20 +125,20 @@ class Fuzz:
         if status >= 500 and status not in {501, 503}:
             found.failed.append(f"{status} of {request.shown}")
 
-    def _suspect(self, request: Request) -> None:
+    def _suspect(self, request: FuzzRequest) -> None:
         if len(self.found.suspects) < SUSPECTS_MAX and request not in self.found.suspects:
             self.found.suspects.append(request)
 
     async def _ask_again(self) -> None:
         """Each that was slow, or under way when the process was busy, alone: the machine may have been busy with others."""
-        client = Client(self._urls)
+        client = FuzzClient(self._urls)
         for request in self.found.suspects:
             if await self._hangs(client, request) and (said := await self._hangs(client, request)):
                 self.found.hangs.append(f"{said} for {request.shown}")
         self.found.suspects.clear()
         await client.close()
 
-    async def _hangs(self, client: Client, request: Request) -> str:
+    async def _hangs(self, client: FuzzClient, request: FuzzRequest) -> str:
         """How long it took, when that was too long; of what is no whole request, the CPU counts alone."""
         cpu_s, began, status = self._cloud.cpu_s(), time.monotonic(), -1
         with suppress(Nothing):
@@ -158,8 +158,8 @@ class Fuzz:
             await asyncio.gather(watch, return_exceptions=True)
 
     async def _watch(self) -> None:
-        client = Client(self._urls)
-        asked = Request("compute", b"GET /healthcheck HTTP/1.1\r\nHost: a\r\n\r\n", whole=True)
+        client = FuzzClient(self._urls)
+        asked = FuzzRequest("compute", b"GET /healthcheck HTTP/1.1\r\nHost: a\r\n\r\n", whole=True)
         while True:
             before, began = list(self._under_way), time.monotonic()
             with suppress(Nothing):
@@ -188,10 +188,12 @@ class Fuzz:
                 await self._send_one_by_one(list(recent))
 
     async def _stalled(self) -> bool:
-        client = Client(self._urls)
+        client = FuzzClient(self._urls)
         began = time.monotonic()
         with suppress(Nothing):
-            await client.ask(Request("compute", b"GET /healthcheck HTTP/1.1\r\nHost: a\r\n\r\n", whole=True), ANSWER_S)
+            await client.ask(
+                FuzzRequest("compute", b"GET /healthcheck HTTP/1.1\r\nHost: a\r\n\r\n", whole=True), ANSWER_S
+            )
         await client.close()
         took_s = time.monotonic() - began
         self.found.longest_stall_s = max(self.found.longest_stall_s, took_s)

@@ -7,7 +7,7 @@ import httpx
 from moorage.main.config import Config
 from moorage.main.service_clients import admin_password, demo_password
 from moorage_testing.api_user import Person
-from moorage_testing.fuzz.requests import World
+from moorage_testing.fuzz.requests import KnownNames
 
 LOGIN_S = 60.0
 KEPT = 8
@@ -24,7 +24,7 @@ class Seeded:
     """`async with Seeded(config) as seeded`; `refresh` logs in again and makes what is missing."""
 
     def __init__(self, config: Config) -> None:
-        self.world = World(spared=ADMINISTRATORS)
+        self.world = KnownNames(spared=ADMINISTRATORS)
         self.admin, self.demo = Person(config), Person(config, "demo", "demo")
         self._config = config
         self._began: dict[str, frozenset[str]] = {}

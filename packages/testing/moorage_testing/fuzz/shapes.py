@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec.inspect as shape
 
-from moorage_testing.fuzz.random_values import Dice
+from moorage_testing.fuzz.random_values import FuzzDice
 
 DEPTH_MAX = 6
 KNOWN_PART = 0.8
@@ -24,7 +24,7 @@ def of(kind: Any) -> shape.Type:
 class Shapes:
     """`known`: values by the name of a field, so that some of what is made names things that are there."""
 
-    def __init__(self, dice: Dice, known: Mapping[str, Sequence[Any]]) -> None:
+    def __init__(self, dice: FuzzDice, known: Mapping[str, Sequence[Any]]) -> None:
         self._dice = dice
         self._known = known
 

@@ -10,7 +10,7 @@ READ_BYTES = 65_536
 
 
 @dataclass(frozen=True)
-class Request:
+class FuzzRequest:
     service: str
     payload: bytes
     whole: bool
@@ -22,7 +22,7 @@ class Request:
 
 
 @dataclass
-class Answer:
+class FuzzAnswer:
     status: int
     """0: the connection was closed, or nothing came."""
     size_bytes: int = 0
@@ -54,14 +54,14 @@ class _Reading:
         self.done = True
 
 
-class Client:
+class FuzzClient:
     """One connection to each service, opened again when it was closed."""
 
     def __init__(self, urls: dict[str, str]) -> None:
         self._places = {name: urlsplit(url) for name, url in urls.items()}
         self._open: dict[str, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
 
-    async def ask(self, request: Request, patience_s: float) -> Answer:
+    async def ask(self, request: FuzzRequest, patience_s: float) -> FuzzAnswer:
         """Raises Nothing when no answer came in time; a connection that was closed at once is tried once more."""
         try:
             async with asyncio.timeout(patience_s):
@@ -76,7 +76,7 @@ class Client:
             self._close(request.service)
         return answer
 
-    async def _ask(self, request: Request, fresh: bool) -> Answer:
+    async def _ask(self, request: FuzzRequest, fresh: bool) -> FuzzAnswer:
         try:
             if fresh:
                 self._close(request.service)
@@ -86,9 +86,9 @@ class Client:
             writer.write(request.payload)
             return await self._read(reader, writer)
         except (OSError, httptools.HttpParserError):
-            return Answer(0)
+            return FuzzAnswer(0)
 
-    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer:
+    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> FuzzAnswer:
         reading = _Reading()
         parser = httptools.HttpResponseParser(reading)
         sending = asyncio.ensure_future(writer.drain())
@@ -102,7 +102,7 @@ class Client:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
         keeps = reading.done and parser.should_keep_alive()
-        return Answer(parser.get_status_code(), reading.size_bytes, keeps)
+        return FuzzAnswer(parser.get_status_code(), reading.size_bytes, keeps)
 
     def _close(self, service: str) -> None:
         if (known := self._open.pop(service, None)) is not None:

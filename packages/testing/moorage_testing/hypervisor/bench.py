@@ -18,7 +18,7 @@ from typing import Any
 from moorage.main.local_cluster.cluster import TrialSet
 from moorage_testing.api_user import PATIENCE_S, Person
 from moorage_testing.bench.machine import cpu_s_of_tree
-from moorage_testing.bench.table import Row, Table, print_line
+from moorage_testing.bench.table import BenchRow, Table, print_line
 from moorage_testing.hypervisor.guests import PINGS, act, answers_of, silence_s, until_logged, upload, user_data
 
 HERE, OTHER = "host1", "host2"
@@ -86,13 +86,13 @@ class Bench:
             alone.append(seconds)
             daemon_alone.append(of_daemon)
             await self.gone(server)
-        self.table.add(Row("POST to ACTIVE", median(active), "s"))
-        self.table.add(Row("POST to the first answered ping", median(ours), "s"))
-        self.table.add(Row("`virsh start` to the first answered ping", median(alone), "s"))
-        self.table.add(Row("what we add", median(ours) - median(alone), "s"))
+        self.table.add(BenchRow("POST to ACTIVE", median(active), "s"))
+        self.table.add(BenchRow("POST to the first answered ping", median(ours), "s"))
+        self.table.add(BenchRow("`virsh start` to the first answered ping", median(alone), "s"))
+        self.table.add(BenchRow("what we add", median(ours) - median(alone), "s"))
         for name in spent[0]:
-            self.table.add(Row(f"CPU of a boot: {name}", 1000 * median([each[name] for each in spent]), "ms"))
-        self.table.add(Row("CPU of a start by `virsh` alone: libvirtd", 1000 * median(daemon_alone), "ms"))
+            self.table.add(BenchRow(f"CPU of a boot: {name}", 1000 * median([each[name] for each in spent]), "ms"))
+        self.table.add(BenchRow("CPU of a start by `virsh` alone: libvirtd", 1000 * median(daemon_alone), "ms"))
 
     async def _first(self) -> str:
         server = await self.ask("first")
@@ -116,9 +116,9 @@ class Bench:
         hosts = [(HERE, OTHER)[number % 2] for number in range(AT_ONCE)]
         servers = await asyncio.gather(*(self.ask(f"six-{number}", host) for number, host in enumerate(hosts)))
         addresses = await asyncio.gather(*(self.address_of(each) for each in servers))
-        self.table.add(Row("all ACTIVE", time.monotonic() - began, "s"))
+        self.table.add(BenchRow("all ACTIVE", time.monotonic() - began, "s"))
         await asyncio.gather(*(self.answers(address, host) for address, host in zip(addresses, hosts, strict=True)))
-        self.table.add(Row("all answer a ping", time.monotonic() - began, "s"))
+        self.table.add(BenchRow("all answer a ping", time.monotonic() - began, "s"))
         await self.gone(*servers)
 
     async def live(self) -> None:
@@ -131,8 +131,8 @@ class Bench:
         for target in (OTHER, HERE):
             began = time.monotonic()
             await act(self.person, moves, "ACTIVE", **{"os-migrateLive": {"host": target, "block_migration": "auto"}})
-            self.table.add(Row(f"to {target}: asked to ACTIVE", time.monotonic() - began, "s"))
-            self.table.add(Row(f"to {target}: silent", silence_s(await answers_of(self.person, stays, 20)), "s"))
+            self.table.add(BenchRow(f"to {target}: asked to ACTIVE", time.monotonic() - began, "s"))
+            self.table.add(BenchRow(f"to {target}: silent", silence_s(await answers_of(self.person, stays, 20)), "s"))
         await self.gone(moves, stays)
 
     async def many(self) -> None:
@@ -157,13 +157,13 @@ class Bench:
                 raise AssertionError([each.get("fault") for each in found])
             servers = [str(each["id"]) for each in found if each["status"] == "ACTIVE"]
             await asyncio.sleep(1)
-        self.table.add(Row("all ACTIVE", time.monotonic() - began, "s"))
-        self.table.add(Row("memory of the agent without any", before, "MiB"))
-        self.table.add(Row(f"memory of the agent with {DOMAINS}", memory_mib(agent), "MiB"))
+        self.table.add(BenchRow("all ACTIVE", time.monotonic() - began, "s"))
+        self.table.add(BenchRow("memory of the agent without any", before, "MiB"))
+        self.table.add(BenchRow(f"memory of the agent with {DOMAINS}", memory_mib(agent), "MiB"))
         spent, looked = cpu_s_of_tree(agent), time.monotonic()
         await asyncio.sleep(30)
         share = (cpu_s_of_tree(agent) - spent) / (time.monotonic() - looked)
-        self.table.add(Row(f"CPU of the agent at rest with {DOMAINS}", 1000 * share, "ms/s"))
+        self.table.add(BenchRow(f"CPU of the agent at rest with {DOMAINS}", 1000 * share, "ms/s"))
         await self.gone(*servers)
 
 

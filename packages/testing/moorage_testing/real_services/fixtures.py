@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from moorage_testing.real_services.stack import Login, Stack, start_cinder, start_stack
+from moorage_testing.real_services.stack import ServiceLogin, Stack, start_cinder, start_stack
 
 __all__ = ["real_identity", "real_image", "real_network", "real_placement", "real_stack", "real_volume"]
 
@@ -20,7 +20,7 @@ class RealService:
 
     url: str
     identity_url: str
-    logins: dict[str, Login]
+    logins: dict[str, ServiceLogin]
     stack: Stack
 
     def token(self, name: str) -> str:

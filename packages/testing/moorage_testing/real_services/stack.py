@@ -44,7 +44,7 @@ SERVICE_ROLES = ("admin", "service")
 
 
 @dataclass(frozen=True)
-class Login:
+class ServiceLogin:
     """A user who may request a token."""
 
     user: str
@@ -59,7 +59,7 @@ class Stack:
     """The running neighbours."""
 
     site: Site
-    logins: dict[str, Login] = field(default_factory=dict[str, Login])
+    logins: dict[str, ServiceLogin] = field(default_factory=dict[str, ServiceLogin])
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
 
     @property
@@ -87,7 +87,7 @@ class Stack:
         """A fresh token of one of `logins`."""
         return self.token_of(self.logins[name])
 
-    def token_of(self, login: Login) -> str:
+    def token_of(self, login: ServiceLogin) -> str:
         """A fresh token of anybody."""
         domain = {"id": "default"}
         user = {"name": login.user, "domain": domain, "password": login.password}
@@ -279,18 +279,18 @@ def _wait(stack: Stack, name: str, url: str) -> None:
 
 def _make_accounts(stack: Stack) -> None:
     """Users, projects and a catalog, by Keystone's own API."""
-    admin = Login("admin", stack.site.password, "admin")
+    admin = ServiceLogin("admin", stack.site.password, "admin")
     with httpx.Client(headers={"X-Auth-Token": stack.token_of(admin)}, timeout=30) as client:
         accounts = _Accounts(client, stack.identity_url)
         stack.logins["admin"] = accounts.described(admin)
         for user in ("neutron", "glance", "placement", "cinder", "moorage"):
-            stack.logins[user] = accounts.make(Login(user, stack.site.password, "service"), SERVICE_ROLES)
+            stack.logins[user] = accounts.make(ServiceLogin(user, stack.site.password, "service"), SERVICE_ROLES)
         for user, project, role in (
             ("alice", "harbour", "member"),
             ("bob", "lighthouse", "member"),
             ("rita", "harbour", "reader"),
         ):
-            stack.logins[user] = accounts.make(Login(user, stack.site.password, project), (role,))
+            stack.logins[user] = accounts.make(ServiceLogin(user, stack.site.password, project), (role,))
         accounts.service("image", stack.image_url)
         accounts.service("network", stack.network_url)
         for kind in ("volumev3", "block-storage"):
@@ -319,16 +319,16 @@ class _Accounts:
         made.raise_for_status()
         return str(made.json()[kind]["id"])
 
-    def described(self, login: Login) -> Login:
+    def described(self, login: ServiceLogin) -> ServiceLogin:
         user, project = self._ensure("user", login.user), self._ensure("project", login.project)
-        return Login(login.user, login.password, login.project, user, project)
+        return ServiceLogin(login.user, login.password, login.project, user, project)
 
-    def make(self, login: Login, roles: tuple[str, ...]) -> Login:
+    def make(self, login: ServiceLogin, roles: tuple[str, ...]) -> ServiceLogin:
         project = self._ensure("project", login.project, domain_id="default")
         user = self._ensure("user", login.user, domain_id="default", password=login.password)
         for role in roles:
             self._call("PUT", f"/projects/{project}/users/{user}/roles/{self._roles[role]}")
-        return Login(login.user, login.password, login.project, user, project)
+        return ServiceLogin(login.user, login.password, login.project, user, project)
 
     def service(self, kind: str, url: str, region: str = "RegionOne") -> None:
         self._client.post(f"{self._url}/regions", json={"region": {"id": region}})  # 409: it is there

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from moorage_testing.simulation.determinism import hash_is_fixed
-from moorage_testing.simulation.plan import Plan, drawn
-from moorage_testing.simulation.run import Outcome, simulate, simulate_all, summed
+from moorage_testing.simulation.plan import SimulationPlan, drawn
+from moorage_testing.simulation.run import SimulationOutcome, simulate, simulate_all, summed
 from moorage_testing.simulation.shrink import shrunk
 from moorage_testing.simulation.starts import start_of
 
@@ -41,12 +41,12 @@ def main(argv: list[str]) -> int:
         seeds = range(int(first), int(last or first) + 1)
         return _many([each for each in seeds if each not in arguments.but], arguments.scene, arguments.part)
     plans = [drawn(seed, arguments.scene) for seed in arguments.seed]
-    plans += [msgspec.json.decode(each.read_bytes(), type=Plan) for each in arguments.plan]
+    plans += [msgspec.json.decode(each.read_bytes(), type=SimulationPlan) for each in arguments.plan]
     failed = [_one(plan, arguments) for plan in plans]
     return int(any(failed))
 
 
-def _one(plan: Plan, arguments: argparse.Namespace) -> bool:
+def _one(plan: SimulationPlan, arguments: argparse.Namespace) -> bool:
     outcome = simulate(plan)
     if outcome.failed and not arguments.whole:
         outcome = shrunk(outcome)
@@ -56,7 +56,7 @@ def _one(plan: Plan, arguments: argparse.Namespace) -> bool:
     return outcome.failed
 
 
-def outcome_text(outcome: Outcome) -> str:
+def outcome_text(outcome: SimulationOutcome) -> str:
     """The plan, what happened, and what is wrong."""
     plan = outcome.plan
     across = ", servers may leave their segments" if plan.across else ""
@@ -73,7 +73,7 @@ def _many(seeds: list[int], scene: str | None, part: str) -> int:
     plans = sorted((drawn(seed, scene) for seed in seeds), key=start_of)
     number, _, of = part.partition("/")
     first, last = (len(plans) * each // int(of) for each in (int(number) - 1, int(number)))
-    outcomes: list[Outcome] = []
+    outcomes: list[SimulationOutcome] = []
     for outcome in simulate_all(plans[first:last]):
         outcomes.append(outcome)
         if outcome.failed:

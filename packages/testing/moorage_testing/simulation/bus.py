@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from moorage.bus.subjects import matches
 from moorage.bus.transport import MAX_PENDING_MESSAGES, Handler, Subscription, hand_over, too_big
-from moorage_testing.simulation.loop import PROCESS, Process, VirtualLoop, context_of
+from moorage_testing.simulation.loop import PROCESS, SimulatedProcess, VirtualLoop, context_of
 from moorage_testing.simulation.trace import Trace
 
 WAY_S = (0.0002, 0.002)
@@ -31,7 +31,7 @@ class Weather:
 
 
 class _Listener:
-    def __init__(self, hub: "Hub", process: Process, pattern: str, handler: Handler) -> None:
+    def __init__(self, hub: "Hub", process: SimulatedProcess, pattern: str, handler: Handler) -> None:
         self.pattern = pattern
         self.process = process
         self.context = context_of(process)
@@ -82,7 +82,7 @@ class Hub:
         self._trace = trace
         self._exact: dict[str, list[_Listener]] = {}
         self._patterns: list[_Listener] = []
-        self._arrived: dict[tuple[Process | None, _Listener], float] = {}
+        self._arrived: dict[tuple[SimulatedProcess | None, _Listener], float] = {}
 
     def cut_off(self, name: str) -> None:
         self.cut.setdefault(name, self._loop.now)
@@ -106,14 +106,14 @@ class Hub:
             self.join(name)
         self.set_down(False)
 
-    def reaches(self, process: Process | None) -> bool:
+    def reaches(self, process: SimulatedProcess | None) -> bool:
         return self.down_since is None and (process is None or process.name not in self.cut)
 
-    def knows_to_be_cut(self, process: Process) -> bool:
+    def knows_to_be_cut(self, process: SimulatedProcess) -> bool:
         """It has had the time to notice."""
         return self._noticed(self.down_since) or self._noticed(self.cut.get(process.name))
 
-    def send(self, sender: Process | None, subject: str, payload: bytes) -> None:
+    def send(self, sender: SimulatedProcess | None, subject: str, payload: bytes) -> None:
         self._trace.seen("message", f"{subject} {len(payload)}")
         listeners = [
             *self._exact.get(subject, ()),
@@ -122,7 +122,7 @@ class Hub:
         for listener in listeners:
             self._send(sender, listener, subject, payload)
 
-    def _send(self, sender: Process | None, listener: _Listener, subject: str, payload: bytes) -> None:
+    def _send(self, sender: SimulatedProcess | None, listener: _Listener, subject: str, payload: bytes) -> None:
         weather, dice = self.weather, self.dice
         if not self.reaches(sender) or (weather.drop and dice.random() < weather.drop):
             self.lost += 1
@@ -145,7 +145,7 @@ class Hub:
             return
         listener.give(subject, payload)
 
-    def subscribe(self, process: Process, pattern: str, handler: Handler) -> Subscription:
+    def subscribe(self, process: SimulatedProcess, pattern: str, handler: Handler) -> Subscription:
         listener = _Listener(self, process, pattern, handler)
         if "*" in pattern or ">" in pattern:
             self._patterns.append(listener)
@@ -159,7 +159,7 @@ class Hub:
         elif listener in (same := self._exact.get(listener.pattern, [])):
             same.remove(listener)
 
-    def drop(self, process: Process) -> None:
+    def drop(self, process: SimulatedProcess) -> None:
         """The process is dead: what it listened to, nobody hears."""
         for listener in [*self._patterns, *(each for same in self._exact.values() for each in same)]:
             if listener.process is process:
@@ -170,7 +170,7 @@ class Hub:
 class SimulatedBus:
     """`bus.transport.Bus`, as one process has it."""
 
-    def __init__(self, hub: Hub, process: Process) -> None:
+    def __init__(self, hub: Hub, process: SimulatedProcess) -> None:
         self._hub = hub
         self._process = process
         self._published: Counter[str] = Counter()

@@ -6,19 +6,19 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from moorage_testing.simulation.cloud import Cloud
+    from moorage_testing.simulation.cloud import SimulatedCloud
 
 LOOK_EVERY_S = (0.03, 0.5)
 """Between two looks at the list of servers, of a watcher in plans in which servers move to other cells."""
 
 
-def watch_records(cloud: "Cloud") -> None:
+def watch_records(cloud: "SimulatedCloud") -> None:
     """From now on: after every commit of a cell, no server that nobody holds has two records that requests may write to."""
     for cell in cloud.config.cells:
         cloud.stores[cell.name].after_commit.append(lambda _raw, label: _one_is_open(cloud, label))
 
 
-def _one_is_open(cloud: "Cloud", label: str) -> None:
+def _one_is_open(cloud: "SimulatedCloud", label: str) -> None:
     counted = Counter(server for rows in _records(cloud).values() for server, hidden in rows.items() if not hidden)
     if twice := [server for server, count in counted.items() if count > 1]:
         held = _held(cloud.stores["region"].raw)
@@ -27,7 +27,7 @@ def _one_is_open(cloud: "Cloud", label: str) -> None:
             cloud.violated(f"{server}, which nobody holds, has two records that may be written to ({label})")
 
 
-def _records(cloud: "Cloud") -> dict[str, dict[str, bool]]:
+def _records(cloud: "SimulatedCloud") -> dict[str, dict[str, bool]]:
     """Cell → server → whether its record there is sealed; of servers that are not deleted."""
     read = "SELECT id, hidden FROM servers WHERE deleted_at IS NULL"
     return {
@@ -40,7 +40,7 @@ def _held(region: sqlite3.Connection) -> set[str]:
     return {row[0] for row in region.execute("SELECT id FROM servers WHERE operation IS NOT NULL")}
 
 
-async def watch_lists(cloud: "Cloud") -> None:
+async def watch_lists(cloud: "SimulatedCloud") -> None:
     """Every server that was there, and that nobody deletes, is in every list once, whatever moves meanwhile."""
     watch, dice = cloud.watch, cloud.dice(str(cloud.loop.now), "lists")
     seen: set[str] = set()

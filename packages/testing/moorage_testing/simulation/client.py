@@ -8,7 +8,7 @@ import httpx
 import msgspec
 
 from moorage.clients.asgi_transport import Base
-from moorage_testing.simulation.cloud import Cloud
+from moorage_testing.simulation.cloud import SimulatedCloud
 
 CALL_S = 60.0
 ANSWER_MAX_BYTES = 64 * 1024 * 1024
@@ -24,7 +24,7 @@ PREFIXES = {
 }
 
 
-class Reply(msgspec.Struct, frozen=True):
+class ClientReply(msgspec.Struct, frozen=True):
     """An answer; status 0: the outcome is unknown."""
 
     status: int
@@ -41,16 +41,16 @@ class Reply(msgspec.Struct, frozen=True):
         return self.status == -1
 
 
-class Client:
+class SimulatedClient:
     """A person with a token."""
 
-    def __init__(self, cloud: Cloud, token: str) -> None:
+    def __init__(self, cloud: SimulatedCloud, token: str) -> None:
         self._cloud = cloud
         self.token = token
 
     async def ask(
         self, service: str, method: str, path: str, body: Any = None, *, version: str = VERSION, **params: str
-    ) -> Reply:
+    ) -> ClientReply:
         """One call, given up after a minute."""
         url = getattr(self._cloud.config.api, service).url + PREFIXES[service]
         headers = {"X-Auth-Token": self.token, "Content-Type": "application/json"}
@@ -69,11 +69,11 @@ class Client:
                     Base(url, {}), method, path, urlencode(params), headers, content, ANSWER_MAX_BYTES
                 )
         except (httpx.ConnectError, httpx.ConnectTimeout):
-            return Reply(-1)
+            return ClientReply(-1)
         except (TimeoutError, httpx.TransportError):
-            return Reply(0)
+            return ClientReply(0)
         try:
             decoded = msgspec.json.decode(said) if said else None
         except msgspec.DecodeError:
             decoded = said.decode(errors="replace")
-        return Reply(status, decoded, {name.lower(): value for name, value in answered.items()})
+        return ClientReply(status, decoded, {name.lower(): value for name, value in answered.items()})

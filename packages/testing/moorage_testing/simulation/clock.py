@@ -2,13 +2,13 @@
 
 import asyncio
 
-from moorage_testing.simulation.loop import PROCESS, Process, VirtualLoop
+from moorage_testing.simulation.loop import PROCESS, SimulatedProcess, VirtualLoop
 
 EPOCH_S = 1_900_000_000.0
 """What a right wall clock says when the loop's clock is at its start."""
 
 
-class Machine:
+class SimulatedMachine:
     """One machine; its processes share its clock."""
 
     def __init__(self, loop: VirtualLoop, name: str) -> None:
@@ -27,15 +27,15 @@ class Machine:
         return EPOCH_S + passed_s * (1.0 + self.drift) + self.offset_s
 
 
-class MachineProcess(Process):
+class MachineProcess(SimulatedProcess):
     """A process that knows its machine."""
 
-    def __init__(self, name: str, machine: Machine) -> None:
+    def __init__(self, name: str, machine: SimulatedMachine) -> None:
         super().__init__(name)
         self.machine = machine
 
 
-def machine_here(otherwise: Machine) -> Machine:
+def machine_here(otherwise: SimulatedMachine) -> SimulatedMachine:
     """The machine of the process that runs now."""
     process = PROCESS.get()
     return process.machine if isinstance(process, MachineProcess) else otherwise
@@ -44,7 +44,7 @@ def machine_here(otherwise: Machine) -> Machine:
 class VirtualClock:
     """`model.clock.Clock` of one machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: SimulatedMachine) -> None:
         self._machine = machine
 
     def now(self) -> float:

@@ -17,11 +17,11 @@ from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
 from moorage.sql import Database
 from moorage_testing.simulation.bus import Hub, SimulatedBus
-from moorage_testing.simulation.clock import Machine, MachineProcess, VirtualClock
+from moorage_testing.simulation.clock import MachineProcess, SimulatedMachine, VirtualClock
 from moorage_testing.simulation.copies import Copies
-from moorage_testing.simulation.database import SimulatedDatabase, Store
-from moorage_testing.simulation.loop import Process, VirtualLoop, context_of
-from moorage_testing.simulation.memory import Disk
+from moorage_testing.simulation.database import SimulatedDatabase, SimulatedDatabaseServer
+from moorage_testing.simulation.loop import SimulatedProcess, VirtualLoop, context_of
+from moorage_testing.simulation.memory import MachineDisk
 from moorage_testing.simulation.storage import Storage
 from moorage_testing.simulation.trace import Trace
 from moorage_testing.simulation.transports import RemoteTransport, ServiceEndpoint
@@ -42,7 +42,7 @@ class Violation(Exception):
 class Role:
     """One process to be: started, killed and started again under one name."""
 
-    def __init__(self, cloud: "Cloud", name: str) -> None:
+    def __init__(self, cloud: "SimulatedCloud", name: str) -> None:
         self.cloud = cloud
         self.name = name
         self.machine = cloud.machine(name)
@@ -123,14 +123,14 @@ class Role:
         if self.process is not None:
             self.cloud.loop.freeze(self.process)
 
-    def thaw(self, process: Process | None, suspended_s: float = 0.0) -> None:
+    def thaw(self, process: SimulatedProcess | None, suspended_s: float = 0.0) -> None:
         """Go on, if it is still the process that was frozen."""
         if process is not None and process.frozen and not process.dead:
             self.cloud.loop.thaw(process, suspended_s=suspended_s)
             self.woke_at = self.cloud.loop.now
 
 
-class Cloud:
+class SimulatedCloud:
     """Everything one simulation is made of."""
 
     def __init__(self, config: Config, seed: str, room: Path, loop: VirtualLoop) -> None:
@@ -139,17 +139,19 @@ class Cloud:
         self.loop = loop
         self.trace = Trace(loop)
         self.hub = Hub(loop, self.dice(seed, "bus"), self.trace)
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, SimulatedMachine] = {}
         self.processes: list[MachineProcess] = []
         self.stores = {
-            name: Store(loop, name, self.machine(f"database-{name}"), self.dice(seed, name), self.trace)
+            name: SimulatedDatabaseServer(
+                loop, name, self.machine(f"database-{name}"), self.dice(seed, name), self.trace
+            )
             for name in ("region", *(cell.name for cell in config.cells), *EMBEDDED)
         }
         self.doors = {
             name: ServiceEndpoint(loop, name, self.dice(seed, f"door-{name}"), self.trace) for name in SERVICES
         }
         self.plans: list[HostPlan] = planned_hosts(config)
-        self.disks = {plan.host: Disk() for plan in self.plans}
+        self.disks = {plan.host: MachineDisk() for plan in self.plans}
         self.roles: dict[str, Role] = {}
         self.guests: dict[ServerId, dict[str, PowerState]] = {}
         """Server → host → what its guest there is doing."""
@@ -184,9 +186,9 @@ class Cloud:
         for name, door in self.doors.items():
             door.dice.seed(f"{seed} door-{name}")
 
-    def machine(self, name: str) -> Machine:
+    def machine(self, name: str) -> SimulatedMachine:
         if name not in self.machines:
-            self.machines[name] = Machine(self.loop, name)
+            self.machines[name] = SimulatedMachine(self.loop, name)
         return self.machines[name]
 
     def call_later(self, delay_s: float, callback: Any, *args: Any) -> None:
@@ -204,7 +206,7 @@ class Cloud:
     def clock(self, process: MachineProcess) -> VirtualClock:
         return VirtualClock(process.machine)
 
-    def bus(self, process: Process) -> SimulatedBus:
+    def bus(self, process: SimulatedProcess) -> SimulatedBus:
         return SimulatedBus(self.hub, process)
 
     def database(self, name: str) -> Database:

@@ -9,7 +9,7 @@ from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
 from moorage.operations.steps.quiesce import STILL_FOR_S
-from moorage_testing.simulation.database import Store
+from moorage_testing.simulation.database import SimulatedDatabaseServer
 
 STILL_MOST_S = STILL_FOR_S + 10.0
 """Nobody who writes to a disk waits longer: a request may have been on its way for a moment."""
@@ -30,10 +30,10 @@ class Time(Protocol):
     def now(self) -> float: ...
 
 
-class World(Protocol):
+class CopiedWorld(Protocol):
     """The cloud, as far as this is about it."""
 
-    stores: dict[str, Store]
+    stores: dict[str, SimulatedDatabaseServer]
 
     @property
     def loop(self) -> Time: ...
@@ -44,7 +44,7 @@ class World(Protocol):
 class Copies:
     """Told by the hosts' drivers of every change of a guest, and by the volume service's database of every change of a snapshot."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CopiedWorld) -> None:
         self._world = world
         self._followed: set[str] = set()
         self._writing: dict[str, list[tuple[float, bool, float]]] = {}

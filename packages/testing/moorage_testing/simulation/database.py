@@ -18,10 +18,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from moorage.model.errors import Unavailable, UnknownOutcome
-from moorage.sql import Meter, Refused, Tx, Work, current_label
+from moorage.sql import Meter, TransactionRefused, Tx, Work, current_label
 from moorage.sql.guarded_database import check_barred
-from moorage_testing.simulation.clock import Machine, MachineProcess
-from moorage_testing.simulation.loop import PROCESS, Process, VirtualLoop, context_of
+from moorage_testing.simulation.clock import MachineProcess, SimulatedMachine
+from moorage_testing.simulation.loop import PROCESS, SimulatedProcess, VirtualLoop, context_of
 from moorage_testing.simulation.trace import Trace
 
 T = TypeVar("T")
@@ -53,14 +53,16 @@ class _Request:
     writes: bool
     context: contextvars.Context
     done: "asyncio.Future[Any]"
-    process: Process | None
+    process: SimulatedProcess | None
     name: str
 
 
-class Store:
+class SimulatedDatabaseServer:
     """One database server, and everything that can be wrong with it."""
 
-    def __init__(self, loop: VirtualLoop, name: str, machine: Machine, dice: random.Random, trace: Trace) -> None:
+    def __init__(
+        self, loop: VirtualLoop, name: str, machine: SimulatedMachine, dice: random.Random, trace: Trace
+    ) -> None:
         self.name = name
         self.machine = machine
         self.meter = Meter()
@@ -235,7 +237,7 @@ class Store:
             answer = work(tx)
         except BaseException as failure:
             raw.execute("ROLLBACK")
-            if isinstance(failure, Refused):
+            if isinstance(failure, TransactionRefused):
                 return failure.value, False
             raise
         raw.execute("COMMIT")
@@ -247,7 +249,7 @@ class SimulatedDatabase:
 
     dialect = "sqlite"
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SimulatedDatabaseServer) -> None:
         self.store = store
         self.name = store.name
         self.meter = store.meter

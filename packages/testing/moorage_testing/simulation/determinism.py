@@ -21,7 +21,7 @@ import bcrypt
 from typing_extensions import override
 
 from moorage.model import ids
-from moorage_testing.simulation.clock import Machine, machine_here
+from moorage_testing.simulation.clock import SimulatedMachine, machine_here
 from moorage_testing.simulation.loop import VirtualLoop
 
 _REAL_DATETIME = datetimes.datetime
@@ -105,7 +105,7 @@ class Chance:
 
 
 @contextmanager
-def determined(loop: VirtualLoop, seed: str, elsewhere: Machine) -> Iterator[Chance]:
+def determined(loop: VirtualLoop, seed: str, elsewhere: SimulatedMachine) -> Iterator[Chance]:
     """Everything between is a function of the seed; `elsewhere`: whose clock is read outside all processes."""
     found = _searched_modules()
     chance = Chance(found.dice)
@@ -195,11 +195,11 @@ def _bound_clocks(functions: list[FunctionType], instead: dict[Any, Any]) -> lis
 def _dice_of(chance: Chance) -> type[random.Random]:
     """`random.Random` that is seeded by the simulation where it would be by the system."""
 
-    class Dice(_REAL_RANDOM):
+    class SeededRandom(_REAL_RANDOM):
         def __init__(self, x: Any = None) -> None:
             super().__init__(chance.keep(self) if x is None else x)
 
-    return Dice
+    return SeededRandom
 
 
 def _clock_gettime(loop: VirtualLoop, now: Callable[[], float]) -> Callable[[int], float]:

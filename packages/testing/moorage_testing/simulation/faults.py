@@ -8,7 +8,7 @@ import msgspec
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage_testing.simulation.bus import Weather
-from moorage_testing.simulation.cloud import Cloud, Role
+from moorage_testing.simulation.cloud import Role, SimulatedCloud
 from moorage_testing.simulation.orders import named_host
 from moorage_testing.simulation.plan import FAULTS_BY_NAME, HOSTS, Arguments, Draft
 from moorage_testing.simulation.roles import USUAL, AgentRole, RegionRole
@@ -27,12 +27,12 @@ def _for_s(dice: random.Random, least_s: float = 1.0, most_s: float = 60.0) -> f
     return round(least_s * math.exp(dice.random() * math.log(most_s / least_s)), 3)
 
 
-def _role(cloud: Cloud, name: str) -> Role:
+def _role(cloud: SimulatedCloud, name: str) -> Role:
     """`host of N`: the host that server N has claimed; `left by N`: the one before that. One of all hosts, if it has none."""
     return cloud.roles[named_host(cloud, name)]
 
 
-def _note(cloud: Cloud, what: str) -> None:
+def _note(cloud: SimulatedCloud, what: str) -> None:
     cloud.trace.note("fault", what)
 
 
@@ -44,7 +44,7 @@ def _draw_kill(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("kill", 6, _draw_kill)
-async def kill(cloud: Cloud, args: Arguments) -> None:
+async def kill(cloud: SimulatedCloud, args: Arguments) -> None:
     """kill -9, and it is started again after a while."""
     role = _role(cloud, args["role"])
     _note(cloud, f"{role.name} is killed for {args['for_s']} s")
@@ -59,7 +59,7 @@ def _draw_freeze(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("freeze", 6, _draw_freeze)
-async def freeze(cloud: Cloud, args: Arguments) -> None:
+async def freeze(cloud: SimulatedCloud, args: Arguments) -> None:
     """It stands still, and goes on; `sleeps`: with its machine, whose monotonic clock stands still too."""
     role = _role(cloud, args["role"])
     process = role.process
@@ -85,7 +85,7 @@ def _draw_restart(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @fault("restart", 3, _draw_restart)
-async def restart(cloud: Cloud, args: Arguments) -> None:
+async def restart(cloud: SimulatedCloud, args: Arguments) -> None:
     """Told to stop, and started again."""
     role = _role(cloud, args["role"])
     _note(cloud, f"{role.name} is restarted in order")
@@ -100,7 +100,7 @@ def _draw_upgrade(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("upgrade", 2, _draw_upgrade)
-async def upgrade(cloud: Cloud, args: Arguments) -> None:
+async def upgrade(cloud: SimulatedCloud, args: Arguments) -> None:
     """An agent is restarted as one of another protocol level."""
     role = _role(cloud, args["host"])
     assert isinstance(role, AgentRole)
@@ -117,7 +117,7 @@ def _draw_power_cut(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("power_cut", 2, _draw_power_cut)
-async def power_cut(cloud: Cloud, args: Arguments) -> None:
+async def power_cut(cloud: SimulatedCloud, args: Arguments) -> None:
     """A host loses its power: its guests are off, its agent comes back with it."""
     role = _role(cloud, args["host"])
     assert isinstance(role, AgentRole)
@@ -136,7 +136,7 @@ def _draw_clock(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("clock", 3, _draw_clock)
-async def clock(cloud: Cloud, args: Arguments) -> None:
+async def clock(cloud: SimulatedCloud, args: Arguments) -> None:
     """A machine's wall clock jumps; a database's only by what a time server would correct."""
     machine = cloud.machine(args["machine"])
     by_s = args["by_s"] if not machine.name.startswith("database-") else max(min(args["by_s"], 1.0), -1.0)
@@ -152,7 +152,7 @@ def _draw_store(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("database_hangs", 2, _draw_store)
-async def database_hangs(cloud: Cloud, args: Arguments) -> None:
+async def database_hangs(cloud: SimulatedCloud, args: Arguments) -> None:
     """Statements are taken and nothing comes back."""
     store = cloud.stores[args["store"]]
     _note(cloud, f"the {store.name} database hangs for {args['for_s']} s")
@@ -167,7 +167,7 @@ def _draw_refuses(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @fault("database_refuses", 2, _draw_refuses)
-async def database_refuses(cloud: Cloud, args: Arguments) -> None:
+async def database_refuses(cloud: SimulatedCloud, args: Arguments) -> None:
     """Its disk is full, or it became read-only: it can be read, and not written."""
     store = cloud.stores[args["store"]]
     _note(cloud, f"the {store.name} database is {args['why']} for {args['for_s']} s")
@@ -178,7 +178,7 @@ async def database_refuses(cloud: Cloud, args: Arguments) -> None:
 
 
 @fault("database_slow", 2, _draw_store)
-async def database_slow(cloud: Cloud, args: Arguments) -> None:
+async def database_slow(cloud: SimulatedCloud, args: Arguments) -> None:
     """It is far away."""
     store = cloud.stores[args["store"]]
     _note(cloud, f"the {store.name} database is slow for {args['for_s']} s")
@@ -192,7 +192,7 @@ def _draw_cut_database(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @fault("database_cut", 3, _draw_cut_database)
-async def database_cut(cloud: Cloud, args: Arguments) -> None:
+async def database_cut(cloud: SimulatedCloud, args: Arguments) -> None:
     """One process does not reach it."""
     store = cloud.stores[args["store"]]
     _note(cloud, f"{args['role']} does not reach the {store.name} database for {args['for_s']} s")
@@ -206,7 +206,7 @@ def _draw_lost_commits(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("commits_lost", 4, _draw_lost_commits)
-async def commits_lost(cloud: Cloud, args: Arguments) -> None:
+async def commits_lost(cloud: SimulatedCloud, args: Arguments) -> None:
     """The next commits are done, and whoever asked does not hear of it."""
     cloud.stores[args["store"]].answers_lost += args["count"]
 
@@ -219,7 +219,7 @@ def _draw_cut(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("bus_cut", 4, _draw_cut)
-async def bus_cut(cloud: Cloud, args: Arguments) -> None:
+async def bus_cut(cloud: SimulatedCloud, args: Arguments) -> None:
     """One process does not reach the bus."""
     name = _role(cloud, args["role"]).name
     _note(cloud, f"{name} does not reach the bus for {args['for_s']} s")
@@ -234,7 +234,7 @@ def _draw_down(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("bus_down", 2, _draw_down)
-async def bus_down(cloud: Cloud, args: Arguments) -> None:
+async def bus_down(cloud: SimulatedCloud, args: Arguments) -> None:
     """Nobody reaches the bus."""
     _note(cloud, f"the bus is down for {args['for_s']} s")
     cloud.hub.set_down(True)
@@ -254,7 +254,7 @@ def _draw_weather(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("bus_weather", 4, _draw_weather)
-async def bus_weather(cloud: Cloud, args: Arguments) -> None:
+async def bus_weather(cloud: SimulatedCloud, args: Arguments) -> None:
     """Messages are lost, doubled, overtaken and late."""
     weather = Weather(args["drop"], args["duplicate"], args["overtaken"], args["late_s"])
     _note(cloud, f"{weather} for {args['for_s']} s")
@@ -276,7 +276,7 @@ def _draw_service(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("neighbour", 5, _draw_service)
-async def neighbour(cloud: Cloud, args: Arguments) -> None:
+async def neighbour(cloud: SimulatedCloud, args: Arguments) -> None:
     """A service fails before or after its work, answers late, or leaves things out."""
     door = cloud.doors[args["service"]]
     _note(cloud, f"the {door.name} service: {args['trouble']} ({args['chance']}) for {args['for_s']} s")
@@ -315,7 +315,7 @@ def _draw_host(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("host", 5, _draw_host)
-async def host(cloud: Cloud, args: Arguments) -> None:
+async def host(cloud: SimulatedCloud, args: Arguments) -> None:
     """A hypervisor fails, hangs or is slow."""
     role = _role(cloud, args["host"])
     assert isinstance(role, AgentRole)
@@ -329,7 +329,7 @@ async def host(cloud: Cloud, args: Arguments) -> None:
 
 
 @fault("guest_crashes", 2, lambda dice, _: {"host": dice.choice(HOSTS)})
-async def guest_crashes(cloud: Cloud, args: Arguments) -> None:
+async def guest_crashes(cloud: SimulatedCloud, args: Arguments) -> None:
     """The guests of a host crash, by themselves."""
     role = _role(cloud, args["host"])
     assert isinstance(role, AgentRole)
@@ -345,7 +345,7 @@ def _draw_twin(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("twin", 2, _draw_twin)
-async def twin(cloud: Cloud, args: Arguments) -> None:
+async def twin(cloud: SimulatedCloud, args: Arguments) -> None:
     """A second machine, made from the same image, runs an agent of the same name."""
     first = _role(cloud, args["host"])
     assert isinstance(first, AgentRole)
@@ -378,7 +378,7 @@ def _draw_round(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("reconcile", 5, _draw_round)
-async def reconcile(cloud: Cloud, args: Arguments) -> None:
+async def reconcile(cloud: SimulatedCloud, args: Arguments) -> None:
     """A round runs now, whatever goes on."""
     role = _role(cloud, args["role"])
     rounds = getattr(role, "rounds", None)

@@ -12,11 +12,11 @@ from moorage.model.ids import ServerId
 from moorage.operations.steps.quiesce import STILL_FOR_S
 from moorage_testing.simulation.known_exceptions import HOST_FAULTS, kinds_of
 from moorage_testing.simulation.order_book import Booked
-from moorage_testing.simulation.plan import Plan
+from moorage_testing.simulation.plan import SimulationPlan
 from moorage_testing.simulation.roles import AgentRole
 
 if TYPE_CHECKING:
-    from moorage_testing.simulation.cloud import Cloud
+    from moorage_testing.simulation.cloud import SimulatedCloud
 
 DUMP = "trigger_crash_dump"
 PROGRESS = "os-extended-snapshot-attributes:progress"
@@ -24,7 +24,7 @@ CHAIN_ENDS = frozenset({"detach_volume", "swap_volume"})
 """What a volume's chain of files does not outlive."""
 
 
-def guest_of(cloud: "Cloud", server: str) -> SimulatedGuest | None:
+def guest_of(cloud: "SimulatedCloud", server: str) -> SimulatedGuest | None:
     """The one on the host that the server shows; None: it is nowhere, or was moved meanwhile."""
     shown = cloud.watch.shown.get(server)
     if shown is None or shown["status"] == "ERROR":
@@ -33,7 +33,7 @@ def guest_of(cloud: "Cloud", server: str) -> SimulatedGuest | None:
     return role.driver.guest(ServerId(server)) if isinstance(role, AgentRole) and role.driver else None
 
 
-async def wrong_guests(cloud: "Cloud", plan: Plan) -> list[str]:
+async def wrong_guests(cloud: "SimulatedCloud", plan: SimulationPlan) -> list[str]:
     """Of servers whose guest is the one that was asked."""
     wrong: list[str] = []
     excepted = cloud.restores.excepted() | cloud.restores.touched
@@ -56,7 +56,7 @@ def _password(booked: Booked, guest: SimulatedGuest) -> list[str]:
     return [f"s{booked.ref} {booked.id} has a password ({guest.password[:24]}) that is none of {booked.passwords}"]
 
 
-async def _dumps(cloud: "Cloud", plan: Plan, booked: Booked, guest: SimulatedGuest) -> list[str]:
+async def _dumps(cloud: "SimulatedCloud", plan: SimulationPlan, booked: Booked, guest: SimulatedGuest) -> list[str]:
     """Each that shows as done was made, and where no host fails none is made twice."""
     wrong: list[str] = []
     admin, path = cloud.watch.admin, f"/servers/{booked.id}/os-instance-actions"
@@ -76,7 +76,7 @@ async def _dumps(cloud: "Cloud", plan: Plan, booked: Booked, guest: SimulatedGue
     return wrong
 
 
-async def wrong_chains(cloud: "Cloud", plan: Plan) -> list[str]:
+async def wrong_chains(cloud: "SimulatedCloud", plan: SimulationPlan) -> list[str]:
     """The guest writes to the file of each snapshot that its host took for the volume service, once; of no other."""
     book, wrong = cloud.watch.book, list[str]()
     excepted = cloud.restores.excepted() | cloud.restores.touched
@@ -100,7 +100,7 @@ async def wrong_chains(cloud: "Cloud", plan: Plan) -> list[str]:
 # ---------------------------------------------------------------------------------------------------- still guests
 
 
-def still_too_long(cloud: "Cloud") -> list[str]:
+def still_too_long(cloud: "SimulatedCloud") -> list[str]:
     """Guests that are still longer than anybody who writes to a disk is to wait."""
     wrong: list[str] = []
     for host, server, why in cloud.copies.past():
@@ -111,7 +111,7 @@ def still_too_long(cloud: "Cloud") -> list[str]:
     return wrong
 
 
-async def written_copies(cloud: "Cloud", _: Plan) -> list[str]:
+async def written_copies(cloud: "SimulatedCloud", _: SimulationPlan) -> list[str]:
     """Snapshots in whole images of servers whose image says that their guest must be still for it, and was not."""
     watch, wrong = cloud.watch, list[str]()
     for image, ref in watch.book.images.items():

@@ -2,7 +2,7 @@
 
 import random
 
-from moorage_testing.simulation.cloud import Cloud
+from moorage_testing.simulation.cloud import SimulatedCloud
 from moorage_testing.simulation.life_orders import every_order
 from moorage_testing.simulation.orders import a_server, act, order, watch_of
 from moorage_testing.simulation.plan import Arguments, Draft
@@ -13,7 +13,7 @@ def _draw_password(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("change_password", 2, _draw_password)
-async def change_password(cloud: Cloud, args: Arguments) -> None:
+async def change_password(cloud: SimulatedCloud, args: Arguments) -> None:
     """It is set when that is answered; after any other answer it may have been set, or be set yet."""
     booked, password = watch_of(cloud).book.of(args["server"]), args["password"]
     alone, earlier = not booked.passwords or (booked.password_set and len(booked.passwords) == 1), booked.passwords
@@ -26,7 +26,7 @@ async def change_password(cloud: Cloud, args: Arguments) -> None:
 
 
 @order("crash_dump", 2, a_server)
-async def crash_dump(cloud: Cloud, args: Arguments) -> None:
+async def crash_dump(cloud: SimulatedCloud, args: Arguments) -> None:
     """One for each time that it is asked."""
     booked = watch_of(cloud).book.of(args["server"])
     booked.dumps += 1

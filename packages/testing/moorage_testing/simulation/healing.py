@@ -2,11 +2,11 @@
 
 import msgspec
 
-from moorage_testing.simulation.cloud import Cloud, Role
+from moorage_testing.simulation.cloud import Role, SimulatedCloud
 from moorage_testing.simulation.roles import USUAL, AgentRole
 
 
-def heal(cloud: Cloud) -> None:
+def heal(cloud: SimulatedCloud) -> None:
     """Everything is well from now on; what is down is started."""
     for store in cloud.stores.values():
         store.heal()

@@ -10,13 +10,13 @@ from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
 from moorage.sql import Tx
 from moorage.store.region import operations
-from moorage_testing.leak_audit import SHELVED_OFFLOADED, Census, Seen, drives_alone, in_region_of, leaks
+from moorage_testing.leak_audit import SHELVED_OFFLOADED, Census, ShownServer, drives_alone, in_region_of, leaks
 from moorage_testing.simulation.cells import watch_records
-from moorage_testing.simulation.client import Client, Reply
-from moorage_testing.simulation.cloud import Cloud
+from moorage_testing.simulation.client import ClientReply, SimulatedClient
+from moorage_testing.simulation.cloud import SimulatedCloud
 from moorage_testing.simulation.guest_duties import still_too_long
 from moorage_testing.simulation.moves import inactive_bindings, left_behind, wrong_moves
-from moorage_testing.simulation.order_book import Book, Booked
+from moorage_testing.simulation.order_book import Booked, OrderBook
 from moorage_testing.simulation.plan import HOSTS, ZONE
 from moorage_testing.simulation.stores import stores_of, wrong_disks, wrong_stores
 
@@ -50,7 +50,7 @@ BEGIN INSERT INTO simulated_claims VALUES (new.consumer, new.provider, new.class
 """
 
 
-def _charged(servers: dict[str, Seen]) -> dict[str, dict[str, int]]:
+def _charged(servers: dict[str, ShownServer]) -> dict[str, dict[str, int]]:
     counted: dict[str, Counter[str]] = {}
     for each in servers.values():
         counts = counted.setdefault(each.project, Counter())
@@ -58,14 +58,14 @@ def _charged(servers: dict[str, Seen]) -> dict[str, dict[str, int]]:
     return {project: dict(counts) for project, counts in counted.items()}
 
 
-class Watch:
+class InvariantWatch:
     """Looks at every claim that is committed, and keeps what was promised."""
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: SimulatedCloud) -> None:
         self.cloud = cloud
-        self.book = Book()
-        self.admin = Client(cloud, cloud.known.admin_token)
-        self.demo = Client(cloud, cloud.known.demo_token)
+        self.book = OrderBook()
+        self.admin = SimulatedClient(cloud, cloud.known.admin_token)
+        self.demo = SimulatedClient(cloud, cloud.known.demo_token)
         self._asked: dict[str, dict[str, Any]] = {}
         """What each accepted boot asked for, by server."""
         self._claimed: dict[str, str] = {}
@@ -89,7 +89,7 @@ class Watch:
 
     # ------------------------------------------------------------------------------------------------- promises
 
-    def answered(self, what: str, reply: Reply) -> None:
+    def answered(self, what: str, reply: ClientReply) -> None:
         """Count and note an answer."""
         if reply.status in {0, -1} or reply.status >= 500:
             self.book.unanswered += 1
@@ -247,7 +247,7 @@ class Watch:
         for reply in (shown, ports, subnets):
             if reply.status != 200:
                 return f"the cloud cannot be looked at: {reply.status} {str(reply.body)[:200]}"
-        servers: dict[str, Seen] = {}
+        servers: dict[str, ShownServer] = {}
         excepted = self.cloud.restores.excepted()
         reset = {booked.id for booked in self.book.servers.values() if booked.reset}
         self._shown_power.clear()
@@ -258,7 +258,7 @@ class Watch:
                     return f"{each['id']} is UNKNOWN"
                 continue
             left_host = each["OS-EXT-SRV-ATTR:host"] is None and each["id"] in reset
-            servers[each["id"]] = Seen(
+            servers[each["id"]] = ShownServer(
                 each["id"],
                 SHELVED_OFFLOADED if left_host else each["status"],  # an administrator has said something else of it
                 each["OS-EXT-SRV-ATTR:host"],

@@ -2,8 +2,8 @@
 
 import re
 
-from moorage_testing.simulation.cloud import Cloud
-from moorage_testing.simulation.plan import Event, Plan
+from moorage_testing.simulation.cloud import SimulatedCloud
+from moorage_testing.simulation.plan import Event, SimulationPlan
 
 HOST_FAULTS = frozenset(
     {"host", "kill", "freeze", "restart", "upgrade", "power_cut", "bus_cut", "bus_weather", "twin", "outage"}
@@ -24,7 +24,7 @@ EXCUSES: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
 NO_HOST = re.compile(r"(?i)no valid host|no host")
 
 
-def kinds_of(plan: Plan) -> set[str]:
+def kinds_of(plan: SimulationPlan) -> set[str]:
     """What happens in it; a process that is no host's may die or freeze without harm to hosts."""
     roles = ("kill", "freeze", "restart", "bus_cut")
     return {
@@ -34,7 +34,7 @@ def kinds_of(plan: Plan) -> set[str]:
     }
 
 
-def excused(plan: Plan, message: str, network: str, flavor: str, zone: str) -> bool:
+def excused(plan: SimulationPlan, message: str, network: str, flavor: str, zone: str) -> bool:
     """Whether something in the plan may have led to this."""
     kinds = kinds_of(plan)
     if NO_HOST.search(message):
@@ -44,7 +44,7 @@ def excused(plan: Plan, message: str, network: str, flavor: str, zone: str) -> b
     return any(pattern.search(message) and kinds & may for pattern, may in EXCUSES)
 
 
-async def without_excuse(cloud: Cloud, plan: Plan) -> list[str]:
+async def without_excuse(cloud: SimulatedCloud, plan: SimulationPlan) -> list[str]:
     """Servers in ERROR for which nothing in the plan is a reason."""
     watch, wrong = cloud.watch, list[str]()
     asked = {event.args["server"]: event for event in plan.events if event.what == "boot"}
@@ -63,7 +63,7 @@ async def without_excuse(cloud: Cloud, plan: Plan) -> list[str]:
     return wrong
 
 
-async def lost_interfaces(cloud: Cloud, plan: Plan) -> list[str]:
+async def lost_interfaces(cloud: SimulatedCloud, plan: SimulationPlan) -> list[str]:
     """Interfaces that were attached, and are gone though nobody detached them and nothing failed."""
     harmless = {"boot", "attach", "stray_port", "reconcile", "power", "delete", *ADMINISTRATORS}
     if not all(_is_slow(event) or event.what in harmless for event in plan.events):
@@ -77,7 +77,7 @@ async def lost_interfaces(cloud: Cloud, plan: Plan) -> list[str]:
     return wrong
 
 
-async def lost_images(cloud: Cloud, plan: Plan) -> list[str]:
+async def lost_images(cloud: SimulatedCloud, plan: SimulationPlan) -> list[str]:
     """Images that were accepted, and are not whole though their server was not deleted and nothing failed that makes them."""
     if kinds_of(plan) & (HOST_FAULTS | NEIGHBOURS | {"restore"}):
         return []

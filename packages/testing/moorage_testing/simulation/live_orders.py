@@ -5,7 +5,7 @@ import random
 
 import msgspec
 
-from moorage_testing.simulation.cloud import Cloud
+from moorage_testing.simulation.cloud import SimulatedCloud
 from moorage_testing.simulation.faults import fault
 from moorage_testing.simulation.healing import heal
 from moorage_testing.simulation.move_orders import every_order
@@ -22,14 +22,14 @@ def _draw_live(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("live_migrate", 2, _draw_live)
-async def live_migrate(cloud: Cloud, args: Arguments) -> None:
+async def live_migrate(cloud: SimulatedCloud, args: Arguments) -> None:
     """While it runs."""
     watch_of(cloud).book.of(args["server"]).move_asked = True
     await act(cloud, args, "os-migrateLive", {"host": args["host"], "block_migration": "auto"})
 
 
 @order("abort_live", 1, a_server)
-async def abort_live(cloud: Cloud, args: Arguments) -> None:
+async def abort_live(cloud: SimulatedCloud, args: Arguments) -> None:
     """It is wanted no more."""
     for number in await _under_way(cloud, args):
         path = f"/servers/{watch_of(cloud).book.of(args['server']).id}/migrations/{number}"
@@ -38,7 +38,7 @@ async def abort_live(cloud: Cloud, args: Arguments) -> None:
 
 
 @order("force_live", 1, a_server)
-async def force_live(cloud: Cloud, args: Arguments) -> None:
+async def force_live(cloud: SimulatedCloud, args: Arguments) -> None:
     """It is to switch now."""
     for number in await _under_way(cloud, args):
         path = f"/servers/{watch_of(cloud).book.of(args['server']).id}/migrations/{number}/action"
@@ -46,7 +46,7 @@ async def force_live(cloud: Cloud, args: Arguments) -> None:
         watch_of(cloud).answered(f"force the live migration of s{args['server']}", reply)
 
 
-async def _under_way(cloud: Cloud, args: Arguments) -> list[int]:
+async def _under_way(cloud: SimulatedCloud, args: Arguments) -> list[int]:
     booked = watch_of(cloud).book.of(args["server"])
     if not booked.id:
         return []
@@ -65,7 +65,7 @@ def _draw_pace(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("live_pace", 1, _draw_pace)
-async def live_pace(cloud: Cloud, args: Arguments) -> None:
+async def live_pace(cloud: SimulatedCloud, args: Arguments) -> None:
     """What runs on this host takes its time to be sent to another one, or writes faster than it is sent."""
     role = cloud.roles[named_host(cloud, args["host"])]
     assert isinstance(role, AgentRole)
@@ -94,7 +94,7 @@ def _draw_outage(dice: random.Random, _: Draft) -> Arguments:
 
 
 @fault("outage", 1, _draw_outage)
-async def outage(cloud: Cloud, args: Arguments) -> None:
+async def outage(cloud: SimulatedCloud, args: Arguments) -> None:
     """An operator switches a machine off, with its agent and its guests, and then says so; somebody switches it on whenever they want."""
     role = cloud.roles[named_host(cloud, args["host"])]
     assert isinstance(role, AgentRole)
@@ -118,7 +118,7 @@ async def outage(cloud: Cloud, args: Arguments) -> None:
         said.cancel()
 
 
-async def _set_down_later(cloud: Cloud, role: AgentRole, after_s: float) -> None:
+async def _set_down_later(cloud: SimulatedCloud, role: AgentRole, after_s: float) -> None:
     """Unless it is on by then."""
     await asyncio.sleep(after_s)
     if role.powerless:
@@ -130,7 +130,7 @@ def _draw_evacuate(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("evacuate", 1, _draw_evacuate)
-async def evacuate(cloud: Cloud, args: Arguments) -> None:
+async def evacuate(cloud: SimulatedCloud, args: Arguments) -> None:
     """From a host that is said to be off; `runs`: with an older microversion, so that it runs at once."""
     booked = watch_of(cloud).book.of(args["server"])
     booked.move_asked = booked.anew = True

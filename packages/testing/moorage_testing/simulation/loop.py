@@ -35,7 +35,7 @@ class Starved(Exception):
     """What is waited for can never come: nothing is ready, and no timer is set."""
 
 
-class Process:
+class SimulatedProcess:
     """One simulated process: what it runs can be killed, frozen and thawed as a whole."""
 
     def __init__(self, name: str) -> None:
@@ -54,11 +54,11 @@ class Process:
         return self.name
 
 
-PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated_process", default=None)
+PROCESS: contextvars.ContextVar[SimulatedProcess | None] = contextvars.ContextVar("simulated_process", default=None)
 _BLANK = contextvars.Context()
 
 
-def context_of(process: Process) -> contextvars.Context:
+def context_of(process: SimulatedProcess) -> contextvars.Context:
     """A context with nothing in it but the process."""
     context = _BLANK.copy()
     context.run(PROCESS.set, process)
@@ -236,16 +236,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # ------------------------------------------------------------------------------------------------- processes
 
-    def kill(self, process: Process) -> None:
+    def kill(self, process: SimulatedProcess) -> None:
         """Nothing of it runs any more."""
         process.dead = True
         process.held.clear()
 
-    def freeze(self, process: Process) -> None:
+    def freeze(self, process: SimulatedProcess) -> None:
         """Its callbacks wait until `thaw`."""
         process.frozen = True
 
-    def thaw(self, process: Process, *, suspended_s: float = 0.0) -> None:
+    def thaw(self, process: SimulatedProcess, *, suspended_s: float = 0.0) -> None:
         """Go on; `suspended_s`: its machine slept, so its monotonic clock and its timers stood still for so long."""
         process.frozen = False
         held, process.held = process.held, []
@@ -259,7 +259,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             else:
                 self._due.append(handle)
 
-    def _postpone(self, process: Process, by_s: float) -> None:
+    def _postpone(self, process: SimulatedProcess, by_s: float) -> None:
         timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         for when, number, handle in self._alarms:
             mine = handle._context.get(PROCESS) is process  # type: ignore[attr-defined]
@@ -348,7 +348,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 owner.tasks = [each for each in owner.tasks if not each.done()]
         return task
 
-    def begin(self, process: Process, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def begin(self, process: SimulatedProcess, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task of that process, whoever asks."""
         return self.create_task(coroutine, context=context_of(process))
 
@@ -394,4 +394,4 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return None
 
 
-__all__ = ["PROCESS", "Livelock", "Process", "Starved", "VirtualLoop", "context_of"]
+__all__ = ["PROCESS", "Livelock", "SimulatedProcess", "Starved", "VirtualLoop", "context_of"]

@@ -14,7 +14,7 @@ from moorage.model.errors import Internal
 SYNC_S = 0.001
 
 
-class Disk:
+class MachineDisk:
     """Of one host; outlives every agent on it."""
 
     def __init__(self) -> None:
@@ -23,10 +23,10 @@ class Disk:
         self.full = False
 
 
-class MemoryJournal(JournalFile):
+class DiskJournal(JournalFile):
     """`agent.journal.JournalFile` on a simulated disk, without a thread."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: MachineDisk) -> None:
         super().__init__(Path("/nowhere"))
         self._disk = disk
         self._is_open = False

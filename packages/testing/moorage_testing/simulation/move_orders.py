@@ -2,7 +2,7 @@
 
 import random
 
-from moorage_testing.simulation.cloud import Cloud
+from moorage_testing.simulation.cloud import SimulatedCloud
 from moorage_testing.simulation.orders import a_server, act, apply_setting, order, watch_of
 from moorage_testing.simulation.plan import HOSTS, Arguments, Draft
 from moorage_testing.simulation.volume_orders import every_order
@@ -15,7 +15,7 @@ def _draw_resize(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("resize", 3, _draw_resize)
-async def resize(cloud: Cloud, args: Arguments) -> None:
+async def resize(cloud: SimulatedCloud, args: Arguments) -> None:
     """To another flavor; its own is refused."""
     watch = watch_of(cloud)
     booked = watch.book.of(args["server"])
@@ -29,25 +29,25 @@ def _draw_migrate(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("migrate", 2, _draw_migrate)
-async def migrate(cloud: Cloud, args: Arguments) -> None:
+async def migrate(cloud: SimulatedCloud, args: Arguments) -> None:
     """To any host of its cell, or to one that is named."""
     watch_of(cloud).book.of(args["server"]).move_asked = True
     await act(cloud, args, "migrate", None if args["host"] is None else {"host": args["host"]})
 
 
 @order("confirm_resize", 2, a_server)
-async def confirm_resize(cloud: Cloud, args: Arguments) -> None:
+async def confirm_resize(cloud: SimulatedCloud, args: Arguments) -> None:
     await act(cloud, args, "confirmResize", None)
 
 
 @order("revert_resize", 2, a_server)
-async def revert_resize(cloud: Cloud, args: Arguments) -> None:
+async def revert_resize(cloud: SimulatedCloud, args: Arguments) -> None:
     watch_of(cloud).book.of(args["server"]).anew = True
     await act(cloud, args, "revertResize", None)
 
 
 @order("cancel_move", 0, a_server)
-async def cancel_move(cloud: Cloud, args: Arguments) -> None:
+async def cancel_move(cloud: SimulatedCloud, args: Arguments) -> None:
     """It is wanted no more; in scenes only, which know when a move is under way."""
     watch = watch_of(cloud)
     booked = watch.book.of(args["server"])
@@ -69,7 +69,7 @@ def _draw_state(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("reset_state", 1, _draw_state)
-async def reset_state(cloud: Cloud, args: Arguments) -> None:
+async def reset_state(cloud: SimulatedCloud, args: Arguments) -> None:
     """Whatever it is; one that was deleted, and can be restored, is there again by that word."""
     booked = watch_of(cloud).book.of(args["server"])
     booked.reset = True
@@ -82,7 +82,7 @@ def _draw_lock(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("lock", 1, _draw_lock)
-async def lock(cloud: Cloud, args: Arguments) -> None:
+async def lock(cloud: SimulatedCloud, args: Arguments) -> None:
     """Or unlock; its own project may do nothing with it while it is locked."""
     watch = watch_of(cloud)
     booked, action = watch.book.of(args["server"]), "lock" if args["on"] else "unlock"

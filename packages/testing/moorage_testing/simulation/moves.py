@@ -12,11 +12,11 @@ from moorage.store.cell import migrations, servers
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
 from moorage_embedded.network.store.tables import ports
-from moorage_testing.leak_audit import Census, Seen
-from moorage_testing.leak_audit_moves import Left, Recorded, left_of, wrong_records, wrong_seconds
+from moorage_testing.leak_audit import Census, ShownServer
+from moorage_testing.leak_audit_moves import CellRecord, Left, left_of, wrong_records, wrong_seconds
 
 if TYPE_CHECKING:
-    from moorage_testing.simulation.cloud import Cloud
+    from moorage_testing.simulation.cloud import SimulatedCloud
 
 _migration = msgspec.json.Decoder(Migration).decode
 
@@ -29,17 +29,17 @@ def _open(tx: Tx) -> list[Migration]:
     return [_migration(row.doc) for row in tx.rows(query)]
 
 
-def open_moves(cloud: "Cloud") -> list[Migration]:
+def open_moves(cloud: "SimulatedCloud") -> list[Migration]:
     """Of all cells."""
     return [each for cell in cloud.config.cells for each in cloud.stores[cell.name].inspect(_open)]
 
 
-def left_behind(cloud: "Cloud", servers: Mapping[str, Seen]) -> dict[str, Left]:
+def left_behind(cloud: "SimulatedCloud", servers: Mapping[str, ShownServer]) -> dict[str, Left]:
     """Server → what it has on the host that it left."""
     return left_of(open_moves(cloud), {each.id: each.status for each in servers.values()})
 
 
-def inactive_bindings(cloud: "Cloud") -> dict[str, list[str]]:
+def inactive_bindings(cloud: "SimulatedCloud") -> dict[str, list[str]]:
     """Port → hosts, as the network service has them."""
 
     def work(tx: Tx) -> dict[str, list[str]]:
@@ -49,13 +49,13 @@ def inactive_bindings(cloud: "Cloud") -> dict[str, list[str]]:
     return {port: hosts for port, hosts in cloud.stores["network"].inspect(work).items() if hosts}
 
 
-def _wrong_seconds(cloud: "Cloud", lost: Collection[str]) -> list[str]:
+def _wrong_seconds(cloud: "SimulatedCloud", lost: Collection[str]) -> list[str]:
     """At rest the records that are not shown, and what the region says is not shown, are the same."""
     c, h = servers.servers.c, hidden_records.hidden_records.c
     living = sa.select(c.id, c.hidden).where(c.deleted_at.is_(None))
     mapped = sa.select(region_servers.servers.c.id, region_servers.servers.c.cell)
     records = [
-        Recorded(row.id, cell.name, bool(row.hidden))
+        CellRecord(row.id, cell.name, bool(row.hidden))
         for cell in cloud.config.cells
         for row in cloud.stores[cell.name].inspect(lambda tx: tx.rows(living))
         if row.id not in lost
@@ -70,7 +70,7 @@ def _others(doc: str) -> list[str]:
     return sorted(str(each["host"]) for each in msgspec.json.decode(doc)["_bindings"])
 
 
-def wrong_moves(cloud: "Cloud", seen: Census) -> list[str]:
+def wrong_moves(cloud: "SimulatedCloud", seen: Census) -> list[str]:
     """A move that is not ended is one that waits to be confirmed or reverted, and nothing lies where guests arrive."""
     lost = cloud.restores.touched - seen.servers.keys()
     # The operation of a lost one went with the database that was put back; tidy ends the move an hour after the delete.
@@ -92,7 +92,7 @@ def wrong_moves(cloud: "Cloud", seen: Census) -> list[str]:
     return wrong
 
 
-def _wrong_addresses(cloud: "Cloud", seen: Census) -> list[str]:
+def _wrong_addresses(cloud: "SimulatedCloud", seen: Census) -> list[str]:
     """What is shown of a card's addresses is what its port has; while a move waits, ports may keep some of the segments that they left."""
     wrong: list[str] = []
     for server, said in cloud.watch.shown.items():

@@ -67,7 +67,7 @@ class BookedVolume:
 
 
 @dataclass
-class Book:
+class OrderBook:
     servers: dict[int, Booked] = field(default_factory=dict)
     volumes: dict[int, BookedVolume] = field(default_factory=dict)
     images: dict[str, int] = field(default_factory=dict)

@@ -7,9 +7,9 @@ import asyncio
 import random
 from typing import Any
 
-from moorage_testing.simulation.client import VERSION, Reply
-from moorage_testing.simulation.cloud import Cloud
-from moorage_testing.simulation.invariants import Watch
+from moorage_testing.simulation.client import VERSION, ClientReply
+from moorage_testing.simulation.cloud import SimulatedCloud
+from moorage_testing.simulation.invariants import InvariantWatch
 from moorage_testing.simulation.order_book import Booked, HostSetting
 from moorage_testing.simulation.plan import HOSTS, ORDERS_BY_NAME, ZONE, Arguments, Draft
 from moorage_testing.simulation.setting import TRAIT
@@ -36,8 +36,8 @@ def a_server(dice: random.Random, draft: Draft) -> Arguments:
     return {"server": max(dice.randrange(draft.boots), dice.randrange(draft.boots))}
 
 
-def watch_of(cloud: Cloud) -> Watch:
-    watch: Watch = cloud.watch
+def watch_of(cloud: SimulatedCloud) -> InvariantWatch:
+    watch: InvariantWatch = cloud.watch
     return watch
 
 
@@ -58,7 +58,7 @@ def _draw_boot(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("boot", 14, _draw_boot)
-async def boot(cloud: Cloud, args: Arguments) -> None:
+async def boot(cloud: SimulatedCloud, args: Arguments) -> None:
     """POST /servers, on a network of some kind."""
     watch, known = watch_of(cloud), cloud.known
     booked = watch.book.of(args["server"])
@@ -101,7 +101,7 @@ def root_volume(image: str, goes: bool) -> dict[str, Any]:
     }
 
 
-async def _nics(cloud: Cloud, booked: Booked, kind: str) -> Any:
+async def _nics(cloud: SimulatedCloud, booked: Booked, kind: str) -> Any:
     """None: a port could not be made for it."""
     networks = cloud.known.networks
     match kind:
@@ -119,7 +119,7 @@ async def _nics(cloud: Cloud, booked: Booked, kind: str) -> Any:
             return [{"uuid": networks[kind]}]
 
 
-async def _with_port(cloud: Cloud, booked: Booked, **said: Any) -> Any:
+async def _with_port(cloud: SimulatedCloud, booked: Booked, **said: Any) -> Any:
     reply = await watch_of(cloud).demo.ask("network", "POST", "/ports", {"port": said})
     if reply.status != 201:
         return None
@@ -129,7 +129,7 @@ async def _with_port(cloud: Cloud, booked: Booked, **said: Any) -> Any:
 
 
 @order("delete", 5, a_server)
-async def delete(cloud: Cloud, args: Arguments) -> None:
+async def delete(cloud: SimulatedCloud, args: Arguments) -> None:
     """DELETE /servers/{id}."""
     watch = watch_of(cloud)
     booked = watch.book.of(args["server"])
@@ -150,14 +150,16 @@ def _draw_power(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("power", 3, _draw_power)
-async def power(cloud: Cloud, args: Arguments) -> None:
+async def power(cloud: SimulatedCloud, args: Arguments) -> None:
     """Stop, start or reboot it."""
     action = args["action"]
     name, _, how = action.partition(" ")
     await act(cloud, args, name, {"type": how or "HARD"} if name == "reboot" else None)
 
 
-async def act(cloud: Cloud, args: Arguments, action: str, said: Any, *, version: str = VERSION) -> Reply | None:
+async def act(
+    cloud: SimulatedCloud, args: Arguments, action: str, said: Any, *, version: str = VERSION
+) -> ClientReply | None:
     """An action of a server's; None: there is no such server."""
     watch = watch_of(cloud)
     booked = watch.book.of(args["server"])
@@ -177,7 +179,7 @@ def _draw_attach(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("attach", 3, _draw_attach)
-async def attach(cloud: Cloud, args: Arguments) -> None:
+async def attach(cloud: SimulatedCloud, args: Arguments) -> None:
     """POST /servers/{id}/os-interface."""
     watch = watch_of(cloud)
     booked = watch.book.of(args["server"])
@@ -199,7 +201,7 @@ def _draw_detach(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("detach", 2, _draw_detach)
-async def detach(cloud: Cloud, args: Arguments) -> None:
+async def detach(cloud: SimulatedCloud, args: Arguments) -> None:
     """DELETE /servers/{id}/os-interface/{port}."""
     watch = watch_of(cloud)
     booked = watch.book.of(args["server"])
@@ -220,16 +222,16 @@ def _draw_host(dice: random.Random, _: Draft) -> Arguments:
     return {"host": dice.choice(HOSTS), "on": dice.random() < 0.5}
 
 
-async def _set_host(cloud: Cloud, host: str, what: str, value: bool, asked: Any) -> Reply:
+async def _set_host(cloud: SimulatedCloud, host: str, what: str, value: bool, asked: Any) -> ClientReply:
     """One change of one host."""
     return await apply_setting(cloud, watch_of(cloud).book.setting(host, what), value, f"{what}={value} {host}", asked)
 
 
-async def apply_setting(cloud: Cloud, word: HostSetting, value: bool, told: str, asked: Any) -> Reply:
+async def apply_setting(cloud: SimulatedCloud, word: HostSetting, value: bool, told: str, asked: Any) -> ClientReply:
     """What is answered with 2xx holds from then on."""
     word.pending += 1
     try:
-        reply: Reply = await asked
+        reply: ClientReply = await asked
     finally:
         word.pending -= 1
     if 200 <= reply.status < 300:
@@ -241,7 +243,7 @@ async def apply_setting(cloud: Cloud, word: HostSetting, value: bool, told: str,
 
 
 @order("service", 3, _draw_host)
-async def service(cloud: Cloud, args: Arguments) -> None:
+async def service(cloud: SimulatedCloud, args: Arguments) -> None:
     """Disable a host, or enable it."""
     status = "disabled" if args["on"] else "enabled"
     asked = watch_of(cloud).admin.ask(
@@ -251,7 +253,7 @@ async def service(cloud: Cloud, args: Arguments) -> None:
 
 
 @order("force_down", 1, _draw_host)
-async def force_down(cloud: Cloud, args: Arguments) -> None:
+async def force_down(cloud: SimulatedCloud, args: Arguments) -> None:
     """Force a host down, or let it be up; `host of N`: the one that server N has claimed by then.
 
     It may be a lie, which nobody tells where servers are evacuated: there only `outage` says it, of a machine that is off.
@@ -261,7 +263,7 @@ async def force_down(cloud: Cloud, args: Arguments) -> None:
     await set_forced_down(cloud, named_host(cloud, args["host"]), on=args["on"])
 
 
-def named_host(cloud: Cloud, name: str) -> str:
+def named_host(cloud: SimulatedCloud, name: str) -> str:
     """`host of N`: the host that server N has claimed; `left by N`: the one before that. One of all hosts, if it has none."""
     watch = watch_of(cloud)
     if name.startswith("host of "):
@@ -271,7 +273,7 @@ def named_host(cloud: Cloud, name: str) -> str:
     return name
 
 
-async def set_forced_down(cloud: Cloud, host: str, *, on: bool) -> None:
+async def set_forced_down(cloud: SimulatedCloud, host: str, *, on: bool) -> None:
     """The operator's word."""
     path = f"/os-services/{cloud.known.services[host]}"
     asked = watch_of(cloud).admin.ask("compute", "PUT", path, {"forced_down": on})
@@ -279,7 +281,7 @@ async def set_forced_down(cloud: Cloud, host: str, *, on: bool) -> None:
 
 
 @order("zone", 2, _draw_host)
-async def zone(cloud: Cloud, args: Arguments) -> None:
+async def zone(cloud: SimulatedCloud, args: Arguments) -> None:
     """Put a host into the aggregate of the second zone, or take it out."""
     action = "add_host" if args["on"] else "remove_host"
     asked = watch_of(cloud).admin.ask(
@@ -289,7 +291,7 @@ async def zone(cloud: Cloud, args: Arguments) -> None:
 
 
 @order("trait", 2, _draw_host)
-async def trait(cloud: Cloud, args: Arguments) -> None:
+async def trait(cloud: SimulatedCloud, args: Arguments) -> None:
     """Give a host the trait that the flavor `traited` requires, or take it away."""
     admin, path = watch_of(cloud).admin, f"/resource_providers/{cloud.known.providers[args['host']]}/traits"
     for _ in range(5):
@@ -312,7 +314,7 @@ def _draw_inventory(dice: random.Random, _: Draft) -> Arguments:
 
 
 @order("inventory", 1, _draw_inventory)
-async def inventory(cloud: Cloud, args: Arguments) -> None:
+async def inventory(cloud: SimulatedCloud, args: Arguments) -> None:
     """Reserve a part of a host's processors."""
     watch = watch_of(cloud)
     path = f"/resource_providers/{cloud.known.providers[args['host']]}/inventories/VCPU"
@@ -325,7 +327,7 @@ async def inventory(cloud: Cloud, args: Arguments) -> None:
 
 
 @order("stray_port", 1, a_server)
-async def stray_port(cloud: Cloud, args: Arguments) -> None:
+async def stray_port(cloud: SimulatedCloud, args: Arguments) -> None:
     """A user writes a server on a port of their own that was never attached to it."""
     watch = watch_of(cloud)
     booked = watch.book.of(args["server"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
-    from moorage_testing.simulation.cloud import Cloud
+    from moorage_testing.simulation.cloud import SimulatedCloud
 
 HOSTS = ("host1", "host2", "host3", "host4", "host5")
 """The first three are in one cell, the others in another: a server that is moved has somewhere to go, and once a second choice."""
@@ -56,7 +56,7 @@ LEVELS = ((3,), (3,), (3,), (3, 2), (2, 3, 1), (1,))
 
 Arguments: TypeAlias = dict[str, Any]
 Draw: TypeAlias = Callable[[random.Random, "Draft"], Arguments]
-CarryOut: TypeAlias = "Callable[[Cloud, Arguments], Awaitable[None]]"
+CarryOut: TypeAlias = "Callable[[SimulatedCloud, Arguments], Awaitable[None]]"
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Event(msgspec.Struct, frozen=True):
         return f"{self.at_s:8.3f} {self.what} {told}".rstrip()
 
 
-class Plan(msgspec.Struct, frozen=True):
+class SimulationPlan(msgspec.Struct, frozen=True):
     """A whole simulation; a part of its events is a plan too, which is how a failing one is made short."""
 
     seed: int
@@ -90,7 +90,7 @@ class Plan(msgspec.Struct, frozen=True):
     cross_cell: bool = False
     """Whether everybody may have servers moved to other cells, of which there is one more; moves leave theirs if they can."""
 
-    def but(self, events: tuple[Event, ...]) -> "Plan":
+    def but(self, events: tuple[Event, ...]) -> "SimulationPlan":
         return msgspec.structs.replace(self, events=events)
 
 
@@ -161,7 +161,7 @@ def every_kind() -> Mapping[str, Kind]:
     return {**ORDERS_BY_NAME, **FAULTS_BY_NAME}
 
 
-def drawn(seed: int, scene: str | None = None) -> Plan:
+def drawn(seed: int, scene: str | None = None) -> SimulationPlan:
     """The plan of a seed; `scene`: one that must be in it, or is alone if it is one that comes on top.
 
     Whether servers may leave their segments, and whether they may leave their cells, has dice of its own: all other plans are what they
@@ -177,7 +177,7 @@ def drawn(seed: int, scene: str | None = None) -> Plan:
     return plan
 
 
-def cross_cell(plan: Plan, dice: random.Random, scene: str | None = None) -> Plan:
+def cross_cell(plan: SimulationPlan, dice: random.Random, scene: str | None = None) -> SimulationPlan:
     """The same, in which servers may move to other cells, with this scene on top or one that is drawn."""
     draft = _after(plan)
     every = {**{each: SCENES[each] for each in ALSO_ACROSS_CELLS}, **CROSS_CELL_SCENES}
@@ -187,7 +187,7 @@ def cross_cell(plan: Plan, dice: random.Random, scene: str | None = None) -> Pla
     return msgspec.structs.replace(plan, span_s=draft.span_s, cross_cell=True, events=tuple(events))
 
 
-def across(plan: Plan, dice: random.Random) -> Plan:
+def across(plan: SimulationPlan, dice: random.Random) -> SimulationPlan:
     """The same, in which servers may leave their segments."""
     draft = _after(plan)
     events = [
@@ -206,7 +206,7 @@ def _on_a_segment(dice: random.Random, event: Event, *, far: float) -> Event:
     return msgspec.structs.replace(event, args={**event.args, "network": "routed", **more})
 
 
-def _after(plan: Plan) -> Draft:
+def _after(plan: SimulationPlan) -> Draft:
     """For what comes on top of it."""
     named = [each.args["volume"] for each in plan.events if "volume" in each.args]
     boots = sum(each.what == "boot" for each in plan.events)
@@ -214,7 +214,7 @@ def _after(plan: Plan) -> Draft:
     return Draft(plan.span_s, boots, volumes, plan.levels, plan.far_s, plan.reclaim_s, plan.offload_s)
 
 
-def _with_what_is_on_top(seed: int, scene: str | None) -> Plan:
+def _with_what_is_on_top(seed: int, scene: str | None) -> SimulationPlan:
     """What comes on top has dice of its own: all other plans are what they would be without."""
     dice = random.Random(f"on top {seed}")
     if scene in CROSS_CELL_SCENES:
@@ -231,7 +231,7 @@ def _with_what_is_on_top(seed: int, scene: str | None) -> Plan:
     return msgspec.structs.replace(plan, span_s=draft.span_s, events=tuple(sorted(events, key=lambda each: each.at_s)))
 
 
-def _drawn(seed: int, scene: str | None) -> Plan:
+def _drawn(seed: int, scene: str | None) -> SimulationPlan:
     """From the orders, the faults and the scenes that every seed may have.
 
     Each seed has some kinds of fault only, so that some are rare together and some are alone.
@@ -266,8 +266,8 @@ def _drawn(seed: int, scene: str | None) -> Plan:
     return _finished_plan(seed, draft, events)
 
 
-def _finished_plan(seed: int, draft: Draft, events: list[Event]) -> Plan:
-    return Plan(
+def _finished_plan(seed: int, draft: Draft, events: list[Event]) -> SimulationPlan:
+    return SimulationPlan(
         seed, draft.span_s, tuple(events), draft.levels, draft.far_s, draft.reclaim_s, draft.offload_s
     )  # fmt: skip
 

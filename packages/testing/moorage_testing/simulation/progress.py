@@ -3,7 +3,7 @@
 import asyncio
 
 from moorage.model.ids import ServerId
-from moorage_testing.simulation.cloud import Cloud
+from moorage_testing.simulation.cloud import SimulatedCloud
 from moorage_testing.simulation.roles import ConductorRole
 from moorage_testing.simulation.storage import writers_text
 
@@ -17,7 +17,7 @@ TROUBLED_OFF_S = 25.0
 """With a hypervisor that fails, hangs or takes its time."""
 
 
-async def watch_guests(cloud: Cloud) -> None:
+async def watch_guests(cloud: SimulatedCloud) -> None:
     """A guest that runs twice, because one host could not be heard, is off soon after its agent can act, heard or not."""
     since: dict[ServerId, float] = {}
     while True:
@@ -32,7 +32,7 @@ async def watch_guests(cloud: Cloud) -> None:
                 cloud.violated(f"two guests of {server} run, and their hosts could stop one: {' and '.join(hosts)}")
 
 
-async def watch_volumes(cloud: Cloud) -> None:
+async def watch_volumes(cloud: SimulatedCloud) -> None:
     """A volume that two servers write to, because one host could not be heard, has one writer soon after it can be."""
     since: dict[str, float] = {}
     while True:
@@ -51,7 +51,7 @@ async def watch_volumes(cloud: Cloud) -> None:
                 )
 
 
-async def watch_conductors(cloud: Cloud) -> None:
+async def watch_conductors(cloud: SimulatedCloud) -> None:
     """A conductor is alive one lease and one beat after it was started, thawed, or could reach the region's database again."""
     compute = cloud.config.compute
     # A request that hung is given up after half a lease, then there is a pause of at most half a beat before the next.

@@ -17,12 +17,12 @@ from moorage.main.adopt import adopt_opened
 from moorage.main.databases import connect_databases
 from moorage.model.errors import Conflict, Problem
 from moorage.model.ids import ServerId
-from moorage_testing.simulation.cloud import Cloud, Role
+from moorage_testing.simulation.cloud import Role, SimulatedCloud
 from moorage_testing.simulation.plan import FAULTS_BY_NAME, Arguments, Draft
 from moorage_testing.simulation.roles import RegionRole
 
 if TYPE_CHECKING:
-    from moorage_testing.simulation.invariants import Watch
+    from moorage_testing.simulation.invariants import InvariantWatch
 
 STORES = ("region", "cell1", "cell2")
 AGAIN_S = 2.0
@@ -42,7 +42,7 @@ class Turned(msgspec.Struct, frozen=True):
 class Restores:
     """Of one simulation."""
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: SimulatedCloud) -> None:
         self._cloud = cloud
         self.begun = False
         self.done = False
@@ -75,7 +75,7 @@ class Restores:
     def lost(self) -> set[str]:
         """Servers that were promised or have a guest, and of which no database knows."""
         known = set(self.turns())
-        watch: Watch = self._cloud.watch
+        watch: InvariantWatch = self._cloud.watch
         ordered = {each.id for each in watch.book.servers.values() if each.id}
         return (ordered | set(self._cloud.guests)) - known
 
@@ -95,7 +95,7 @@ class Restores:
     def standing(self) -> dict[str, str]:
         """Server → the host of its only guest, of those that are there and that no operation holds."""
         found: dict[str, str] = {}
-        watch: Watch = self._cloud.watch
+        watch: InvariantWatch = self._cloud.watch
         free = {server for server, turned in self.turns().items() if turned.operation is None}
         wanted = {each.id for each in watch.book.servers.values() if each.id and not each.delete_asked}
         for cell in self._cloud.config.cells:
@@ -112,7 +112,7 @@ class Restores:
 
     def gone(self, host: str, server: str) -> None:
         """Told of every guest that was destroyed."""
-        watch: Watch = self._cloud.watch
+        watch: InvariantWatch = self._cloud.watch
         asked = any(
             each.id == server and (each.delete_asked or each.leave_asked or each.move_asked)
             for each in watch.book.servers.values()
@@ -146,7 +146,7 @@ def _draw_restore(dice: random.Random, _: Draft) -> Arguments:
 
 
 @FAULTS_BY_NAME.add("restore", 2, _draw_restore)
-async def restore(cloud: Cloud, args: Arguments) -> None:
+async def restore(cloud: SimulatedCloud, args: Arguments) -> None:
     """A backup is made, and restored some seconds later; `wrong`: somebody starts the processes before it was adopted."""
     if cloud.restores.begun:
         return
@@ -163,7 +163,7 @@ async def restore(cloud: Cloud, args: Arguments) -> None:
     await asyncio.shield(cloud.work)  # once begun it is finished, whatever else ends
 
 
-async def _restored(cloud: Cloud, args: Arguments, whole: bytes, before: dict[str, Turned]) -> None:
+async def _restored(cloud: SimulatedCloud, args: Arguments, whole: bytes, before: dict[str, Turned]) -> None:
     store, roles = cloud.stores[args["store"]], [each for each in cloud.roles.values() if isinstance(each, RegionRole)]
     await _stop(roles)
     await asyncio.sleep(DRAINED_S)
@@ -186,7 +186,7 @@ async def _stop(roles: Collection[Role]) -> None:
     await asyncio.gather(*(role.stop() for role in roles))
 
 
-async def _start_too_early(cloud: Cloud, roles: Collection[Role]) -> None:
+async def _start_too_early(cloud: SimulatedCloud, roles: Collection[Role]) -> None:
     """Each is refused, where every database answers."""
     cloud.trace.note("fault", "somebody starts before it is adopted")
     for role in roles:
@@ -205,7 +205,7 @@ async def _start_too_early(cloud: Cloud, roles: Collection[Role]) -> None:
     await asyncio.sleep(DRAINED_S)
 
 
-async def _adopt(cloud: Cloud) -> None:
+async def _adopt(cloud: SimulatedCloud) -> None:
     """Until it has succeeded: a conductor that was killed counts for the rest of its lease, and databases may be out."""
     while True:
         try:
@@ -222,12 +222,12 @@ async def _adopt(cloud: Cloud) -> None:
 # ----------------------------------------------------------------------------------------------------- after it
 
 
-async def tidy_up(cloud: Cloud) -> bool:
+async def tidy_up(cloud: SimulatedCloud) -> bool:
     """What an administrator does at last: servers that were changed since the backup are deleted, and nothing of them is left.
 
     False: to be said again, one of them could not be deleted yet.
     """
-    watch: Watch = cloud.watch
+    watch: InvariantWatch = cloud.watch
     excepted = cloud.restores.excepted()
     for booked in watch.book.servers.values():
         again = booked.id not in cloud.restores.tidied if cloud.config.compute.reclaim_instance_interval else False

@@ -13,7 +13,7 @@ from moorage.conductor.reconcile_loop import ReconcileLoop
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.drivers.simulated_guest import SimulatedGuest
-from moorage.drivers.simulated_live import Transfer
+from moorage.drivers.simulated_live import SimulatedTransfer
 from moorage.main.api_app import make_compute_app
 from moorage.main.composition import RegionProcess, open_region, start_conducting
 from moorage.main.config import Config
@@ -30,8 +30,8 @@ from moorage.model.ids import ServerId
 from moorage.model.image import ImageStore
 from moorage.sql import Database
 from moorage_testing.simulation.clock import MachineProcess
-from moorage_testing.simulation.cloud import Cloud, Role
-from moorage_testing.simulation.memory import Disk, MemoryJournal
+from moorage_testing.simulation.cloud import Role, SimulatedCloud
+from moorage_testing.simulation.memory import DiskJournal, MachineDisk
 
 PICTURE_EVERY_S = 2.0
 """Seldom, so that pictures are old and idle seconds cost little."""
@@ -109,7 +109,7 @@ class RegionRole(Role):
         return self.region
 
 
-class Api(RegionRole):
+class ApiRole(RegionRole):
     """`moorage api`."""
 
     @override
@@ -148,7 +148,13 @@ class WatchedDriver(SimulatedDriver):
     """The simulated hypervisor; the cloud sees what its guests do."""
 
     def __init__(
-        self, cloud: Cloud, host: str, machine: str, clock: Clock, dials: FaultSettings, images: ImageStore | None
+        self,
+        cloud: SimulatedCloud,
+        host: str,
+        machine: str,
+        clock: Clock,
+        dials: FaultSettings,
+        images: ImageStore | None,
     ) -> None:
         super().__init__(cloud.room / "hosts" / machine, clock, dials, hostname=host, images=images)
         self._cloud = cloud
@@ -170,7 +176,7 @@ class WatchedDriver(SimulatedDriver):
         self._cloud.copies.gone(self._host, server)
 
     @override
-    def _switch(self, guest: SimulatedGuest, power: PowerState, transfer: Transfer) -> None:
+    def _switch(self, guest: SimulatedGuest, power: PowerState, transfer: SimulatedTransfer) -> None:
         """It runs there from this instant on, whether or not the other driver looks."""
         super()._switch(guest, power, transfer)
         there, server = transfer.to.name, guest.spec.server
@@ -203,11 +209,11 @@ USUAL = {
 class AgentRole(Role):
     """`moorage agent` of one host."""
 
-    def __init__(self, cloud: Cloud, plan: HostPlan, *, machine: str = "") -> None:
+    def __init__(self, cloud: SimulatedCloud, plan: HostPlan, *, machine: str = "") -> None:
         """`machine`: another than the host's own, which by mistake has its name."""
         super().__init__(cloud, machine or plan.host)
         self.plan = plan
-        cloud.disks.setdefault(self.name, Disk())
+        cloud.disks.setdefault(self.name, MachineDisk())
         self.level = plan.level
         self.dials = FaultSettings(
             vcpus=cloud.config.hosts.vcpus,
@@ -228,7 +234,7 @@ class AgentRole(Role):
         self._clients = make_clients(self._config(), cloud.service_transports())
         plumbing = plumbing_of(host, self.level, self._clients.network)
         self.driver = WatchedDriver(cloud, host, self.name, clock, self.dials, self._clients.image_data)
-        journal = AgentJournal(MemoryJournal(cloud.disks[self.name]), host)
+        journal = AgentJournal(DiskJournal(cloud.disks[self.name]), host)
         self.agent = Agent(
             host,
             self.plan.cell,
@@ -270,9 +276,9 @@ class AgentRole(Role):
             self.driver.turn(dials)
 
 
-def people(cloud: Cloud) -> None:
+def people(cloud: SimulatedCloud) -> None:
     """Every role of the usual cloud: services, an API, two conductors, and its hosts' agents."""
-    roles: list[Role] = [EmbeddedServicesRole(cloud, "neighbours"), Api(cloud, "api")]
+    roles: list[Role] = [EmbeddedServicesRole(cloud, "neighbours"), ApiRole(cloud, "api")]
     roles += [ConductorRole(cloud, f"conductor{number}") for number in (1, 2)]
     roles += [AgentRole(cloud, plan) for plan in cloud.plans]
     cloud.roles = {role.name: role for role in roles}

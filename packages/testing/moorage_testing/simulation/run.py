@@ -17,20 +17,20 @@ from moorage.conductor.reconcilers import orphan_images
 from moorage.main import reconcilers
 from moorage_testing.leak_audit_stores import HALF_MADE, MOVED, NOT_SHELVED
 from moorage_testing.simulation.cells import watch_lists
-from moorage_testing.simulation.cloud import Cloud
+from moorage_testing.simulation.cloud import SimulatedCloud
 from moorage_testing.simulation.cross_cell_scenes import across_cells
 from moorage_testing.simulation.guest_duties import written_copies, wrong_chains, wrong_guests
 from moorage_testing.simulation.guest_orders import every_order
 from moorage_testing.simulation.guest_scenes import scene
 from moorage_testing.simulation.known_exceptions import lost_images, lost_interfaces, without_excuse
 from moorage_testing.simulation.live_orders import heal
-from moorage_testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
+from moorage_testing.simulation.plan import FAULTS_BY_NAME, Event, SimulationPlan, every_kind
 from moorage_testing.simulation.progress import watch_conductors, watch_guests, watch_volumes
 from moorage_testing.simulation.restores import tidy_up
 from moorage_testing.simulation.service_orders import at_volume_service
 from moorage_testing.simulation.service_scenes import additional_scene
 from moorage_testing.simulation.shared_scenes import servers_share_a_volume
-from moorage_testing.simulation.starts import Begun, apart, begun, run, start_of
+from moorage_testing.simulation.starts import StartedCloud, apart, begun, run, start_of
 from moorage_testing.simulation.template import template
 
 REST_FIRST_S = 2.0
@@ -49,10 +49,10 @@ WARMED_BY = 4
 """Of many: so many are played in this process, and what they compile and look up stays known to those that begin as its copies."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class SimulationOutcome(msgspec.Struct, frozen=True):
     """What came of a plan."""
 
-    plan: Plan
+    plan: SimulationPlan
     digest: str
     """Of everything that happened: the same plan gives the same."""
     violations: tuple[str, ...]
@@ -67,7 +67,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return bool(self.violations)
 
 
-def simulate(plan: Plan) -> Outcome:
+def simulate(plan: SimulationPlan) -> SimulationOutcome:
     """Run it; the same plan gives the same outcome, in every interpreter that was started with PYTHONHASHSEED=0."""
     template(cross_cell=plan.cross_cell)
     _settle_memory()
@@ -75,7 +75,7 @@ def simulate(plan: Plan) -> Outcome:
         return _simulated(plan)  # nothing of the cloud is left when the memory is looked through
 
 
-def simulate_all(plans: Iterable[Plan]) -> Iterator[Outcome]:
+def simulate_all(plans: Iterable[SimulationPlan]) -> Iterator[SimulationOutcome]:
     """The same of many, not in their order: those that begin alike begin together."""
     left = sorted(plans, key=start_of)
     for plan in left[:WARMED_BY]:
@@ -84,23 +84,23 @@ def simulate_all(plans: Iterable[Plan]) -> Iterator[Outcome]:
         with _quietly(), begun(start) as ready:
             for plan in alike:
                 said = apart(ready.cloud, partial(_packed, ready, plan))
-                yield msgspec.msgpack.decode(said, type=Outcome)
+                yield msgspec.msgpack.decode(said, type=SimulationOutcome)
 
 
-def _simulated(plan: Plan) -> Outcome:
+def _simulated(plan: SimulationPlan) -> SimulationOutcome:
     with begun(start_of(plan)) as ready:
         return _played(ready, plan)
 
 
-def _packed(ready: Begun, plan: Plan) -> bytes:
+def _packed(ready: StartedCloud, plan: SimulationPlan) -> bytes:
     return msgspec.msgpack.encode(_played(ready, plan))
 
 
-def _played(ready: Begun, plan: Plan) -> Outcome:
+def _played(ready: StartedCloud, plan: SimulationPlan) -> SimulationOutcome:
     cloud = ready.cloud
     ready.turn_to(plan)
     run(cloud, lambda cloud: _run_plan(cloud, plan))
-    return Outcome(
+    return SimulationOutcome(
         plan,
         cloud.trace.digest,
         tuple(cloud.violations),
@@ -122,7 +122,7 @@ def _settle_memory() -> None:
         gc.freeze()
 
 
-async def _run_plan(cloud: Cloud, plan: Plan) -> None:
+async def _run_plan(cloud: SimulatedCloud, plan: SimulationPlan) -> None:
     began = cloud.loop.now
     cloud.trace.note("plan", f"the cloud is ready; {len(plan.events)} events in {plan.span_s} s")
     kinds = every_kind()
@@ -152,7 +152,7 @@ async def _run_plan(cloud: Cloud, plan: Plan) -> None:
             raise failure
 
 
-async def _rest(cloud: Cloud, plan: Plan) -> None:
+async def _rest(cloud: SimulatedCloud, plan: SimulationPlan) -> None:
     """Wait until all is as it must be."""
     began, pause_s, tidied = cloud.loop.now, REST_FIRST_S, not cloud.restores.done
     while True:
@@ -197,15 +197,15 @@ def _quietly() -> Iterator[None]:
             gc.enable()
 
 
-def summed(outcomes: list[Outcome]) -> Counter[str]:
+def summed(outcomes: list[SimulationOutcome]) -> Counter[str]:
     """How often each kind of event was in the plans that ran."""
     return Counter(event.what for each in outcomes for event in each.plan.events)
 
 
 __all__ = [
     "Event",
-    "Outcome",
-    "Plan",
+    "SimulationOutcome",
+    "SimulationPlan",
     "across_cells",
     "additional_scene",
     "at_volume_service",

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from moorage_testing.simulation.client import Client, Reply
-from moorage_testing.simulation.cloud import Cloud
+from moorage_testing.simulation.client import ClientReply, SimulatedClient
+from moorage_testing.simulation.cloud import SimulatedCloud
 from moorage_testing.simulation.guest_orders import every_order
 from moorage_testing.simulation.orders import a_server, order, watch_of
 from moorage_testing.simulation.plan import Arguments, Draft
@@ -35,50 +35,50 @@ def _draw_acts(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("at_volume_service", 0, _draw_acts)
-async def at_volume_service(cloud: Cloud, args: Arguments) -> None:
+async def at_volume_service(cloud: SimulatedCloud, args: Arguments) -> None:
     """With a volume that a server has, in the volume service's own API; `for_s`: what is done for a while."""
     if volume := await one_of(cloud, args, watch_of(cloud).demo):
         await ACTS[args["act"]](cloud, args, volume)
 
 
-def _note_answer(cloud: Cloud, args: Arguments, volume: str, reply: Reply) -> None:
+def _note_answer(cloud: SimulatedCloud, args: Arguments, volume: str, reply: ClientReply) -> None:
     watch_of(cloud).answered(f"{args['act']} volume {volume[:8]} of s{args['server']} at the volume service", reply)
 
 
-async def _act(cloud: Cloud, person: Client, volume: str, action: str, said: Any) -> Reply:
+async def _act(cloud: SimulatedCloud, person: SimulatedClient, volume: str, action: str, said: Any) -> ClientReply:
     return await person.ask("volume", "POST", f"/volumes/{volume}/action", {action: said})
 
 
-async def _delete(cloud: Cloud, args: Arguments, volume: str) -> None:
+async def _delete(cloud: SimulatedCloud, args: Arguments, volume: str) -> None:
     """Refused while a server has it."""
     watch_of(cloud).book.gone.add(volume)
     _note_answer(cloud, args, volume, await watch_of(cloud).demo.ask("volume", "DELETE", f"/volumes/{volume}"))
 
 
-async def _force_delete(cloud: Cloud, args: Arguments, volume: str) -> None:
+async def _force_delete(cloud: SimulatedCloud, args: Arguments, volume: str) -> None:
     """Refused while it is attached; a volume that is only reserved goes."""
     watch_of(cloud).book.gone.add(volume)
     _note_answer(cloud, args, volume, await _act(cloud, watch_of(cloud).admin, volume, "os-force_delete", {}))
 
 
-async def _detach(cloud: Cloud, args: Arguments, volume: str) -> None:
+async def _detach(cloud: SimulatedCloud, args: Arguments, volume: str) -> None:
     _note_answer(cloud, args, volume, await _act(cloud, watch_of(cloud).demo, volume, "os-detach", {}))
 
 
-async def _force_detach(cloud: Cloud, args: Arguments, volume: str) -> None:
+async def _force_detach(cloud: SimulatedCloud, args: Arguments, volume: str) -> None:
     _note_answer(cloud, args, volume, await _act(cloud, watch_of(cloud).admin, volume, "os-force_detach", {}))
 
 
-async def _begin_detaching(cloud: Cloud, args: Arguments, volume: str) -> None:
+async def _begin_detaching(cloud: SimulatedCloud, args: Arguments, volume: str) -> None:
     """Nobody goes on with it."""
     _note_answer(cloud, args, volume, await _act(cloud, watch_of(cloud).demo, volume, "os-begin_detaching", {}))
 
 
-async def _reserve(cloud: Cloud, args: Arguments, volume: str) -> None:
+async def _reserve(cloud: SimulatedCloud, args: Arguments, volume: str) -> None:
     _note_answer(cloud, args, volume, await _act(cloud, watch_of(cloud).demo, volume, "os-reserve", {}))
 
 
-async def _extend(cloud: Cloud, args: Arguments, volume: str) -> None:
+async def _extend(cloud: SimulatedCloud, args: Arguments, volume: str) -> None:
     shown = await watch_of(cloud).demo.ask("volume", "GET", f"/volumes/{volume}")
     if shown.status == 200:
         size = shown.body["volume"]["size"] + 1
@@ -87,7 +87,7 @@ async def _extend(cloud: Cloud, args: Arguments, volume: str) -> None:
         )
 
 
-async def _end_attachment(cloud: Cloud, args: Arguments, volume: str) -> None:
+async def _end_attachment(cloud: SimulatedCloud, args: Arguments, volume: str) -> None:
     """Refused while a server uses it."""
     demo = watch_of(cloud).demo
     found = await demo.ask("volume", "GET", "/attachments", volume_id=volume)
@@ -95,7 +95,7 @@ async def _end_attachment(cloud: Cloud, args: Arguments, volume: str) -> None:
         _note_answer(cloud, args, volume, await demo.ask("volume", "DELETE", f"/attachments/{each['id']}"))
 
 
-async def _attach(cloud: Cloud, args: Arguments, volume: str) -> None:
+async def _attach(cloud: SimulatedCloud, args: Arguments, volume: str) -> None:
     """A second attachment for the same server, which compute knows nothing of."""
     demo = watch_of(cloud).demo
     said = {"attachment": {"volume_uuid": volume, "instance_uuid": watch_of(cloud).book.of(args["server"]).id}}
@@ -107,19 +107,19 @@ async def _attach(cloud: Cloud, args: Arguments, volume: str) -> None:
         _note_answer(cloud, args, volume, await demo.ask("volume", "DELETE", f"/attachments/{made}"))
 
 
-async def _reset(cloud: Cloud, args: Arguments, volume: str) -> None:
+async def _reset(cloud: SimulatedCloud, args: Arguments, volume: str) -> None:
     """An administrator says that it is in error, and some time later that it is in use, which is refused where nobody uses it."""
     admin = watch_of(cloud).admin
     _note_answer(cloud, args, volume, await _act(cloud, admin, volume, "os-reset_status", {"status": "error"}))
     await asyncio.sleep(args["for_s"])
 
-    async def put_right() -> Reply:
+    async def put_right() -> ClientReply:
         return await _act(cloud, admin, volume, "os-reset_status", {"status": "in-use"})
 
     _note_answer(cloud, args, volume, await _until_answered(put_right))
 
 
-ACTS: dict[str, Callable[[Cloud, Arguments, str], Awaitable[None]]] = {
+ACTS: dict[str, Callable[[SimulatedCloud, Arguments, str], Awaitable[None]]] = {
     "delete": _delete,
     "force_delete": _force_delete,
     "detach": _detach,
@@ -133,13 +133,13 @@ ACTS: dict[str, Callable[[Cloud, Arguments, str], Awaitable[None]]] = {
 }
 
 
-async def _until_answered(ask: Callable[[], Awaitable[Reply]]) -> Reply:
+async def _until_answered(ask: Callable[[], Awaitable[ClientReply]]) -> ClientReply:
     for _ in range(ASKED_AGAIN):
         reply = await ask()
         if not reply.never_sent and not reply.unknown and reply.status < 500:
             return reply
         await asyncio.sleep(LOOK_S)
-    return Reply(0)
+    return ClientReply(0)
 
 
 # ---------------------------------------------------------------------------------------------------- assisted snapshots
@@ -155,7 +155,7 @@ def _draw_assisted(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("assisted_snapshot", 0, _draw_assisted)
-async def assisted_snapshot(cloud: Cloud, args: Arguments) -> None:
+async def assisted_snapshot(cloud: SimulatedCloud, args: Arguments) -> None:
     """The volume service has the server's host take a snapshot, waits to be told, and later has it dropped."""
     watch = watch_of(cloud)
     volume = await one_of(cloud, args, watch.demo)
@@ -171,7 +171,7 @@ async def assisted_snapshot(cloud: Cloud, args: Arguments) -> None:
         return
     if not await _reset_snapshot(cloud, snapshot, "creating"):
         return
-    service, path = Client(cloud, cloud.known.service_token), "/os-assisted-volume-snapshots"
+    service, path = SimulatedClient(cloud, cloud.known.service_token), "/os-assisted-volume-snapshots"
     info = {"snapshot_id": snapshot, "type": "qcow2", "new_file": f"file-{snapshot}"}
     reply = await service.ask("compute", "POST", path, {"snapshot": {"volume_id": volume, "create_info": info}})
     watch.answered(f"assisted snapshot {snapshot[:8]} of s{args['server']}", reply)
@@ -186,7 +186,7 @@ async def assisted_snapshot(cloud: Cloud, args: Arguments) -> None:
     watch.answered(f"drop assisted snapshot {snapshot[:8]} of s{args['server']}", reply)
 
 
-async def _status(cloud: Cloud, snapshot: str, passing: str) -> str:
+async def _status(cloud: SimulatedCloud, snapshot: str, passing: str) -> str:
     """What it is when it is not this any more."""
     for _ in range(LOOKS):
         shown = await watch_of(cloud).admin.ask("volume", "GET", f"/snapshots/{snapshot}")
@@ -196,7 +196,7 @@ async def _status(cloud: Cloud, snapshot: str, passing: str) -> str:
     return passing
 
 
-async def _reset_snapshot(cloud: Cloud, snapshot: str, status: str) -> bool:
+async def _reset_snapshot(cloud: SimulatedCloud, snapshot: str, status: str) -> bool:
     said = {"os-reset_status": {"status": status}}
     path = f"/snapshots/{snapshot}/action"
     return (await watch_of(cloud).admin.ask("volume", "POST", path, said)).status == 202

@@ -4,14 +4,14 @@ from typing import Any
 
 import msgspec
 
-from moorage_testing.simulation.client import Client
-from moorage_testing.simulation.cloud import Cloud
+from moorage_testing.simulation.client import SimulatedClient
+from moorage_testing.simulation.cloud import SimulatedCloud
 from moorage_testing.simulation.plan import HOSTS, ZONE
 
 TRAIT = "CUSTOM_SIMULATED"
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownIds(msgspec.Struct, frozen=True):
     """Ids and tokens that orders are made of."""
 
     admin_token: str
@@ -33,7 +33,7 @@ class Known(msgspec.Struct, frozen=True):
     """In the zone `ZONE`; at first it has the hosts of the second cell."""
 
 
-async def made(client: Client, service: str, path: str, kind: str, **said: Any) -> dict[str, Any]:
+async def made(client: SimulatedClient, service: str, path: str, kind: str, **said: Any) -> dict[str, Any]:
     """One thing, made."""
     reply = await client.ask(service, "POST", path, {kind: said})
     if reply.status not in {200, 201}:
@@ -42,7 +42,7 @@ async def made(client: Client, service: str, path: str, kind: str, **said: Any) 
     return found
 
 
-async def listed(client: Client, service: str, path: str, kind: str) -> list[dict[str, Any]]:
+async def listed(client: SimulatedClient, service: str, path: str, kind: str) -> list[dict[str, Any]]:
     reply = await client.ask(service, "GET", path)
     if reply.status != 200:
         raise AssertionError(f"GET {path}: {reply}")
@@ -50,9 +50,9 @@ async def listed(client: Client, service: str, path: str, kind: str) -> list[dic
     return found
 
 
-async def set_up(cloud: Cloud, tokens: dict[str, str], demo: str) -> Known:
+async def set_up(cloud: SimulatedCloud, tokens: dict[str, str], demo: str) -> KnownIds:
     """Make it, as an administrator would; `demo` is the project that has the networks, so that another has none and may ask for `auto`."""
-    admin = Client(cloud, tokens["admin"])
+    admin = SimulatedClient(cloud, tokens["admin"])
     policy = (await made(admin, "network", "/qos/policies", "policy", name="guaranteed", shared=True))["id"]
     for direction in ("egress", "ingress"):
         rules = f"/qos/policies/{policy}/minimum_bandwidth_rules"
@@ -80,7 +80,7 @@ async def set_up(cloud: Cloud, tokens: dict[str, str], demo: str) -> Known:
     providers = await listed(admin, "placement", "/resource_providers", "resource_providers")
     images = await listed(admin, "image", "/v2/images", "images")
     networks = await listed(admin, "network", "/networks", "networks")
-    return Known(
+    return KnownIds(
         tokens["admin"],
         tokens["demo"],
         tokens["service"],
@@ -96,7 +96,7 @@ async def set_up(cloud: Cloud, tokens: dict[str, str], demo: str) -> Known:
     )
 
 
-async def _image(admin: Client, name: str, **properties: str) -> str:
+async def _image(admin: SimulatedClient, name: str, **properties: str) -> str:
     """Beside the one of a new cloud, so that a rebuild is from another than the boot."""
     said = {"name": name, "disk_format": "raw", "container_format": "bare", "visibility": "public", "min_disk": 1}
     said |= properties
@@ -112,7 +112,7 @@ def _public() -> dict[str, Any]:
     return {"os-flavor-access:is_public": True, "swap": 0, "OS-FLV-EXT-DATA:ephemeral": 0}
 
 
-async def _networks(admin: Client, policy: str, demo: str) -> None:
+async def _networks(admin: SimulatedClient, policy: str, demo: str) -> None:
     """Beside those of a new cloud: one with a policy, one for direct ports, and what `auto` needs."""
     wire = {"provider:network_type": "vlan", "provider:physical_network": "physnet1"}
     wanted: list[tuple[str, dict[str, Any]]] = [

@@ -5,8 +5,8 @@ import time
 
 import msgspec
 
-from moorage_testing.simulation.plan import Event, Plan
-from moorage_testing.simulation.run import Outcome, simulate
+from moorage_testing.simulation.plan import Event, SimulationPlan
+from moorage_testing.simulation.run import SimulationOutcome, simulate
 
 RUNS_MAX = 200
 CPU_MAX_S = 240.0
@@ -18,7 +18,7 @@ def kind_of(violation: str) -> str:
     return _NAMES.sub("#", violation)[:60]
 
 
-def shrunk(failed: Outcome, *, runs_max: int = RUNS_MAX, cpu_max_s: float = CPU_MAX_S) -> Outcome:
+def shrunk(failed: SimulationOutcome, *, runs_max: int = RUNS_MAX, cpu_max_s: float = CPU_MAX_S) -> SimulationOutcome:
     """Delta debugging over the list of events, then the end of the plan brought forward; the shortest outcome that still fails."""
     search = _Search(failed, runs_max, time.process_time() + cpu_max_s)
     parts = 2
@@ -38,7 +38,7 @@ def shrunk(failed: Outcome, *, runs_max: int = RUNS_MAX, cpu_max_s: float = CPU_
 
 
 class _Search:
-    def __init__(self, failed: Outcome, runs_max: int, until_s: float) -> None:
+    def __init__(self, failed: SimulationOutcome, runs_max: int, until_s: float) -> None:
         self.best = failed
         self._kind = kind_of(failed.violations[0])
         self._left = runs_max
@@ -49,7 +49,7 @@ class _Search:
     def goes_on(self) -> bool:
         return self._left > 0 and time.process_time() < self._until_s
 
-    def fails(self, plan: Plan) -> bool:
+    def fails(self, plan: SimulationPlan) -> bool:
         """Whether it still fails in the same way; if so it is the best."""
         key = repr((plan.events, plan.span_s))
         if not self.goes_on or key in self._tried:

@@ -20,11 +20,11 @@ import msgspec
 
 from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND
 from moorage.main.config import Config
-from moorage_testing.simulation.cloud import EMBEDDED, Cloud, Violation
+from moorage_testing.simulation.cloud import EMBEDDED, SimulatedCloud, Violation
 from moorage_testing.simulation.determinism import Chance, determined
-from moorage_testing.simulation.invariants import Watch
+from moorage_testing.simulation.invariants import InvariantWatch
 from moorage_testing.simulation.loop import Livelock, Starved, VirtualLoop
-from moorage_testing.simulation.plan import Plan
+from moorage_testing.simulation.plan import SimulationPlan
 from moorage_testing.simulation.restores import Restores
 from moorage_testing.simulation.roles import RegionRole, people
 from moorage_testing.simulation.template import template
@@ -45,13 +45,13 @@ class Start(msgspec.Struct, frozen=True, order=True):
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartedCloud:
     """A cloud that is ready, or has violations already."""
 
-    cloud: Cloud
+    cloud: SimulatedCloud
     chance: Chance
 
-    def turn_to(self, plan: Plan) -> None:
+    def turn_to(self, plan: SimulationPlan) -> None:
         """From here on everything that is drawn is drawn for it."""
         seed = f"seed {plan.seed}"
         self.chance.begin(seed)
@@ -61,33 +61,33 @@ class Begun:
         self.cloud.evacuates = any(event.what == "evacuate" for event in plan.events)
 
 
-def start_of(plan: Plan) -> Start:
+def start_of(plan: SimulationPlan) -> Start:
     return Start(plan.levels, plan.reclaim_s, plan.offload_s, plan.across, plan.cross_cell)
 
 
 @contextmanager
-def begun(start: Start) -> Iterator[Begun]:
+def begun(start: Start) -> Iterator[StartedCloud]:
     """Everything between happens in its cloud."""
     whole = template(cross_cell=start.cross_cell)
     loop = VirtualLoop()
     loop.now = whole.passed_s
     said = f"start {start.levels} {start.reclaim_s} {start.offload_s}"
-    cloud = Cloud(_as_planned(whole.config, start), said, whole.config.data / f"run{next(_context)}", loop)
+    cloud = SimulatedCloud(_as_planned(whole.config, start), said, whole.config.data / f"run{next(_context)}", loop)
     try:
         with determined(loop, said, cloud.machine("world")) as chance:
             for name, content in whole.stores.items():
                 cloud.stores[name].load(content)
             cloud.known = whole.known
             cloud.restores = Restores(cloud)
-            cloud.watch = Watch(cloud)
+            cloud.watch = InvariantWatch(cloud)
             people(cloud)
             run(cloud, _ready)
-            yield Begun(cloud, chance)
+            yield StartedCloud(cloud, chance)
     finally:
         cloud.leave()
 
 
-def run(cloud: Cloud, story: Callable[[Cloud], Coroutine[Any, Any, None]]) -> None:
+def run(cloud: SimulatedCloud, story: Callable[[SimulatedCloud], Coroutine[Any, Any, None]]) -> None:
     """To its end, or to what must not happen."""
     if cloud.violations:
         return
@@ -99,7 +99,7 @@ def run(cloud: Cloud, story: Callable[[Cloud], Coroutine[Any, Any, None]]) -> No
         cloud.violated(str(failure))
 
 
-def apart(cloud: Cloud, work: Callable[[], bytes]) -> bytes:
+def apart(cloud: SimulatedCloud, work: Callable[[], bytes]) -> bytes:
     """Run the work in a forked process; return its result. Nothing of it stays in this process or in the cloud's
     directory.
 
@@ -153,7 +153,7 @@ def _as_planned(config: Config, start: Start) -> Config:
     )
 
 
-async def _ready(cloud: Cloud) -> None:
+async def _ready(cloud: SimulatedCloud) -> None:
     for role in cloud.roles.values():
         role.start()
     async with asyncio.timeout(READY_S):
@@ -161,7 +161,7 @@ async def _ready(cloud: Cloud) -> None:
             await asyncio.sleep(0.25)
 
 
-def _levels_are_known(cloud: Cloud) -> bool:
+def _levels_are_known(cloud: SimulatedCloud) -> bool:
     """Everybody has heard of what level the hosts are: no fleet is brought to another one in the moment before a boot."""
     levels = {plan.host: plan.level for plan in cloud.plans}
     for role in cloud.roles.values():

@@ -10,11 +10,11 @@ from moorage.model.volume import KEY, MADE_FOR_IMAGE
 from moorage.operations.steps.snapshot_image import MADE_FOR
 from moorage_testing.leak_audit import Census
 from moorage_testing.leak_audit_stores import HALF_MADE, Stores, known, servers_named
-from moorage_testing.simulation.client import Client
+from moorage_testing.simulation.client import SimulatedClient
 from moorage_testing.simulation.roles import AgentRole
 
 if TYPE_CHECKING:
-    from moorage_testing.simulation.cloud import Cloud
+    from moorage_testing.simulation.cloud import SimulatedCloud
 
 LIMIT = "1000"
 OF_USER = "of_user"
@@ -23,7 +23,7 @@ FREE = frozenset({"available", "error", "error_extending", "error_deleting"})
 """What a volume is that no server has."""
 
 
-async def stores_of(cloud: "Cloud", admin: Client) -> Stores | str:
+async def stores_of(cloud: "SimulatedCloud", admin: SimulatedClient) -> Stores | str:
     """What the volume service and the image service hold; a sentence when they cannot be looked at."""
     volumes = await admin.ask("volume", "GET", "/volumes/detail", all_tenants="1", limit=LIMIT)
     attachments = await admin.ask("volume", "GET", "/attachments/detail", all_tenants="1", limit=LIMIT)
@@ -41,7 +41,7 @@ async def stores_of(cloud: "Cloud", admin: Client) -> Stores | str:
     return msgspec.structs.replace(stores, known=region.inspect(lambda tx: known(tx, named)) if named else frozenset())
 
 
-async def wrong_stores(cloud: "Cloud", seen: Census) -> list[str]:
+async def wrong_stores(cloud: "SimulatedCloud", seen: Census) -> list[str]:
     """Volumes and snapshots that nobody owns."""
     snapshots: list[dict[str, Any]] = []
     if seen.stores.volumes:
@@ -58,7 +58,7 @@ async def wrong_stores(cloud: "Cloud", seen: Census) -> list[str]:
     ]
 
 
-def _missing_volumes(cloud: "Cloud", seen: Census) -> list[str]:
+def _missing_volumes(cloud: "SimulatedCloud", seen: Census) -> list[str]:
     """Those that servers have, and that nobody deleted: looked for where people act at the volume service itself."""
     if not cloud.watch.book.gone:
         return []
@@ -86,7 +86,7 @@ def _maker(volume: dict[str, Any]) -> str:
     return str(volume.get("metadata", {}).get(KEY))
 
 
-def _volumes_that_were_to_go(cloud: "Cloud", seen: Census, copied: Collection[str]) -> list[str]:
+def _volumes_that_were_to_go(cloud: "SimulatedCloud", seen: Census, copied: Collection[str]) -> list[str]:
     """Of servers that are gone; one with snapshots stays, as the volume service has it."""
     gone = {
         booked.id
@@ -116,7 +116,7 @@ def _snapshots(seen: Census, snapshots: Iterable[dict[str, Any]]) -> list[str]:
     return wrong
 
 
-def wrong_disks(cloud: "Cloud") -> list[str]:
+def wrong_disks(cloud: "SimulatedCloud") -> list[str]:
     """The guest has the image and the volumes that its server shows, and is rescued when that says so; no copy of its disk is left."""
     wrong: list[str] = []
     between_cells = bool(cloud.config.api.policy_file)

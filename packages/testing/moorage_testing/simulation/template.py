@@ -13,20 +13,19 @@ from typing import Any
 
 import msgspec
 
-from moorage.main.config import Api, Cell, Compute, Config, Hosts, Quota, RegionSettings
+from moorage.main.config import ApiConfig, Cell, Compute, Config, Hosts, Quota, RegionSettings
 from moorage.main.config_scheduler import Scheduler
 from moorage.main.embedded import host_networks
 from moorage.main.seed_data import seed
 from moorage.main.service_clients import admin_password, demo_password, service_password
 from moorage_testing.logins import CHEAP_LOGINS
-from moorage_testing.simulation.client import Client
-from moorage_testing.simulation.cloud import Cloud
+from moorage_testing.simulation.client import SimulatedClient
+from moorage_testing.simulation.cloud import SimulatedCloud
 from moorage_testing.simulation.determinism import determined
 from moorage_testing.simulation.loop import VirtualLoop
 from moorage_testing.simulation.plan import HOSTS, OTHER_HOSTS
-from moorage_testing.simulation.roles import Api as ApiRole
-from moorage_testing.simulation.roles import EmbeddedServicesRole, people
-from moorage_testing.simulation.setting import Known, set_up
+from moorage_testing.simulation.roles import ApiRole, EmbeddedServicesRole, people
+from moorage_testing.simulation.setting import KnownIds, set_up
 
 WIRES = ("physnet1", "physnet1", "physnet2", "physnet2", "physnet1", "physnet1", "physnet2")
 """Of each host: what is on one of them has two hosts of one cell, or hosts of two."""
@@ -42,7 +41,7 @@ class Template(msgspec.Struct, frozen=True):
 
     config: Config
     stores: dict[str, bytes]
-    known: Known
+    known: KnownIds
     passed_s: float
     """How far the clock had come when it was ready."""
 
@@ -63,7 +62,7 @@ def _config(room: Path, *, cross_cell: bool) -> Config:
     return Config(
         data_dir=str(room),
         cells=tuple(Cell(each) for each in cells),
-        api=Api(policy_file=_policy(room)) if cross_cell else Api(),
+        api=ApiConfig(policy_file=_policy(room)) if cross_cell else ApiConfig(),
         scheduler=Scheduler(
             cross_cell_move_weight_multiplier=-10_000.0 if cross_cell else 10_000.0,
             decisions_bytes_max=0,  # their files are written by a thread, which no seed holds
@@ -99,7 +98,7 @@ def _make(*, cross_cell: bool) -> Template:
     atexit.register(shutil.rmtree, room, ignore_errors=True)
     loop = VirtualLoop()
     config = _config(room, cross_cell=cross_cell)
-    cloud = Cloud(config, "template", room / "template", loop)
+    cloud = SimulatedCloud(config, "template", room / "template", loop)
     with determined(loop, "template", cloud.machine("world")):
         known = loop.run(_grow(cloud))
         stores = {name: store.dump() for name, store in cloud.stores.items()}
@@ -107,7 +106,7 @@ def _make(*, cross_cell: bool) -> Template:
     return Template(config, stores, known, loop.now)
 
 
-async def _grow(cloud: Cloud) -> Known:
+async def _grow(cloud: SimulatedCloud) -> KnownIds:
     await cloud.databases()
     people(cloud)
     neighbours, api = cloud.roles["neighbours"], cloud.roles["api"]
@@ -143,12 +142,12 @@ async def _grow(cloud: Cloud) -> Known:
     return known
 
 
-def _hosts_known(api: ApiRole, cloud: Cloud) -> bool:
+def _hosts_known(api: ApiRole, cloud: SimulatedCloud) -> bool:
     assert api.region is not None
     return {plan.host for plan in cloud.plans} <= api.region.engine.world().slots_by_name.keys()
 
 
-async def _token(cloud: Cloud, user: str, project: str, password: str) -> str:
+async def _token(cloud: SimulatedCloud, user: str, project: str, password: str) -> str:
     domain = {"id": "default"}
     who = {"name": user, "domain": domain, "password": password}
     asked: dict[str, Any] = {
@@ -157,6 +156,6 @@ async def _token(cloud: Cloud, user: str, project: str, password: str) -> str:
             "scope": {"project": {"name": project, "domain": domain}},
         }
     }
-    reply = await Client(cloud, "").ask("identity", "POST", "/auth/tokens", asked)
+    reply = await SimulatedClient(cloud, "").ask("identity", "POST", "/auth/tokens", asked)
     assert reply.status == 201, reply
     return reply.headers["x-subject-token"]

@@ -15,7 +15,7 @@ import msgspec
 from typing_extensions import override
 
 from moorage.clients.asgi_transport import Base, EmbeddedTransport
-from moorage_testing.simulation.loop import PROCESS, Process, VirtualLoop
+from moorage_testing.simulation.loop import PROCESS, SimulatedProcess, VirtualLoop
 from moorage_testing.simulation.trace import Trace
 
 WAY_S = (0.0003, 0.003)
@@ -49,7 +49,7 @@ class ServiceEndpoint:
 
     def __init__(self, loop: VirtualLoop, name: str, dice: random.Random, trace: Trace) -> None:
         self.name = name
-        self.process: Process | None = None
+        self.process: SimulatedProcess | None = None
         self.trouble: Trouble = ""
         self.chance = 1.0
         """How often the trouble comes."""
@@ -61,7 +61,7 @@ class ServiceEndpoint:
         self.dice = dice
         self._trace = trace
 
-    def open(self, process: Process, app: Any) -> None:
+    def open(self, process: SimulatedProcess, app: Any) -> None:
         """That process serves now."""
         self.process, self._app = process, EmbeddedTransport(app)
 

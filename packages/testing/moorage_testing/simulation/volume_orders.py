@@ -4,8 +4,8 @@ import asyncio
 import random
 from typing import Any
 
-from moorage_testing.simulation.client import Client
-from moorage_testing.simulation.cloud import Cloud
+from moorage_testing.simulation.client import SimulatedClient
+from moorage_testing.simulation.cloud import SimulatedCloud
 from moorage_testing.simulation.order_book import BookedVolume
 from moorage_testing.simulation.orders import a_server, every_order, order, watch_of
 from moorage_testing.simulation.plan import SHARED_VOLUMES, Arguments, Draft
@@ -31,7 +31,7 @@ def _draw_attach(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("attach_volume", 5, _draw_attach)
-async def attach_volume(cloud: Cloud, args: Arguments) -> None:
+async def attach_volume(cloud: SimulatedCloud, args: Arguments) -> None:
     """POST /servers/{id}/os-volume_attachments, of a volume that is made first if need be."""
     watch = watch_of(cloud)
     booked, volume = watch.book.of(args["server"]), watch.book.volume(args["volume"])
@@ -43,7 +43,7 @@ async def attach_volume(cloud: Cloud, args: Arguments) -> None:
     watch.answered(f"attach v{volume.ref} to s{booked.ref}", reply)
 
 
-async def made(cloud: Cloud, volume: BookedVolume) -> bool:
+async def made(cloud: SimulatedCloud, volume: BookedVolume) -> bool:
     """Make it, unless it is there, and wait until it is ready."""
     watch = watch_of(cloud)
     if not volume.id:
@@ -66,7 +66,7 @@ async def made(cloud: Cloud, volume: BookedVolume) -> bool:
     return False
 
 
-async def _of_several(cloud: Cloud) -> str:
+async def _of_several(cloud: SimulatedCloud) -> str:
     """The type of volumes that several servers may have; it is made if need be."""
     said = {"volume_type": {"name": OF_SEVERAL, "extra_specs": {"multiattach": "<is> True"}}}
     reply = await watch_of(cloud).admin.ask("volume", "POST", "/types", said)
@@ -78,7 +78,7 @@ def _path(server: str) -> str:
     return f"/servers/{server}/os-volume_attachments"
 
 
-async def one_of(cloud: Cloud, args: Arguments, who: Client) -> str | None:
+async def one_of(cloud: SimulatedCloud, args: Arguments, who: SimulatedClient) -> str | None:
     """A volume that the server shows."""
     booked = watch_of(cloud).book.of(args["server"])
     if not booked.id:
@@ -93,7 +93,7 @@ def _draw_which(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("detach_volume", 4, _draw_which)
-async def detach_volume(cloud: Cloud, args: Arguments) -> None:
+async def detach_volume(cloud: SimulatedCloud, args: Arguments) -> None:
     """DELETE /servers/{id}/os-volume_attachments/{volume}."""
     watch = watch_of(cloud)
     if volume := await one_of(cloud, args, watch.demo):
@@ -107,10 +107,10 @@ def _draw_swap(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("swap_volume", 2, _draw_swap)
-async def swap_volume(cloud: Cloud, args: Arguments) -> None:
+async def swap_volume(cloud: SimulatedCloud, args: Arguments) -> None:
     """The volume service asks for another volume in the place of one, as when it has moved it."""
     watch = watch_of(cloud)
-    service = Client(cloud, cloud.known.service_token)
+    service = SimulatedClient(cloud, cloud.known.service_token)
     new = watch.book.volume(args["volume"])
     old = await one_of(cloud, args, watch.demo)
     booked = watch.book.of(args["server"])
@@ -131,7 +131,7 @@ def _draw_update(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("update_volume", 1, _draw_update)
-async def update_volume(cloud: Cloud, args: Arguments) -> None:
+async def update_volume(cloud: SimulatedCloud, args: Arguments) -> None:
     """Whether a volume goes with its server."""
     watch = watch_of(cloud)
     if volume := await one_of(cloud, args, watch.demo):
@@ -149,19 +149,19 @@ def _draw_volume(dice: random.Random, draft: Draft) -> Arguments:
 
 
 @order("extend_volume", 2, _draw_volume)
-async def extend_volume(cloud: Cloud, args: Arguments) -> None:
+async def extend_volume(cloud: SimulatedCloud, args: Arguments) -> None:
     """By one GiB; the server that has it is told."""
     await _change(cloud, args, "POST", "/action", lambda volume: {"os-extend": {"new_size": volume.size_gib + 1}})
 
 
 @order("delete_volume", 1, _draw_volume)
-async def delete_volume(cloud: Cloud, args: Arguments) -> None:
+async def delete_volume(cloud: SimulatedCloud, args: Arguments) -> None:
     """Refused while a server has it."""
     watch_of(cloud).book.volume(args["volume"]).goes = True
     await _change(cloud, args, "DELETE", "", lambda _: None)
 
 
-async def _change(cloud: Cloud, args: Arguments, method: str, path: str, said: Any) -> None:
+async def _change(cloud: SimulatedCloud, args: Arguments, method: str, path: str, said: Any) -> None:
     watch = watch_of(cloud)
     volume = watch.book.volume(args["volume"])
     if volume.id:

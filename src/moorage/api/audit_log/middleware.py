@@ -27,16 +27,16 @@ QUIET = frozenset({"/", "/healthcheck"})
 HTTP_REQUEST, HTTP_RESPONSE, AUTHENTICATE = "audit.http.request", "audit.http.response", "identity.authenticate"
 
 
-class Book(Protocol):
+class AuditSink(Protocol):
     """Where events are written."""
 
     def write(self, kind: str, facts: Facts) -> None: ...
 
 
-class Listener:
+class AuditedApp:
     """An ASGI application around a service's."""
 
-    def __init__(self, app: App, service: str, book: Book, *, reads: bool, requests: bool) -> None:
+    def __init__(self, app: App, service: str, book: AuditSink, *, reads: bool, requests: bool) -> None:
         self._app = app
         self._service = service
         self._book = book
@@ -86,7 +86,7 @@ class Listener:
 class _AuditedRequest:
     """One request."""
 
-    def __init__(self, listener: Listener, facts: Facts, receive: Receive, send: Send) -> None:
+    def __init__(self, listener: AuditedApp, facts: Facts, receive: Receive, send: Send) -> None:
         self._listener = listener
         self.facts = facts
         self._receive = receive

@@ -36,7 +36,7 @@ class NewAggregate(Body):
     availability_zone: ZoneName | None = None
 
 
-class CreateBody(Body):
+class CreateAggregateBody(Body):
     aggregate: NewAggregate
 
 
@@ -45,7 +45,7 @@ class ChangedAggregate(Body):
     availability_zone: ZoneName | UnsetType | None = UNSET
 
 
-class UpdateBody(Body):
+class UpdateAggregateBody(Body):
     aggregate: ChangedAggregate
 
 
@@ -61,7 +61,7 @@ class RemoveHostBody(Body):
     remove_host: OneHost
 
 
-class Metadata(Body):
+class AggregateMetadata(Body):
     metadata: dict[str, str | None]
 
 
@@ -74,7 +74,7 @@ class CacheBody(Body):
 
 
 class SetMetadataBody(Body):
-    set_metadata: Metadata
+    set_metadata: AggregateMetadata
 
 
 async def _changed(call: AnyCall, aggregate: Aggregate | None = None) -> Response:
@@ -124,7 +124,7 @@ async def show(call: Call[None]) -> Response:
     return Response(body={"aggregate": _shown(await call.context.region.read(lambda tx: reads.get(tx, number)))})
 
 
-async def create(call: Call[CreateBody]) -> Response:
+async def create(call: Call[CreateAggregateBody]) -> Response:
     call.require(RULE + "create", {})
     asked = call.body.aggregate
     metadata = {ZONE_KEY: str(asked.availability_zone)} if asked.availability_zone is not None else {}
@@ -134,7 +134,7 @@ async def create(call: Call[CreateBody]) -> Response:
     return Response(body={"aggregate": shown})
 
 
-async def update(call: Call[UpdateBody]) -> Response:
+async def update(call: Call[UpdateAggregateBody]) -> Response:
     """Change an aggregate's name or zone.
 
     Raises Invalid for an empty change, and for a zone that its hosts do not allow.
@@ -271,9 +271,9 @@ async def zones_detail(call: Call[None]) -> Response:
 _ACTION = "/os-aggregates/{id}/action"
 ROUTES = (
     Route("GET", "/os-aggregates", index),
-    Route("POST", "/os-aggregates", create, takes=CreateBody),
+    Route("POST", "/os-aggregates", create, takes=CreateAggregateBody),
     Route("GET", "/os-aggregates/{id}", show),
-    Route("PUT", "/os-aggregates/{id}", update, takes=UpdateBody),
+    Route("PUT", "/os-aggregates/{id}", update, takes=UpdateAggregateBody),
     Route("DELETE", "/os-aggregates/{id}", delete),
     Route("POST", _ACTION, add_host, takes=AddHostBody, action="add_host"),
     Route("POST", _ACTION, remove_host, takes=RemoveHostBody, action="remove_host"),

@@ -35,13 +35,13 @@ class CreateInfo(Body):
     id: Said | None = None
 
 
-class Snapshot(Body):
+class AssistedSnapshotFields(Body):
     volume_id: Said
     create_info: CreateInfo
 
 
-class CreateBody(Body):
-    snapshot: Snapshot
+class CreateAssistedSnapshotBody(Body):
+    snapshot: AssistedSnapshotFields
 
 
 async def _with_volume(call: AnyCall, wish: SnapshotWish) -> Server:
@@ -87,7 +87,7 @@ async def _begin(call: AnyCall, server: Server, wish: SnapshotWish) -> None:
         raise Invalid(busy.public, private=busy.private) from busy
 
 
-async def create(call: Call[CreateBody]) -> Response:
+async def create(call: Call[CreateAssistedSnapshotBody]) -> Response:
     call.require(RULE + "create", {})
     asked = call.body.snapshot
     info = asked.create_info
@@ -117,6 +117,6 @@ async def delete(call: Call[None]) -> Response:
 
 
 ROUTES = (
-    Route("POST", PATH, create, takes=CreateBody),
+    Route("POST", PATH, create, takes=CreateAssistedSnapshotBody),
     Route("DELETE", PATH + "/{id}", delete, params=Params({"delete_info": Param(many=False)}, strict=(2, 75))),
 )

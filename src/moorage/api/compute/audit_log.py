@@ -14,7 +14,7 @@ from moorage.model.json_types import JsonObject
 from moorage.operations.notifications.audit_periods import last_completed, moment
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts, usage_audits
-from moorage.store.cell.usage_audits import Place
+from moorage.store.cell.usage_audits import UsageAuditKey
 
 RULE = "os_compute_api:os-instance-usage-audit-log:"
 FORM = "%Y-%m-%d %H:%M:%S"
@@ -47,16 +47,16 @@ async def _log(call: AnyCall, before_us: int) -> JsonObject:
 async def _of_cell(cell: Database, began: int, ended: int) -> dict[str, JsonObject | None]:
     """Host → the result of its audit; None: it has not begun."""
 
-    def work(tx: Tx) -> tuple[list[str], Place, dict[str, int]]:
+    def work(tx: Tx) -> tuple[list[str], UsageAuditKey, dict[str, int]]:
         at = usage_audits.place(tx, began, ended)
-        counts = usage_audits.by_host(tx, began, ended) if at != Place() else {}
+        counts = usage_audits.by_host(tx, began, ended) if at != UsageAuditKey() else {}
         return [host.host for host in hosts.listed(tx)], at, counts
 
     names, at, counts = await cell.read(work)
-    return {host: None if at == Place() else _entry(host, at, counts.get(host, 0)) for host in names}
+    return {host: None if at == UsageAuditKey() else _entry(host, at, counts.get(host, 0)) for host in names}
 
 
-def _entry(host: str, at: Place, count: int) -> JsonObject:
+def _entry(host: str, at: UsageAuditKey, count: int) -> JsonObject:
     return {
         "state": "DONE" if at.finished else "RUNNING",
         "instances": count,

@@ -58,7 +58,7 @@ class NewFlavor(Body):
     description: str | None = None
 
 
-class CreateBody(Body):
+class CreateFlavorBody(Body):
     flavor: NewFlavor
 
 
@@ -66,7 +66,7 @@ class Described(Body):
     description: str | None
 
 
-class UpdateBody(Body):
+class UpdateFlavorBody(Body):
     flavor: Described
 
 
@@ -161,7 +161,7 @@ def _factor(asked: str | float) -> float:
     return factor
 
 
-async def create(call: Call[CreateBody]) -> Response:
+async def create(call: Call[CreateFlavorBody]) -> Response:
     asked = call.body.flavor
     new = Flavor(
         number=0,
@@ -181,7 +181,7 @@ async def create(call: Call[CreateBody]) -> Response:
     return _one(call, await writes.create(call.context.region, new))
 
 
-async def update(call: Call[UpdateBody]) -> Response:
+async def update(call: Call[UpdateFlavorBody]) -> Response:
     call.require(MANAGE + "update", {})
     description = _printable(call.body.flavor.description)
     now = now_us(call.context.clock)
@@ -345,9 +345,9 @@ LISTING = Params(
 ROUTES = (
     Route("GET", "/flavors", index, params=LISTING),
     Route("GET", "/flavors/detail", detail, params=LISTING),
-    Route("POST", "/flavors", create, takes=CreateBody),
+    Route("POST", "/flavors", create, takes=CreateFlavorBody),
     Route("GET", "/flavors/{id}", show),
-    Route("PUT", "/flavors/{id}", update, takes=UpdateBody),
+    Route("PUT", "/flavors/{id}", update, takes=UpdateFlavorBody),
     Route("DELETE", "/flavors/{id}", delete),
     Route("GET", "/flavors/{id}/os-flavor-access", access, rule=ACCESS),
     Route("POST", "/flavors/{id}/action", add_access, takes=AddAccessBody, action="addTenantAccess"),

@@ -23,7 +23,7 @@ from moorage.operations.records import floating_ips as floats
 RULE = "os_compute_api:os-floating-ips:"
 
 
-class Wanted(msgspec.Struct):
+class NewFloatingIp(msgspec.Struct):
     """Unknown fields were always taken here."""
 
     pool: str | None = None
@@ -36,16 +36,16 @@ class Association(Body):
     fixed_address: str | None = None
 
 
-class AddBody(Body):
+class AddFloatingIpBody(Body):
     add: Association = msgspec.field(name="addFloatingIp")
 
 
-class OneAddress(Body):
+class FloatingIpAddress(Body):
     address: str
 
 
-class RemoveBody(Body):
-    remove: OneAddress = msgspec.field(name="removeFloatingIp")
+class RemoveFloatingIpBody(Body):
+    remove: FloatingIpAddress = msgspec.field(name="removeFloatingIp")
 
 
 # ------------------------------------------------------------------------------------------------ addresses
@@ -86,7 +86,7 @@ async def show(call: Call[None]) -> Response:
     return Response(200, {"floating_ip": (await _shown(call, [await _one(call)]))[0]})
 
 
-async def create(call: Call[Wanted]) -> Response:
+async def create(call: Call[NewFloatingIp]) -> Response:
     call.require(RULE + "create")
     made = await floats.allocate(network_of(call), call.token, call.body.pool)
     return Response(200, {"floating_ip": (await _shown(call, [made]))[0]})
@@ -101,7 +101,7 @@ async def delete(call: Call[None]) -> Response:
 # ------------------------------------------------------------------------------------------------ of servers
 
 
-async def add(call: Call[AddBody]) -> Response:
+async def add(call: Call[AddFloatingIpBody]) -> Response:
     wanted = call.body.add
     address = checked_address("address", wanted.address)
     asked = None if wanted.fixed_address is None else checked_address("fixed_address", wanted.fixed_address)
@@ -137,7 +137,7 @@ def _fixed(server: Server, address: str, asked: str | None) -> str:
     return first
 
 
-async def remove(call: Call[RemoveBody]) -> Response:
+async def remove(call: Call[RemoveFloatingIpBody]) -> Response:
     """Take a floating address from a server. Raises Conflict when the address is not associated with the server."""
     address = checked_address("address", call.body.remove.address)
     server = await the_server(call, RULE + "remove")
@@ -154,10 +154,10 @@ ACTION = "/servers/{id}/action"
 AS_ASKED = Params(strict=None)
 
 ROUTES = (
-    Route("POST", ACTION, add, takes=AddBody, action="addFloatingIp"),
-    Route("POST", ACTION, remove, takes=RemoveBody, action="removeFloatingIp"),
+    Route("POST", ACTION, add, takes=AddFloatingIpBody, action="addFloatingIp"),
+    Route("POST", ACTION, remove, takes=RemoveFloatingIpBody, action="removeFloatingIp"),
     Route("GET", "/os-floating-ips", index, params=AS_ASKED),
-    Route("POST", "/os-floating-ips", create, takes=Wanted),
+    Route("POST", "/os-floating-ips", create, takes=NewFloatingIp),
     Route("GET", "/os-floating-ips/{id}", show, params=AS_ASKED),
     Route("DELETE", "/os-floating-ips/{id}", delete),
 )

@@ -17,11 +17,11 @@ SKIPPED_WHEN_NONE = ("kernel_id", "ramdisk_id")
 PATH = "/images/{id}/metadata"
 
 
-class MetadataBody(Body):
+class ImageMetadataBody(Body):
     metadata: Metadata
 
 
-class MetaBody(Body):
+class ImageMetadataItemBody(Body):
     meta: Metadata
 
 
@@ -56,18 +56,18 @@ async def show(call: Call[None]) -> Response:
     return Response(200, {"meta": {key: found[key]}})
 
 
-async def add(call: Call[MetadataBody]) -> Response:
+async def add(call: Call[ImageMetadataBody]) -> Response:
     image = await the_image(call)
     after = await _write(call, image, {**metadata_of(image), **call.body.metadata})
     return Response(200, {"metadata": metadata_of(after)})
 
 
-async def replace(call: Call[MetadataBody]) -> Response:
+async def replace(call: Call[ImageMetadataBody]) -> Response:
     await _write(call, await the_image(call), dict(call.body.metadata))
     return Response(200, {"metadata": call.body.metadata})
 
 
-async def change(call: Call[MetaBody]) -> Response:
+async def change(call: Call[ImageMetadataItemBody]) -> Response:
     """Set one item of an image's metadata.
 
     Raises Invalid when the body has not exactly the key of the path, or another form.
@@ -96,9 +96,9 @@ async def delete(call: Call[None]) -> Response:
 
 ROUTES = (
     Route("GET", PATH, index, params=AS_ASKED),
-    Route("POST", PATH, add, takes=MetadataBody),
-    Route("PUT", PATH, replace, takes=MetadataBody),
+    Route("POST", PATH, add, takes=ImageMetadataBody),
+    Route("PUT", PATH, replace, takes=ImageMetadataBody),
     Route("GET", PATH + "/{key}", show, params=AS_ASKED),
-    Route("PUT", PATH + "/{key}", change, takes=MetaBody),
+    Route("PUT", PATH + "/{key}", change, takes=ImageMetadataItemBody),
     Route("DELETE", PATH + "/{key}", delete),
 )

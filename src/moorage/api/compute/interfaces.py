@@ -38,7 +38,7 @@ class WantedInterface(Body):
     tag: Tag | UnsetType = UNSET
 
 
-class AttachBody(Body):
+class AttachInterfaceBody(Body):
     attachment: WantedInterface = msgspec.field(name="interfaceAttachment", default_factory=WantedInterface)
 
 
@@ -118,7 +118,7 @@ def _recorded(nic: Nic) -> JsonObject:
 # ------------------------------------------------------------------------------------------------------- writing
 
 
-async def attach(call: Call[AttachBody]) -> Response:
+async def attach(call: Call[AttachInterfaceBody]) -> Response:
     """Answered when it is done, with the interface as it is then."""
     server = await the_server(call, RULE + "create")
     wish, check = _wish(call.body.attachment), _check(call, "attach_interface")
@@ -177,6 +177,6 @@ def _check(call: AnyCall, action: str) -> StateCheck:
 ROUTES = (
     Route("GET", PATH, index),
     Route("GET", ONE, show),
-    Route("POST", PATH, attach, takes=AttachBody),
+    Route("POST", PATH, attach, takes=AttachInterfaceBody),
     Route("DELETE", ONE, detach),
 )

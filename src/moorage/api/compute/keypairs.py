@@ -29,7 +29,7 @@ class NewKeyPair(Body):
     user_id: str | None = None
 
 
-class CreateBody(Body):
+class CreateKeypairBody(Body):
     keypair: NewKeyPair
 
 
@@ -48,7 +48,7 @@ def _user(call: AnyCall, rule: str, asked: str | None) -> str:
     return user
 
 
-async def create(call: Call[CreateBody]) -> Response:
+async def create(call: Call[CreateKeypairBody]) -> Response:
     """Import a key pair, or make one. Raises Invalid for a name that is not allowed, and for a missing public key."""
     new = call.body.keypair
     name = re.sub(r" +", " ", new.name.strip())
@@ -116,7 +116,7 @@ _PAGED = Params({**_OF_USER, "limit": Param((2, 35), form=LIMIT.form), "marker":
 
 ROUTES = (
     Route("GET", "/os-keypairs", index, params=_PAGED),
-    Route("POST", "/os-keypairs", create, takes=CreateBody),
+    Route("POST", "/os-keypairs", create, takes=CreateKeypairBody),
     Route("GET", "/os-keypairs/{name}", show, params=_ONE),
     Route("DELETE", "/os-keypairs/{name}", delete, params=_ONE),
 )

@@ -21,16 +21,16 @@ class OneNetwork(Body):
     network: NetworkId = msgspec.field(name="networkId")
 
 
-class AddBody(Body):
+class AddFixedIpBody(Body):
     add: OneNetwork = msgspec.field(name="addFixedIp")
 
 
-class OneAddress(Body):
+class FixedIpAddress(Body):
     address: str
 
 
-class RemoveBody(Body):
-    remove: OneAddress = msgspec.field(name="removeFixedIp")
+class RemoveFixedIpBody(Body):
+    remove: FixedIpAddress = msgspec.field(name="removeFixedIp")
 
 
 async def _changeable(call: AnyCall, rule: str) -> Server:
@@ -41,7 +41,7 @@ async def _changeable(call: AnyCall, rule: str) -> Server:
     return server
 
 
-async def add(call: Call[AddBody]) -> Response:
+async def add(call: Call[AddFixedIpBody]) -> Response:
     """Add a fixed address on a network.
 
     Raises NotFound when the server has no port there, and Invalid when no address is left.
@@ -59,7 +59,7 @@ async def add(call: Call[AddBody]) -> Response:
     return Response(202)
 
 
-async def remove(call: Call[RemoveBody]) -> Response:
+async def remove(call: Call[RemoveFixedIpBody]) -> Response:
     """Remove a fixed address. Raises Invalid when the server does not have it."""
     address = checked_address("address", call.body.remove.address)
     server = await _changeable(call, "remove")
@@ -71,6 +71,6 @@ async def remove(call: Call[RemoveBody]) -> Response:
 
 
 ROUTES = (
-    Route("POST", "/servers/{id}/action", add, takes=AddBody, action="addFixedIp"),
-    Route("POST", "/servers/{id}/action", remove, takes=RemoveBody, action="removeFixedIp"),
+    Route("POST", "/servers/{id}/action", add, takes=AddFixedIpBody, action="addFixedIp"),
+    Route("POST", "/servers/{id}/action", remove, takes=RemoveFixedIpBody, action="removeFixedIp"),
 )

@@ -23,7 +23,7 @@ Switch = Literal["enable", "disable", "Enable", "Disable", "ENABLE", "DISABLE"]
 ANY_QUERY = Params(strict=None)
 
 
-class Wanted(Body):
+class HostUpdate(Body):
     never_null: ClassVar[Mapping[str, str]] = {"status": "'string'", "maintenance_mode": "'string'"}
 
     status: Switch | None = None
@@ -92,7 +92,7 @@ async def show(call: Call[None]) -> Response:
     return Response(body={"host": rows})
 
 
-async def update(call: Call[Wanted]) -> Response:
+async def update(call: Call[HostUpdate]) -> Response:
     """Enable or disable a host by the older API.
 
     Raises Invalid for an empty change, and NotBuilt for the maintenance mode.
@@ -122,7 +122,7 @@ def _power(rule: str) -> Any:
 ROUTES = (
     Route("GET", "/os-hosts", index, params=Params({"zone": TEXT}, strict=None)),
     Route("GET", "/os-hosts/{id}", show, params=ANY_QUERY),
-    Route("PUT", "/os-hosts/{id}", update, takes=Wanted),
+    Route("PUT", "/os-hosts/{id}", update, takes=HostUpdate),
     Route("GET", "/os-hosts/{id}/reboot", _power("reboot"), params=ANY_QUERY),
     Route("GET", "/os-hosts/{id}/shutdown", _power("shutdown"), params=ANY_QUERY),
     Route("GET", "/os-hosts/{id}/startup", _power("start"), params=ANY_QUERY),

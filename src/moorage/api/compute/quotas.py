@@ -18,7 +18,7 @@ LIMITS = "os_compute_api:limits"
 CLASS_NAME_MAX_CHARS = 255
 
 
-class Limits(Body):
+class QuotaLimits(Body):
     """Every resource, as any version names them."""
 
     instances: Limit32 | None = None
@@ -43,16 +43,16 @@ class Limits(Body):
         return {name: int(value) for name, value in values if value is not None}
 
 
-class ForcibleLimits(Limits):
+class ForcibleLimits(QuotaLimits):
     force: NovaBool = NovaBool(False)
 
 
-class UpdateBody(Body):
+class UpdateQuotaBody(Body):
     quota_set: ForcibleLimits
 
 
 class UpdateClassBody(Body):
-    quota_class_set: Limits
+    quota_class_set: QuotaLimits
 
 
 def _in_order(limits: Mapping[str, Any]) -> JsonObject:
@@ -110,7 +110,7 @@ async def defaults(call: Call[None]) -> Response:
     return Response(body={"quota_set": {"id": project, **_in_order(limits)}})
 
 
-async def update(call: Call[UpdateBody]) -> Response:
+async def update(call: Call[UpdateQuotaBody]) -> Response:
     call.require(SETS + "update", {"project_id": call.path["id"]})
     project, user = await _project(call), _user(call)
     asked, region, config = call.body.quota_set, call.context.region, call.context.config.quotas
@@ -195,7 +195,7 @@ _OF_USER = Params({"user_id": TEXT}, strict=(2, 75))
 ROUTES = (
     Route("GET", "/limits", limits, params=Params({"tenant_id": TEXT}, strict=(2, 75))),
     Route("GET", "/os-quota-sets/{id}", show, params=_OF_USER),
-    Route("PUT", "/os-quota-sets/{id}", update, takes=UpdateBody, params=_OF_USER),
+    Route("PUT", "/os-quota-sets/{id}", update, takes=UpdateQuotaBody, params=_OF_USER),
     Route("DELETE", "/os-quota-sets/{id}", delete, params=_OF_USER),
     Route("GET", "/os-quota-sets/{id}/detail", detail, params=_OF_USER),
     Route("GET", "/os-quota-sets/{id}/defaults", defaults, params=Params(strict=None)),

@@ -39,15 +39,15 @@ class NamedGroup(Body):
     name: Annotated[str, Meta(min_length=1)]
 
 
-class AddBody(Body):
+class AddSecurityGroupBody(Body):
     add: NamedGroup = msgspec.field(name="addSecurityGroup")
 
 
-class RemoveBody(Body):
+class RemoveSecurityGroupBody(Body):
     remove: NamedGroup = msgspec.field(name="removeSecurityGroup")
 
 
-class Wanted(msgspec.Struct):
+class NewSecurityGroup(msgspec.Struct):
     """Unknown fields were always taken here."""
 
     name: Text255
@@ -55,7 +55,7 @@ class Wanted(msgspec.Struct):
 
 
 class GroupBody(msgspec.Struct):
-    security_group: Wanted
+    security_group: NewSecurityGroup
 
 
 class WantedRule(msgspec.Struct):
@@ -147,7 +147,7 @@ async def of_server(call: AnyCall) -> Response:
     return Response(200, {"security_groups": _in_order(await shown(call, found))})
 
 
-async def add(call: Call[AddBody]) -> Response:
+async def add(call: Call[AddSecurityGroupBody]) -> Response:
     server = await the_server(call, RULE + "add")
     name = _named(call.body.add.name)
     await groups.add_to_server(network_of(call), call.token, call.project, server.id, name)
@@ -155,7 +155,7 @@ async def add(call: Call[AddBody]) -> Response:
     return Response(202)
 
 
-async def remove(call: Call[RemoveBody]) -> Response:
+async def remove(call: Call[RemoveSecurityGroupBody]) -> Response:
     server = await the_server(call, RULE + "remove")
     name = _named(call.body.remove.name)
     await groups.remove_from_server(network_of(call), call.token, call.project, server.id, name)
@@ -341,8 +341,8 @@ AS_ASKED = Params(strict=None)
 
 ROUTES = (
     Route("GET", "/servers/{id}/os-security-groups", of_server),
-    Route("POST", ACTION, add, takes=AddBody, action="addSecurityGroup"),
-    Route("POST", ACTION, remove, takes=RemoveBody, action="removeSecurityGroup"),
+    Route("POST", ACTION, add, takes=AddSecurityGroupBody, action="addSecurityGroup"),
+    Route("POST", ACTION, remove, takes=RemoveSecurityGroupBody, action="removeSecurityGroup"),
     Route("GET", "/os-security-groups", index, params=LISTED),
     Route("POST", "/os-security-groups", create, takes=GroupBody),
     Route("GET", "/os-security-groups/{id}", show, params=AS_ASKED),

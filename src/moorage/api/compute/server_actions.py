@@ -183,11 +183,11 @@ class ConsoleLength(Body):
     length: NovaInt | None = None
 
 
-class ConsoleBody(Body):
+class ConsoleOutputBody(Body):
     console: ConsoleLength = msgspec.field(name="os-getConsoleOutput")
 
 
-async def console_output(call: Call[ConsoleBody]) -> Response:
+async def console_output(call: Call[ConsoleOutputBody]) -> Response:
     """Show the last lines of the guest's console.
 
     Raises Conflict while the server has no host or the host does not answer, and NotBuilt when the driver keeps no
@@ -218,5 +218,5 @@ ROUTES = (
     Route("POST", PATH, inject_network_info, action="injectNetworkInfo"),
     Route("POST", PATH, force_delete, action="forceDelete"),
     Route("POST", PATH, restore, action="restore"),
-    Route("POST", PATH, console_output, takes=ConsoleBody, action="os-getConsoleOutput"),
+    Route("POST", PATH, console_output, takes=ConsoleOutputBody, action="os-getConsoleOutput"),
 )

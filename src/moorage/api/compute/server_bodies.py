@@ -140,7 +140,7 @@ class NewServer(Body):
     hostname: Fqdn | None = None
 
 
-class CreateBody(Body):
+class CreateServerBody(Body):
     never_null: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("os:scheduler_hints", "OS-SCH-HNT:scheduler_hints"), "'object'"
     )
@@ -162,11 +162,11 @@ class ChangedServer(Body):
     pinned_availability_zone: Name | UnsetType | None = UNSET
 
 
-class UpdateBody(Body):
+class UpdateServerBody(Body):
     server: ChangedServer
 
 
-def boot_request(call: Call[CreateBody]) -> BootRequest:
+def boot_request(call: Call[CreateServerBody]) -> BootRequest:
     """The order, before anything is looked up. Raises Invalid."""
     new = call.body.server
     _refuse_what_then_was_unknown(call, new)
@@ -223,7 +223,7 @@ def checked_address(address: str | None, version: int, field: str) -> str | None
     raise Invalid(f"Invalid input for field/attribute {field}. Value: {address}. '{address}' is not a 'ipv{version}'")
 
 
-def _refuse_what_then_was_unknown(call: Call[CreateBody], new: NewServer) -> None:
+def _refuse_what_then_was_unknown(call: Call[CreateServerBody], new: NewServer) -> None:
     if new.networks is UNSET and call.version >= v2_037_servers.NETWORKS_REQUIRED:
         raise Invalid("Invalid input for field/attribute server. 'networks' is a required property")
     if call.version >= v2_042_servers.TAGS_AGAIN:

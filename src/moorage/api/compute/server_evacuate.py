@@ -18,7 +18,7 @@ RULE = "os_compute_api:os-evacuate"
 FROM = (VmState.ACTIVE, VmState.STOPPED, VmState.ERROR)
 
 
-class Wanted(Body):
+class EvacuateFields(Body):
     host: Fqdn | UnsetType = UNSET
     admin_pass: str | UnsetType = msgspec.field(name="adminPass", default=UNSET)
     shared: NovaBool = msgspec.field(name="onSharedStorage", default=NO)
@@ -26,7 +26,7 @@ class Wanted(Body):
 
 
 class EvacuateBody(Body):
-    evacuate: Wanted
+    evacuate: EvacuateFields
 
 
 async def evacuate(call: Call[EvacuateBody]) -> Response:

@@ -32,7 +32,7 @@ class NewGroup(Body):
     rules: Rules | None = None
 
 
-class CreateBody(Body):
+class CreateServerGroupBody(Body):
     server_group: NewGroup
 
 
@@ -48,7 +48,7 @@ def _shown(group: ServerGroup) -> JsonObject:
     }
 
 
-async def create(call: Call[CreateBody]) -> Response:
+async def create(call: Call[CreateServerGroupBody]) -> Response:
     """Make a server group. Raises Invalid when a policy other than anti-affinity has rules."""
     call.require(RULE + "create", {"project_id": call.principal.project})
     project = call.project
@@ -111,7 +111,7 @@ ROUTES = (
         index,
         params=Params({"all_projects": TEXT, "limit": LIMIT, "offset": LIMIT}, strict=(2, 75)),
     ),
-    Route("POST", "/os-server-groups", create, takes=CreateBody),
+    Route("POST", "/os-server-groups", create, takes=CreateServerGroupBody),
     Route("GET", "/os-server-groups/{id}", show),
     Route("DELETE", "/os-server-groups/{id}", delete),
 )

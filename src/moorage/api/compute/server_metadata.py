@@ -23,11 +23,11 @@ ANY_TASK = (None, *TaskState)
 """What is being done to a server does not forbid to describe it."""
 
 
-class MetadataBody(Body):
+class ServerMetadataBody(Body):
     metadata: Metadata
 
 
-class MetaBody(Body):
+class ServerMetadataItemBody(Body):
     meta: Metadata
 
 
@@ -67,14 +67,14 @@ async def all_metadata(call: AnyCall) -> Response:
     return Response(200, {"metadata": server.metadata})
 
 
-async def add_metadata(call: Call[MetadataBody]) -> Response:
+async def add_metadata(call: Call[ServerMetadataBody]) -> Response:
     server = await _writable(call, "create")
     most = await metadata_most(call, server.project)
     after = await _changed(call, server, writes.with_metadata(call.body.metadata, whole=False, most=most))
     return Response(200, {"metadata": after.metadata})
 
 
-async def replace_metadata(call: Call[MetadataBody]) -> Response:
+async def replace_metadata(call: Call[ServerMetadataBody]) -> Response:
     server = await _writable(call, "update_all")
     most = await metadata_most(call, server.project)
     after = await _changed(call, server, writes.with_metadata(call.body.metadata, whole=True, most=most))
@@ -90,7 +90,7 @@ async def one_metadata(call: AnyCall) -> Response:
     return Response(200, {"meta": {key: server.metadata[key]}})
 
 
-async def set_metadata(call: Call[MetaBody]) -> Response:
+async def set_metadata(call: Call[ServerMetadataItemBody]) -> Response:
     """Set one item of a server's metadata. Raises Invalid when the body has not exactly the key of the path."""
     key = call.path["key"]
     if len(call.body.meta) != 1:
@@ -167,10 +167,10 @@ async def drop_tag(call: AnyCall) -> Response:
 
 ROUTES = (
     Route("GET", "/servers/{id}/metadata", all_metadata),
-    Route("POST", "/servers/{id}/metadata", add_metadata, takes=MetadataBody),
-    Route("PUT", "/servers/{id}/metadata", replace_metadata, takes=MetadataBody),
+    Route("POST", "/servers/{id}/metadata", add_metadata, takes=ServerMetadataBody),
+    Route("PUT", "/servers/{id}/metadata", replace_metadata, takes=ServerMetadataBody),
     Route("GET", "/servers/{id}/metadata/{key}", one_metadata),
-    Route("PUT", "/servers/{id}/metadata/{key}", set_metadata, takes=MetaBody),
+    Route("PUT", "/servers/{id}/metadata/{key}", set_metadata, takes=ServerMetadataItemBody),
     Route("DELETE", "/servers/{id}/metadata/{key}", drop_metadata),
     Route("GET", "/servers/{id}/tags", all_tags),
     Route("PUT", "/servers/{id}/tags", replace_tags, takes=TagsBody),

@@ -28,7 +28,7 @@ WAITING = (VmState.RESIZED,)
 LIVE = (VmState.ACTIVE, VmState.PAUSED)
 
 
-class Wanted(Body):
+class ResizeFields(Body):
     never_null: ClassVar[Mapping[str, str]] = {"OS-DCF:diskConfig": "'string'"}
 
     flavor_ref: str | int = msgspec.field(name="flavorRef")
@@ -36,7 +36,7 @@ class Wanted(Body):
 
 
 class ResizeBody(Body):
-    resize: Wanted
+    resize: ResizeFields
 
 
 class Destination(Body):

@@ -42,7 +42,7 @@ FROM = (VmState.ACTIVE, VmState.STOPPED, VmState.ERROR)
 Certificates = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1, max_length=CERTIFICATES_MAX)]
 
 
-class Wanted(Body):
+class RebuildFields(Body):
     never_null: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("adminPass", "OS-DCF:diskConfig", "accessIPv4", "accessIPv6"), TEXT
     )
@@ -64,7 +64,7 @@ class Wanted(Body):
 
 
 class RebuildBody(Body):
-    rebuild: Wanted
+    rebuild: RebuildFields
 
 
 async def rebuild(call: Call[RebuildBody]) -> Response:
@@ -93,7 +93,7 @@ async def rebuild(call: Call[RebuildBody]) -> Response:
     return Response(202, {"server": shown}, {"Location": call.self_link(f"servers/{server.id}")})
 
 
-async def _request(call: Call[RebuildBody], asked: Wanted) -> RebuildRequest:
+async def _request(call: Call[RebuildBody], asked: RebuildFields) -> RebuildRequest:
     if isinstance(asked.user_data, str):
         checked_base64(asked.user_data)
     if not isinstance(asked.metadata, UnsetType):

@@ -20,7 +20,7 @@ ACTION = "/servers/{id}/action"
 FROM = (VmState.ACTIVE, VmState.STOPPED, VmState.ERROR)
 
 
-class Wanted(Body):
+class RescueFields(Body):
     never_null: ClassVar[Mapping[str, str]] = {"adminPass": "'string'", "rescue_image_ref": "'string'"}
 
     admin_pass: str | None = msgspec.field(name="adminPass", default=None)
@@ -28,7 +28,7 @@ class Wanted(Body):
 
 
 class RescueBody(Body):
-    rescue: Wanted | None
+    rescue: RescueFields | None
 
 
 async def rescue(call: Call[RescueBody]) -> Response:
@@ -37,7 +37,7 @@ async def rescue(call: Call[RescueBody]) -> Response:
     not_locked(call, server)
     check = partial(in_state, action="rescue", states=FROM)
     check(server)
-    asked = call.body.rescue or Wanted()
+    asked = call.body.rescue or RescueFields()
     password = asked.admin_pass or new_password()
     await service_of(call).rescue(
         call.principal,

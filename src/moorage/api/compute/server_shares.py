@@ -24,7 +24,7 @@ class Share(Body):
     tag: Tag | UnsetType = UNSET
 
 
-class CreateBody(Body):
+class CreateShareBody(Body):
     share: Share
 
 
@@ -44,7 +44,7 @@ async def show(call: AnyCall) -> Response:
     raise NotFound(f"Share {call.path['share']} could not be found.")
 
 
-async def create(call: Call[CreateBody]) -> Response:
+async def create(call: Call[CreateShareBody]) -> Response:
     """Refuse to attach a share. Raises Conflict, as Nova does where shares are not configured."""
     server = await the_server(call, RULE + "create")
     _in_state(server, "create share", VmState.STOPPED)
@@ -61,7 +61,7 @@ async def delete(call: AnyCall) -> Response:
 NO_QUERY = Params({}, strict=(2, 97))
 ROUTES = (
     Route("GET", "/servers/{id}/shares", index, params=NO_QUERY),
-    Route("POST", "/servers/{id}/shares", create, takes=CreateBody),
+    Route("POST", "/servers/{id}/shares", create, takes=CreateShareBody),
     Route("GET", "/servers/{id}/shares/{share}", show, params=NO_QUERY),
     Route("DELETE", "/servers/{id}/shares/{share}", delete),
 )

@@ -21,13 +21,13 @@ UNSHELVE_FROM = (VmState.SHELVED, VmState.SHELVED_OFFLOADED)
 HOST_MAX_CHARS = 255
 
 
-class Place(Body):
+class UnshelveTarget(Body):
     availability_zone: str | UnsetType | None = UNSET
     host: Annotated[str, Meta(max_length=HOST_MAX_CHARS)] | UnsetType = UNSET
 
 
 class UnshelveBody(Body):
-    unshelve: Place | None
+    unshelve: UnshelveTarget | None
 
 
 async def shelve(call: AnyCall) -> Response:
@@ -64,7 +64,7 @@ async def unshelve(call: Call[UnshelveBody]) -> Response:
     return Response(202)
 
 
-def _wish(asked: Place | None) -> UnshelveWish:
+def _wish(asked: UnshelveTarget | None) -> UnshelveWish:
     if asked is None:
         return UnshelveWish()
     zone = msgspec.UNSET if asked.availability_zone is UNSET else asked.availability_zone

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET
 
 from moorage.api.call import AnyCall, Call, Response
-from moorage.api.compute.server_bodies import CreateBody, UpdateBody, boot_request, checked_address
+from moorage.api.compute.server_bodies import CreateServerBody, UpdateServerBody, boot_request, checked_address
 from moorage.api.compute.server_files import files_of
 from moorage.api.compute.server_filters import LISTING, wanted
 from moorage.api.compute.server_lookup import not_locked, notification_of, service_of, the_server
@@ -40,7 +40,7 @@ def new_password() -> str:
     return "".join(letters)
 
 
-async def create(call: Call[CreateBody]) -> Response:
+async def create(call: Call[CreateServerBody]) -> Response:
     """Accept the order of servers, begin their boots, and answer at once.
 
     Raises Forbidden when policy does not let the user choose a host, and Invalid when a host is named in two ways.
@@ -157,7 +157,7 @@ async def show(call: AnyCall) -> Response:
     return Response(200, {"server": plain(full(call, server, rights, on))})
 
 
-async def update(call: Call[UpdateBody]) -> Response:
+async def update(call: Call[UpdateServerBody]) -> Response:
     """Change a server's name, description or host name, or pin its zone.
 
     Raises Invalid when its zone cannot be changed during an operation.
@@ -221,10 +221,10 @@ async def delete(call: AnyCall) -> Response:
 
 NO_QUERY = Params()
 ROUTES = (
-    Route("POST", "/servers", create, takes=CreateBody),
+    Route("POST", "/servers", create, takes=CreateServerBody),
     Route("GET", "/servers", index, params=LISTING),
     Route("GET", "/servers/detail", detail, params=LISTING),
     Route("GET", "/servers/{id}", show, params=NO_QUERY),
-    Route("PUT", "/servers/{id}", update, takes=UpdateBody),
+    Route("PUT", "/servers/{id}", update, takes=UpdateServerBody),
     Route("DELETE", "/servers/{id}", delete),
 )

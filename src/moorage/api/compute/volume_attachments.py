@@ -54,7 +54,7 @@ class WantedVolume(Body):
     delete_on_termination: NovaBool | UnsetType = UNSET
 
 
-class AttachBody(Body):
+class AttachVolumeBody(Body):
     attachment: WantedVolume = msgspec.field(name="volumeAttachment")
 
 
@@ -67,7 +67,7 @@ class ChangedVolume(Body):
     id: Uuid | UnsetType = UNSET
 
 
-class UpdateBody(Body):
+class UpdateAttachmentBody(Body):
     attachment: ChangedVolume = msgspec.field(name="volumeAttachment")
 
 
@@ -119,7 +119,7 @@ def _shown(server: Server, device: BlockDevice) -> JsonObject:
 # ------------------------------------------------------------------------------------------------------- writing
 
 
-async def attach(call: Call[AttachBody]) -> Response:
+async def attach(call: Call[AttachVolumeBody]) -> Response:
     """Accepted when the volume is held for the server; until 2.101 the answer shows the device."""
     server = await the_server(call, RULE + "create")
     asked = call.body.attachment
@@ -143,7 +143,7 @@ async def attach(call: Call[AttachBody]) -> Response:
     )
 
 
-async def update(call: Call[UpdateBody]) -> Response:
+async def update(call: Call[UpdateAttachmentBody]) -> Response:
     """From 2.85 on: whether the volume goes with its server.  Another volume in its place is asked for by Cinder alone (a swap).
 
     Before 2.85 every such request is a swap; from then on both may be asked for at once.
@@ -168,7 +168,7 @@ async def update(call: Call[UpdateBody]) -> Response:
     return Response(202)
 
 
-async def _change(call: Call[UpdateBody], server: Server, id: str) -> None:
+async def _change(call: Call[UpdateAttachmentBody], server: Server, id: str) -> None:
     """Whether it goes with its server; all else that may be named must be as it is."""
     asked = call.body.attachment
     device = next((each for each in server.volumes if each.volume == id), None)
@@ -236,7 +236,7 @@ def _shelved(call: AnyCall, server: Server, action: str) -> None:
 ROUTES = (
     Route("GET", PATH, index, params=PAGED),
     Route("GET", ONE, show),
-    Route("POST", PATH, attach, takes=AttachBody),
-    Route("PUT", ONE, update, takes=UpdateBody),
+    Route("POST", PATH, attach, takes=AttachVolumeBody),
+    Route("PUT", ONE, update, takes=UpdateAttachmentBody),
     Route("DELETE", ONE, detach),
 )

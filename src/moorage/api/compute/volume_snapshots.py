@@ -23,7 +23,7 @@ class NewSnapshot(Body):
     display_description: str | UnsetType = UNSET
 
 
-class CreateBody(Body):
+class CreateVolumeSnapshotBody(Body):
     snapshot: NewSnapshot
 
 
@@ -51,7 +51,7 @@ async def show(call: Call[None]) -> Response:
     return Response(200, {"snapshot": shown(found)})
 
 
-async def create(call: Call[CreateBody]) -> Response:
+async def create(call: Call[CreateVolumeSnapshotBody]) -> Response:
     """Make a snapshot of a volume. Raises NotFound when the volume does not exist."""
     wanted = call.body.snapshot
     try:
@@ -75,7 +75,7 @@ def _no_snapshot(call: AnyCall) -> NotFound:
 
 ROUTES = (
     Route("GET", PATH, _list, rule=RULE + "list", params=PAGED),
-    Route("POST", PATH, create, rule=RULE + "create", takes=CreateBody),
+    Route("POST", PATH, create, rule=RULE + "create", takes=CreateVolumeSnapshotBody),
     Route("GET", PATH + "/detail", _list, rule=RULE + "detail", params=PAGED),
     Route("GET", PATH + "/{id}", show, rule=RULE + "show", params=AS_ASKED),
     Route("DELETE", PATH + "/{id}", delete, rule=RULE + "delete"),

@@ -23,7 +23,7 @@ AS_ASKED = Params(strict=None)
 PAGED = Params({"limit": Param(form=NUMBER), "offset": Param(form=NUMBER)}, strict=None)
 
 
-class NewVolume(Body):
+class VolumeRequest(Body):
     size: Positive
     display_name: str | UnsetType = UNSET
     display_description: str | UnsetType = UNSET
@@ -33,8 +33,8 @@ class NewVolume(Body):
     availability_zone: str | UnsetType = UNSET
 
 
-class CreateBody(Body):
-    volume: NewVolume
+class CreateVolumeBody(Body):
+    volume: VolumeRequest
 
 
 OUR_NAMES = {"display_name": "name", "display_description": "description"}
@@ -98,7 +98,7 @@ async def show(call: Call[None]) -> Response:
     return Response(200, {"volume": shown(found)})
 
 
-async def create(call: Call[CreateBody]) -> Response:
+async def create(call: Call[CreateVolumeBody]) -> Response:
     made = await volumes_of(call).make_as(call.token, call.project, THINGS, passed_on(call.body.volume))
     return Response(200, {"volume": shown(made)}, headers={"location": call.self_link(f"os-volumes/{made['id']}")})
 
@@ -117,7 +117,7 @@ def _no_volume(call: AnyCall) -> NotFound:
 
 ROUTES = (
     Route("GET", PATH, _list, rule=RULE + "list", params=PAGED),
-    Route("POST", PATH, create, rule=RULE + "create", takes=CreateBody),
+    Route("POST", PATH, create, rule=RULE + "create", takes=CreateVolumeBody),
     Route("GET", PATH + "/detail", _list, rule=RULE + "detail", params=PAGED),
     Route("GET", PATH + "/{id}", show, rule=RULE + "show", params=AS_ASKED),
     Route("DELETE", PATH + "/{id}", delete, rule=RULE + "delete"),

@@ -27,11 +27,11 @@ class NewAudit(Body):
     limit: Annotated[int, Meta(ge=0, le=FINDINGS_KEPT_MAX)] = FINDINGS_KEPT_MAX
 
 
-class CreateBody(Body):
+class CreateAuditBody(Body):
     audit: NewAudit
 
 
-async def create(call: Call[CreateBody]) -> Response:
+async def create(call: Call[CreateAuditBody]) -> Response:
     """Ask for an audit; a conductor runs it. Answers 202 and the audit's id.
 
     Raises Invalid for an unknown kind of findings.
@@ -106,7 +106,7 @@ def _repair(line: Repair) -> JsonObject:
 
 
 ROUTES = (
-    Route("POST", "/ext/audits", create, takes=CreateBody, params=Params({}, strict=(2, 1))),
+    Route("POST", "/ext/audits", create, takes=CreateAuditBody, params=Params({}, strict=(2, 1))),
     Route("GET", "/ext/audits", index, params=Params({"limit": Param(form=NUMBER)}, strict=(2, 1))),
     Route("GET", "/ext/audits/kinds", kinds, params=Params({}, strict=(2, 1))),
     Route("GET", "/ext/audits/{id}", show, params=Params({}, strict=(2, 1))),

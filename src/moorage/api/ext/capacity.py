@@ -16,7 +16,7 @@ from moorage.operations.capacity.questions import (
     FailoverQuestion,
     WantedNic,
 )
-from moorage.scheduler.capacity import Capacity
+from moorage.scheduler.capacity import CapacityAnswer
 
 RULE = "moorage:capacity:show"
 UUID = "^[0-9A-Za-z_.-]{1,255}$"
@@ -66,7 +66,7 @@ async def _answered(call: AnyCall, question: CapacityQuestion) -> Response:
     return Response(200, {"capacity": _as_json(found, question.hosts)}, finished=True)
 
 
-def _as_json(found: Capacity, hosts: int) -> JsonObject:
+def _as_json(found: CapacityAnswer, hosts: int) -> JsonObject:
     result: JsonObject = msgspec.to_builtins(found)
     rows = sorted(result["hosts"], key=lambda each: (-each["fits"], each["host"]))
     return result | {"hosts": rows[:hosts], "hosts_left_out": max(0, len(rows) - hosts)}

@@ -24,7 +24,7 @@ NAMED_MAX = 5
 """Servers without another place that a refusal names."""
 
 
-class NewDrain(Body):
+class CellDrainFields(Body):
     cell: Annotated[str, Meta(min_length=1, max_length=64)]
     hosts: Annotated[int, Meta(ge=1, le=HOSTS_AT_ONCE_MAX)] = CellDrainRequest().hosts
     concurrency: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] = CellDrainRequest().concurrency
@@ -34,11 +34,11 @@ class NewDrain(Body):
     dry_run: bool = False
 
 
-class CreateBody(Body):
-    cell_drain: NewDrain
+class CreateCellDrainBody(Body):
+    cell_drain: CellDrainFields
 
 
-async def create(call: Call[CreateBody]) -> Response:
+async def create(call: Call[CreateCellDrainBody]) -> Response:
     """Plan the drain of a cell. Unless it is a dry run, or a server has no place elsewhere, begin it and answer 202;
     soon the cell takes no new servers.
 
@@ -172,7 +172,7 @@ def _row(drain: CellDrain) -> JsonObject:
 NONE = Params({}, strict=(2, 1))
 
 ROUTES = (
-    Route("POST", "/ext/cell-drains", create, takes=CreateBody, params=NONE),
+    Route("POST", "/ext/cell-drains", create, takes=CreateCellDrainBody, params=NONE),
     Route("GET", "/ext/cell-drains", index, params=Params({"limit": Param(form=NUMBER), "cell": TEXT}, strict=(2, 1))),
     Route("GET", "/ext/cell-drains/{id}", show, params=NONE),
     Route("POST", "/ext/cell-drains/{id}/action", cancel, action="cancel"),

@@ -29,7 +29,7 @@ class ChangedCell(Body):
     disabled_reason: Annotated[str, Meta(max_length=255)] = ""
 
 
-class UpdateBody(Body):
+class UpdateCellBody(Body):
     cell: ChangedCell
 
 
@@ -53,7 +53,7 @@ async def show(call: AnyCall) -> Response:
     return Response(200, {"cell": await _row(call)}, finished=True)
 
 
-async def update(call: Call[UpdateBody]) -> Response:
+async def update(call: Call[UpdateCellBody]) -> Response:
     """Disabled: no server comes from elsewhere, from the answer on. Its own servers stay, and move about in it."""
     call.require("moorage:cells:update")
     wanted, cell = call.body.cell, CellId(call.path["cell"])
@@ -148,7 +148,7 @@ NONE = Params({}, strict=(2, 1))
 ROUTES = (
     Route("GET", "/ext/cells", index, params=NONE),
     Route("GET", "/ext/cells/{cell}", show, params=NONE),
-    Route("PUT", "/ext/cells/{cell}", update, takes=UpdateBody, params=NONE),
+    Route("PUT", "/ext/cells/{cell}", update, takes=UpdateCellBody, params=NONE),
     Route("POST", "/ext/balances", balance, takes=BalanceBody, params=NONE),
     Route("DELETE", "/ext/cells/{cell}", delete, params=FORCE),
 )

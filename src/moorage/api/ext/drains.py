@@ -23,7 +23,7 @@ NAMED_MAX = 5
 """Servers without another place that a refusal names."""
 
 
-class NewDrain(Body):
+class DrainFields(Body):
     host: Annotated[str, Meta(min_length=1, max_length=255)]
     concurrency: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] = DrainRequest().concurrency
     confirm: bool = True
@@ -32,11 +32,11 @@ class NewDrain(Body):
     dry_run: bool = False
 
 
-class CreateBody(Body):
-    drain: NewDrain
+class CreateDrainBody(Body):
+    drain: DrainFields
 
 
-async def create(call: Call[CreateBody]) -> Response:
+async def create(call: Call[CreateDrainBody]) -> Response:
     """Plan the drain of a host. Unless it is a dry run, or a server has no other place, begin it and answer 202; soon
     the host takes no new servers.
 
@@ -142,7 +142,7 @@ def server_row(row: DrainServer) -> JsonObject:
 
 
 ROUTES = (
-    Route("POST", "/ext/drains", create, takes=CreateBody, params=Params({}, strict=(2, 1))),
+    Route("POST", "/ext/drains", create, takes=CreateDrainBody, params=Params({}, strict=(2, 1))),
     Route("GET", "/ext/drains", index, params=Params({"limit": Param(form=NUMBER), "host": TEXT}, strict=(2, 1))),
     Route("GET", "/ext/drains/{id}", show, params=Params({}, strict=(2, 1))),
     Route("POST", "/ext/drains/{id}/action", cancel, action="cancel"),

@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 
 from moorage.conductor.audit import claim_checks, guest_checks, port_checks, record_checks, volume_checks
-from moorage.conductor.audit.reader import GuestReportSource, Reader
+from moorage.conductor.audit.reader import AuditReader, GuestReportSource
 from moorage.conductor.audit.region_checks import Wholes
 from moorage.conductor.audit.repairs import Repairs
 from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
@@ -64,7 +64,7 @@ class Auditor:
     ) -> None:
         """`ports`: whether there is a network service with ports."""
         self._context, self._guests, self._clock, self._again_after_s = context, seen, clock, again_after_s
-        self._reader = Reader(context, seen, ports=ports)
+        self._reader = AuditReader(context, seen, ports=ports)
         self._wholes = Wholes(context, clock)
 
     async def run(self, asked: AuditRequest, audit: str = "", by: str = "", began: int | None = None) -> AuditReport:

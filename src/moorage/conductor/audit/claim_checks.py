@@ -15,7 +15,7 @@ from moorage.operations.interfaces.port_sync import asks_itself
 from moorage.operations.steps.ports import guarantees_of, held_by_all, unnamed_guarantees
 from moorage.operations.steps.segment_change import shown
 from moorage.operations.unshelve_input import needs_of_server
-from moorage.store.region.audit_reads import Held, Mapped
+from moorage.store.region.audit_reads import ConsumerHoldings, Mapped
 from moorage.store.region.placement.claim_statements import Key
 
 HIDDEN = "its subnet is not shown"
@@ -125,7 +125,7 @@ def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
             yield from _owner(where, server, held)
 
 
-def _owner(where: Mapped, server: Server, held: Held) -> Iterator[Finding]:
+def _owner(where: Mapped, server: Server, held: ConsumerHoldings) -> Iterator[Finding]:
     owner = held.owner
     said = (owner.project, owner.user, owner.host)
     if said != (server.project, server.user, server.provider):
@@ -201,7 +201,7 @@ def _kind(key: Key, own: str, want: Mapping[Key, int], held: Mapping[Key, int], 
     return "allocation_amounts_wrong" if any(name == own for name, _ in held) else "allocation_missing"
 
 
-def _orphan(consumer: str, held: Held | None, whose: str) -> Iterator[Finding]:
+def _orphan(consumer: str, held: ConsumerHoldings | None, whose: str) -> Iterator[Finding]:
     if held is not None:
         yield finding(
             "allocation_orphaned",
@@ -229,7 +229,7 @@ def orphans(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
                 yield from _orphan(consumer, held, "a server that no host was found for")
 
 
-def _move(page: SnapshotPage, site: ServicesSnapshot, move: str, held: Held) -> Iterator[Finding]:
+def _move(page: SnapshotPage, site: ServicesSnapshot, move: str, held: ConsumerHoldings) -> Iterator[Finding]:
     told = page.told.get(move)
     if told is None:
         if site.cells_complete:

@@ -4,14 +4,14 @@ from collections.abc import Collection
 
 from moorage.conductor.audit.claim_checks import hides, ports_of, wanted
 from moorage.conductor.audit.finding_builder import amounts
-from moorage.conductor.audit.reader import Reader
+from moorage.conductor.audit.reader import AuditReader
 from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
 from moorage.model.audit import OF_PORTS_ALLOCATIONS, Finding
 from moorage.model.ids import ProviderId, ServerId
 from moorage.model.network_providers import GUARANTEED
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Server
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.model.world import GroupAsk
 from moorage.operations.context import SagaContext
 from moorage.placement import healing
@@ -39,7 +39,7 @@ def _left(kinds: Collection[str]) -> frozenset[str]:
 
 
 class ClaimRepairs:
-    def __init__(self, context: SagaContext, reader: Reader, kinds: Collection[str] = ()) -> None:
+    def __init__(self, context: SagaContext, reader: AuditReader, kinds: Collection[str] = ()) -> None:
         """`kinds`: what is to be repaired; empty: all."""
         self._context, self._reader, self._left = context, reader, _left(kinds)
 
@@ -87,7 +87,7 @@ class ClaimRepairs:
         if await OrphanAllocations(self._context).release_stray(consumer):
             return "released"
 
-        def work(tx: Tx) -> tuple[Row, ...]:
+        def work(tx: Tx) -> tuple[InventoryState, ...]:
             if region_servers.find(tx, consumer) is not None or claim_statements.owner(tx, consumer) is None:
                 return ()
             return self._context.placement.release(tx, consumer)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.conductor.audit.reader import Reader
+from moorage.conductor.audit.reader import AuditReader
 from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.model.audit import Finding
 from moorage.model.ids import HostId, ProviderId, ServerId
@@ -21,7 +21,7 @@ from moorage.store.region.placement import claim_statements, recount
 
 
 class PortRepairs:
-    def __init__(self, context: SagaContext, reader: Reader) -> None:
+    def __init__(self, context: SagaContext, reader: AuditReader) -> None:
         self._context, self._reader = context, reader
 
     async def stray(self, finding: Finding) -> str:

@@ -61,7 +61,7 @@ class NoGuests:
         return ()
 
 
-class Reader:
+class AuditReader:
     def __init__(
         self, context: SagaContext, guests: GuestReportSource, *, ports: bool = True, page: int = PAGE
     ) -> None:
@@ -224,7 +224,7 @@ class _RegionPart:
     def __init__(
         self,
         mapped: list[audit_reads.Mapped],
-        held: list[audit_reads.Held],
+        held: list[audit_reads.ConsumerHoldings],
         hidden: Mapping[ServerId, frozenset[CellId]],
     ) -> None:
         self.mapped, self.held, self.hidden = mapped, held, hidden

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from moorage.conductor.audit.claim_repairs import ClaimRepairs
 from moorage.conductor.audit.port_repairs import PortRepairs
-from moorage.conductor.audit.reader import GuestReportSource, Reader
+from moorage.conductor.audit.reader import AuditReader, GuestReportSource
 from moorage.conductor.audit.record_repairs import RecordRepairs
 from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
 from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
@@ -34,7 +34,12 @@ LEFT = "left: it changed meanwhile, or cannot be repaired now"
 
 class Repairs:
     def __init__(
-        self, context: SagaContext, reader: Reader, guests: GuestReportSource, clock: Clock, kinds: Collection[str] = ()
+        self,
+        context: SagaContext,
+        reader: AuditReader,
+        guests: GuestReportSource,
+        clock: Clock,
+        kinds: Collection[str] = (),
     ) -> None:
         """`kinds`: what is to be repaired; empty: all."""
         self._context, self._guests, self._clock = context, guests, clock

@@ -9,7 +9,7 @@ from moorage.model.network import Port
 from moorage.model.server import Server
 from moorage.model.volume import Attachment
 from moorage.store.cell.migrations import MoveState
-from moorage.store.region.audit_reads import Held, Mapped
+from moorage.store.region.audit_reads import ConsumerHoldings, Mapped
 
 
 @dataclass
@@ -30,7 +30,7 @@ class SnapshotPage:
     """Hidden records that are not deleted."""
     sealed: dict[ServerId, list[CellId]] = field(default_factory=dict[ServerId, list[CellId]])
     """Cells with a sealed row, shown or hidden."""
-    held: dict[str, Held] = field(default_factory=dict[str, Held])
+    held: dict[str, ConsumerHoldings] = field(default_factory=dict[str, ConsumerHoldings])
     """By consumer: servers, and moves."""
     moves: dict[ServerId, list[Migration]] = field(default_factory=dict[ServerId, list[Migration]])
     """Open migrations."""

@@ -25,7 +25,7 @@ from moorage.model.retry import SeldomLog, pause_s
 from moorage.operations.notifications.messages import Wording, audit_messages, messages_of
 from moorage.sql import Database
 from moorage.store.cell import notifications as of_cell
-from moorage.store.outbox import Outbox, OutboxRow
+from moorage.store.outbox import OutboxRow, OutboxTable
 from moorage.store.region import notifications as of_region
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class NotificationRelay:
         clock: Clock,
         limits: OutboxLimits = OutboxLimits(),
     ) -> None:
-        self._outboxes: tuple[tuple[Database, Outbox], ...] = (
+        self._outboxes: tuple[tuple[Database, OutboxTable], ...] = (
             (region, of_region.OUTBOX),
             *((cell, of_cell.OUTBOX) for cell in cells),
         )
@@ -122,7 +122,7 @@ class NotificationRelay:
     def _log_outage(self, database: Database, problem: Unavailable) -> None:
         self._log.warning(database.name, "notifications of the %s database wait: %s", database.name, problem)
 
-    async def _one_batch(self, database: Database, outbox: Outbox) -> tuple[int, int]:
+    async def _one_batch(self, database: Database, outbox: OutboxTable) -> tuple[int, int]:
         """(sent, dropped). Rows that were sent before a failure are removed; those that cannot be removed are not sent
         again.
         """

@@ -19,7 +19,7 @@ import msgspec
 from moorage.conductor.bulk_precheck import PAGE, precheck
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ServerId
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import servers as records
 from moorage.sql import Tx
@@ -116,7 +116,7 @@ class OrphanAllocations:
     async def release_move(self, move: str, server: ServerId) -> bool:
         """While an operation holds the server, it may be about to move the claim back: the next round decides."""
 
-        def work(tx: Tx) -> tuple[Row, ...]:
+        def work(tx: Tx) -> tuple[InventoryState, ...]:
             where = region_servers.find_and_hold(tx, server)
             if where is not None and where.operation is not None:
                 return ()
@@ -148,7 +148,7 @@ class OrphanAllocations:
     async def _release(self, server: ServerId, seq: int) -> bool:
         """Checked again in the transaction that releases: an operation may have begun, or begun and ended, since."""
 
-        def work(tx: Tx) -> tuple[Row, ...]:
+        def work(tx: Tx) -> tuple[InventoryState, ...]:
             where = region_servers.find_and_hold(tx, server)
             if where is None or where.operation is not None or where.op_seq != seq:
                 return ()

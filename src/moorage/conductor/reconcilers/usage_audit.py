@@ -86,7 +86,7 @@ def _one_page(tx: Tx, period: tuple[int, int], now: int) -> tuple[int, bool]:
     )
     finished = len(found) < PAGE_MAX
     after = found[-1].id if found else at.after
-    usage_audits.put(tx, began, ended, usage_audits.Place(after, at.told + len(found), finished), now)
+    usage_audits.put(tx, began, ended, usage_audits.UsageAuditKey(after, at.told + len(found), finished), now)
     if finished:
         usage_audits.forget(tx, began - KEPT_US)
     return len(found), finished

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import msgspec
 
-from moorage.drivers.libvirt.carrier import Request
+from moorage.drivers.libvirt.carrier import CarrierRequest
 from moorage.drivers.libvirt.live import Live
 from moorage.drivers.libvirt.live_arrivals import BESIDE, LIVE_FILE, LIVE_PLAN, LIVE_STATE, Offer
-from moorage.drivers.libvirt.moves import BEGIN, END, FILE, Moves
+from moorage.drivers.libvirt.moves import BEGIN, END, FILE, MovesPart
 from moorage.drivers.libvirt.records import GuestRecord, checked
 from moorage.model.errors import HostFailed
 from moorage.model.ids import ServerId
 
 
-class Arriving(Moves, Live):
+class Arriving(MovesPart, Live):
     """The part of `LibvirtDriver` that answers other hosts (see `carrier.Receiving`)."""
 
-    async def file_for(self, request: Request) -> Path:
+    async def file_for(self, request: CarrierRequest) -> Path:
         """Return the path for a file that another host sends.
 
         Raises HostFailed when the host does not expect such a file.
@@ -29,7 +29,7 @@ class Arriving(Moves, Live):
             return self._records.place(self.awaited(server, request.move)) / request.name
         raise HostFailed("the host does not take such a file", private=request.name, code="garbled")
 
-    async def answer(self, request: Request) -> bytes:
+    async def answer(self, request: CarrierRequest) -> bytes:
         """Answer a request of another host. Raises HostFailed for an unknown request."""
         server = ServerId(checked(ServerId(request.server)))
         body = bytes(request.body)

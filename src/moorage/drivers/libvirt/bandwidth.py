@@ -37,7 +37,7 @@ CLASS = re.compile(r"^class htb 1:([0-9a-f]+)", re.MULTILINE)
 PREF = re.compile(r"^filter .*?\bpref (\d+)", re.MULTILINE)
 
 
-class Link(Protocol):
+class ShapedDevice(Protocol):
     """A network device."""
 
     @property
@@ -75,7 +75,7 @@ class Bandwidth:
         self._knows_taps = False
         """Whether the above is all that there is; an earlier agent may have redirected others."""
 
-    async def keep(self, taps: Sequence[ShapedTap], links: Mapping[str, Link]) -> list[str]:
+    async def keep(self, taps: Sequence[ShapedTap], links: Mapping[str, ShapedDevice]) -> list[str]:
         """`taps`: all of this host. What could not be done as it was asked, in words. Raises HostFailed."""
         troubles: list[str] = []
         try:
@@ -95,7 +95,7 @@ class Bandwidth:
             self._redirected[direction].clear()
         self._knows_taps = False
 
-    async def _find_redirected(self, taps: Sequence[ShapedTap], links: Mapping[str, Link]) -> None:
+    async def _find_redirected(self, taps: Sequence[ShapedTap], links: Mapping[str, ShapedDevice]) -> None:
         """By whoever ran before: they are redirected anew or not at all."""
         for direction, (_, hook) in DIRECTIONS.items():
             if self._names[direction] not in links:
@@ -106,7 +106,7 @@ class Bandwidth:
         self._knows_taps = True
 
     async def _keep(
-        self, direction: str, taps: Sequence[ShapedTap], links: Mapping[str, Link], troubles: list[str]
+        self, direction: str, taps: Sequence[ShapedTap], links: Mapping[str, ShapedDevice], troubles: list[str]
     ) -> None:
         device = self._names[direction]
         ruled = [each for each in taps if each.rate(direction) != NO_RATE]
@@ -145,7 +145,9 @@ class Bandwidth:
 
     # ---- the device ------------------------------------------------------------------------------------------------
 
-    async def _classify(self, direction: str, ruled: Mapping[int, ShapedTap], links: Mapping[str, Link]) -> None:
+    async def _classify(
+        self, direction: str, ruled: Mapping[int, ShapedTap], links: Mapping[str, ShapedDevice]
+    ) -> None:
         device, written = self._names[direction], self._written[direction]
         classes, prefs = await _classes(device), await _prefs(device, "parent", "1:")
         lines: list[str] = []
@@ -197,7 +199,9 @@ class Bandwidth:
 
     # ---- the taps --------------------------------------------------------------------------------------------------
 
-    async def _release(self, direction: str, passing: Mapping[str, ShapedTap], links: Mapping[str, Link]) -> None:
+    async def _release(
+        self, direction: str, passing: Mapping[str, ShapedTap], links: Mapping[str, ShapedDevice]
+    ) -> None:
         """Taps that are not to hand their packets over any more; one that went took its filters with it."""
         _, hook = DIRECTIONS[direction]
         for tap in [each for each in self._redirected[direction] if each not in passing]:
@@ -210,7 +214,9 @@ class Bandwidth:
         if await _prefs(tap, hook):
             await _batch([f"filter del dev {tap} {hook} pref 1"])
 
-    async def _redirect(self, direction: str, passing: Mapping[str, ShapedTap], links: Mapping[str, Link]) -> None:
+    async def _redirect(
+        self, direction: str, passing: Mapping[str, ShapedTap], links: Mapping[str, ShapedDevice]
+    ) -> None:
         device, (_, hook) = self._names[direction], DIRECTIONS[direction]
         for tap in passing:
             if self._redirected[direction].get(tap) == links[tap].index:

@@ -3,8 +3,8 @@
 Each request has a TLS connection of its own.  The receiving host has a self-signed certificate that is identified by its fingerprint; a
 sender must know the host's key.  Both are part of the place that a host names for its guests (`MoveTarget.where`), which is sent on the bus.
 
-    request     one line of JSON (`Request`), then `size` bytes
-    reply       one line of JSON (`Reply`)
+    request     one line of JSON (`CarrierRequest`), then `size` bytes
+    reply       one line of JSON (`CarrierReply`)
 """
 
 import asyncio
@@ -47,7 +47,7 @@ KEY_FILE, CERTIFICATE_FILE, SECRET_FILE = "carrier.key", "carrier.pem", "carrier
 _log = logging.getLogger(__name__)
 
 
-class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+class MigrationAddress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a host accepts guests: in a directory, for hosts of the same machine, and over the network if it has an address for that."""
 
     machine: str
@@ -64,18 +64,18 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
         return MoveTarget(self.address, msgspec.json.encode(self).decode())
 
     @staticmethod
-    def of(target: MoveTarget) -> "Place":
+    def of(target: MoveTarget) -> "MigrationAddress":
         """Parse a place; earlier agents only named the machine and the directory. Raises HostFailed (`host_unreachable`)."""
         if not target.where.startswith("{"):
             machine, _, room = target.where.partition(":")
-            return Place(machine, room)
+            return MigrationAddress(machine, room)
         try:
-            return msgspec.json.decode(target.where, type=Place)
+            return msgspec.json.decode(target.where, type=MigrationAddress)
         except msgspec.MsgspecError as garbled:
             raise unreachable(str(garbled)) from garbled
 
 
-class Request(msgspec.Struct):
+class CarrierRequest(msgspec.Struct):
     key: str
     verb: str
     server: str
@@ -86,7 +86,7 @@ class Request(msgspec.Struct):
     body: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Reply(msgspec.Struct):
+class CarrierReply(msgspec.Struct):
     code: str = ""
     """Code of the failure, if there is one."""
     public: str = ""
@@ -97,11 +97,11 @@ class Reply(msgspec.Struct):
 class Receiving(Protocol):
     """Handles a host's requests. Both methods raise HostFailed to refuse."""
 
-    async def file_for(self, request: Request) -> Path:
+    async def file_for(self, request: CarrierRequest) -> Path:
         """Return the path for the file that follows. Raises HostFailed to refuse it."""
         ...
 
-    async def answer(self, request: Request) -> bytes:
+    async def answer(self, request: CarrierRequest) -> bytes:
         """Return the answer as JSON. Raises HostFailed to refuse the request."""
         ...
 
@@ -153,25 +153,25 @@ class Receiver:
             self._serving -= 1
             writer.close()
 
-    async def _reply(self, reader: asyncio.StreamReader) -> Reply:
+    async def _reply(self, reader: asyncio.StreamReader) -> CarrierReply:
         try:
             async with asyncio.timeout(IDLE_S):
                 line = await reader.readline()
-            request = msgspec.json.decode(line, type=Request)
+            request = msgspec.json.decode(line, type=CarrierRequest)
             if not hmac.compare_digest(request.key.encode(), self.key.encode()):
                 raise HostFailed("the other host does not take that", private="wrong key", code="host_unreachable")
             if request.name:
                 await _receive(reader, await self._receiving.file_for(request), request.size)
-                return Reply()
-            return Reply(body=msgspec.Raw(await self._receiving.answer(request)))
+                return CarrierReply()
+            return CarrierReply(body=msgspec.Raw(await self._receiving.answer(request)))
         except HostFailed as failed:
-            return Reply(failed.code or "guest_failed", failed.public, failed.private)
+            return CarrierReply(failed.code or "guest_failed", failed.public, failed.private)
         except (ValueError, msgspec.MsgspecError) as garbled:
-            return Reply("garbled", "the request of another host is garbled", str(garbled))
+            return CarrierReply("garbled", "the request of another host is garbled", str(garbled))
         except OSError as failure:
-            return Reply("host_full", "the other host cannot keep it", str(failure))
+            return CarrierReply("host_full", "the other host cannot keep it", str(failure))
         except Problem as failed:
-            return Reply("guest_failed", failed.public, failed.private)
+            return CarrierReply("guest_failed", failed.public, failed.private)
 
 
 async def _receive(reader: asyncio.StreamReader, file: Path, size: int) -> None:
@@ -193,20 +193,20 @@ async def _receive(reader: asyncio.StreamReader, file: Path, size: int) -> None:
         coming.unlink(missing_ok=True)
 
 
-async def ask(place: Place, verb: str, server: ServerId, move: str, body: object, kind: type[T]) -> T:
+async def ask(place: MigrationAddress, verb: str, server: ServerId, move: str, body: object, kind: type[T]) -> T:
     """Send a request and return the other host's answer. Raises HostFailed: `host_unreachable`, or the code of its refusal."""
-    request = Request(place.key, verb, server, move, body=msgspec.Raw(msgspec.json.encode(body)))
+    request = CarrierRequest(place.key, verb, server, move, body=msgspec.Raw(msgspec.json.encode(body)))
     async with _connection(place) as (reader, writer):
         writer.write(msgspec.json.encode(request) + b"\n")
         return msgspec.json.decode(await _answer(reader, writer), type=kind)
 
 
-async def send_file(place: Place, verb: str, server: ServerId, move: str, file: Path) -> None:
+async def send_file(place: MigrationAddress, verb: str, server: ServerId, move: str, file: Path) -> None:
     """Send a file under its own name. Raises HostFailed: `host_unreachable`, or the code of the refusal."""
     with file.open("rb") as data:
         size = os.fstat(data.fileno()).st_size
         async with _connection(place) as (reader, writer):
-            writer.write(msgspec.json.encode(Request(place.key, verb, server, move, file.name, size)) + b"\n")
+            writer.write(msgspec.json.encode(CarrierRequest(place.key, verb, server, move, file.name, size)) + b"\n")
             while size and (chunk := await asyncio.to_thread(data.read, min(size, CHUNK_BYTES))):
                 size -= len(chunk)
                 writer.write(chunk)
@@ -219,14 +219,14 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     async with asyncio.timeout(ANSWER_S):
         await writer.drain()
         line = await reader.readline()
-    reply = msgspec.json.decode(line, type=Reply)
+    reply = msgspec.json.decode(line, type=CarrierReply)
     if reply.code:
         raise HostFailed(reply.public, private=reply.private, code=reply.code)
     return bytes(reply.body)
 
 
 @asynccontextmanager
-async def _connection(place: Place) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def _connection(place: MigrationAddress) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """Connect to the host with this certificate, and to no other. Raises HostFailed (`host_unreachable`)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its fingerprint is compared

@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 from moorage.drivers.config_drive import build
 from moorage.drivers.libvirt import disks
 from moorage.drivers.libvirt.block_jobs import commit_and_pivot
-from moorage.drivers.libvirt.carrier import Place, Receiver
+from moorage.drivers.libvirt.carrier import MigrationAddress, Receiver
 from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.domain_xml import (
     NAMESPACE,
@@ -26,15 +26,15 @@ from moorage.drivers.libvirt.domain_xml import (
     root_is_local,
 )
 from moorage.drivers.libvirt.guest_services import GuestServices
-from moorage.drivers.libvirt.host_facts import Machine, machine_id
+from moorage.drivers.libvirt.host_facts import MachineFacts, machine_id
 from moorage.drivers.libvirt.images import ImageCache
 from moorage.drivers.libvirt.library import library
-from moorage.drivers.libvirt.link import Link
+from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plumber import Plumber
 from moorage.drivers.libvirt.port_wiring import is_described
-from moorage.drivers.libvirt.records import GuestRecord, Records
+from moorage.drivers.libvirt.records import GuestDirectory, GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
-from moorage.drivers.libvirt.transfers import Transfer
+from moorage.drivers.libvirt.transfers import LiveTransfer
 from moorage.drivers.libvirt.wires import Wires
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed
@@ -77,8 +77,8 @@ class Core:
         self._settings, self._clock, self._hostname = settings, clock, hostname
         self._image_store = images
         self._physical_networks = physical_networks
-        self._link = Link(settings.uri)
-        self._records = Records(self._room)
+        self._link = DaemonLink(settings.uri)
+        self._records = GuestDirectory(self._room)
         self._images = ImageCache(self._room, images, settings.image_unused_s)
         self._descriptions = DescribedPorts(self._room)
         self._redescribed = asyncio.Event()
@@ -86,24 +86,24 @@ class Core:
         self._metadata_secret = metadata_secret
         self._serve_as("")
         self._wiring = asyncio.Lock()
-        self._machine: Machine | None = None
+        self._machine: MachineFacts | None = None
         self._cache = "none"
         self._locks: WeakValueDictionary[ServerId, asyncio.Lock] = WeakValueDictionary()
         self._ours: set[str] = set()
         """Domains that have our mark; an entry is kept until we destroy the domain."""
         self._receiver: Receiver | None = None
-        self._transfers: dict[ServerId, Transfer] = {}
+        self._transfers: dict[ServerId, LiveTransfer] = {}
         """Live migrations from here."""
         self._closing = False
         self._serving: asyncio.Task[None] | None = None
 
-    def _place(self) -> Place:
+    def _place(self) -> MigrationAddress:
         """The place at which this host accepts guests."""
         told, receiver = self._settings, self._receiver
         if receiver is None:
-            return Place(machine_id(), str(self._room), told.address)
+            return MigrationAddress(machine_id(), str(self._room), told.address)
         daemon = told.live_uri.format(address=told.migration_address)
-        return Place(
+        return MigrationAddress(
             machine_id(), str(self._room), told.migration_address, told.migration_port, receiver.key, receiver.certificate, daemon
         )  # fmt: skip
 

@@ -17,7 +17,7 @@ ALIAS = "moorage "
 NAME = re.compile(r"[A-Za-z0-9._-]{1,15}")
 
 
-class Link(msgspec.Struct):
+class NetworkDevice(msgspec.Struct):
     name: str = msgspec.field(name="ifname")
     alias: str = msgspec.field(default="", name="ifalias")
     master: str = ""
@@ -25,17 +25,17 @@ class Link(msgspec.Struct):
     mac: str = msgspec.field(default="", name="address")
 
 
-async def links() -> dict[str, Link]:
+async def links() -> dict[str, NetworkDevice]:
     """The machine's network devices, by name."""
     said = await run("ip", "-json", "link", "show")
-    return {each.name: each for each in msgspec.json.decode(said or "[]", type=list[Link])}
+    return {each.name: each for each in msgspec.json.decode(said or "[]", type=list[NetworkDevice])}
 
 
 def tap_of(vif: VifData) -> str:
     return f"{TAP_PREFIX}{vif.port[:ID_CHARACTERS]}"
 
 
-async def make_tap(vif: VifData, owner: str, there: Mapping[str, Link], master: str = "") -> str:
+async def make_tap(vif: VifData, owner: str, there: Mapping[str, NetworkDevice], master: str = "") -> str:
     """A tap that libvirt leaves as it is, switched on, in this bridge. Raises HostFailed where it is somebody else's."""
     tap, alias = tap_of(vif), f"{ALIAS}{owner}"
     if tap in there and there[tap].alias not in {"", alias}:

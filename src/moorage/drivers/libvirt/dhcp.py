@@ -43,7 +43,7 @@ class DhcpFiles:
 
 
 @dataclass(frozen=True)
-class Network:
+class ServedNetwork:
     """One network, as this host serves it."""
 
     bridge: str
@@ -74,7 +74,7 @@ class Network:
         return f"169.254.{64 + digest[0] % 64}.{1 + digest[1] % 254}"
 
 
-def files_of(directory: Path, network: Network) -> DhcpFiles | None:
+def files_of(directory: Path, network: ServedNetwork) -> DhcpFiles | None:
     """None: nobody there is to be told anything."""
     if not any(each.dhcp for each in network.subnets.values()):
         return None
@@ -106,7 +106,7 @@ def _name(vif: VifData) -> str:
     return first if LABEL.fullmatch(first) else ""
 
 
-def _conf(directory: Path, network: Network) -> str:
+def _conf(directory: Path, network: ServedNetwork) -> str:
     domain, mtu, bridge = domain_of(network.vifs), network.mtu, network.bridge
     subnets = {cidr: each for cidr, each in network.subnets.items() if each.dhcp}
     lines = [
@@ -140,7 +140,7 @@ def _conf(directory: Path, network: Network) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _v4(network: Network, cidr: str, subnet: VifAddress) -> list[str]:
+def _v4(network: ServedNetwork, cidr: str, subnet: VifAddress) -> list[str]:
     whole, tag = ipaddress.ip_network(cidr, strict=False), subnet_tag(cidr)
     lines = [f"dhcp-range=set:{tag},{whole.network_address},static,{whole.netmask},{LEASE_S}s"]
     if not subnet.gateway:  # the bridge has no address in there, and serves it nevertheless

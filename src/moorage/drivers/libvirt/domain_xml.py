@@ -20,7 +20,7 @@ from moorage.drivers.libvirt.disks import (
     ROOT,
     SWAP,
 )
-from moorage.drivers.libvirt.host_facts import Machine
+from moorage.drivers.libvirt.host_facts import MachineFacts
 from moorage.drivers.libvirt.quotas import disk_limits
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
@@ -48,7 +48,7 @@ def domain_name(server: ServerId) -> str:
 class Around:
     """Everything besides its record on which a guest's description depends."""
 
-    machine: Machine
+    machine: MachineFacts
     settings: Libvirt
     owner: str
     place: Path
@@ -125,7 +125,7 @@ def _add_identity(domain: ET.Element, server: str) -> None:
     """What a guest's firmware tables say: cloud-init asks the metadata service on such machines, and on no others."""
     said = {"manufacturer": "OpenStack Foundation", "product": PRODUCT, "version": __version__, "serial": server}
     system = _add(_add(domain, "sysinfo", type="smbios"), "system")
-    for name, value in {**said, "uuid": server, "family": "Virtual Machine"}.items():
+    for name, value in {**said, "uuid": server, "family": "Virtual MachineFacts"}.items():
         _add(system, "entry", value, name=name)
     found = domain.find("os")
     assert found is not None

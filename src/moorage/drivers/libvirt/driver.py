@@ -20,7 +20,7 @@ from moorage.drivers.libvirt.core import ACTIVE, DESTROY_S, SAVE_S, Core, power_
 from moorage.drivers.libvirt.describing import Describing
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.life import Life
-from moorage.drivers.libvirt.link import Link
+from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plugging import Plugging
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.serving import Serving
@@ -45,7 +45,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
     async def start(self, *, serving: bool = True) -> None:
         """Raises Invalid with what is missing on this machine, in one sentence. `serving` False: networks are left as they are."""
         self._closing = False
-        self._link = Link(self._settings.uri)
+        self._link = DaemonLink(self._settings.uri)
         self._machine = await self._inspect()
         try:
             await asyncio.to_thread(self._records.open)
@@ -70,10 +70,10 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
         self._begin_serving()
         self._begin_describing()
 
-    async def _inspect(self) -> host_facts.Machine:
+    async def _inspect(self) -> host_facts.MachineFacts:
         """Inspect the machine. Raises Invalid with everything that is missing."""
         lacking = await asyncio.to_thread(host_facts.lacking, self._settings)
-        machine: host_facts.Machine | None = None
+        machine: host_facts.MachineFacts | None = None
         try:
             machine = await self._link.ask(
                 lambda found: host_facts.inspect_machine(found, self._settings), limit_s=FIRST_ANSWER_S

@@ -53,7 +53,7 @@ PACKAGES = {
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineFacts:
     """Facts that the daemon reports at its first call."""
 
     arch: str
@@ -116,7 +116,7 @@ def chosen_virt_type(settings: Libvirt, root: Path = Path("/")) -> str:
     return "kvm" if words & {"vmx", "svm"} else "qemu"
 
 
-def inspect_machine(connection: Any, settings: Libvirt) -> Machine:
+def inspect_machine(connection: Any, settings: Libvirt) -> MachineFacts:
     """Ask the daemon. Raises HostFailed when it has no QEMU for this machine's guests."""
     virt_type, arch = chosen_virt_type(settings), os.uname().machine
     try:
@@ -125,7 +125,7 @@ def inspect_machine(connection: Any, settings: Libvirt) -> Machine:
         why = f"{virt_type} on {arch}: {failure}"
         raise HostFailed("the host's libvirt has no QEMU for its guests", private=why, code="guest_failed") from failure
     cpu = ET.fromstring(connection.getCapabilities()).find("host/cpu")
-    return Machine(
+    return MachineFacts(
         arch,
         told.findtext("path") or "",
         virt_type,
@@ -184,7 +184,9 @@ def _cpu_info(cpu: ET.Element | None, arch: str) -> dict[str, Any]:
     }
 
 
-def describe(machine: Machine, settings: Libvirt, hostname: str, room: Path, wires: tuple[str, ...]) -> HostDescription:
+def describe(
+    machine: MachineFacts, settings: Libvirt, hostname: str, room: Path, wires: tuple[str, ...]
+) -> HostDescription:
     """Build the description that the agent reports. Memory is read from the kernel, because libvirt's number is wrong on some machines."""
     vcpus, ram_mib = len(os.sched_getaffinity(0)), _memory_kib() // KIB
     disk_gib = shutil.disk_usage(room).total // GIB

@@ -29,7 +29,7 @@ KEEPALIVE_S, KEEPALIVE_LOST = 5, 3
 _log = logging.getLogger(__name__)
 
 
-class Link:
+class DaemonLink:
     """The connection to one daemon; it is opened by the first call."""
 
     def __init__(self, uri: str) -> None:

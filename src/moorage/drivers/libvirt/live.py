@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from xml.etree import ElementTree as ET
 
 from moorage.drivers.libvirt import carrier
-from moorage.drivers.libvirt.carrier import Place
+from moorage.drivers.libvirt.carrier import MigrationAddress
 from moorage.drivers.libvirt.core import DESTROY_S
 from moorage.drivers.libvirt.images import info
 from moorage.drivers.libvirt.library import library
@@ -29,13 +29,13 @@ from moorage.drivers.libvirt.live_arrivals import (
     LIVE_FILE,
     LIVE_PLAN,
     LIVE_STATE,
+    ArrivalPlan,
     LiveArrivals,
     Offer,
-    Plan,
 )
 from moorage.drivers.libvirt.live_checks import source_cpu
 from moorage.drivers.libvirt.records import GuestRecord
-from moorage.drivers.libvirt.transfers import Transfer, counted, is_between
+from moorage.drivers.libvirt.transfers import LiveTransfer, counted, is_between
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import ServerId
@@ -92,17 +92,17 @@ class Live(LiveArrivals):
                     raise HostFailed("the guest is being sent elsewhere", private=known.move, code="guest_busy")
                 return await self._power(server)
             power = await self._active(server)
-            place = Place.of(to)
+            place = MigrationAddress.of(to)
             if not place.port or not place.daemon:
                 raise carrier.unreachable(to.where)
             await self._settle_overlay(record)
             record.leaving, record.leaving_by, record.held = to, move, False
             self._records.keep(record)
-            transfer = self._transfers[server] = Transfer(move)
+            transfer = self._transfers[server] = LiveTransfer(move)
             transfer.task = asyncio.create_task(self._send_live(server, place, transfer), name=f"live-{server}")
             return power
 
-    async def _send_live(self, server: ServerId, place: Place, transfer: Transfer) -> None:
+    async def _send_live(self, server: ServerId, place: MigrationAddress, transfer: LiveTransfer) -> None:
         """Send the guest until it has left; after an error it continues here."""
         why = ""
         try:
@@ -122,7 +122,7 @@ class Live(LiveArrivals):
         if not self._closing:
             await self._over(server, transfer, why)
 
-    async def _over(self, server: ServerId, transfer: Transfer, why: str) -> None:
+    async def _over(self, server: ServerId, transfer: LiveTransfer, why: str) -> None:
         """Handle the end of libvirt's transfer, successful or not."""
         record = self._records.find(server)
         while record is not None and not self._closing:
@@ -142,7 +142,7 @@ class Live(LiveArrivals):
             transfer.state, transfer.why = (LiveState.ABORTED if transfer.ended else LiveState.FAILED), why
             _log.warning("%s: the guest stays here: %s", server, why)
 
-    async def _agree(self, server: ServerId, place: Place, move: str) -> Plan:
+    async def _agree(self, server: ServerId, place: MigrationAddress, move: str) -> ArrivalPlan:
         """Send the files beside the disks to the destination, which makes the disks and returns the guest's description."""
         record = self._records.of(server)
         here = self._records.place(record)
@@ -152,9 +152,9 @@ class Live(LiveArrivals):
         sizes = {name: (await info(here / name, "qcow2")).virtual_size for name in COPIED if (here / name).exists()}
         flags = library().VIR_DOMAIN_XML_MIGRATABLE | library().VIR_DOMAIN_XML_SECURE
         domain = await self._ask(server, lambda found: str(found.XMLDesc(flags)))
-        return await carrier.ask(place, LIVE_PLAN, server, move, Offer(record, domain, sizes), Plan)
+        return await carrier.ask(place, LIVE_PLAN, server, move, Offer(record, domain, sizes), ArrivalPlan)
 
-    def _migrate(self, connection: Any, *, server: ServerId, place: Place, plan: Plan) -> None:
+    def _migrate(self, connection: Any, *, server: ServerId, place: MigrationAddress, plan: ArrivalPlan) -> None:
         """Run the transfer in a thread of its own, which blocks until it is over."""
         libvirt = library()
         domain = self._domain(connection, server)
@@ -260,7 +260,7 @@ class Live(LiveArrivals):
             return LiveNow(LiveState.NONE)
         return LiveNow(LiveState.WAITING if await self._is_awaited(record) else LiveState.ARRIVED)
 
-    async def _count(self, server: ServerId, transfer: Transfer) -> None:
+    async def _count(self, server: ServerId, transfer: LiveTransfer) -> None:
         try:
             found = await self._ask(server, counted)
         except HostFailed:
@@ -288,7 +288,9 @@ class Live(LiveArrivals):
         if transfer is not None and transfer.sending:
             return LiveNow(LiveState.RUNNING)
         if is_between(state, reason):
-            there = await carrier.ask(Place.of(record.leaving), LIVE_STATE, server, record.leaving_by, None, LiveNow)
+            there = await carrier.ask(
+                MigrationAddress.of(record.leaving), LIVE_STATE, server, record.leaving_by, None, LiveNow
+            )
             if there.state is LiveState.ARRIVED:
                 await self._link.ask(partial(self._undefine, server=server), limit_s=DESTROY_S)
                 await self._depart(record)

@@ -35,7 +35,7 @@ class Offer(msgspec.Struct):
     """Sizes of its local disks, in bytes."""
 
 
-class Plan(msgspec.Struct):
+class ArrivalPlan(msgspec.Struct):
     """The guest's description for the destination."""
 
     domain: str
@@ -89,7 +89,7 @@ class LiveArrivals(Core):
             self._records.keep(record)
             return PowerState.PAUSED
 
-    async def plan_live(self, server: ServerId, move: str, offer: Offer) -> Plan:
+    async def plan_live(self, server: ServerId, move: str, offer: Offer) -> ArrivalPlan:
         """Make its disks, and describe it with this host's values. Raises HostFailed when the guest is not awaited."""
         async with self._alone(server):
             record = self.awaited(server, move)
@@ -107,7 +107,7 @@ class LiveArrivals(Core):
             record.serial_port = self._free_port()
             self._records.keep(record)
             try:
-                return Plan(at_destination(offer.domain, self._described(record, plugs)))
+                return ArrivalPlan(at_destination(offer.domain, self._described(record, plugs)))
             except (ValueError, ET.ParseError) as other:
                 raise HostFailed("the guest has other devices here", private=str(other), code="live_refused") from other
 

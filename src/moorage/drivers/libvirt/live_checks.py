@@ -3,13 +3,13 @@
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from moorage.drivers.libvirt.host_facts import Machine
+from moorage.drivers.libvirt.host_facts import MachineFacts
 from moorage.drivers.libvirt.library import library
 from moorage.model.errors import HostFailed
 from moorage.model.live_migration import LiveSource
 
 
-def source_cpu(domain: Any, *, machine: Machine) -> dict[str, Any]:
+def source_cpu(domain: Any, *, machine: MachineFacts) -> dict[str, Any]:
     """Return the CPU that the guest sees, in libvirt's form, for the destination's check."""
     libvirt = library()
     flags = libvirt.VIR_DOMAIN_XML_MIGRATABLE | libvirt.VIR_DOMAIN_XML_UPDATE_CPU
@@ -18,7 +18,7 @@ def source_cpu(domain: Any, *, machine: Machine) -> dict[str, Any]:
     return {"arch": machine.arch, "virt_type": machine.virt_type, "guest": guest}
 
 
-def refuse_other_machines(connection: Any, *, machine: Machine, source: LiveSource) -> None:
+def refuse_other_machines(connection: Any, *, machine: MachineFacts, source: LiveSource) -> None:
     """Check the source's CPU and hypervisor. Raises HostFailed (`live_refused`) when the guest cannot run here."""
     libvirt = library()
     if source.hypervisor_type != "QEMU":

@@ -22,7 +22,7 @@ import msgspec
 from moorage import __version__
 from moorage.drivers.libvirt import daemons
 from moorage.drivers.libvirt.commands import run
-from moorage.drivers.libvirt.metadata_proxy import Bridge, Conf, Known, read
+from moorage.drivers.libvirt.metadata_proxy import Bridge, Conf, KnownGuest, read
 from moorage.drivers.libvirt.metadata_routes import keep_local
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.model.errors import HostFailed
@@ -106,6 +106,6 @@ class MetadataKeeper:
         )  # fmt: skip
         return msgspec.json.encode(conf).decode()
 
-    def _known(self, guest: GuestSpec) -> Known:
+    def _known(self, guest: GuestSpec) -> KnownGuest:
         signature = hmac.new(self._secret, guest.server.encode(), hashlib.sha256).hexdigest()
-        return Known(guest.server, guest.project, signature)
+        return KnownGuest(guest.server, guest.project, signature)

@@ -50,7 +50,7 @@ REASONS = {
 log = logging.getLogger("moorage.metadata_proxy")
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownGuest(msgspec.Struct, frozen=True):
     """A guest, with what proves to the metadata service that it is this one."""
 
     server: str
@@ -59,8 +59,8 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Bridge(msgspec.Struct, frozen=True):
-    addresses: dict[str, Known] = {}
-    macs: dict[str, Known] = {}
+    addresses: dict[str, KnownGuest] = {}
+    macs: dict[str, KnownGuest] = {}
 
 
 class Conf(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class Refused(Exception):
 
 
 @dataclass
-class Message:
+class HttpMessage:
     """A request or an answer, as far as it was read."""
 
     body_max_bytes: int
@@ -201,7 +201,7 @@ class Proxy:
             log.warning("the metadata service does not answer: %s", out)
             return plain_answer(503)
 
-    async def _known(self, bridge: str, peer: str) -> Known:
+    async def _known(self, bridge: str, peer: str) -> KnownGuest:
         """Raises Refused. A link-local address is no port's: the MAC that has it is."""
         there = self.conf.bridges.get(bridge, Bridge())
         known = there.addresses.get(peer)
@@ -212,7 +212,7 @@ class Proxy:
             raise Refused(404)
         return known
 
-    async def _ask(self, known: Known, peer: str, method: bytes, request: Message) -> bytes:
+    async def _ask(self, known: KnownGuest, peer: str, method: bytes, request: HttpMessage) -> bytes:
         url = urlsplit(self.conf.url)
         port = url.port or (443 if url.scheme == "https" else 80)
         reader, writer = await asyncio.open_connection(url.hostname, port, ssl=self._tls, limit=ANSWER_MAX_BYTES)
@@ -226,7 +226,7 @@ class Proxy:
             lines += [name + b": " + value for name, value in request.headers if name in PASSED_ON]
             writer.write(b"\r\n".join([method + b" " + request.url + b" HTTP/1.1", *lines, b"", b""]) + request.body)
             await writer.drain()
-            got = Message(ANSWER_MAX_BYTES)
+            got = HttpMessage(ANSWER_MAX_BYTES)
             parser = httptools.HttpResponseParser(got)
             while not got.done:
                 data = await reader.read(CHUNK_BYTES)
@@ -247,9 +247,9 @@ class Proxy:
             writer.close()
 
 
-async def requested(reader: asyncio.StreamReader) -> tuple[bytes, Message]:
+async def requested(reader: asyncio.StreamReader) -> tuple[bytes, HttpMessage]:
     """Its method, and all of it. Raises Refused, EOFError, HttpParserError."""
-    request = Message(BODY_MAX_BYTES)
+    request = HttpMessage(BODY_MAX_BYTES)
     parser = httptools.HttpRequestParser(request)
     count = 0
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from moorage.drivers.libvirt import carrier, disks
-from moorage.drivers.libvirt.carrier import Place
+from moorage.drivers.libvirt.carrier import MigrationAddress
 from moorage.drivers.libvirt.core import Core
 from moorage.drivers.libvirt.host_facts import machine_id
 from moorage.drivers.libvirt.records import GuestRecord, checked
@@ -31,7 +31,7 @@ WHOLE = (disks.ROOT, disks.EPHEMERAL, disks.SWAP)
 AS_THEY_ARE = (disks.DRIVE, disks.KERNEL, disks.RAMDISK, disks.CONSOLE)
 
 
-class Moves(Core):
+class MovesPart(Core):
     """Moves of `LibvirtDriver`."""
 
     async def move_target(self) -> MoveTarget:
@@ -39,7 +39,7 @@ class Moves(Core):
 
     async def send_guest(self, server: ServerId, to: MoveTarget, move: str, graceful_s: float) -> PowerState:
         async with self._alone(server):
-            record, place = self._records.of(server), Place.of(to)
+            record, place = self._records.of(server), MigrationAddress.of(to)
             if not place.port and place.machine != machine_id():
                 raise carrier.unreachable(f"{to.where} takes no guests from other machines")
             power = await self._shut_down(server, graceful_s)
@@ -52,7 +52,7 @@ class Moves(Core):
                 await self._send(record, Path(place.room), move)
             return power
 
-    async def _send_far(self, record: GuestRecord, to: Place, move: str) -> None:
+    async def _send_far(self, record: GuestRecord, to: MigrationAddress, move: str) -> None:
         """Send to a host that listens: each disk is first made complete here, and then sent."""
         server, place = record.spec.server, self._records.place(record)
         sending = self._records.directory(server) / SENDING

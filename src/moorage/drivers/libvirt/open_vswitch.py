@@ -25,7 +25,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from moorage.drivers.libvirt.commands import run
-from moorage.drivers.libvirt.devices import ALIAS, ID_CHARACTERS, NAME, Link, ip, links, make_tap, tap_of
+from moorage.drivers.libvirt.devices import ALIAS, ID_CHARACTERS, NAME, NetworkDevice, ip, links, make_tap, tap_of
 from moorage.model.errors import HostFailed
 from moorage.model.guest import VifData
 
@@ -172,7 +172,7 @@ class OvsWire:
 
     # ---- devices ---------------------------------------------------------------------------------------------------
 
-    async def _make_pair(self, vif: VifData, there: Mapping[str, Link]) -> None:
+    async def _make_pair(self, vif: VifData, there: Mapping[str, NetworkDevice]) -> None:
         bridge, inner, outer = (_named(each, vif) for each in HYBRID)
         mark, mtu = f"{ALIAS}{self.owner}", str(vif.mtu)
         if bridge not in there:

@@ -18,7 +18,7 @@ import msgspec
 
 from moorage.drivers.libvirt import daemons
 from moorage.drivers.libvirt.commands import run
-from moorage.drivers.libvirt.dhcp import METADATA_V6, NO_NAMES, Network, files_of, is_v4
+from moorage.drivers.libvirt.dhcp import METADATA_V6, NO_NAMES, ServedNetwork, files_of, is_v4
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.model.errors import HostFailed
 from moorage.model.guest import VifAddress, VifData
@@ -55,7 +55,7 @@ class Plumber:
                     await self._stop(each)
         claimed: set[str] = set()
         for bridge in sorted(networks, key=lambda each: (not _answers_names(self._room / each), each)):
-            network = Network(
+            network = ServedNetwork(
                 bridge,
                 networks[bridge],
                 forwarders=self._forwarders,
@@ -66,7 +66,7 @@ class Plumber:
             claimed |= network.gateways
             await self._serve(network)
 
-    async def _serve(self, network: Network) -> None:
+    async def _serve(self, network: ServedNetwork) -> None:
         await self._give_addresses(network)
         directory = self._room / network.bridge
         files = files_of(directory, network)
@@ -84,7 +84,7 @@ class Plumber:
         if running is None:
             await self._begin(directory, network)
 
-    async def _begin(self, directory: Path, network: Network) -> None:
+    async def _begin(self, directory: Path, network: ServedNetwork) -> None:
         """Without names, where somebody else answers for them on all addresses of this machine."""
         try:
             await run("dnsmasq", _mark(directory), code="vif_not_plugged")
@@ -102,7 +102,7 @@ class Plumber:
         directory = self._room / bridge
         return not _answers_names(directory) and _pid(directory) is not None
 
-    async def _give_addresses(self, network: Network) -> None:
+    async def _give_addresses(self, network: ServedNetwork) -> None:
         """The bridge is what guests reach: their gateway, and whoever answers DHCP."""
         bridge, v6 = network.bridge, _has_v6(network.bridge)
         for subnet in network.subnets.values():

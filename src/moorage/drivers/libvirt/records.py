@@ -70,7 +70,7 @@ class GuestRecord(msgspec.Struct):
     """Whether it has left by that move; its disks stay until they may be removed."""
 
 
-class Records:
+class GuestDirectory:
     """The records of one host."""
 
     def __init__(self, room: Path) -> None:

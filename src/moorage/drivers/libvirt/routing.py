@@ -41,7 +41,7 @@ ARP_FRAMES, ARP_ETHERTYPE = 3, 0x0806
 _log = logging.getLogger(__name__)
 
 
-class Made(msgspec.Struct):
+class RoutingState(msgspec.Struct):
     """What is, or is about to be, ours."""
 
     tables: dict[str, int] = {}
@@ -77,7 +77,7 @@ class Routing:
     async def keep(self, seats: Mapping[str, Sequence[Seat]], described: Mapping[PortId, PortDescription]) -> None:
         """Bridge → who is on it. A repeat changes nothing, and what goes on is not interrupted. Raises HostFailed (`vif_not_plugged`)."""
         made = self._read()
-        if not seats and made == Made():
+        if not seats and made == RoutingState():
             await self._filter("")
             return
         devices = await _devices()
@@ -86,7 +86,7 @@ class Routing:
         made.tables = {name: number for name, number in made.tables.items() if name in plan.tables} | self._numbered(
             plan, made
         )
-        coming = Made(
+        coming = RoutingState(
             made.tables,
             made.rules | {bridge: made.tables[router] for bridge, router in plan.rules.items()},
             made.addresses | plan.addresses,
@@ -101,7 +101,7 @@ class Routing:
             await self._route(plan, coming)
         await self._have(plan, coming, devices)
         self._reset(plan, coming, devices)
-        left = Made(
+        left = RoutingState(
             made.tables,
             {each: made.tables[router] for each, router in plan.rules.items()},
             plan.addresses,
@@ -112,17 +112,17 @@ class Routing:
 
     # ---- what was made ------------------------------------------------------------------------------------------------
 
-    def _read(self) -> Made:
+    def _read(self) -> RoutingState:
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=Made)
+            return msgspec.json.decode(self._file.read_bytes(), type=RoutingState)
         except FileNotFoundError:
-            return Made()
+            return RoutingState()
         except (OSError, msgspec.MsgspecError) as unreadable:
             _log.error("%s cannot be read; addresses on external devices may be left: %s", self._file, unreadable)
-            return Made()
+            return RoutingState()
 
-    def _write(self, made: Made) -> None:
-        if made == Made():
+    def _write(self, made: RoutingState) -> None:
+        if made == RoutingState():
             self._file.unlink(missing_ok=True)
             return
         try:
@@ -137,7 +137,7 @@ class Routing:
         self._troubles = tuple(plan.troubles)
 
     @staticmethod
-    def _numbered(plan: RoutePlan, made: Made) -> dict[str, int]:
+    def _numbered(plan: RoutePlan, made: RoutingState) -> dict[str, int]:
         taken, found = {*made.tables.values()}, dict(made.tables)
         for router in plan.tables:
             if router not in found:
@@ -161,7 +161,7 @@ class Routing:
 
     # ---- the kernel's settings ----------------------------------------------------------------------------------------
 
-    def _set(self, plan: RoutePlan, made: Made) -> None:
+    def _set(self, plan: RoutePlan, made: RoutingState) -> None:
         """Only what comes from these devices is forwarded. What comes from outside may be from where the machine's own routes do not lead."""
         for device in sorted(plan.forwarding):
             outside = device in self._external.values()
@@ -179,7 +179,7 @@ class Routing:
                         "the host cannot forward", private=str(failure), code="vif_not_plugged"
                     ) from failure
 
-    def _reset(self, plan: RoutePlan, made: Made, devices: Mapping[str, _Device]) -> None:
+    def _reset(self, plan: RoutePlan, made: RoutingState, devices: Mapping[str, _Device]) -> None:
         for file, before in list(made.settings.items()):
             device = Path(file).parent.name
             if device not in plan.forwarding:
@@ -198,7 +198,7 @@ class Routing:
         await run("nft", "-f", "-", given=whole, code="vif_not_plugged")
         self._written = chains
 
-    async def _route(self, plan: RoutePlan, made: Made) -> None:
+    async def _route(self, plan: RoutePlan, made: RoutingState) -> None:
         every = await _all_rules()
         rules = _of_bridges(every)
         commands: list[str] = []
@@ -225,7 +225,7 @@ class Routing:
         if commands:
             await run("ip", "-batch", "-", given="\n".join(commands) + "\n", code="vif_not_plugged")
 
-    async def _have(self, plan: RoutePlan, made: Made, devices: Mapping[str, _Device]) -> None:
+    async def _have(self, plan: RoutePlan, made: RoutingState, devices: Mapping[str, _Device]) -> None:
         there = {(each.local, name) for name, device in devices.items() for each in device.addresses}
         for address, device in plan.addresses.items():
             if (address, device) not in there:

@@ -9,7 +9,7 @@ from moorage.model.live_migration import LiveNow, LiveState
 from moorage.model.migration import TransferProgress
 
 
-class Transfer:
+class LiveTransfer:
     """A transfer that this agent began; one that an earlier agent began is known only to libvirt."""
 
     def __init__(self, move: str) -> None:

@@ -17,7 +17,7 @@ from xml.etree import ElementTree as ET
 
 from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.devices import ALIAS, ID_CHARACTERS, NAME, TAP_PREFIX, links, make_tap, remove_tap, tap_of
-from moorage.drivers.libvirt.devices import Link as _Link
+from moorage.drivers.libvirt.devices import NetworkDevice as _Link
 from moorage.drivers.libvirt.devices import ip as _ip
 from moorage.drivers.libvirt.firewall import Firewall
 from moorage.drivers.libvirt.metadata_keeper import Seat

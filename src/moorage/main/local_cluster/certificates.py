@@ -18,14 +18,14 @@ CLOCKS_DIFFER = datetime.timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Certificate:
+class CertificateFiles:
     """The PEM files of a certificate and its key."""
 
     cert: Path
     key: Path
 
 
-class Authority:
+class CertificateAuthority:
     """A certificate authority. Its key is in memory only, so nothing can be signed with it after the process ends."""
 
     def __init__(self, directory: Path, name: str = "Moorage trial CA") -> None:
@@ -44,7 +44,7 @@ class Authority:
         self.file = directory / "ca.pem"
         private_file(self.file).write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str) -> Certificate:
+    def issue(self, name: str) -> CertificateFiles:
         """Sign a certificate for a server on loopback, or for a client with that name."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName(
@@ -55,7 +55,7 @@ class Authority:
         made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         signed = made.add_extension(names, critical=False).add_extension(both, critical=False)
         certificate = signed.sign(self._key, hashes.SHA256())
-        files = Certificate(self._directory / f"{name}.pem", self._directory / f"{name}.key")
+        files = CertificateFiles(self._directory / f"{name}.pem", self._directory / f"{name}.key")
         private_file(files.cert).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         pem = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

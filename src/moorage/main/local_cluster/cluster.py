@@ -41,7 +41,7 @@ from moorage.main.local_cluster.files import (
 )
 from moorage.main.local_cluster.nats import NatsServer
 from moorage.main.local_cluster.ports import free_ports
-from moorage.main.local_cluster.postgres import Durability, Server, start_postgres
+from moorage.main.local_cluster.postgres import Durability, PostgresServer, start_postgres
 from moorage.main.local_cluster.real_hosts import RealHosts
 from moorage.main.service_clients import admin_password, demo_password
 from moorage.model.private_files import private_directory, private_file
@@ -109,7 +109,7 @@ class TrialSet:
     guarded: Guarded | None = None
     """The keys of a secured bus; None: the bus is open to everybody who reaches it."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    postgres: Server | None = None
+    postgres: PostgresServer | None = None
     nats: NatsServer | None = None
     real: RealHosts | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -181,7 +181,7 @@ class TrialSet:
             return "metadata", "console", CONSOLE_WEB
         return ("metadata",) if self.real_guests else ()
 
-    def _write_files(self, postgres: Server, urls: Mapping[str, str], ports: Mapping[str, int]) -> None:
+    def _write_files(self, postgres: PostgresServer, urls: Mapping[str, str], ports: Mapping[str, int]) -> None:
         """Write one file for all processes, or, if the bus is secured, one for each role and agent, and start the bus."""
         user, neighbours = f'password = "set-{os.urandom(16).hex()}"', ""
         if self.beside is not None:
@@ -220,7 +220,7 @@ class TrialSet:
         own = None if self.real is None else self.real.settings(plan.host, self.config.api.metadata.port)
         write(self.path_of(f"agent-{plan.host}"), agents_file(self.config, plan, bus, lowest, own))
 
-    def _let_in(self, postgres: Server) -> None:
+    def _let_in(self, postgres: PostgresServer) -> None:
         """Grant each process its rights in the databases, and approve the hosts."""
         if self.guarded is not None:
             for name in self.databases:

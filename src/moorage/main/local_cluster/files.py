@@ -14,7 +14,7 @@ from moorage.bus.broker import KeyOfHost, KeyOfProcess, Keys, configuration
 from moorage.main.bus import make_key, write_secret
 from moorage.main.config import Config
 from moorage.main.hosts import HostPlan
-from moorage.main.local_cluster.certificates import Authority
+from moorage.main.local_cluster.certificates import CertificateAuthority
 from moorage.model.json_types import JsonObject
 
 CONFIG = """\
@@ -80,7 +80,7 @@ class Guarded:
     _keys: Keys = field(init=False)
 
     def __post_init__(self) -> None:
-        authority = Authority(self.keys)
+        authority = CertificateAuthority(self.keys)
         broker = authority.issue("nats-server")
         self.ca = authority.file
         processes = tuple(KeyOfProcess(role, make_key(self.seed(role))) for role in ON_THE_BUS)

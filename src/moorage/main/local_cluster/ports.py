@@ -19,7 +19,7 @@ EPHEMERAL_FROM = 32_768
 """Start of the ephemeral range if the kernel does not tell it."""
 
 
-class Row:
+class PortRow:
     """The ports that this process picks from, in turn; none if every row is taken."""
 
     def __init__(self, folder: Path) -> None:
@@ -58,14 +58,14 @@ def _ephemeral_from() -> int:
         return EPHEMERAL_FROM
 
 
-_rows: dict[int, Row] = {}
+_rows: dict[int, PortRow] = {}
 
 
 def free_ports(count: int) -> list[int]:
     """Return `count` different ports; a port is returned again only after all others of this process."""
     process = os.getpid()
     if process not in _rows:  # a fork has the lock of its parent, and needs ports of its own
-        _rows[process] = Row(Path(tempfile.gettempdir()) / f"moorage-ports-{os.getuid()}")
+        _rows[process] = PortRow(Path(tempfile.gettempdir()) / f"moorage-ports-{os.getuid()}")
     found = [_rows[process].next() for _ in range(count)]
     return [port for port in found if port is not None] if None not in found else _of_the_kernel(count)
 

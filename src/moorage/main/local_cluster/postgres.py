@@ -26,7 +26,7 @@ Durability = Literal["power", "none"]
 
 
 @dataclass(frozen=True)
-class Server:
+class PostgresServer:
     """A running server; `url` is that of its first database."""
 
     url: str
@@ -89,7 +89,7 @@ def find_binaries() -> Path | None:
     return next((place for place in candidates if all((place / name).exists() for name in needed)), None)
 
 
-def start_postgres(under: Path | None = None, *, durability: Durability = "none") -> Server:
+def start_postgres(under: Path | None = None, *, durability: Durability = "none") -> PostgresServer:
     """Start a server with new, empty data; `durability="power"` keeps fsync on, for benchmarks.
 
     Raises RuntimeError when PostgreSQL is not installed.
@@ -118,7 +118,7 @@ def start_postgres(under: Path | None = None, *, durability: Durability = "none"
     options = " ".join(f"-c {setting}" for setting in settings)
     pg_ctl = [str(binaries / "pg_ctl"), "-D", str(data), "-l", str(folder / "log"), "-w"]
     _run([*pg_ctl, "-t", str(int(START_PATIENCE_S)), "-o", options, "start"], user)
-    server = Server(f"postgresql://moorage@127.0.0.1:{port}/postgres", folder, binaries, user)
+    server = PostgresServer(f"postgresql://moorage@127.0.0.1:{port}/postgres", folder, binaries, user)
     _wait_for(port)
     return server
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from moorage.main.config import Config, Listen
 from moorage.main.http_servers import HttpServer
-from moorage.main.observability.requests import Requests
+from moorage.main.observability.requests import RequestMetrics
 from moorage.main.observability.sources import Sources, of_region
 from moorage.model.errors import Invalid
 from moorage.model.tracing import watch
@@ -49,7 +49,7 @@ class Observed:
 
     def app(self, service: str, app: Any) -> Any:
         """Return the application; its requests are observed if metrics or traces are configured."""
-        return Requests(service, app, trust_callers=self._trust_callers) if self._wraps else app
+        return RequestMetrics(service, app, trust_callers=self._trust_callers) if self._wraps else app
 
     def sees(self, sources: Sources) -> None:
         """Give the observers the parts of the process. The process serves from now on."""
@@ -63,22 +63,22 @@ class Observed:
     async def begin(self, config: Config, role: str) -> None:
         """Start the configured observers. Raises Invalid when the port is in use, or when the libraries for tracing are missing."""
         if config.metrics.port:
-            from moorage.main.observability.metrics import Metrics
+            from moorage.main.observability.metrics import MetricsSet
 
             door = HttpServer("metrics", Listen(config.metrics.host, config.metrics.port), config)
-            metrics = Metrics(role, door, kept_s=config.metrics.kept_s)
+            metrics = MetricsSet(role, door, kept_s=config.metrics.kept_s)
             await metrics.open()
             self._metrics = metrics
             self._endings.append(metrics.close)
         if config.tracing.endpoint:
             try:
-                from moorage.main.observability.tracing import Tracing
+                from moorage.main.observability.tracing import OtelWatcher
             except ImportError as missing:
                 raise Invalid(
                     f"[tracing] endpoint needs OpenTelemetry, which is not installed: pip install 'moorage[tracing]' ({missing.name})"
                 ) from missing
             name = config.agent.host if role == "agent" else f"{platform.node()}-{uuid.uuid4().hex[:8]}"
-            tracing = Tracing(config.tracing.endpoint, role=role, name=name, sample=config.tracing.sample)
+            tracing = OtelWatcher(config.tracing.endpoint, role=role, name=name, sample=config.tracing.sample)
             leave = watch(tracing)
             self.tracing = tracing
 

@@ -27,7 +27,7 @@ REGION = "region"
 
 
 @dataclass(frozen=True)
-class Seen:
+class DatabaseReading:
     """The values that one database gave."""
 
     operations: tuple[OpenOperations, ...] = ()
@@ -41,9 +41,9 @@ class Seen:
 class CachedRead:
     """The last values of one database, and the read that is under way."""
 
-    read: Callable[[Tx], Seen]
+    read: Callable[[Tx], DatabaseReading]
     database: Database
-    seen: Seen | None = None
+    seen: DatabaseReading | None = None
     seen_at: float = float("-inf")
     began_at: float = float("-inf")
     answers: bool = True
@@ -51,9 +51,9 @@ class CachedRead:
     under_way: "asyncio.Task[None] | None" = None
 
 
-def _read_queues(tx: Tx, *, region: bool, conducts: bool, outboxes: bool) -> Seen:
+def _read_queues(tx: Tx, *, region: bool, conducts: bool, outboxes: bool) -> DatabaseReading:
     outbox = of_region.OUTBOX if region else of_cell.OUTBOX
-    return Seen(
+    return DatabaseReading(
         counts.open_operations(tx) if region and conducts else (),
         counts.inbox_backlog(tx) if region and conducts else None,
         counts.outbox_backlog(tx, outbox) if outboxes and conducts else None,
@@ -61,9 +61,9 @@ def _read_queues(tx: Tx, *, region: bool, conducts: bool, outboxes: bool) -> See
     )
 
 
-def _is_there(tx: Tx) -> Seen:
+def _is_there(tx: Tx) -> DatabaseReading:
     counts.is_there(tx)
-    return Seen()
+    return DatabaseReading()
 
 
 @dataclass
@@ -115,7 +115,7 @@ class CachedReads:
         finally:
             cached.under_way = None
 
-    def shown(self) -> dict[str, Seen]:
+    def shown(self) -> dict[str, DatabaseReading]:
         """The values that are young enough to be shown."""
         now = self.monotonic()
         return {

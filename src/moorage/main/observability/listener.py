@@ -12,7 +12,7 @@ TEXT = "text/plain; charset=utf-8"
 Before: TypeAlias = Callable[[], Awaitable[None]]
 
 
-class Listener:
+class MetricsListener:
     """An ASGI application. It has few callers, so it answers one request at a time."""
 
     def __init__(self, registry: CollectorRegistry, before: Before, troubles: Callable[[], list[str]]) -> None:

@@ -4,8 +4,8 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, 
 
 from moorage.main.http_servers import HttpServer
 from moorage.main.observability.database_reads import CachedReads
-from moorage.main.observability.listener import Listener
-from moorage.main.observability.process_metrics import State, unanswered
+from moorage.main.observability.listener import MetricsListener
+from moorage.main.observability.process_metrics import ProcessMetricsCollector, unanswered
 from moorage.main.observability.sources import Sources
 from moorage.main.observability.timings import Timings
 from moorage.model.tracing import watch
@@ -14,7 +14,7 @@ PICTURE_OLD_S = 30.0
 """A process whose provider cache is older than this works with outdated values."""
 
 
-class Metrics:
+class MetricsSet:
     """Metrics of one process, and the listener that shows them (see `observe`)."""
 
     def __init__(self, role: str, door: HttpServer, *, kept_s: float) -> None:
@@ -25,12 +25,12 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self.reads = CachedReads(kept_s)
-        self._state = State(role, self.reads, lambda: not self.troubles())
+        self._state = ProcessMetricsCollector(role, self.reads, lambda: not self.troubles())
         self.registry.register(self._state)
         self._leave = watch(Timings(self.registry))
 
     async def open(self) -> None:
-        await self._door.open(Listener(self.registry, self.reads.refresh, self.troubles))
+        await self._door.open(MetricsListener(self.registry, self.reads.refresh, self.troubles))
 
     def sees(self, sources: Sources) -> None:
         self._state.sources = sources

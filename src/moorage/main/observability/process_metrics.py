@@ -17,7 +17,7 @@ from moorage.main.observability.metric_families import FAMILIES
 from moorage.main.observability.sources import Sources
 from moorage.operations.cell_databases import CellDatabase
 from moorage.scheduler.lacks import CAUSES
-from moorage.sql import Database, Load
+from moorage.sql import Database, DatabaseLoad
 from moorage.sql.postgresql import PostgresqlDatabase
 from moorage.sql.sqlite import SqliteDatabase
 from moorage.store.region.counts import OPEN_STATES, Backlog
@@ -43,7 +43,7 @@ def one(name: str, value: float) -> Metric:
 
 
 @dataclass(eq=False)
-class State(Collector):
+class ProcessMetricsCollector(Collector):
     """Collects the metrics of one process; `sources` may be set after it is made."""
 
     role: str
@@ -201,7 +201,7 @@ def of_waiting(counts: Mapping[str, CauseCount], now_us: int) -> dict[str, list[
     }
 
 
-def load_of(database: Database) -> Load | None:
+def load_of(database: Database) -> DatabaseLoad | None:
     """Return the load of a database's connections; None: the database is absent here."""
     inner = database.inner if isinstance(database, CellDatabase) else database
     return inner.load if isinstance(inner, SqliteDatabase | PostgresqlDatabase) else None

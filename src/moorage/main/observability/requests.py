@@ -27,7 +27,7 @@ def traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return told[0].decode("ascii")
 
 
-class Requests:
+class RequestMetrics:
     """Counts and traces the requests of an application. Connections that are not HTTP pass through unchanged."""
 
     def __init__(self, service: str, app: Any, *, trust_callers: bool) -> None:

@@ -74,7 +74,7 @@ class _Begun(NamedTuple):
     around: TelemetrySpan | None
 
 
-class Tracing:
+class OtelWatcher:
     """Sends spans to a collector; a `model.spans.Watcher`."""
 
     def __init__(self, endpoint: str, *, role: str, name: str, sample: float) -> None:

@@ -16,12 +16,12 @@ from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import CellId
 from moorage.model.network import BindOptions, BindRefused, NetworkFacts, Port
 from moorage.model.server import Server, TaskState, VmState
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.operations.boot.boot_claim import HostClaim
 from moorage.operations.boot.boot_input import Boot, BootRun, Claim, Made, NoRoom, ask_of, networks_of
 from moorage.operations.boot.boot_record import create_action, request_of, without_boot_only, write_error
 from moorage.operations.boot.boot_waits import claim_or_sleep
-from moorage.operations.boot.legacy_ports import Built, ports_of
+from moorage.operations.boot.legacy_ports import LegacyStart, ports_of
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import connecting, hold_volumes, with_attachments, with_disks
 from moorage.operations.steps.config_drives import with_drive
@@ -84,7 +84,7 @@ async def claim_host(run: BootRun) -> Claim:
 async def release_host(run: BootRun) -> None:
     """Release the claims. They are keyed by server, so a repeat is safe, also when nothing was claimed."""
 
-    def work(tx: Tx) -> Sequence[Row]:
+    def work(tx: Tx) -> Sequence[InventoryState]:
         region_servers.unplace(tx, run.input.server.id, run.operation)
         return run.context.placement.release(tx, run.input.server.id)
 
@@ -172,7 +172,7 @@ def _remove(tx: Tx, run: BootRun, by: cell_servers.Fence) -> None:
 
 
 @step(host_local=True, needs=(claim_host, bind_ports, record_server), patience_s=HOST_PATIENCE_S)
-async def start_guest(run: BootRun) -> GuestState | Built:
+async def start_guest(run: BootRun) -> GuestState | LegacyStart:
     """Let the host make the guest from complete data: the host calls no network service (S0.20)."""
     claim, ports = run[claim_host], run[bind_ports]
     guest = guest_of(run.input.server, _networks(run), ports, claim.availability_zone, run.input.files)
@@ -268,7 +268,11 @@ async def was_announced(run: BootRun) -> bool:
 
 
 def shown_active(
-    run: BootRun, server: Server, started: GuestState | Built | None, now: int, networks: Mapping[str, NetworkFacts]
+    run: BootRun,
+    server: Server,
+    started: GuestState | LegacyStart | None,
+    now: int,
+    networks: Mapping[str, NetworkFacts],
 ) -> Server:
     """The record once its guest runs."""
     power, nics = ports_of(run).result(started, networks)

@@ -66,7 +66,7 @@ class ChosenHost(Protocol):
     def profiles(self) -> dict[int, dict[str, Any]]: ...
 
 
-class Built(msgspec.Struct, frozen=True):
+class LegacyStart(msgspec.Struct, frozen=True):
     """The answer of a host that made or bound the ports itself."""
 
     power: PowerState
@@ -110,7 +110,7 @@ class LegacyPorts:
 
     async def start(
         self, command_context: CommandContext, claim: Claim, ports: tuple[Port, ...], guest: GuestSpec
-    ) -> PowerState | Built:
+    ) -> PowerState | LegacyStart:
         """Let the host start the guest: from complete data, or after it has made or bound the ports itself (S0.12)."""
         run = self._run
         if not _host_plumbs(run.input, claim):
@@ -118,13 +118,15 @@ class LegacyPorts:
         made = (lambda: _made_late(run, ports)) if run.input.gates.credentials else None
         return await build(run, command_context, claim, _order_for(run, claim, ports), guest, made)
 
-    async def await_plugged(self, claim: Claim, ports: tuple[Port, ...], started: PowerState | Built | None) -> None:
+    async def await_plugged(
+        self, claim: Claim, ports: tuple[Port, ...], started: PowerState | LegacyStart | None
+    ) -> None:
         """Wait until the network service reports the ports as plugged, if the conductor can call it."""
         if self._run.input.gates.credentials:
             await self._by_conductor.await_plugged(claim, bound(started, ports), started)
 
     def result(
-        self, started: PowerState | Built | None, networks: Mapping[str, NetworkFacts]
+        self, started: PowerState | LegacyStart | None, networks: Mapping[str, NetworkFacts]
     ) -> tuple[PowerState | None, tuple[Nic, ...] | None]:
         """The guest's state, and its NICs where the host had to report them."""
         return answered(started, networks)
@@ -239,7 +241,7 @@ async def build(
     order: PortOrder,
     guest: GuestSpec,
     made: Callable[[], Awaitable[tuple[Port, ...]]] | None,
-) -> Built:
+) -> LegacyStart:
     """Let a host make or bind the ports and start the guest.
 
     If the host was upgraded to level 3 after it was claimed, the conductor makes and binds the ports, with `made`; this
@@ -253,7 +255,7 @@ async def build(
             await note_exhausted_at_host(run.context, failed, order.networks, order.subnets)
             raise
         return await _start_bound(run, command_context, place, order, bare, await made())
-    return Built(now.power_state, now.plumbed or Plumbed())
+    return LegacyStart(now.power_state, now.plumbed or Plumbed())
 
 
 async def _start_bound(
@@ -263,7 +265,7 @@ async def _start_bound(
     order: PortOrder,
     guest: GuestSpec,
     ports: tuple[Port, ...],
-) -> Built:
+) -> LegacyStart:
     network = run.context.network
     try:
         bound_now = await network.bind_ports(
@@ -281,19 +283,19 @@ async def _start_bound(
     told = msgspec.structs.replace(command_context, step=f"{command_context.step}/bound")
     to = HostAddress(place.cell, place.name)
     state = await run.context.hosts.start_guest(to, told, with_ports(guest, bound_now, {**order.networks, **facts}))
-    return Built(state, Plumbed(bound_now, facts))
+    return LegacyStart(state, Plumbed(bound_now, facts))
 
 
-def bound(started: PowerState | Built | None, ports: tuple[Port, ...]) -> tuple[Port, ...]:
+def bound(started: PowerState | LegacyStart | None, ports: tuple[Port, ...]) -> tuple[Port, ...]:
     """The ports on the host: as the conductor bound them, or as the host reports that it did."""
-    return started.plumbed.ports if isinstance(started, Built) else ports
+    return started.plumbed.ports if isinstance(started, LegacyStart) else ports
 
 
 def answered(
-    started: PowerState | Built | None, networks: Mapping[str, NetworkFacts]
+    started: PowerState | LegacyStart | None, networks: Mapping[str, NetworkFacts]
 ) -> tuple[PowerState | None, tuple[Nic, ...] | None]:
     """The guest's state, and its NICs where the host had to report them."""
-    if not isinstance(started, Built):
+    if not isinstance(started, LegacyStart):
         return started, None
     return started.power, nics_of(started.plumbed.ports, {**networks, **started.plumbed.networks})
 

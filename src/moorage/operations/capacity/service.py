@@ -18,8 +18,8 @@ from moorage.model.world_snapshot import WorldSnapshot, photo_of
 from moorage.operations.capacity.questions import CapacityQuestion, FailoverQuestion, ask_for
 from moorage.operations.capacity.residents import residents_of
 from moorage.operations.context import SagaContext
-from moorage.scheduler.capacity import Capacity, Fill, answer, count
-from moorage.scheduler.failover import Failover, Residents, fail
+from moorage.scheduler.capacity import CapacityAnswer, Fill, answer, count
+from moorage.scheduler.failover import FailoverAnswer, Residents, fail
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.world_changes import changed, copied, hosts_of, segment_of, with_twins
 
@@ -66,7 +66,7 @@ class CapacityService:
             with _LOCK:
                 self._threads -= 1
 
-    async def capacity(self, principal: Principal, question: CapacityQuestion) -> Capacity:
+    async def capacity(self, principal: Principal, question: CapacityQuestion) -> CapacityAnswer:
         """How many servers fit. Raises NotFound, Invalid, Unavailable, and TooManyRequests when too many questions are
         being answered.
         """
@@ -84,7 +84,7 @@ class CapacityService:
                 pass
             return await self._in_thread(answer, found, fill)
 
-    async def failover(self, question: FailoverQuestion) -> tuple[Failover, ...]:
+    async def failover(self, question: FailoverQuestion) -> tuple[FailoverAnswer, ...]:
         """Which servers find another place, and which do not. Raises Invalid, Conflict, Unavailable, and
         TooManyRequests.
         """

@@ -15,8 +15,8 @@ from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
-from moorage.model.server import PowerState, Server, VmState
-from moorage.model.verdict import Row
+from moorage.model.server import ApiPowerState, Server, VmState
+from moorage.model.verdict import InventoryState
 from moorage.operations.boot.legacy_ports import release_order
 from moorage.operations.context import SagaContext
 from moorage.operations.gates import OPEN, PORTS_ARRIVE_BOUND, Gates
@@ -155,7 +155,7 @@ def deleted(server: Server, now: int) -> Server:
         server,
         vm_state=VmState.DELETED,
         task_state=None,
-        power_state=PowerState.NOSTATE,
+        power_state=ApiPowerState.NOSTATE,
         moved=None,
         hints={},  # it never moves again
         deleted_at=server.deleted_at or now,
@@ -173,7 +173,7 @@ async def release_claims(run: DeleteRun) -> None:
 async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
     found = run[find_server]
 
-    def work(tx: Tx) -> Sequence[Row]:
+    def work(tx: Tx) -> Sequence[InventoryState]:
         server = found.server or run.input.server
         rows = [*run.context.placement.release(tx, server.id)]
         if of_move and found.server is not None and found.server.moved is not None:
@@ -232,7 +232,7 @@ async def release_move(run: DeleteRun) -> None:
     """Release what the move held on the old host."""
     server = run[find_server].server
 
-    def work(tx: Tx) -> Sequence[Row]:
+    def work(tx: Tx) -> Sequence[InventoryState]:
         if server is None or server.moved is None:
             return ()
         return run.context.placement.release(tx, server.moved.migration)

@@ -12,7 +12,7 @@ from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.quota import DEFAULT_LIMITS, Shortfall
-from moorage.model.server import PowerState, Server, TaskState, VmState
+from moorage.model.server import ApiPowerState, Server, TaskState, VmState
 from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch, persist
 from moorage.operations.context import SagaContext
@@ -95,7 +95,7 @@ async def switch_off(run: SoftDeleteRun) -> int:
     """
     found = run[find_server]
     if not _there(found) or found.server is None or found.server.host is None:
-        return PowerState.NOSTATE  # it was shelved, and left its host, between the request and now
+        return ApiPowerState.NOSTATE  # it was shelved, and left its host, between the request and now
     try:
         return int(
             await run.context.hosts.power_off(
@@ -104,7 +104,7 @@ async def switch_off(run: SoftDeleteRun) -> int:
         )
     except HostFailed as failed:
         if failed.code in {HOST_SILENT, NO_GUEST}:
-            return PowerState.NOSTATE
+            return ApiPowerState.NOSTATE
         why = f"the host could not switch the guest off: {failed.public}"
         raise Unavailable(why, private=failed.private) from failed
 

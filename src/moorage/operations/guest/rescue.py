@@ -18,7 +18,7 @@ from moorage.model.instance_metadata import InstanceMetadata
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.rescue import RescueSpec
-from moorage.model.server import Fault, PowerState, Server, TaskState, VmState
+from moorage.model.server import ApiPowerState, Fault, Server, TaskState, VmState
 from moorage.model.task_context import global_request_id
 from moorage.model.world import Ask
 from moorage.operations.accept import accepted, dispatch
@@ -153,7 +153,7 @@ async def _unknown(run: Run[Rescue, SagaContext] | Run[Unrescue, SagaContext], f
 
 def _was_on(server: Server) -> bool:
     return server.vm_state is VmState.ACTIVE or (
-        server.vm_state is not VmState.STOPPED and server.power_state == PowerState.RUNNING
+        server.vm_state is not VmState.STOPPED and server.power_state == ApiPowerState.RUNNING
     )
 
 

@@ -10,7 +10,7 @@ from moorage.model.errors import NoCapacity, NotFound, Problem
 from moorage.model.ids import ProviderId
 from moorage.model.network import BindOptions, BindRefused, NetworkFacts, NicAsk, Port
 from moorage.model.server import Server
-from moorage.model.verdict import Claimed, DecisionRecord, Row, Shortage, Verdict
+from moorage.model.verdict import Claimed, DecisionRecord, InventoryState, Shortage, Verdict
 from moorage.model.world import Ask, Choice
 from moorage.operations.context import SagaContext
 from moorage.operations.interfaces.attach_checks import api_error
@@ -142,7 +142,7 @@ async def _take(run: AttachRun, choice: Choice, ask: Ask) -> CardClaim | Shortag
     engine, server = run.context.placement, run.input.server.id
     given = _given(run, choice, ask)
 
-    def work(tx: Tx) -> tuple[CardClaim, Claimed, Sequence[Row]]:
+    def work(tx: Tx) -> tuple[CardClaim, Claimed, Sequence[InventoryState]]:
         back = _retracted(tx, run, run.earlier(claim_more))
         answer = engine.extend(tx, server, choice, ask, run.operation)
         if isinstance(answer, Shortage):
@@ -151,7 +151,7 @@ async def _take(run: AttachRun, choice: Choice, ask: Ask) -> CardClaim | Shortag
         return msgspec.structs.replace(given, profiles=profiles), answer, back
 
     with engine.holding(choice, ask):
-        answer: tuple[CardClaim, Claimed, Sequence[Row]] | Shortage = await run.commit(work, result=first)
+        answer: tuple[CardClaim, Claimed, Sequence[InventoryState]] | Shortage = await run.commit(work, result=first)
     if isinstance(answer, Shortage):
         engine.lost(answer)
         return answer
@@ -161,7 +161,7 @@ async def _take(run: AttachRun, choice: Choice, ask: Ask) -> CardClaim | Shortag
     return granted_now
 
 
-def _retracted(tx: Tx, run: AttachRun, given: CardClaim | None) -> tuple[Row, ...]:
+def _retracted(tx: Tx, run: AttachRun, given: CardClaim | None) -> tuple[InventoryState, ...]:
     """Release what this operation claimed, and no more: the consumer's name is this operation's."""
     if given is None or not given.amounts:
         return ()

@@ -19,7 +19,7 @@ from moorage.model.principal import Principal
 from moorage.model.request_groups import FUNCTION_VNIC_TYPES
 from moorage.model.server import Nic, Server
 from moorage.model.task_context import global_request_id
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
@@ -190,7 +190,7 @@ async def give_back(run: DetachRun) -> None:
     known_by = tuple(str(each) for each in (nic.port, nic.mac) if each)
     function_of = known_by if nic.vnic_type in FUNCTION_VNIC_TYPES else ()
 
-    def work(tx: Tx) -> Sequence[Row]:
+    def work(tx: Tx) -> Sequence[InventoryState]:
         if held or function_of:
             return run.context.placement.shrink(tx, run.input.server.id, held, function_of)
         return ()

@@ -35,7 +35,7 @@ from moorage.model.network import Port
 from moorage.model.network_providers import GUARANTEED
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Nic, Server
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.operations.context import SagaContext
 from moorage.operations.interfaces import detach_interface
 from moorage.operations.records.floating_ips import with_floating
@@ -257,13 +257,13 @@ async def _correct_claim(
     if GUARANTEED.intersection(differing) and not await _settled(context, server, ports):
         return False
 
-    def work(tx: Tx) -> tuple[Row, ...]:
+    def work(tx: Tx) -> tuple[InventoryState, ...]:
         where = region_servers.find_and_hold(tx, server.id)
         if where is None or where.operation is not None or where.op_seq != seq:
             return ()
         if claim_statements.owner(tx, server.id) is None or _of(claim_statements.held(tx, server.id), classes) != was:
             return ()
-        rows: list[Row] = []
+        rows: list[InventoryState] = []
         for resource in differing:
             own = {provider: amount for (provider, name), amount in truth.items() if name == resource}
             rows += context.placement.correct(tx, server.id, resource, own)

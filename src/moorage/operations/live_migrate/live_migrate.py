@@ -26,7 +26,7 @@ from moorage.model.guest import PowerState
 from moorage.model.migration import MigrationStatus
 from moorage.model.network import Port
 from moorage.model.server import Fault, Moved, Server, VmState
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.operations import move_claims
 from moorage.operations.boot.boot import Claim
 from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
@@ -288,7 +288,7 @@ async def release_source(run: LiveRun) -> None:
     """Release what the move held on the old host."""
     keeps = await keeps_source(run)
 
-    def work(tx: Tx) -> Sequence[Row]:
+    def work(tx: Tx) -> Sequence[InventoryState]:
         inbox.drop(tx, run.input.server.id, live_migration.FORCE)
         return () if keeps else run.context.placement.release(tx, run.input.migration)
 

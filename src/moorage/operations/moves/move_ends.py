@@ -27,7 +27,7 @@ from moorage.store.cell import migrations
 from moorage.store.region import audit_reads
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
-from moorage.store.region.audit_reads import Held
+from moorage.store.region.audit_reads import ConsumerHoldings
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class MoveSeen(msgspec.Struct, frozen=True):
 
 
 class _RegionRows(msgspec.Struct, frozen=True):
-    held: dict[str, Held]
+    held: dict[str, ConsumerHoldings]
     names: dict[str, str]
     roots: dict[str, str]
     operation: Operation | None

@@ -23,7 +23,7 @@ from moorage.operations.notifications.event_map import EVENT_SOURCES
 from moorage.operations.records.servers import ChangeListener
 from moorage.saga import Line, Run, Saga
 from moorage.sql import Tx
-from moorage.store.outbox import Outbox
+from moorage.store.outbox import OutboxTable
 from moorage.store.region.notifications import OUTBOX
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class OutboxWriter:
         updates.
         """
 
-        def write_change(tx: Tx, outbox: Outbox, before: Server, after: Server) -> None:
+        def write_change(tx: Tx, outbox: OutboxTable, before: Server, after: Server) -> None:
             tags = before.tags != after.tags
             if event == "update" and not (tags or self.state_changes):
                 return

@@ -4,17 +4,17 @@ from typing import Any
 
 from moorage.model.errors import Problem
 from moorage.model.notification import Notification, Trouble
-from moorage.model.server import BlockDevice, FlavorCopy, PowerState, Server
+from moorage.model.server import ApiPowerState, BlockDevice, FlavorCopy, Server
 from moorage.operations.notifications.audit_periods import moment, running
 from moorage.operations.records.keypairs import fingerprint
 
 POWER_STATES: dict[int, str] = {
-    PowerState.NOSTATE: "pending",
-    PowerState.RUNNING: "running",
-    PowerState.PAUSED: "paused",
-    PowerState.SHUTDOWN: "shutdown",
-    PowerState.CRASHED: "crashed",
-    PowerState.SUSPENDED: "suspended",
+    ApiPowerState.NOSTATE: "pending",
+    ApiPowerState.RUNNING: "running",
+    ApiPowerState.PAUSED: "paused",
+    ApiPowerState.SHUTDOWN: "shutdown",
+    ApiPowerState.CRASHED: "crashed",
+    ApiPowerState.SUSPENDED: "suspended",
 }
 PAYLOADS: dict[str, tuple[str, str]] = {
     "create": ("InstanceCreatePayload", "1.13"),

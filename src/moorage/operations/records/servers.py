@@ -21,7 +21,7 @@ from moorage.sql import Database, Tx
 from moorage.store.cell import actions, record_transfer
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
-from moorage.store.outbox import Outbox
+from moorage.store.outbox import OutboxTable
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX as REGION_OUTBOX
 from moorage.store.servers import replace_server
@@ -31,7 +31,7 @@ BUILT_SOON_S = 0.1
 METADATA_ITEMS_MAX = 128
 
 Changed = Callable[[Server], Server]
-ChangeListener = Callable[[Tx, Outbox, Server, Server], None]
+ChangeListener = Callable[[Tx, OutboxTable, Server, Server], None]
 """`(tx, outbox, before, after)`: writes the notifications of a change, in the change's transaction."""
 
 

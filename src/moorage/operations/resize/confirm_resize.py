@@ -17,9 +17,9 @@ from moorage.model.errors import BusOut, Conflict, HostFailed, Unavailable
 from moorage.model.ids import OperationId
 from moorage.model.migration import MigrationStatus
 from moorage.model.operation import Accepted
-from moorage.model.server import PowerState, Server, VmState
+from moorage.model.server import ApiPowerState, Server, VmState
 from moorage.model.task_context import global_request_id
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import move_ports, moving, second_records, server_action, server_lock
@@ -157,7 +157,7 @@ async def release_source(run: ConfirmRun) -> None:
     server = _server(run)
     after = msgspec.structs.replace(server, moved=None)
 
-    def work(tx: Tx) -> Sequence[Row]:
+    def work(tx: Tx) -> Sequence[InventoryState]:
         rows = run.context.placement.release(tx, moving.moved_of(server).migration)
         quotas.release(tx, server.project, difference(server, after), server.user)
         return rows
@@ -188,7 +188,7 @@ def confirmed(now: int) -> Callable[[Server], Server]:
     """The record of a server that stays where it is."""
 
     def change(server: Server) -> Server:
-        off = server.power_state in (PowerState.SHUTDOWN, PowerState.CRASHED)
+        off = server.power_state in (ApiPowerState.SHUTDOWN, ApiPowerState.CRASHED)
         state = VmState.STOPPED if off else VmState.ACTIVE
         return msgspec.structs.replace(server, vm_state=state, task_state=None, moved=None, updated_at=now)
 

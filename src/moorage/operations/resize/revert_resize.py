@@ -26,7 +26,7 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Moved, Server, TaskState, VmState
 from moorage.model.task_context import global_request_id
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.resize.confirm_resize import difference
@@ -160,7 +160,7 @@ async def take_claim_back(run: RevertRun) -> None:
     server = _server(run)
     after = msgspec.structs.replace(server, flavor=moving.moved_of(server).flavor, moved=None)
 
-    def work(tx: Tx) -> Sequence[Row]:
+    def work(tx: Tx) -> Sequence[InventoryState]:
         before = segment_change.held_before(server)
         rows = run.context.placement.move_back(tx, server.id, moving.moved_of(server).migration, before=before)
         quotas.release(tx, server.project, difference(server, after), server.user)

@@ -18,7 +18,7 @@ from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId, OperationId, ServerId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
-from moorage.model.server import PowerState, Server, Shelved, TaskState, VmState
+from moorage.model.server import ApiPowerState, Server, Shelved, TaskState, VmState
 from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
@@ -151,7 +151,7 @@ def shelved(input: Shelve, server: Server) -> Server:
         server,
         vm_state=VmState.SHELVED,
         task_state=TaskState.SHELVING_OFFLOADING if input.offload else None,
-        power_state=PowerState.SHUTDOWN,
+        power_state=ApiPowerState.SHUTDOWN,
         shelved=Shelved(now, input.image, server.host),
         updated_at=now,
     )

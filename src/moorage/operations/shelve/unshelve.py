@@ -111,7 +111,7 @@ def _with_record_fields(server: Server, nic: Nic) -> Nic:
 
 
 @step(host_local=True, needs=(claim_host, bind_ports, connect_volumes, record_host), patience_s=HOST_PATIENCE_S)
-async def start_guest(run: UnshelveRun) -> PowerState | legacy_ports.Built:
+async def start_guest(run: UnshelveRun) -> PowerState | legacy_ports.LegacyStart:
     """Let the host make the guest from the image of its disk. A host of level 2 binds its ports first, and reports
     them.
     """
@@ -122,7 +122,7 @@ async def start_guest(run: UnshelveRun) -> PowerState | legacy_ports.Built:
     guest = msgspec.structs.replace(guest, image=run.input.image or guest.image)
     guest = await with_disks(run.context, server, guest, run[connect_volumes])
     to, mine = HostAddress(claim.cell, claim.name), command_context(run, "start_guest")
-    state: PowerState | legacy_ports.Built
+    state: PowerState | legacy_ports.LegacyStart
     try:
         if host_binds(run, claim):
             order = _order(run, claim, cards)

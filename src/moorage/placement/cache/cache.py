@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.provider_tree import SHARES
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.model.world import Group, World
 from moorage.placement.cache.columns import INT32_MAX, Columns, clipped
 from moorage.placement.cache.device_columns import DeviceColumns
@@ -33,7 +33,7 @@ from moorage.placement.cache.provider_objects import Providers, Trees
 from moorage.placement.cache.provider_rows import NOT_READ, NOWHERE, Rows
 from moorage.placement.cache.wiring import ZONE_KEY, Wiring, world_of
 from moorage.store.region.placement.allocation_writes import GenerationChange
-from moorage.store.region.placement.change_feed import Changes
+from moorage.store.region.placement.change_feed import ProviderChanges
 
 WASTE_MIN = 10_000
 
@@ -106,7 +106,7 @@ class ProviderCache:
         self.trees.clear()
         self.wiring.drop_sharing()
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: ProviderChanges) -> None:
         """Apply what was read; rows may come twice."""
         if changes.everything:
             self._clear()
@@ -131,7 +131,7 @@ class ProviderCache:
             group = self.groups.setdefault(row.server_group, Group())
             group.home = HostId(row.home) if row.members > 0 else None
 
-    def _apply_providers(self, changes: Changes) -> None:
+    def _apply_providers(self, changes: ProviderChanges) -> None:
         rows = self.rows
         traits = gathered(changes.traits, "trait")
         aggregates = gathered(changes.aggregates, "aggregate")
@@ -334,7 +334,7 @@ class ProviderCache:
             if (place := self.rows.index.get(uuid)) is not None:
                 self._show_free(place, resource)
 
-    def settle(self, rows: Iterable[Row]) -> None:
+    def settle(self, rows: Iterable[InventoryState]) -> None:
         """Apply values that a statement of this process returned."""
         for row in rows:
             self._apply_used(row.provider, row.resource, row.used, row.capacity, row.version)

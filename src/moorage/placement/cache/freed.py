@@ -13,7 +13,7 @@ from typing_extensions import override
 from moorage.model.ids import HostId, ProviderId
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.cache.provider_rows import NOT_READ
-from moorage.store.region.placement.change_feed import Changes
+from moorage.store.region.placement.change_feed import ProviderChanges
 
 NOTED_MAX = 10_000
 
@@ -89,7 +89,7 @@ class NotingCache(ProviderCache):
             self.freed.all()
 
     @override
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: ProviderChanges) -> None:
         groups = (
             {}
             if self.freed is None
@@ -109,7 +109,7 @@ class NotingCache(ProviderCache):
         return {**{str(host): count for host, count in known.hosts.items()}, "home": int(known.home is not None)}
 
     @override
-    def _apply_providers(self, changes: Changes) -> None:
+    def _apply_providers(self, changes: ProviderChanges) -> None:
         if self.freed is None:
             super()._apply_providers(changes)
             return
@@ -189,5 +189,5 @@ class NotingCache(ProviderCache):
             self.freed.group(group)
 
 
-def _groups(changes: Changes) -> list[Any]:
+def _groups(changes: ProviderChanges) -> list[Any]:
     return [*changes.group_hosts, *changes.group_homes]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moorage import __version__
-from moorage.model.column_changes import Changes
+from moorage.model.column_changes import ColumnChanges
 from moorage.model.decision_log import (
     ClaimReleased,
     ClaimTaken,
@@ -73,7 +73,7 @@ class _Pending(NamedTuple):
     subject: Subject
     ask: Ask
     verdict: Verdict
-    changes: Changes
+    changes: ColumnChanges
     group: Members | None
     claims: tuple[tuple[str, str, int], ...]
 
@@ -170,7 +170,7 @@ class DecisionRecorder:
         if self._writer.ended(self._segment) or (old and self._writer.written(self._segment)):
             self._segment, self._begun_at, self._number = self._segment + 1, now, 0
 
-    def _changes(self, picture: ProviderCache, world: World, *, devices: bool) -> Changes:
+    def _changes(self, picture: ProviderCache, world: World, *, devices: bool) -> ColumnChanges:
         versions = picture.columns_version, picture.names_version
         names = world is not self._world or versions[1] != self._versions[1]
         of_devices = devices and (world is not self._devices_of or versions[1] != self._devices_version)

@@ -15,7 +15,7 @@ import msgspec
 from moorage.model.errors import Conflict, Internal, Invalid, NotFound, Problem
 from moorage.model.ids import ProviderId
 from moorage.model.resources import Inventory
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.placement.service import error_codes, provider_changes
 from moorage.sql import Tx
 from moorage.store.region.placement import allocation_writes, claim_statements, groups
@@ -208,7 +208,7 @@ def _forget(tx: Tx, consumer: str, at: Stamp) -> None:
         groups.leave(tx, gone.server_group, gone.group_policy or "", gone.host, at)
 
 
-def delete(tx: Tx, consumer: str) -> tuple[Row, ...]:
+def delete(tx: Tx, consumer: str) -> tuple[InventoryState, ...]:
     """Remove all allocations of a consumer. Raises NotFound when there are none. No provider's generation rises."""
     held = claim_statements.drop(tx, consumer)
     if not held:

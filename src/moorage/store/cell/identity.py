@@ -7,7 +7,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId, ServerId
-from moorage.model.server import Fault, PowerState, Server, VmState
+from moorage.model.server import ApiPowerState, Fault, Server, VmState
 from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell import actions
@@ -88,7 +88,7 @@ def recorded(tx: Tx, ids: Collection[ServerId]) -> set[ServerId]:
     return {ServerId(row.id) for row in tx.rows(sa.select(servers.c.id).where(servers.c.id.in_(ids)))}
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class ComparedRecord(msgspec.Struct, frozen=True):
     """The part of a record that is compared with the region."""
 
     id: ServerId
@@ -99,12 +99,13 @@ class Recorded(msgspec.Struct, frozen=True):
     """Another cell's record is shown, or is about to be."""
 
 
-def records(tx: Tx, after: str, limit: int) -> Sequence[Recorded]:
+def records(tx: Tx, after: str, limit: int) -> Sequence[ComparedRecord]:
     """A page of all records with ids greater than `after`, in the order of ids."""
     c = servers.c
     query = sa.select(c.id, c.op_epoch, c.deleted_at, c.hidden).where(c.id > after).order_by(c.id).limit(limit)
     return [
-        Recorded(ServerId(row.id), row.op_epoch, row.deleted_at is not None, bool(row.hidden)) for row in tx.rows(query)
+        ComparedRecord(ServerId(row.id), row.op_epoch, row.deleted_at is not None, bool(row.hidden))
+        for row in tx.rows(query)
     ]
 
 
@@ -117,7 +118,7 @@ def mark_deleted(tx: Tx, ids: Collection[ServerId], now_us: int) -> None:
                 server_of(row),
                 vm_state=VmState.DELETED,
                 task_state=None,
-                power_state=PowerState.NOSTATE,
+                power_state=ApiPowerState.NOSTATE,
                 deleted_at=now_us,
                 terminated_at=now_us,
                 updated_at=now_us,
@@ -125,7 +126,7 @@ def mark_deleted(tx: Tx, ids: Collection[ServerId], now_us: int) -> None:
             tx.run(servers.update().where(servers.c.id == server).values(server_values(gone)))
 
 
-class Seen(msgspec.Struct, frozen=True):
+class KnownServer(msgspec.Struct, frozen=True):
     """What this cell knows of a server and of one action on it."""
 
     record: Server | None
@@ -138,14 +139,16 @@ class Seen(msgspec.Struct, frozen=True):
     """Whether the record's row is sealed."""
 
 
-def seen(tx: Tx, server: ServerId, request_id: str) -> Seen:
+def seen(tx: Tx, server: ServerId, request_id: str) -> KnownServer:
     row = tx.row(sa.select(*record_columns(servers), servers.c.hidden).where(servers.c.id == server))
     removed = tx.scalar(sa.select(fences.c.rank).where(fences.c.server == server)) or 0
     action = actions.get(tx, server, request_id)
     ended = action is not None and action.finished_at is not None
     failed = action is not None and action.message is not None
     rank = max(removed, 0 if row is None else row.op_epoch)
-    return Seen(None if row is None else server_of(row), rank, ended, failed, row is not None and bool(row.hidden))
+    return KnownServer(
+        None if row is None else server_of(row), rank, ended, failed, row is not None and bool(row.hidden)
+    )
 
 
 def settle(tx: Tx, ids: Collection[ServerId], fault: Fault) -> int:

@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 
 from moorage.store.cell.tables import cell_metadata
-from moorage.store.outbox import Outbox, outbox_columns
+from moorage.store.outbox import OutboxTable, outbox_columns
 
 notifications = sa.Table("notifications", cell_metadata, *outbox_columns())
 
-OUTBOX = Outbox(notifications)
+OUTBOX = OutboxTable(notifications)

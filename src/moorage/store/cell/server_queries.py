@@ -8,17 +8,17 @@ import sqlalchemy as sa
 
 from moorage.model.ids import ServerId
 from moorage.model.migration import MigrationType
-from moorage.model.server import PowerState, Server, VmState
+from moorage.model.server import ApiPowerState, Server, VmState
 from moorage.sql import Tx
 from moorage.store.cell.migrations import migrations
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION, servers
 from moorage.store.servers import record_columns, server_of
 
 IDS_PER_STATEMENT = 500
-NO_STATE = PowerState.NOSTATE
+NO_STATE = ApiPowerState.NOSTATE
 
 
-class Placed(msgspec.Struct, frozen=True):
+class ServerPlace(msgspec.Struct, frozen=True):
     """The host and state in a server's record, without the record."""
 
     id: ServerId
@@ -41,7 +41,7 @@ _ON_HOST = sa.select(*_PLACED).where(servers.c.host == sa.bindparam("b_host"), s
 _AMONG = sa.select(*_PLACED).where(servers.c.id.in_(sa.bindparam("b_servers", expanding=True)))
 
 
-def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[ServerId, Placed]:
+def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[ServerId, ServerPlace]:
     """All servers that belong on a host, and those of `asked` that this cell knows, also deleted ones or ones on other
     hosts.
     """
@@ -50,7 +50,7 @@ def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[Se
     for first in range(0, len(missing), IDS_PER_STATEMENT):
         rows += tx.rows(_AMONG, {"b_servers": missing[first : first + IDS_PER_STATEMENT]})
     return {
-        row.id: Placed(
+        row.id: ServerPlace(
             row.id,
             row.host,
             VmState(row.vm_state),
@@ -93,7 +93,7 @@ def power_states(tx: Tx, hosts: Collection[str]) -> dict[str, dict[ServerId, int
     found: dict[str, dict[ServerId, int]] = {host: {} for host in hosts}
     for row in tx.rows(_LEFT_BEHIND, {"b_hosts": list(hosts)}):
         evacuated = row.type == MigrationType.EVACUATION.value
-        found[row.source_host][row.server] = PowerState.NOSTATE if evacuated else PowerState.SHUTDOWN
+        found[row.source_host][row.server] = ApiPowerState.NOSTATE if evacuated else ApiPowerState.SHUTDOWN
     for row in tx.rows(_POWER_STATES, {"b_hosts": list(hosts)}):
         found[row.host][row.id] = row.power_state
     return found

@@ -27,7 +27,7 @@ usage_audits = sa.Table(
 )
 
 
-class Place(msgspec.Struct, frozen=True):
+class UsageAuditKey(msgspec.Struct, frozen=True):
     """The progress of an audit."""
 
     after: ServerId = ServerId("")
@@ -35,13 +35,13 @@ class Place(msgspec.Struct, frozen=True):
     finished: bool = False
 
 
-def place(tx: Tx, began: int, ended: int) -> Place:
+def place(tx: Tx, began: int, ended: int) -> UsageAuditKey:
     c = usage_audits.c
     row = tx.row(sa.select(usage_audits).where(c.began == began, c.ended == ended))
-    return Place() if row is None else Place(ServerId(row.after), row.told, row.finished_at is not None)
+    return UsageAuditKey() if row is None else UsageAuditKey(ServerId(row.after), row.told, row.finished_at is not None)
 
 
-def put(tx: Tx, began: int, ended: int, at: Place, now: int) -> None:
+def put(tx: Tx, began: int, ended: int, at: UsageAuditKey, now: int) -> None:
     values = {
         "began": began,
         "ended": ended,

@@ -36,7 +36,7 @@ class Mapped(msgspec.Struct, frozen=True):
         return None if self.deleted or self.has_order else self.cell
 
 
-class Held(msgspec.Struct, frozen=True):
+class ConsumerHoldings(msgspec.Struct, frozen=True):
     """A consumer of ours, and its claims."""
 
     owner: Owner
@@ -80,13 +80,13 @@ def mapped_among(tx: Tx, ids: Collection[str]) -> list[Mapped]:
     return [Mapped(*row) for part in _parts(ids) for row in tx.rows(_AMONG, {"b_ids": part})]
 
 
-def held(tx: Tx, after: str, limit: int) -> list[Held]:
+def held(tx: Tx, after: str, limit: int) -> list[ConsumerHoldings]:
     """A page of consumers whose claims our operations made, in the order of ids."""
     owners = [owner_of(row) for row in tx.rows(_CONSUMERS, {"b_after": after, "b_limit": limit})]
     return _with_amounts(tx, owners)
 
 
-def held_among(tx: Tx, ids: Collection[str]) -> list[Held]:
+def held_among(tx: Tx, ids: Collection[str]) -> list[ConsumerHoldings]:
     owners = [owner_of(row) for part in _parts(ids) for row in tx.rows(_CONSUMERS_AMONG, {"b_ids": part})]
     return _with_amounts(tx, owners)
 
@@ -96,12 +96,12 @@ def providers_among(tx: Tx, ids: Collection[str]) -> dict[str, tuple[str, str]]:
     return {row.uuid: (row.name, row.root) for part in _parts(ids) for row in tx.rows(_PROVIDERS, {"b_ids": part})}
 
 
-def _with_amounts(tx: Tx, owners: Sequence[Owner]) -> list[Held]:
+def _with_amounts(tx: Tx, owners: Sequence[Owner]) -> list[ConsumerHoldings]:
     amounts: dict[str, dict[Key, int]] = {each.consumer: {} for each in owners}
     for part in _parts(amounts):
         for consumer, provider, resource, used in tx.rows(_ALLOCATIONS, {"b_ids": part}):
             amounts[consumer][ProviderId(provider), resource] = used
-    return [Held(each, amounts[each.consumer]) for each in owners]
+    return [ConsumerHoldings(each, amounts[each.consumer]) for each in owners]
 
 
 def _parts(ids: Collection[str]) -> list[list[str]]:

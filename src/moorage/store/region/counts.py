@@ -5,7 +5,7 @@ import sqlalchemy as sa
 
 from moorage.model.operation import OperationStatus
 from moorage.sql import Tx
-from moorage.store.outbox import Outbox
+from moorage.store.outbox import OutboxTable
 from moorage.store.region.inbox import inbox
 from moorage.store.region.operations import operations
 
@@ -59,7 +59,7 @@ def inbox_backlog(tx: Tx) -> Backlog:
     return _backlog(tx, inbox, inbox.c.seen_at)
 
 
-def outbox_backlog(tx: Tx, outbox: Outbox) -> Backlog:
+def outbox_backlog(tx: Tx, outbox: OutboxTable) -> Backlog:
     """The messages that are not sent yet."""
     return _backlog(tx, outbox.table, outbox.table.c.created_at)
 

@@ -138,7 +138,7 @@ def placed_in(
     return [ServerId(row.id) for row in tx.rows(query.order_by(c.id).limit(limit))]
 
 
-class Placed(msgspec.Struct, frozen=True):
+class PlacedServer(msgspec.Struct, frozen=True):
     """What the region has of a server whose record is in a cell."""
 
     seq: int
@@ -147,11 +147,14 @@ class Placed(msgspec.Struct, frozen=True):
     """Whether an operation holds it."""
 
 
-def known(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, Placed]:
+def known(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, PlacedServer]:
     """What is known here of these servers; unknown servers are left out."""
     c = servers.c
     rows = tx.rows(sa.select(c.id, c.op_seq, c.deleted_at, c.operation).where(c.id.in_(ids)))
-    return {ServerId(row.id): Placed(row.op_seq, row.deleted_at is not None, row.operation is not None) for row in rows}
+    return {
+        ServerId(row.id): PlacedServer(row.op_seq, row.deleted_at is not None, row.operation is not None)
+        for row in rows
+    }
 
 
 def raise_turns(tx: Tx, turns: Mapping[ServerId, int]) -> None:

@@ -14,7 +14,7 @@ from moorage.model.errors import Unavailable
 from moorage.model.operation import Operation, OperationStatus
 from moorage.saga import Appended, CommitUnknown, Fenced, Line, Status, decode_lines, encode_lines
 from moorage.saga.journal import Stalled, Unwinding, Waiting
-from moorage.sql import Database, Refused, Tx, current_label, label
+from moorage.sql import Database, TransactionRefused, Tx, current_label, label
 from moorage.store.region import operations
 
 T = TypeVar("T")
@@ -89,8 +89,8 @@ class Journal:
             told = False
             try:
                 answer = work(tx)
-            except Refused as refused:
-                raise Refused(_Refused(refused.value)) from None
+            except TransactionRefused as refused:
+                raise TransactionRefused(_Refused(refused.value)) from None
             all_lines = [*lines, *(then(answer) if then is not None else ())]
             more = encode_lines(all_lines).encode()
             after = self._head + max(len(all_lines), 1)

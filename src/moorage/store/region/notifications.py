@@ -2,9 +2,9 @@
 
 import sqlalchemy as sa
 
-from moorage.store.outbox import Outbox, outbox_columns
+from moorage.store.outbox import OutboxTable, outbox_columns
 from moorage.store.region.tables import region_metadata
 
 notifications = sa.Table("notifications", region_metadata, *outbox_columns())
 
-OUTBOX = Outbox(notifications)
+OUTBOX = OutboxTable(notifications)

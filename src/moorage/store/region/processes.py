@@ -27,7 +27,7 @@ processes = sa.Table(
 )
 
 
-class Process(msgspec.Struct, frozen=True):
+class ProcessRecord(msgspec.Struct, frozen=True):
     """One running process, as it reports itself."""
 
     id: str
@@ -38,7 +38,7 @@ class Process(msgspec.Struct, frozen=True):
     release: str
 
 
-def report(tx: Tx, process: Process, for_s: float) -> None:
+def report(tx: Tx, process: ProcessRecord, for_s: float) -> None:
     """The process runs; the row is valid for `for_s` seconds."""
     row = {**msgspec.to_builtins(process), "alive_until": clock(tx) + for_s}
     tx.run(upsert(tx.dialect, processes, row, key=("id",)))
@@ -54,7 +54,7 @@ def forget(tx: Tx) -> None:
     tx.run(sa.delete(processes).where(processes.c.alive_until < clock(tx) - FORGET_AFTER_S))
 
 
-def living(tx: Tx) -> Sequence[Process]:
+def living(tx: Tx) -> Sequence[ProcessRecord]:
     """Processes whose rows are valid, by role."""
     rows = tx.rows(
         sa.select(processes)
@@ -62,4 +62,4 @@ def living(tx: Tx) -> Sequence[Process]:
         .order_by(processes.c.role, processes.c.id)
         .limit(LISTED_MAX)
     )
-    return [Process(row.id, row.role, row.host, row.release) for row in rows]
+    return [ProcessRecord(row.id, row.role, row.host, row.release) for row in rows]

@@ -14,7 +14,7 @@ from moorage.store.region.servers import servers
 IDS_PER_STATEMENT = 500
 
 
-class Standing(msgspec.Struct, frozen=True):
+class ServerStanding(msgspec.Struct, frozen=True):
     """One server, without its record."""
 
     id: ServerId
@@ -58,12 +58,12 @@ def _standings() -> sa.Executable:
 _STANDINGS = _standings()
 
 
-def standings(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, Standing]:
+def standings(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, ServerStanding]:
     """The facts of those servers that the region knows; one statement for 500 of them."""
-    asked, found = list(ids), dict[ServerId, Standing]()
+    asked, found = list(ids), dict[ServerId, ServerStanding]()
     for first in range(0, len(asked), IDS_PER_STATEMENT):
         for row in tx.rows(_STANDINGS, {"b_servers": asked[first : first + IDS_PER_STATEMENT]}):
-            found[row.id] = Standing(
+            found[row.id] = ServerStanding(
                 id=row.id,
                 cell=row.cell,
                 op_seq=row.op_seq,

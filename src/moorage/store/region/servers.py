@@ -67,7 +67,7 @@ class Whereabouts(msgspec.Struct, frozen=True):
         return None if self.deleted or self.order is not None else self.cell
 
 
-class Held(msgspec.Struct, frozen=True):
+class SlotTaken(msgspec.Struct, frozen=True):
     """The result of taking a server: it was taken, or another operation holds it."""
 
     seq: int
@@ -121,14 +121,14 @@ _take = (
 )
 
 
-def take(tx: Tx, server: ServerId, operation: OperationId, task: TaskState | None) -> Held | None:
+def take(tx: Tx, server: ServerId, operation: OperationId, task: TaskState | None) -> SlotTaken | None:
     """Let an operation hold a free server (compare-and-set). Returns None when there is no such server."""
     values = {"b_id": server, "b_operation": operation, "b_task": None if task is None else task.value}
     row = tx.row(_take, values)
     if row is not None:
-        return Held(seq=row.op_seq)
+        return SlotTaken(seq=row.op_seq)
     held = tx.row(sa.select(servers.c.operation, servers.c.op_seq).where(servers.c.id == server))
-    return None if held is None else Held(seq=held.op_seq + 1, holder=OperationId(held.operation))
+    return None if held is None else SlotTaken(seq=held.op_seq + 1, holder=OperationId(held.operation))
 
 
 def show_task(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> None:
@@ -136,7 +136,7 @@ def show_task(tx: Tx, server: ServerId, operation: OperationId, task: TaskState)
     tx.run(_SHOW_TASK, {"b_server": server, "b_operation": operation, "b_task": task.value})
 
 
-def queue(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> Held | None:
+def queue(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> SlotTaken | None:
     """Wait in line behind the holder (RULES §9): the next sequence number is taken, and the task shows at once.
 
     In the result, `holder` is None when the server was free and is now held; a second waiting operation is refused with
@@ -154,9 +154,9 @@ def queue(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> 
         .returning(servers.c.op_seq, servers.c.operation)
     )
     if row is not None:
-        return Held(seq=row.op_seq, holder=None if row.operation == operation else row.operation)
+        return SlotTaken(seq=row.op_seq, holder=None if row.operation == operation else row.operation)
     held = tx.row(sa.select(servers.c.operation).where(servers.c.id == server))
-    return None if held is None else Held(seq=0, holder=held.operation)
+    return None if held is None else SlotTaken(seq=0, holder=held.operation)
 
 
 _let_go = (

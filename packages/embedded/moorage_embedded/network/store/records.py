@@ -74,7 +74,7 @@ def text_of(doc: Doc) -> str:
     return _encode(doc).decode()
 
 
-class Records:
+class DocumentRecords:
     """Reads and writes documents by noun."""
 
     def __init__(self, tx: Tx) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 from moorage.sql import Tx
 from moorage_embedded.network.store.addresses import Addresses
 from moorage_embedded.network.store.counts import Counts
-from moorage_embedded.network.store.records import Doc, Records, Surroundings
+from moorage_embedded.network.store.records import Doc, DocumentRecords, Surroundings
 
-__all__ = ["Doc", "Store", "Surroundings"]
+__all__ = ["Doc", "NetworkStore", "Surroundings"]
 
 
-class Store(Records, Addresses, Counts):
+class NetworkStore(DocumentRecords, Addresses, Counts):
     """Documents, addresses, and what is counted or held."""
 
     def __init__(self, tx: Tx) -> None:

@@ -21,7 +21,7 @@ import msgspec
 
 from moorage.model.errors import Internal
 from moorage.model.ids import ProviderId
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.sql import RawStatement, Tx
 from moorage.store.region.placement.claim_statements import Key
 from moorage.store.region.placement.provider_statements import now_s
@@ -96,7 +96,7 @@ class GenerationChange(NamedTuple):
 class WriteResult(NamedTuple):
     """The numbers after the transaction, for the cache."""
 
-    rows: Sequence[Row] = ()
+    rows: Sequence[InventoryState] = ()
     moved: Sequence[GenerationChange] = ()
 
 
@@ -249,10 +249,10 @@ def write(tx: Tx, plan: WritePlan, sight: LockedRows) -> WriteResult:
     if tx.dialect == "postgresql":
         return _write_postgresql(tx, sight, changes, moved, holders, plan.dropped, held)
     now, at = now_s(), bump(tx)
-    rows: list[Row] = []
+    rows: list[InventoryState] = []
     for provider, resource, change in changes:
         level = sight.levels[provider, resource]
-        rows.append(Row(provider, resource, change, level.used + change, level.cap, at))
+        rows.append(InventoryState(provider, resource, change, level.used + change, level.cap, at))
     counted = (
         tx.each(_COUNT, [(r.used, at, at, r.provider, r.resource, r.used - r.amount) for r in rows]) if rows else 0
     )
@@ -296,7 +296,7 @@ def _write_postgresql(
         **_columns(("a_consumer", "a_provider", "a_class", "a_used"), held),
     }
     change = {(provider, resource): amount for provider, resource, amount in changes}
-    rows: list[Row] = []
+    rows: list[InventoryState] = []
     steps: list[GenerationChange] = []
     owned = 0
     for provider, resource, number, cap, version in tx.found(_WRITE, columns):
@@ -306,7 +306,7 @@ def _write_postgresql(
             before = sight.providers.get(provider, NOT_SEEN)[1]
             steps.append(GenerationChange(ProviderId(provider), number, version, before, now))
         else:
-            rows.append(Row(provider, resource, change[provider, resource], number, cap, version))
+            rows.append(InventoryState(provider, resource, change[provider, resource], number, cap, version))
     if owned != len(holders):
         tx.lost()
     if len(rows) != len(changes) or len(steps) != len(moved):

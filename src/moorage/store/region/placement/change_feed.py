@@ -43,7 +43,7 @@ Plain: TypeAlias = Sequence[Sequence[Any]]
 
 
 @dataclass
-class Changes:
+class ProviderChanges:
     """The current rows; `providers` have all their traits, aggregates and inventories."""
 
     horizon: int
@@ -101,9 +101,9 @@ class Everything:
         """The provider, and HOST."""
         return self.tx.stream(_ALL_HOSTS, ROWS_AT_ONCE)
 
-    def groups(self) -> Changes:
+    def groups(self) -> ProviderChanges:
         """The server groups."""
-        changes = Changes(NEVER)
+        changes = ProviderChanges(NEVER)
         changes.group_hosts = self.tx.rows(_ALL_GROUP_HOSTS)
         changes.group_homes = self.tx.rows(_ALL_GROUP_HOMES)
         return changes
@@ -141,14 +141,14 @@ def _columns(table: sa.Table) -> list[sa.ColumnElement[Any]]:
     return [each.label("resource") if each.name == "class" else each for each in table.c]
 
 
-def since(tx: Tx, horizon: int = NEVER, known: Callable[[str], int | None] | None = None) -> Changes:
+def since(tx: Tx, horizon: int = NEVER, known: Callable[[str], int | None] | None = None) -> ProviderChanges:
     """Everything that may have changed since `horizon`; all rows, in one answer, when it is NEVER.
 
     `known` returns the version that the reader has of a provider: a process that raised a generation itself need not
     read the provider again.
     """
     following, news = _probe(tx, horizon)
-    changes = Changes(following, everything=horizon == NEVER)
+    changes = ProviderChanges(following, everything=horizon == NEVER)
     if not any(news):
         return changes
     fresh = _unknown(tx, horizon, known) if news[0] else None

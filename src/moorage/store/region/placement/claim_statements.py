@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from moorage.model.ids import HostId, OperationId, ProviderId
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.sql import Tx
 from moorage.store.region.placement.tables import Stamp, allocations, consumers, inventories
 
@@ -98,7 +98,9 @@ WHERE i.provider = w.provider AND i.class = w.class
 RETURNING provider, class, used, cap, version""")
 
 
-def take(tx: Tx, wants: Sequence[InventoryDelta], at: Stamp, versions: Mapping[ProviderId, int] = NOTHING) -> list[Row]:
+def take(
+    tx: Tx, wants: Sequence[InventoryDelta], at: Stamp, versions: Mapping[ProviderId, int] = NOTHING
+) -> list[InventoryState]:
     """Change the counters of all wants that fit, in one statement. Fewer rows than wants: another claim was first.
 
     Changes none when a provider of `versions` has another version, or is gone.
@@ -121,10 +123,12 @@ def take(tx: Tx, wants: Sequence[InventoryDelta], at: Stamp, versions: Mapping[P
             parameters |= {f"sp{n}": uuid, f"sv{n}": version}
         found = tx.rows(_take_sqlite(len(wants), len(versions)), parameters)
     amounts = {(want.provider, want.resource): want.change for want in wants}
-    return [Row(p, c, amounts[p, c], used, cap, version) for p, c, used, cap, version in found]
+    return [InventoryState(p, c, amounts[p, c], used, cap, version) for p, c, used, cap, version in found]
 
 
-def short(tx: Tx, wants: Sequence[InventoryDelta], taken: Sequence[Row]) -> tuple[list[Row], list[Key]]:
+def short(
+    tx: Tx, wants: Sequence[InventoryDelta], taken: Sequence[InventoryState]
+) -> tuple[list[InventoryState], list[Key]]:
     """For the wants that were not taken: the rows without capacity, with their numbers, and the keys that do not allow
     such portions.
     """
@@ -140,7 +144,7 @@ def short(tx: Tx, wants: Sequence[InventoryDelta], taken: Sequence[Row]) -> tupl
     for provider, resource, used, cap, version in found:
         want = missing.get((provider, resource))
         if want is not None and used + want.change > cap:
-            rows.append(Row(provider, resource, want.change, used, cap, version))
+            rows.append(InventoryState(provider, resource, want.change, used, cap, version))
             del missing[provider, resource]
     return rows, list(missing)
 
@@ -283,7 +287,7 @@ def held_of(tx: Tx, *resources: str) -> dict[str, dict[Key, int]]:
     return found
 
 
-def force(tx: Tx, key: Key, amount: int, at: Stamp) -> Row | None:
+def force(tx: Tx, key: Key, amount: int, at: Stamp) -> InventoryState | None:
     """Count an amount that is in use already, even beyond the capacity. Returns None when there is no such inventory."""
     i = inventories.c
     found = tx.row(
@@ -292,7 +296,7 @@ def force(tx: Tx, key: Key, amount: int, at: Stamp) -> Row | None:
         .values(used=i.used + amount, changed=at.changed, version=at.version)
         .returning(i.used, i.cap, i.version)
     )
-    return None if found is None else Row(*key, amount, found.used, found.cap, found.version)
+    return None if found is None else InventoryState(*key, amount, found.used, found.cap, found.version)
 
 
 _RENAME = (

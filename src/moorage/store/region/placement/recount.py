@@ -5,7 +5,7 @@ from collections.abc import Collection
 import sqlalchemy as sa
 
 from moorage.model.ids import ProviderId
-from moorage.model.verdict import Row
+from moorage.model.verdict import InventoryState
 from moorage.sql import Tx
 from moorage.store.region.placement.claim_statements import Key
 from moorage.store.region.placement.tables import Stamp, allocations, inventories
@@ -13,7 +13,7 @@ from moorage.store.region.placement.tables import Stamp, allocations, inventorie
 _I, _A = inventories.c, allocations.c
 
 
-def used(tx: Tx, key: Key, at: Stamp) -> Row | None:
+def used(tx: Tx, key: Key, at: Stamp) -> InventoryState | None:
     """Set a counter to the sum of its allocations. Returns None when there is no such inventory.
 
     The row is locked first, in a statement of its own: a claim that held it has committed by then, and the statement
@@ -32,7 +32,7 @@ def used(tx: Tx, key: Key, at: Stamp) -> Row | None:
         .values(used=sa.cast(held, sa.BigInteger), changed=at.changed, version=at.version)
         .returning(_I.used, _I.cap, _I.version)
     )
-    return None if row is None else Row(*key, 0, row.used, row.cap, row.version)
+    return None if row is None else InventoryState(*key, 0, row.used, row.cap, row.version)
 
 
 def offering(tx: Tx, providers: Collection[ProviderId], resources: Collection[str]) -> list[ProviderId]:
