@@ -118,6 +118,8 @@ async def test_a_binding_that_asks_for_a_bridge_between_gets_one(switch: Switch)
     assert switch.vsctl("port-to-br", outer).strip() == "br-int"
     assert f'iface-id="{PORT}"' in port_of(switch, outer)
     assert TAP not in switch.vsctl("list-ports", "br-int")
+    assert f'device "{outer}"' in tables()
+    assert f'device "{TAP}"' not in tables(), "what the guest sends must reach the bridge"
     for each in (TAP, inner):
         assert f"master {bridge} " in link(each)
     await wire.keep([vif])

@@ -69,7 +69,7 @@ class OvsWire:
         ET.SubElement(plug, "target", dev=tap, managed="no")
         if datapath == IN_USERSPACE:
             _without_offloads(plug)
-            await self._guard(tap)
+            await self._guard(port)
         return plug
 
     async def unplug(self, vif: VifData) -> None:
@@ -160,10 +160,10 @@ class OvsWire:
 
     # ---- what the kernel gets -----------------------------------------------------------------------------------------
 
-    async def _guard(self, tap: str) -> None:
-        """The switch reads before this hook. A chain goes with its device."""
+    async def _guard(self, port: str) -> None:
+        """Of the device that the switch reads, which it does before this hook. A chain goes with its device."""
         await self._filter(
-            f'add chain netdev {{table}} {tap} {{ type filter hook ingress device "{tap}" priority 0; policy drop; }}'
+            f'add chain netdev {{table}} {port} {{ type filter hook ingress device "{port}" priority 0; policy drop; }}'
         )
 
     async def _filter(self, words: str) -> None:
