@@ -16,12 +16,12 @@ def pid_of(pid_file: Path, mark: str) -> int | None:
     except (OSError, ValueError):
         candidates = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
     for pid in candidates:
-        if mark.encode() in _split(pid):
+        if mark.encode() in _command_line(pid):
             return pid
     return None
 
 
-def _split(pid: int) -> list[bytes]:
+def _command_line(pid: int) -> list[bytes]:
     """That it was started with; none of one that is dead."""
     with contextlib.suppress(OSError):
         if said := Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -37,7 +37,7 @@ async def end(pid: int) -> None:
                 os.kill(pid, sign)
             except ProcessLookupError:
                 return
-            if not _split(pid):
+            if not _command_line(pid):
                 return
             await asyncio.sleep(LOOK_EVERY_S)
 
