@@ -58,13 +58,5 @@ def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> 
     return found
 
 
-def _is_here(process: Path) -> bool:
-    """In the network's namespace of these tests: others of this machine may have guests, too."""
-    try:
-        return os.readlink(process / "ns/net") == os.readlink("/proc/self/ns/net")
-    except OSError:  # it ended meanwhile
-        return False
-
-
 def _output(*words: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
