@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.helpers.webconsole_apis import COMPUTE, PASSWORD, Apis, Browser, console
 
-from moorage.webconsole import files
+from moorage.webconsole import files, topics
 from moorage.webconsole.app import PAGES
 
 ROW = {"id": "s1", "name": "one", "status": "ACTIVE", "addresses": {}, "flavor": {"original_name": "m1"}}
@@ -300,6 +300,7 @@ async def test_a_part_that_is_refused_or_out_is_a_sentence_in_its_place(apis: Ap
         "/ext/operations": {"operations": []},
         "/servers": {"servers": [ROW] * 3},
         "/limits": (403, {"forbidden": {"message": "Policy doesn't allow it."}}),
+        "/ext/waiting": (403, {"forbidden": {"message": "Policy doesn't allow it."}}),
     }
     apis.down.add("network")
     async with console(apis) as app:
@@ -309,6 +310,24 @@ async def test_a_part_that_is_refused_or_out_is_a_sentence_in_its_place(apis: Ap
         assert shown["limits"] == {"trouble": "Policy doesn't allow it.", "status": 403}
         assert shown["active"] == 3
         assert shown["operations"] == []
+        assert shown["sleepers"] == {"trouble": "Policy doesn't allow it.", "status": 403}
+
+
+async def test_operations_that_sleep_make_nobody_ask_each_second(apis: Apis) -> None:
+    """Servers that wait for a host may do so for days: the overview counts them, and is polled as when nothing is on its way."""
+    apis.answers |= {
+        "/ext/operations": {"operations": [{"id": "o1", "status": "open"}]},
+        "/ext/waiting": {"waiting": [], "servers": 1, "causes": {"memory": {"servers": 1, "oldest_since": "2026-11-20T09:14:02Z"}}},
+    }  # fmt: skip
+    async with console(apis) as app:
+        browser = Browser(app)
+        await browser.log_in()
+        shown = (await browser.get("/api/topic?topic=overview")).json()
+        assert shown["sleepers"]["causes"]["memory"]["servers"] == 1
+        reader = topics.TopicReader(app._upstream, next(iter(app.sessions._sessions.values())).who)
+        assert not (await topics.overview(reader, "", {})).lively
+        apis.answers["/ext/waiting"] = {"waiting": [], "servers": 0, "causes": {}}
+        assert (await topics.overview(reader, "", {})).lively
 
 
 async def test_a_refusal_of_the_api_is_its_own_sentence_and_status(apis: Apis) -> None:

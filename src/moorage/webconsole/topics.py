@@ -64,9 +64,10 @@ class TopicReader:
             raise
 
     async def part(self, key: str, path: str, service: str = "compute", **query: Any) -> Any:
-        """GET a part that the page does not need; an error becomes a sentence in its place."""
+        """GET a part that the page does not need, all of the answer with an empty key; an error becomes a sentence in its place."""
         try:
-            return (await self.get(path, service, **query))[key]
+            body = await self.get(path, service, **query)
+            return body[key] if key else body
         except (UpstreamRefused, Down) as trouble:
             return {"trouble": trouble.sentence, "status": trouble.status}
         except (KeyError, TypeError):
@@ -102,6 +103,7 @@ async def overview(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicS
         "building": reader.part("servers", "/servers", status="BUILD", limit=LISTED_MAX, **tenants),
         "active": reader.part("servers", "/servers", status="ACTIVE", limit=LISTED_MAX, **tenants),
         "limits": reader.part("limits", "/limits"),
+        "sleepers": reader.part("", "/ext/waiting", limit=1, **_everyone(reader)),
     }
     if reader.who.is_admin:
         parts |= {
@@ -124,7 +126,14 @@ async def overview(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicS
         named_segments(found)
         found["warnings"] = found.pop("gates").get("warnings", [])
         found["conductors"] = _each(found["conductors"], lambda each: only(each, "host", "state"))
-    return TopicState(found, lively=bool(rows_of(found["operations"])))
+    found["sleepers"] = _sleepers(found["sleepers"])
+    asleep = found["sleepers"].get("servers", 0)
+    return TopicState(found, lively=len(rows_of(found["operations"])) > asleep)
+
+
+def _sleepers(told: Any) -> Json:
+    """How many servers wait for a host, and for what."""
+    return told if "trouble" in told else {"servers": told.get("servers", 0), "causes": told.get("causes", {})}
 
 
 def _each(part: Any, change: Callable[[Json], Json]) -> Any:

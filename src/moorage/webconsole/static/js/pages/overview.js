@@ -22,7 +22,7 @@ export function render(data, { session }) {
       stat("servers in error", errors.length >= 20 ? "20+" : errors.length, errors.length ? "bad" : "plain", "/servers?status=ERROR")),
     h("div", { class: "columns" },
       section("What runs out first", session.admin ? fleet(data) : quota(data)),
-      section("On its way", trouble(data.operations, "Operations"), under(operations))),
+      section("On its way", trouble(data.operations, "Operations"), sleepers(data.sleepers), under(operations))),
     session.admin ? section("What somebody should look at", notes(data)) : null,
     section("Servers in error", trouble(data.errors, "Servers"),
       table("Servers in error", ["Server", "Since", "Why"], errors.map((each) => [each.id, link(`/server/${each.id}`, each.name), when(each.updated), each.fault?.message || "–"]), "No server is in error.")),
@@ -44,6 +44,13 @@ function fleet({ totals }) {
   lines.sort((one, other) => other[1] / Math.max(1, other[2]) - one[1] / Math.max(1, one[2]));
   return [h("p", { class: "quiet" }, `${plural(totals.hosts.usable, "host")} of ${totals.hosts.all} take servers.`),
     lines.slice(0, SHOWN).map(([name, used, total, unit]) => bar(name, used, total, unit, "/fit-map"))];
+}
+
+function sleepers(told) {
+  if (!told || isTrouble(told)) return trouble(told, "Servers that wait");
+  if (!told.servers) return null;
+  const causes = Object.entries(told.causes).map(([cause, { servers, oldest_since: since }]) => [`${servers} for ${cause.replaceAll("_", " ")}, the first since `, when(since)]);
+  return h("p", { class: "sleepers" }, `${plural(told.servers, "server")} ${told.servers === 1 ? "waits" : "wait"} for a host: `, causes.flatMap((each, at) => (at ? ["; ", ...each] : each)));
 }
 
 function under(operations) {
