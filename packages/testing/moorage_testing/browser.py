@@ -104,7 +104,7 @@ class BrowserTab:
     async def go(self, url: str) -> None:
         """Begins to load a page; wait for what it should show by `until`."""
         self.wire_bytes = 0
-        await self.call("BrowserTab.navigate", url=url)
+        await self.call("Page.navigate", url=url)
 
     async def run(self, script: str) -> Any:
         """The value of an expression; of a promise, what it becomes. Raises BrowserError for what it throws."""
@@ -151,7 +151,7 @@ class BrowserTab:
 
     async def screenshot(self, path: Path, *, whole: bool = True) -> None:
         """A PNG; `whole`: down to the end of the page."""
-        answer = await self.call("BrowserTab.captureScreenshot", format="png", captureBeyondViewport=whole)
+        answer = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         await asyncio.to_thread(_write, path, base64.b64decode(answer["data"]))
 
     async def other_tab(self) -> "BrowserTab":
@@ -160,7 +160,7 @@ class BrowserTab:
 
     async def thumbnail(self, onto: "BrowserTab", width: int, height: int) -> bytes:
         """What is to be seen now as a PNG of this size. `onto` is a tab without a content security policy, which draws it."""
-        answer = await self.call("BrowserTab.captureScreenshot", format="png")
+        answer = await self.call("Page.captureScreenshot", format="png")
         drawn = await onto.run(f"({DRAWN})({json.dumps(answer['data'])}, {width}, {height})")
         return base64.b64decode(str(drawn).partition(",")[2])
 
@@ -219,7 +219,7 @@ class Browser:
             "sessionId"
         ]
         page = self._pages[session] = BrowserTab(self, session)
-        for each in ("BrowserTab", "Runtime", "Log", "Network"):
+        for each in ("Page", "Runtime", "Log", "Network"):
             await page.call(f"{each}.enable")
         return page
 

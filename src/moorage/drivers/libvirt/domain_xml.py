@@ -125,7 +125,7 @@ def _add_identity(domain: ET.Element, server: str) -> None:
     """What a guest's firmware tables say: cloud-init asks the metadata service on such machines, and on no others."""
     said = {"manufacturer": "OpenStack Foundation", "product": PRODUCT, "version": __version__, "serial": server}
     system = _add(_add(domain, "sysinfo", type="smbios"), "system")
-    for name, value in {**said, "uuid": server, "family": "Virtual MachineFacts"}.items():
+    for name, value in {**said, "uuid": server, "family": "Virtual Machine"}.items():
         _add(system, "entry", value, name=name)
     found = domain.find("os")
     assert found is not None
