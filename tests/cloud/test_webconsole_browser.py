@@ -94,7 +94,7 @@ async def test_each_page_shows_what_there_is(start: Start, tmp_path: Path) -> No
     async with visiting(start, tmp_path, hosts=Hosts(count=6)) as visitor:
         running, page = visitor.running, visitor.page
         placed, refused = await fill(running)
-        await running.admin.boot("db-9", networks="routed", hints={"moorage:wait": "true"})
+        waits = await running.admin.boot("db-9", networks="routed", hints={"moorage:wait": "true"})
         services = (await running.admin.compute("GET", "/os-services", binary="nova-compute")).json()["services"]
         ids = {each["host"]: each["id"] for each in services}
         await running.admin.compute("PUT", f"/os-services/{ids['host6']}", {"forced_down": True})
@@ -103,6 +103,7 @@ async def test_each_page_shows_what_there_is(start: Start, tmp_path: Path) -> No
         await visitor.sees("no free address on the network's segment")
         await visitor.sees("1 server waits for a host: 1 for addresses, the first since")
         await visitor.screenshot("overview")
+        await running.admin.gone(waits)
 
         await visitor.visit("/servers?status=ERROR")
         await visitor.sees("1 server")
