@@ -84,7 +84,7 @@ async def test_a_boot_whose_conductors_are_killed_is_seen_waiting_and_then_activ
             trial.kill(name)
         await page.go(f"{trial.console_url}/")
         await sees(page, "No conductor is up")
-        await sees(page, "followed")
+        await sees(page, "boot")
         await page.go(f"{trial.console_url}/server/{server}")
         await page.until("document.querySelector('.steps .now')")
         assert await page.run("document.querySelector('.facts .badge').textContent") == "BUILD"
