@@ -1,6 +1,7 @@
 """What RULES §10 promises of an agent: turns, kept results, tombstones; on a bus that loses, repeats and reorders."""
 
 import asyncio
+import dataclasses
 import inspect
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.helpers.agent_host import CELL, HOST, SERVER, command_context, guest, place
 
-from moorage.agent.agent import Agent
+from moorage.agent.agent import Agent, AgentOptions
 from moorage.agent.legacy_ports import Plumbing
 from moorage.bus import host_silence, nats, subjects
 from moorage.bus.command_messages import Command, Result, ResultTaken
@@ -256,23 +257,11 @@ def test_an_agent_has_no_way_to_the_network_service() -> None:
 
     Only an agent of level 1 or 2 is given its plumbing; there is none for level 3.
     """
-    assert set(inspect.signature(Agent).parameters) == {
-        *(
-            "host",
-            "cell",
-            "bus",
-            "driver",
-            "journal",
-            "clock",
-            "plumbing",
-            "beat_s",
-            "silence_s",
-            "beats_per_look",
-            "at_once",
-            "earlier",
-        )
-    }
-    assert inspect.signature(Agent).parameters["plumbing"].default is None
+    parameters = set(inspect.signature(Agent).parameters)
+    assert parameters == {"host", "cell", "bus", "driver", "journal", "clock", "options"}
+    options = {each.name for each in dataclasses.fields(AgentOptions)}
+    assert options == {"plumbing", "beat_s", "silence_s", "beats_per_look", "at_once", "earlier"}
+    assert AgentOptions().plumbing is None
     with pytest.raises(Internal):
         Plumbing("host1", 3, None)  # type: ignore[arg-type]
     loaded = "import sys, moorage.agent.agent, moorage.drivers.simulated; print(' '.join(sys.modules))"

@@ -45,6 +45,7 @@ async def small() -> AsyncIterator[SmallRegion]:
 async def worlds(small: SmallRegion) -> dict[str, World]:
     return {
         "boot/2": (booting_from_volume(), lambda: with_volumes_ready(small)),
+        "boot/4": (booting_from_volume(), lambda: with_volumes_ready(small)),
         "snapshot/1": (snapshotting(), lambda: imaged(small)),
         "shelve/1": (shelving(offload=True), lambda: imaged(small)),
         "snapshot_volumes/1": (snapshotting_volumes(), lambda: with_snapshots(small)),

@@ -26,6 +26,7 @@ from moorage.sql import Tx
 from moorage.store.region import aggregates, inbox
 from moorage.store.region.inbox import ExternalEvent
 from moorage.store.region.placement import provider_statements
+from moorage.store.region.placement.claim_statements import Owner
 from moorage.store.region.placement.tables import stamp
 from moorage_testing.region_fixture import HOSTS, SERVER, SmallRegion, a_boot, a_server
 from moorage_testing.region_states import attaching, booted
@@ -55,12 +56,11 @@ async def test_no_request_is_refused_on_stale_data(small: SmallRegion) -> None:
     """Another process filled the cloud, which was heard, and emptied it, which was not."""
     other = Engine(small.region, partial(rank, profile=Profile()), aggregates=aggregates.for_placement, every_s=3600)
     await other.start()
-    owner = {"project": "p", "user": "u", "operation": "o", "attempt": 1, "replace": False}
     everything = Ask(resources={"VCPU": 8})
     for number, choice in enumerate(other.rank(everything).best):
-        await small.region.write(
-            lambda tx, to=choice, n=number: other.claim(tx, f"rival-{n}", to, everything, **owner)  # type: ignore[misc,arg-type]
-        )
+        owner = Owner(f"rival-{number}", "p", "u", operation="o", attempt=1)
+        claim = partial(other.claim, owner=owner, host=choice, ask=everything, replace=False)
+        await small.region.write(claim)
     await small.engine.catch_up()
     assert small.engine.rank(Ask(resources={"VCPU": 1})).best == ()
     await small.region.write(lambda tx: other.release(tx, "rival-1"))

@@ -238,8 +238,8 @@ async def test_a_replacing_claim_is_checked_too(database: Database, engines: tup
     await database.write(disable)
 
     def again(tx: Tx) -> Claimed | Shortage:
-        owner = {"project": "p", "user": "u", "operation": "o", "attempt": 2}
-        answer = stale.claim(tx, "consumer", choice, ASK, replace=True, **owner)  # type: ignore[arg-type]
+        owner = Owner("consumer", "p", "u", operation="o", attempt=2)
+        answer = stale.claim(tx, owner, choice, ASK, replace=True)
         if isinstance(answer, Shortage):
             tx.refuse(answer)
         return answer
@@ -292,8 +292,8 @@ async def test_a_claim_under_way_delays_the_change(database: Database, engines: 
     order: list[str] = []
 
     def work(tx: Tx) -> None:
-        owner = {"project": "p", "user": "u", "operation": "o", "attempt": 1}
-        answer = stale.claim(tx, "consumer", choice, ASK, replace=False, **owner)  # type: ignore[arg-type]
+        owner = Owner("consumer", "p", "u", operation="o", attempt=1)
+        answer = stale.claim(tx, owner, choice, ASK, replace=False)
         assert isinstance(answer, Claimed)
         loop.call_soon(locked.set)
         for _ in range(50):  # as long as the other has had time to be at the lock
