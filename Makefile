@@ -32,7 +32,8 @@ EMBEDDED := packages/embedded
 TESTING := packages/testing
 SOURCES := src packages tests
 DEV_EXTRAS := client,nats,notifications,postgres,redfish,tracing,dev
-LOCK := pip compile pyproject.toml -c constraints.txt -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra build
+LOCK_HOW := -c constraints.txt -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
+LOCK := pip compile pyproject.toml $(LOCK_HOW) --extra build
 
 $(VENV)/.up: pyproject.toml $(EMBEDDED)/pyproject.toml requirements.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -56,6 +57,7 @@ $(VENV)/tools/.made:
 lock: $(VENV)/tools/.made  ## write the locks anew, after a change of dependencies in pyproject.toml and constraints.txt
 	@$(VENV)/tools/bin/uv $(LOCK) --extra client -o requirements.lock
 	@$(VENV)/tools/bin/uv $(LOCK) $(foreach each,$(subst $(comma),$(space),$(DEV_EXTRAS)),--extra $(each)) -o requirements-dev.lock
+	@echo libvirt-python | $(VENV)/tools/bin/uv pip compile - $(LOCK_HOW) -o requirements-libvirt.lock
 
 audit-deps: $(VENV)/.dev $(VENV)/tools/.made  ## licences of what is installed, and known advisories, where a database of them answers
 	@$(BIN)/python -m moorage_testing.audit_deps $(VENV)/tools/bin/pip-audit
@@ -82,7 +84,7 @@ test-real: $(VENV)/.dev  ## beside a real Neutron, Keystone, Glance, Placement a
 	@$(BIN)/python -m pytest -q -m real tests/real tests/contract $(ARGS)
 
 # Only the library: Moorage itself is installed already, and other tests may be using it.
-LIBVIRT_EXTRA = @$(BIN)/python $(PIP) -c constraints.txt libvirt-python
+LIBVIRT_EXTRA = @$(BIN)/python $(PIP) --require-hashes -r requirements-libvirt.lock
 
 test-hypervisor: $(VENV)/.dev  ## real guests by libvirt and QEMU, as root, in namespaces of their own; installs Debian's packages once
 	@$(BIN)/python -m moorage_testing.hypervisor install
