@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.drivers.libvirt import vlans, wires
+from moorage.drivers.libvirt import devices, vlans
 from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.plumber import Plumber
 from moorage.drivers.libvirt.settings import Libvirt
@@ -46,7 +46,7 @@ class Recorded:
 
 
 def wires_on(machine: Recorded, room: Path, monkeypatch: pytest.MonkeyPatch) -> Wires:
-    for module in (wires, vlans):
+    for module in (devices, vlans):
         monkeypatch.setattr(module, "run", machine.run)
     told = Libvirt(bridges={"physnet1": "br-ex"}, port_filter=False)
     return Wires("owner", told, Plumber(room, told), DescribedPorts(room))

@@ -84,7 +84,10 @@ async def test_a_server_and_its_console_in_a_browser(tmp_path: Path) -> None:
         await newcomer.types(
             "image create --disk-format qcow2 --container-format bare --file {image} real", image=image
         )
-        await newcomer.types("server create --image real --flavor m1.nano --network private --wait first")
+        await newcomer.types(
+            "server create --image real --flavor m1.nano --network private --config-drive True --wait first"
+        )
+        await newcomer.types("security group rule create --protocol icmp default")
         shown = await newcomer.types("server show first -f value -c addresses")
         await answers(shown.partition("'private': ['")[2].partition("'")[0])
         await newcomer.until_log("first", "GUEST: ready first")

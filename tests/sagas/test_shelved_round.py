@@ -43,6 +43,6 @@ async def test_a_server_no_longer_shelved_is_left_alone() -> None:
     await booted(small)
     found = (await records.find(small.context, SERVER)).server
     assert found is not None
-    with pytest.raises(Conflict, match="not shelved"):
+    with pytest.raises(Conflict, match="no longer shelved"):
         still_shelved(found)
     await small.close()

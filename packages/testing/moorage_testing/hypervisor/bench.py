@@ -19,7 +19,16 @@ from moorage.main.local_cluster.cluster import TrialSet
 from moorage_testing.api_user import PATIENCE_S, Person
 from moorage_testing.bench.machine import cpu_s_of_tree
 from moorage_testing.bench.table import BenchRow, Table, print_line
-from moorage_testing.hypervisor.guests import PINGS, act, answers_of, silence_s, until_logged, upload, user_data
+from moorage_testing.hypervisor.guests import (
+    PINGS,
+    act,
+    allow_ping,
+    answers_of,
+    silence_s,
+    until_logged,
+    upload,
+    user_data,
+)
 
 HERE, OTHER = "host1", "host2"
 BOOTS = 3
@@ -188,6 +197,7 @@ async def measure(parts: Sequence[str], directory: Path) -> None:
     await asyncio.to_thread(trial.start)
     try:
         async with Person(trial.config) as person:
+            await allow_ping(person)
             bench = Bench(trial, person, await upload(person))
             print_line(f"{os.cpu_count()} processors, load average {load()}")
             for each in parts:

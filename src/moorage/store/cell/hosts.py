@@ -117,7 +117,7 @@ def report(tx: Tx, told: Host, now: int) -> Host:
         tx.row(_UPDATE_REPORT, again) or tx.row(_insert_report(tx.dialect), given) or tx.row(_UPDATE_REPORT, again)
     )
     if written is None:
-        raise Conflict(f"host {told.host} reports node {told.node}, which is another host's in its cell")
+        raise Conflict("a host reports another host's node", private=f"{told.host} reports {told.node}")
     return _host(written)
 
 
