@@ -365,6 +365,18 @@ def test_every_saga_has_its_agreed_steps() -> None:
             "await_vifs",
             "announce",
         ],
+        "boot/3": ["make_ports", "claim_host", "bind_ports", "record_server", "start_guest", "await_vifs", "announce"],
+        "boot/4": [
+            "hold_volumes",
+            "make_ports",
+            "claim_host",
+            "bind_ports",
+            "connect_volumes",
+            "record_server",
+            "start_guest",
+            "await_vifs",
+            "announce",
+        ],
         "delete/2": [
             "find_server",
             "destroy_guest",
