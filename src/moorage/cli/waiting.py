@@ -29,7 +29,8 @@ def described(answer: JsonObject) -> list[str]:
     """How many wait for what, and a line for each server of the page."""
     if not answer["servers"]:
         return ["no server waits"]
-    lines = [f"{answer['servers']} servers wait"]
+    count = answer["servers"]
+    lines = [f"{count} server{'' if count == 1 else 's'} wait{'s' if count == 1 else ''}"]
     lines += [
         f"  {found['servers']} for {cause}, the first since {found['oldest_since']}"
         for cause, found in answer["causes"].items()
