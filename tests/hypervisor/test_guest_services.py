@@ -72,7 +72,12 @@ async def test_metadata_is_told_to_each_guest_of_its_own(
     second.call("ip", "route", "add", "default", "via", "10.77.5.1")
     assert (await ask(second))[0] == 404
 
-    # By IPv6 the guest has a link-local address, which is no port's.
+    # By IPv6 the guest has a link-local address, which is no port's; the kernel first looks whether somebody else has it.
+    async def is_usable() -> bool:
+        said = first.call("ip", "-6", "address", "show", "dev", "eth0", "scope", "link")
+        return "fe80:" in said and "tentative" not in said
+
+    await until(is_usable)
     status, body, _ = await ask(first, host="fe80::a9fe:a9fe%eth0")
     assert (status, json.loads(body)["headers"]["x-instance-id"]) == (200, one.server)
 
