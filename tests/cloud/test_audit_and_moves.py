@@ -11,8 +11,8 @@ import pytest
 from tests.cloud.conftest import Running, Start
 from tests.cloud.test_audit import looked
 from tests.cloud.test_evacuate import force, killed
-from tests.cloud.test_resize import host_of
 from tests.cloud.test_shelve import act
+from tests.helpers.resized_cloud import host_of
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts

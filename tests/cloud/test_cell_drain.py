@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.cloud.conftest import Running, Start
-from tests.cloud.test_resize import host_of
+from tests.helpers.resized_cloud import host_of
 
 from moorage.main.config import Hosts
 

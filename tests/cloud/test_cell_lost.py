@@ -5,9 +5,9 @@ from typing import Any
 
 from tests.cloud.conftest import Running, Start
 from tests.cloud.test_evacuate import cleaned, evacuated, killed
-from tests.cloud.test_resize import host_of, power
 from tests.cloud.test_shelve import guests, until
 from tests.helpers.cross_cell_moves import records
+from tests.helpers.resized_cloud import host_of, power
 
 from moorage.main.adopt import adopt
 from moorage.main.config import Cell, Compute, Hosts, RegionSettings

@@ -9,8 +9,8 @@ import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
 from tests.cloud.test_administrators_changes import keep_pictures_old
 from tests.cloud.test_drain import disabled, services
-from tests.cloud.test_resize import asked, host_of
 from tests.cloud.test_shelve import done
+from tests.helpers.resized_cloud import asked, host_of
 
 from moorage.cli import cell as cell_command
 from moorage.main.config import Hosts

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
 from tests.cloud.test_evacuate import cleaned, evacuated, force
-from tests.cloud.test_resize import asked, disk, filled, host_of, letter, migrations, nothing_to_mend, power, quota
+from tests.cloud.test_resize import filled, letter
 from tests.cloud.test_shelve import act, actions, guests, images, ports
 from tests.cloud.test_shelve import until as seen
 from tests.cloud.test_volume_backed import backed
@@ -23,6 +23,7 @@ from tests.helpers.cross_cell_moves import (
     records,
     watched,
 )
+from tests.helpers.resized_cloud import asked, disk, host_of, migrations, nothing_to_mend, power, quota
 
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords
 from moorage.drivers.fault_injection import VerbDial

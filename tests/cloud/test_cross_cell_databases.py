@@ -9,10 +9,11 @@ import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
 from tests.cloud.test_cell_out import Outage, answers
-from tests.cloud.test_resize import asked, disk, host_of, letter, nothing_to_mend
+from tests.cloud.test_resize import letter
 from tests.cloud.test_shelve import act, guests
 from tests.cloud.test_shelve import until as seen
 from tests.helpers.cross_cell_moves import CLOUD, boot_in, confirmed, hosts_of, moved_to, records
+from tests.helpers.resized_cloud import asked, disk, host_of, nothing_to_mend
 
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords
 from moorage.conductor.reconcilers.unconfirmed_resizes import ConfirmResizes

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
-from tests.cloud.test_resize import asked, host_of
 from tests.cloud.test_shelve import guests
 from tests.helpers.guaranteed_ports import KBPS, network_on, policy_of
+from tests.helpers.resized_cloud import asked, host_of
 
 from moorage.cli import host as host_command
 from moorage.drivers.fault_injection import VerbDial

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 from tests.cloud.conftest import Running, Shared
-from tests.cloud.test_resize import asked, host_of
+from tests.helpers.resized_cloud import asked, host_of
 
 from moorage.cli import dry_run
 from moorage.clients.http import ServiceClient

@@ -8,7 +8,6 @@ import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
 from tests.cloud.test_cut_wires import Wires
-from tests.cloud.test_resize import host_of, migrations, nothing_to_mend, power
 from tests.cloud.test_shelve import act, actions, failure, guests, held, neighbours_of, ports, until
 from tests.cloud.test_volume_backed import backed
 from tests.cloud.test_volumes import attached, disks
@@ -23,6 +22,7 @@ from tests.helpers.guaranteed_ports import (
     show_port,
     used,
 )
+from tests.helpers.resized_cloud import host_of, migrations, nothing_to_mend, power
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts

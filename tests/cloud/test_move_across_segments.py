@@ -9,11 +9,11 @@ from tests.cloud.conftest import Running, Start
 from tests.cloud.test_dry_run import tried
 from tests.cloud.test_evacuate import cleaned, evacuated, killed
 from tests.cloud.test_fixed_ips import act as act_early
-from tests.cloud.test_guaranteed_ports import explained
 from tests.cloud.test_last_address import ADDRESS, routed_with
-from tests.cloud.test_resize import asked, host_of, migrations, nothing_to_mend
 from tests.cloud.test_shelve import act, done, ports
+from tests.helpers.explained_claims import explained
 from tests.helpers.guaranteed_ports import placement
+from tests.helpers.resized_cloud import asked, host_of, migrations, nothing_to_mend
 
 from moorage.main.config import Cell, Compute, Hosts
 from moorage_testing.api_user import Person

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import pytest
 from tests.cloud.conftest import Running, Start
 from tests.cloud.test_evacuate import force
-from tests.cloud.test_resize import host_of, migrations, nothing_to_mend
 from tests.cloud.test_rolling_upgrade import Upgrading
 from tests.cloud.test_shelve import act, failure, guests, until
 from tests.helpers.guaranteed_ports import (
@@ -25,6 +24,7 @@ from tests.helpers.guaranteed_ports import (
     show_port,
     used,
 )
+from tests.helpers.resized_cloud import host_of, migrations, nothing_to_mend
 
 from moorage.main.config import Cell, Compute, Hosts, UpgradeLevels
 from moorage_testing.waiting import until as soon

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from tests.cloud import network_script, volume_script
 from tests.cloud import openstack_script as script
+from tests.cloud import openstack_services_script as services_script
 from tests.cloud import placement_script as placement
 
 from moorage.main.local_cluster.certificates import CertificateAuthority
@@ -235,7 +236,7 @@ def test_live_migrations(client: Client, clouds_yaml: Path) -> None:
 
 @pytest.mark.parametrize("text", ["NETWORK", "IDENTITY", "IMAGE"])
 def test_the_neighbours(client: Client, text: str) -> None:
-    told(client.run(getattr(script, text), *ADMIN))
+    told(client.run(getattr(services_script, text), *ADMIN))
 
 
 @pytest.mark.parametrize("text", ["POOLS_AND_SHARING", "QOS", "ROUTERS", "TRUNKS_AND_SEGMENTS", "GROUPS"])
@@ -272,4 +273,4 @@ def test_no_command_of_osc_placement_is_forgotten() -> None:
 
 
 def test_a_plain_user(client: Client) -> None:
-    told(client.run(script.PLAIN_USER, *USER, *at("2.latest")))
+    told(client.run(services_script.PLAIN_USER, *USER, *at("2.latest")))

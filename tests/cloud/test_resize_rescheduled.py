@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
-from tests.cloud.test_guaranteed_ports import explained
-from tests.cloud.test_resize import asked, host_of, migrations, nothing_to_mend, resized
 from tests.cloud.test_shelve import held
+from tests.helpers.explained_claims import explained
 from tests.helpers.guaranteed_ports import (
     EGR,
     KBPS,
@@ -20,6 +19,7 @@ from tests.helpers.guaranteed_ports import (
     show_port,
     used,
 )
+from tests.helpers.resized_cloud import asked, host_of, migrations, nothing_to_mend, resized
 
 from moorage.main.config import Hosts
 from moorage.model.errors import HostFailed

@@ -2,8 +2,9 @@
 
 import pytest
 from tests.cloud.conftest import Start
-from tests.cloud.test_resize import asked, disk, held, letter, migrations, nothing_to_mend, power, quota, resized
-from tests.cloud.test_shelve import AheadClock, until
+from tests.cloud.test_resize import letter
+from tests.cloud.test_shelve import AheadClock, held, until
+from tests.helpers.resized_cloud import asked, disk, migrations, nothing_to_mend, power, quota, resized
 
 from moorage.conductor.reconcilers.unconfirmed_resizes import ConfirmResizes
 from moorage.main.config import Compute, Hosts

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.cloud.conftest import Start
 from tests.cloud.test_audit import looked
-from tests.cloud.test_resize import asked
+from tests.helpers.resized_cloud import asked
 
 from moorage_testing.api_user import Person
 

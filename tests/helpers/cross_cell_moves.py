@@ -18,7 +18,7 @@ from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
 from moorage_testing.waiting import until
 from tests.cloud.conftest import Running
-from tests.cloud.test_resize import asked, host_of
+from tests.helpers.resized_cloud import asked, host_of
 
 PERMITTED = "compute:servers:resize:cross_cell"
 CELLS = ("cell1", "cell2", "cell3")

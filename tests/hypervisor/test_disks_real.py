@@ -2,7 +2,7 @@
 
 import pytest
 from tests.helpers.libvirt_host import a_spec, says
-from tests.hypervisor.test_driver_real import ONE, call, types
+from tests.helpers.real_guests import ONE, call, types
 
 from moorage.drivers.libvirt.driver import LibvirtDriver
 

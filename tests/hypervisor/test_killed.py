@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import httpx
 import pytest
-from tests.hypervisor.test_driver_real import call
+from tests.helpers.real_guests import call
 from tests.hypervisor.test_set import host_of, nothing_left
 from tests.hypervisor.test_up import volume_of
 

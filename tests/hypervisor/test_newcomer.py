@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.hypervisor.test_driver_real import answers
+from tests.helpers.real_guests import answers
 
 from moorage.main.clouds_yaml import ADMIN
 from moorage_testing.browser import chromium, missing

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hypervisor.test_driver_real import answers, call, ping, qemu_of
+from tests.helpers.real_guests import answers, call, ping, qemu_of
 
 from moorage.model.ids import ServerId
 from moorage_testing.api_user import PATIENCE_S, Person

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 import sqlalchemy as sa
-from tests.sagas.test_cell_conductor import BOOT, AtCell, at
+from tests.helpers.cell_conductor import BOOT, AtCell, at
 from tests.sagas.test_cells_believe import Crossing, belongs
 
 from moorage.main import adopt

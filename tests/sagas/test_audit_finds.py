@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.helpers.planted_leaks import PLANTS, WITH_GUARANTEES
-from tests.sagas.test_port_drift import ToldAtOnce
+from tests.helpers.drifted_ports import ToldAtOnce
+from tests.helpers.planted_leaks import PLANTS
+from tests.helpers.planted_record_leaks import WITH_GUARANTEES
 
 from moorage.conductor.audit.audit_loop import BEGUN_AGAIN_S, GIVEN_UP, Audits
 from moorage.conductor.audit.auditor import Auditor

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import sqlalchemy as sa
-from tests.helpers.planted_leaks import elsewhere, here, record
+from tests.helpers.leak_planting import elsewhere, here, record
 from tests.sagas.test_audit_finds import look, small
 
 from moorage.model.ids import CellId, OperationId

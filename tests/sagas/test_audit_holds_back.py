@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.helpers.planted_leaks import PLANTS, a_port, change, change_claim, change_port, in_region, record
+from tests.helpers.drifted_ports import ToldAtOnce
+from tests.helpers.leak_planting import a_port, change, change_claim, change_port, in_region, record
+from tests.helpers.planted_leaks import PLANTS
 from tests.sagas.test_audit_finds import Guests
-from tests.sagas.test_port_drift import ToldAtOnce
 
 from moorage.conductor.audit.auditor import TOO_MANY_LOST, Auditor
 from moorage.conductor.audit.claim_checks import HIDDEN

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import sqlalchemy as sa
-from tests.sagas.test_cell_conductor import BOOT, ON, AtCell, at, known, said_of
+from tests.helpers.cell_conductor import BOOT, ON, AtCell, at, known, said_of
 
 from moorage.bus.host_messages import ReportWanted, ServersOfHost
 from moorage.model.fencing_token import UNDO, FencingToken

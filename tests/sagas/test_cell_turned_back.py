@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from tests.sagas.test_cell_conductor import BOOT, ON, AtCell, at
+from tests.helpers.cell_conductor import BOOT, ON, AtCell, at
 
 from moorage.bus.host_messages import ServersOfHost
 from moorage.model.ids import OperationId

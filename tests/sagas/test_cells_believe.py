@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 import sqlalchemy as sa
-from tests.sagas.test_cell_conductor import BOOT, ON, AtCell, Out, at, known
+from tests.helpers.cell_conductor import BOOT, ON, AtCell, Out, at, known
 
 from moorage.bus.host_messages import ServersOfHost, ServerTurn
 from moorage.conductor.guest_reconciliation import Belonging, Judged

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.sagas.test_live_migration_in_trouble import SOURCE, told
+from tests.helpers.live_migrations import SOURCE, told
 
 from moorage.model.errors import HostFailed
 from moorage.model.network import Port

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from tests.helpers.cell_conductor import BOOT, AtCell, at, known
 from tests.sagas.test_adopted_records import kept, shown_as_waiting
-from tests.sagas.test_cell_conductor import BOOT, AtCell, at, known
 from tests.sagas.test_cells_believe import Crossing, belongs
 
 from moorage.conductor.reconcilers.record_copies import RecordCopies, RecordCopiesDone
