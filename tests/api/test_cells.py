@@ -37,7 +37,7 @@ async def listed(cloud: Desk) -> dict[str, Any]:
     return {row["name"]: row for row in (await cloud.get("/ext/cells")).json()["cells"]}
 
 
-async def test_all_are_listed_whoever_answers(cloud: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreachable_cells_are_listed_too(cloud: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     async def silent(work: object) -> None:
         raise Unavailable("the database does not answer")
 
@@ -83,7 +83,7 @@ async def test_an_empty_cell_is_forgotten(cloud: Desk) -> None:
 
 
 @pytest.mark.parametrize("principal", [MEMBER, READER], ids=["member", "reader"])
-async def test_only_administrators_do_so(cloud: Desk, principal: Any) -> None:
+async def test_cells_are_for_administrators_only(cloud: Desk, principal: Any) -> None:
     for method, path, body in (
         ("GET", "/ext/cells", None),
         ("GET", "/ext/cells/cell1", None),

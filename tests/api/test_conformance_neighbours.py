@@ -32,7 +32,7 @@ async def test_a_region_may_be_put_under_its_name(identity: IdentityCloud) -> No
     assert other.status_code == 400
 
 
-async def test_an_endpoint_brings_its_region_by_the_older_word(identity: IdentityCloud) -> None:
+async def test_an_endpoint_accepts_the_older_name_of_its_region(identity: IdentityCloud) -> None:
     service = (await identity.made("service", type="compute"))["id"]
     made = await identity.made("endpoint", service_id=service, interface="public", url="http://x", region="West")
     assert (made["region"], made["region_id"]) == ("West", "West")
@@ -55,7 +55,7 @@ async def test_a_project_may_be_made_a_domain(identity: IdentityCloud) -> None:
     assert (await identity.ask("DELETE", f"/projects/{made['id']}")).status_code == 204
 
 
-async def test_roles_of_a_domain_work_only_through_what_they_imply(identity: IdentityCloud) -> None:
+async def test_domain_roles_have_effect_only_through_implied_roles(identity: IdentityCloud) -> None:
     domain = (await identity.made("domain", name="realm"))["id"]
     local = (await identity.made("role", name="clerk", domain_id=domain))["id"]
     member = await identity.role("member")
@@ -96,7 +96,7 @@ async def test_limits_are_made_in_bulk(identity: IdentityCloud) -> None:
 
 
 @pytest.mark.parametrize("path", ["networks", "qos/policies"])
-async def test_tags_are_added_replaced_and_seen(network: NetworkCloud, path: str) -> None:
+async def test_tags_are_added_replaced_and_shown(network: NetworkCloud, path: str) -> None:
     noun = {"networks": "network", "qos/policies": "policy"}[path]
     made = (await network.ok("POST", f"/{path}", {noun: {"name": "n"}}))[noun]
     at = f"/{path}/{made['id']}"
@@ -109,7 +109,7 @@ async def test_tags_are_added_replaced_and_seen(network: NetworkCloud, path: str
 
 
 @pytest.mark.parametrize("content", [b"", b"null", b'"{}"', b"{}"])
-async def test_a_tag_is_put_whatever_the_body_is(network: NetworkCloud, content: bytes) -> None:
+async def test_a_tag_can_be_put_with_any_body(network: NetworkCloud, content: bytes) -> None:
     net = (await network.ok("POST", "/networks", {"network": {}}))["network"]
     headers = {"X-Auth-Token": "admin", "Content-Type": "application/json"}
     answer = await network.http.put(f"/v2.0/networks/{net['id']}/tags/blue", headers=headers, content=content)
@@ -125,7 +125,7 @@ async def test_a_tag_is_put_whatever_the_body_is(network: NetworkCloud, content:
         ({"remote_group_id": "bad_group_id"}, 404, "bad_group_id"),
     ],
 )
-async def test_rules_are_refused_in_the_words_of_the_field(
+async def test_invalid_rules_are_refused_with_keystones_messages(
     network: NetworkCloud, said: dict[str, Any], status: int, text: str
 ) -> None:
     group = (await network.ok("POST", "/security-groups", {"security_group": {"name": "g"}}))["security_group"]

@@ -108,7 +108,7 @@ async def test_a_secret_is_sealed_in_the_database(cloud: Cloud, monkeypatch: pyt
 
 
 @ON_SQLITE
-async def test_what_options_are_where_a_domain_says_nothing(cloud: Cloud) -> None:
+async def test_options_without_a_domain_value_show_the_default(cloud: Cloud) -> None:
     whole = (await cloud.ask("GET", "/domains/config/default")).json()["config"]
     assert set(whole) == {"identity", "ldap"}
     assert "password" not in whole["ldap"]

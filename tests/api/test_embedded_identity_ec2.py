@@ -36,7 +36,7 @@ async def test_pairs_of_access_key_and_secret(cloud: Cloud) -> None:
     assert (await cloud.ask("GET", f"{path}/{pair['access']}", token)).status_code == 404
 
 
-async def test_policies_are_kept_for_others(cloud: Cloud) -> None:
+async def test_ec2_policies_are_stored(cloud: Cloud) -> None:
     said = {"policy": {"type": "application/json", "blob": "{}"}}
     made = await cloud.ask("POST", "/policies", json=said)
     assert made.status_code == 201, made.text

@@ -30,7 +30,7 @@ async def _group(cloud: Cloud, **filters: Any) -> str:
     return str(made.json()["endpoint_group"]["id"])
 
 
-async def test_a_catalog_has_what_its_project_was_given(cloud: Cloud) -> None:
+async def test_a_catalog_has_the_endpoints_of_its_project(cloud: Cloud) -> None:
     project, user = await cloud.made("project", name="p"), await cloud.made("user", name="u", password="pw")
     mine = f"/projects/{project['id']}"
     assert (await cloud.ask("PUT", f"{mine}/users/{user['id']}/roles/{await cloud.role('member')}")).status_code == 204
@@ -164,7 +164,7 @@ async def test_groups_of_endpoints(cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 
 
 @ON_SQLITE
-async def test_nobody_has_trusts_here(cloud: Cloud) -> None:
+async def test_trust_lists_are_empty(cloud: Cloud) -> None:
     user = await cloud.made("user", name="u", password="pw")
     token = (await cloud.login(with_password(user["id"], "pw"))).headers["x-subject-token"]
     path = "/OS-TRUST/trusts"

@@ -252,7 +252,7 @@ async def test_a_list_that_cannot_be_understood(cloud: ImageApp, query: str) -> 
 
 
 @pytest.mark.parametrize("sort", ["", "sort=name:asc", "sort=size:desc,name:asc", "sort_key=status&sort_dir=asc"])
-async def test_pages_meet_every_image_once(either: ImageApp, sort: str) -> None:
+async def test_paging_returns_every_image_once(either: ImageApp, sort: str) -> None:
     alice = either.open_as("alice")
     for number in range(7):
         await made(alice, name=f"image{number % 3}", disk_format=None, tags=["t"])

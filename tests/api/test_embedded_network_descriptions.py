@@ -57,7 +57,9 @@ async def network(cloud: Cloud) -> str:
     return network
 
 
-async def test_a_bound_port_is_described_and_its_binding_says_that_it_is_filtered(cloud: Cloud, network: str) -> None:
+async def test_a_bound_port_has_a_description_and_its_binding_says_that_it_is_filtered(
+    cloud: Cloud, network: str
+) -> None:
     web = await group(cloud)
     await rule(cloud, security_group_id=web, direction="ingress", protocol="tcp", port_range_min=80, port_range_max=81)
     await rule(cloud, security_group_id=web, direction="ingress", remote_group_id=web, ethertype="IPv6")
@@ -92,7 +94,7 @@ async def test_a_bound_port_is_described_and_its_binding_says_that_it_is_filtere
     assert (await described(cloud, THERE)).present.ports == ()
 
 
-async def test_only_what_changed_is_newer(cloud: Cloud, network: str) -> None:
+async def test_only_changed_ports_get_a_newer_version(cloud: Cloud, network: str) -> None:
     web = await group(cloud)
     first, second = [await cloud.port(network, security_groups=[each]) for each in (web, await group(cloud, "other"))]
     for each in (first, second):
@@ -113,7 +115,7 @@ async def test_only_what_changed_is_newer(cloud: Cloud, network: str) -> None:
     assert (await described(cloud, after=again.version)).ports == ()
 
 
-async def test_members_on_other_hosts_come_and_go(cloud: Cloud, network: str) -> None:
+async def test_group_members_on_other_hosts_are_added_and_removed(cloud: Cloud, network: str) -> None:
     web = await group(cloud)
     await rule(cloud, security_group_id=web, direction="ingress", remote_group_id=web)
     mine = await cloud.port(network, security_groups=[web])
@@ -131,9 +133,7 @@ async def test_members_on_other_hosts_come_and_go(cloud: Cloud, network: str) ->
     assert [set(each.addresses) for each in gone.sets] == [{mine["fixed_ips"][0]["ip_address"]}]
 
 
-async def test_an_address_group_and_a_large_remote_group_go_in_parts(
-    cloud: Cloud, network: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_groups_are_sent_in_parts(cloud: Cloud, network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(port_descriptions, "ADDRESSES_PER_PART", 10)
     listed = [f"192.0.2.{number}/32" for number in range(25)]
     made = await cloud.ok(
@@ -187,7 +187,7 @@ async def test_a_port_that_waits_for_its_guest_is_described_at_both_hosts(cloud:
     assert [(await described(cloud, each)).present.ports for each in (HERE, THERE)] == [(), (port["id"],)]
 
 
-async def test_what_its_host_can_guarantee_is_placements_to_count(cloud: Cloud, network: str) -> None:
+async def test_the_hosts_inventory_is_reported_to_placement(cloud: Cloud, network: str) -> None:
     rows = (await cloud.get("/agents", host=HERE))["agents"]
     (found,) = [devices_of(row) for row in rows]
     assert known(found.kind)
@@ -205,7 +205,7 @@ async def test_ports_that_an_earlier_release_bound_are_described_too(cloud: Clou
     assert (await described(cloud)).present.ports == (port["id"],)
 
 
-async def test_who_may_ask_and_what(cloud: Cloud, network: str) -> None:
+async def test_who_may_read_descriptions(cloud: Cloud, network: str) -> None:
     for query in ("", "?host=", "?host=a&after=x", "?host=a&after=-1", f"?host={'a' * 300}"):
         assert (await cloud.call("GET", f"/port-descriptions{query}")).status_code == 400
     for token in ("member", "reader", "stranger"):

@@ -20,7 +20,7 @@ async def test_version_documents_and_extensions(cloud: Cloud) -> None:
     assert (await cloud.call("GET", "/extensions/nothing")).status_code == 404
 
 
-async def test_a_project_sees_its_own_and_what_is_shared(cloud: Cloud) -> None:
+async def test_a_project_sees_its_own_and_shared_resources(cloud: Cloud) -> None:
     made = await cloud.ok("POST", "/networks", {"network": {"name": "mine"}}, token="member")
     net = made["network"]
     assert (net["project_id"], net["status"], net["subnets"], net["revision_number"]) == ("p1", "ACTIVE", [], 1)
@@ -80,7 +80,7 @@ async def test_cidrs_may_overlap_between_networks_and_ipv6_follows_the_mac(cloud
     assert (await cloud.port(other["id"]))["fixed_ips"][1]["ip_address"] == "fd01::2"
 
 
-async def test_what_is_in_use_is_not_deleted(cloud: Cloud) -> None:
+async def test_resources_in_use_cannot_be_deleted(cloud: Cloud) -> None:
     net, subnet = await cloud.flat_network()
     port = await cloud.port(net["id"])
     group = port["security_groups"][0]
@@ -167,7 +167,7 @@ async def test_availability_agents_and_zones(cloud: Cloud) -> None:
     assert segments == []
 
 
-async def test_segment_inventories_count_what_servers_cannot_have(cloud: Cloud) -> None:
+async def test_segment_inventories_reserve_unusable_addresses(cloud: Cloud) -> None:
     net, subnets, segments = await cloud.routed_network("10.1.0.0/29", "10.2.0.0/29")
     await cloud.port(net["id"], fixed_ips=[{"subnet_id": subnets[0]["id"]}], device_owner="network:dhcp")
     server = await cloud.port(net["id"], device_id="srv")
@@ -239,7 +239,7 @@ async def test_a_networks_policy_reaches_the_ports_without_one(cloud: Cloud) -> 
         assert shown["resource_request"]["request_groups"][0]["resources"] == {"NET_BW_IGR_KILOBIT_PER_SEC": 9}
 
 
-async def test_sharing_is_counted_and_given_back(cloud: Cloud) -> None:
+async def test_shared_use_is_counted_and_released(cloud: Cloud) -> None:
     net, _ = await cloud.flat_network(shared=True)
     used = (await cloud.get("/quotas/p1/details"))["quota"]["rbac_policy"]["used"]
     assert used == 1
@@ -323,7 +323,7 @@ async def test_trunks(cloud: Cloud) -> None:
     await cloud.ok("DELETE", f"/ports/{parent['id']}")
 
 
-async def test_an_external_network_takes_addresses_with_it_that_stand_for_nothing(cloud: Cloud) -> None:
+async def test_deleting_an_external_network_deletes_its_unused_addresses(cloud: Cloud) -> None:
     outside = (await cloud.ok("POST", "/networks", {"network": {"name": "ext", "router:external": True}}))["network"]
     subnet = {"subnet": {"network_id": outside["id"], "ip_version": 4, "cidr": "203.0.113.0/24"}}
     shown = (await cloud.ok("POST", "/subnets", subnet))["subnet"]
@@ -337,7 +337,7 @@ async def test_an_external_network_takes_addresses_with_it_that_stand_for_nothin
     assert quota["used"] == 0
 
 
-async def test_what_is_wrong_with_a_rule_for_icmp_is_named_by_type_and_code(cloud: Cloud) -> None:
+async def test_an_invalid_icmp_rule_is_refused_with_type_and_code(cloud: Cloud) -> None:
     group = await cloud.ok("POST", "/security-groups", {"security_group": {"name": "g"}}, token="member")
     plain = {"security_group_id": group["security_group"]["id"], "direction": "ingress", "protocol": "icmp"}
     for ports, what in (((300, 1), "type (port_range_min) 300"), ((1, 256), "code (port_range_max) 256")):
@@ -347,7 +347,7 @@ async def test_what_is_wrong_with_a_rule_for_icmp_is_named_by_type_and_code(clou
         assert f"Invalid value for ICMP {what}" in bad.json()["NeutronError"]["message"]
 
 
-async def test_what_is_answered_is_listed_as_an_extension(cloud: Cloud) -> None:
+async def test_supported_calls_are_listed_as_extensions(cloud: Cloud) -> None:
     for alias in ("agent", "allowed-address-pairs"):
         assert (await cloud.get(f"/extensions/{alias}"))["extension"]["alias"] == alias
     router = (await cloud.ok("POST", "/routers", {"router": {"name": "r", "project_id": "p1"}}))["router"]
@@ -356,14 +356,14 @@ async def test_what_is_answered_is_listed_as_an_extension(cloud: Cloud) -> None:
     assert refused.status_code == 400
 
 
-async def test_service_providers_are_those_asked_for(cloud: Cloud) -> None:
+async def test_service_providers_are_the_configured_ones(cloud: Cloud) -> None:
     assert len((await cloud.get("/service-providers"))["service_providers"]) == 1
     assert (await cloud.get("/service-providers", service_type="VPN"))["service_providers"] == []
     routers = (await cloud.get("/service-providers", service_type="L3_ROUTER_NAT"))["service_providers"]
     assert [each["service_type"] for each in routers] == ["L3_ROUTER_NAT"]
 
 
-async def test_tags_are_sorted_and_those_of_policies_are_below_their_collections_name(cloud: Cloud) -> None:
+async def test_tags_are_sorted_and_policy_tags_have_their_own_path(cloud: Cloud) -> None:
     net = (await cloud.ok("POST", "/networks", {"network": {"project_id": "p1", "tags": ["b", "a"]}}))["network"]
     assert net["tags"] == ["a", "b"]
     policy = (await cloud.ok("POST", "/qos/policies", {"policy": {"name": "gold", "shared": True}}))["policy"]

@@ -14,7 +14,7 @@ async def _look(segment: str) -> SegmentInventory | None:
     return INVENTORY if segment == "seg" else None
 
 
-async def test_compute_is_told_again_until_it_hears_in_order() -> None:
+async def test_events_are_sent_to_compute_in_order_until_accepted() -> None:
     heard: list[dict[str, Any]] = []
     done = asyncio.Event()
     refusals = iter((True, True, False))
@@ -34,7 +34,7 @@ async def test_compute_is_told_again_until_it_hears_in_order() -> None:
     assert heard == [{"n": 1}, {"n": 2}]
 
 
-async def test_the_oldest_words_go_when_nobody_hears(monkeypatch: Any) -> None:
+async def test_the_oldest_events_are_dropped_when_none_is_accepted(monkeypatch: Any) -> None:
     monkeypatch.setattr(outbox, "EVENTS_MAX", 3)
 
     async def hear(batch: list[dict[str, Any]]) -> None:
@@ -45,7 +45,7 @@ async def test_the_oldest_words_go_when_nobody_hears(monkeypatch: Any) -> None:
     assert box.dropped == 2
 
 
-async def test_placement_is_told_what_is_and_what_is_gone() -> None:
+async def test_placement_receives_new_and_deleted_inventories() -> None:
     told: list[Any] = []
     failures = iter((True, False))
     done = asyncio.Event()

@@ -49,7 +49,7 @@ async def snapshotted(client: httpx.AsyncClient, volume: str, **said: object) ->
 # ---------------------------------------------------------------------------------------------------- sources
 
 
-async def test_a_volume_of_an_image_has_its_bytes_and_remembers_it(cloud: VolumeApp) -> None:
+async def test_a_volume_of_an_image_has_its_data_and_metadata(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     volume = await made(alice, imageRef=IMAGE)
     assert volume["bootable"] == "true"
@@ -126,7 +126,7 @@ async def test_a_snapshot_of_a_used_volume_needs_force_below_3_66(cloud: VolumeA
     assert (await alice.post("/snapshots", json=said, headers=old)).status_code == 202
 
 
-async def test_back_to_the_latest_snapshot(cloud: VolumeApp) -> None:
+async def test_revert_to_the_latest_snapshot(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice, imageRef=IMAGE))["id"]
     first = await snapshotted(alice, id)
@@ -162,7 +162,7 @@ async def test_extend_a_free_and_a_used_volume(cloud: VolumeApp) -> None:
     assert (await shown(alice, id))["status"] == "in-use"
 
 
-async def test_extend_completion_is_for_back_ends_that_wait(cloud: VolumeApp) -> None:
+async def test_extend_completion_is_refused_when_nothing_is_extended(cloud: VolumeApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     id = (await made(alice))["id"]
     assert (await act(alice, id, "os-extend_volume_completion", {})).status_code == 403
@@ -192,7 +192,7 @@ async def test_a_volume_is_uploaded_as_an_image(cloud: VolumeApp) -> None:
     assert (await act(alice, id, "os-volume_upload_image", public)).status_code == 403
 
 
-async def test_reimage_a_reserved_volume_tells_compute(cloud: VolumeApp) -> None:
+async def test_reimage_of_a_reserved_volume_sends_an_event_to_compute(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice, imageRef=IMAGE))["id"]
     await reserved(alice, id)
@@ -238,7 +238,7 @@ async def test_a_multiattach_volume_has_several_servers(cloud: VolumeApp) -> Non
     assert (await shown(alice, id))["status"] == "in-use"
 
 
-async def test_a_server_that_moves_may_have_a_volume_twice(cloud: VolumeApp) -> None:
+async def test_a_moving_server_may_have_two_attachments_of_a_volume(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     first = await attached(alice, id, SERVER, "h1")
@@ -254,7 +254,7 @@ async def test_a_server_that_moves_may_have_a_volume_twice(cloud: VolumeApp) -> 
     assert refused.status_code == 400
 
 
-async def test_the_older_calls_for_attaching(cloud: VolumeApp) -> None:
+async def test_the_older_attach_calls(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     assert (await act(alice, id, "os-reserve")).status_code == 202
@@ -363,7 +363,7 @@ async def test_administrators_reset_and_force(cloud: VolumeApp) -> None:
     assert (await act(alice, id, "no-such-action")).status_code == 400
 
 
-async def test_a_transfer_gives_a_volume_away(cloud: VolumeApp) -> None:
+async def test_a_transfer_changes_the_owner_of_a_volume(cloud: VolumeApp) -> None:
     alice, bob = cloud.open_as("alice"), cloud.open_as("bob")
     id = (await made(alice))["id"]
     taken = (await alice.post("/snapshots", json={"snapshot": {"volume_id": id}})).json()["snapshot"]["id"]
@@ -383,7 +383,7 @@ async def test_a_transfer_gives_a_volume_away(cloud: VolumeApp) -> None:
     assert (await bob.get(f"/snapshots/{taken}")).status_code == 200
 
 
-async def test_work_that_was_begun_is_gone_on_with_after_a_restart(tmp_path: Path) -> None:
+async def test_begun_work_continues_after_a_restart(tmp_path: Path) -> None:
     async with volume_service(tmp_path) as cloud:
         alice = cloud.open_as("alice")
         cloud.service._context.jobs._run = _never  # the process is killed before anything is done

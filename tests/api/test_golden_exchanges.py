@@ -91,7 +91,7 @@ async def test_golden_exchange(clouds: list[ApiClient], version: tuple[int, int]
     assert seen == json.loads(file.read_text())
 
 
-def test_every_change_has_its_exchange() -> None:
+def test_every_version_change_has_an_exchange() -> None:
     """Changes to servers stand in files of their own, and are proved where servers are."""
     names = [
         found.name for found in pkgutil.iter_modules(version_changes.__path__) if not found.name.endswith("_servers")
@@ -100,7 +100,7 @@ def test_every_change_has_its_exchange() -> None:
     assert sorted(versions - EXCHANGES.keys() - PROVED_ELSEWHERE.keys()) == []
 
 
-def test_every_proof_elsewhere_is_there() -> None:
+def test_every_proof_elsewhere_exists() -> None:
     root = Path(__file__).parents[2]
     for named in PROVED_ELSEWHERE.values():
         file, test = named.split("::")

@@ -185,7 +185,7 @@ def scripts(reads: int, *, short: bool) -> Iterator[tuple[int, dict[int, int]]]:
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.__name__)
-async def test_it_is_there_once(question: Question, moving: Moving) -> None:
+async def test_a_moving_server_is_in_every_answer_exactly_once(question: Question, moving: Moving) -> None:
     moving.reads = 0
     await question(moving)
     reads = moving.reads
@@ -202,7 +202,7 @@ async def test_it_is_there_once(question: Question, moving: Moving) -> None:
     assert moving.done > 4 * STEPS
 
 
-async def test_what_is_shown_is_the_record_that_the_region_says(moving: Moving) -> None:
+async def test_the_record_of_the_regions_cell_is_shown(moving: Moving) -> None:
     """Rows of lists are kept as they were written: the copy is another row, though nobody wrote to it since the seal."""
     for done in range(2 * STEPS):
         await moving.to(done)
@@ -213,7 +213,7 @@ async def test_what_is_shown_is_the_record_that_the_region_says(moving: Moving) 
             assert row["OS-EXT-SRV-ATTR:host"] == host, (done, path)
 
 
-async def test_what_users_write_meanwhile_is_in_the_record_that_is_shown_then(moving: Moving) -> None:
+async def test_writes_during_a_move_are_in_the_record_shown_afterwards(moving: Moving) -> None:
     """A tag is put, and one taken away, from every place of the move on, which goes on by a step whenever somebody reads."""
     for number, begin in enumerate((*range(STEPS), *range(STEPS))):
         moving.steps_at = {}
@@ -230,9 +230,7 @@ async def test_what_users_write_meanwhile_is_in_the_record_that_is_shown_then(mo
         ).status_code == 204
 
 
-async def test_a_write_waits_for_the_flip_so_long_and_is_then_refused(
-    moving: Moving, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_write_waits_for_the_flip_up_to_a_limit(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nouns, "BUILT_SOON_S", 0.001)
     await moving.to(2)
     answer = await moving.ask("PUT", f"/servers/{ID}/tags/late", at="latest", by=MEMBER)
@@ -241,7 +239,7 @@ async def test_a_write_waits_for_the_flip_so_long_and_is_then_refused(
     assert (await moving.get(f"/servers/{ID}/tags", at="latest", by=MEMBER)).json()["tags"] == ["moves"]
 
 
-async def test_hosts_have_it_once(moving: Moving) -> None:
+async def test_host_lists_contain_a_moving_server_once(moving: Moving) -> None:
     """On the host where it is shown to be, and on no other."""
     for name in CELLS:
         await settle(moving, moving.cells, f"host-{name}", name)
@@ -265,7 +263,7 @@ async def test_hosts_have_it_once(moving: Moving) -> None:
         assert [row["resource"]["cpu"] for row in body if row["resource"]["project"] == "(used_max)"] == [cores]
 
 
-async def test_a_cell_that_is_out_has_it_once_as_well(moving: Moving) -> None:
+async def test_with_a_cell_down_a_moving_server_is_listed_once(moving: Moving) -> None:
     """Of the servers that the region has there, what the region knows is shown: not of one that is shown elsewhere by then."""
 
     async def once(moving: Moving) -> None:
@@ -286,7 +284,7 @@ async def test_a_cell_that_is_out_has_it_once_as_well(moving: Moving) -> None:
                 await once(moving)
 
 
-async def test_who_was_deleted_is_so_wherever_an_older_record_is_left(moving: Moving) -> None:
+async def test_a_deleted_server_is_deleted_though_an_older_record_remains(moving: Moving) -> None:
     await moving.to(4)
     gone = msgspec.structs.replace(mover(), cell=CELLS[1], vm_state=VmState.DELETED, deleted_at=2_000_000_000_000_000)
     await moving.cells[CELLS[1]].write(lambda tx: cell_servers.record(tx, gone, Fence(OPERATION, 3, 0, 0)))
@@ -299,7 +297,7 @@ async def test_who_was_deleted_is_so_wherever_an_older_record_is_left(moving: Mo
     assert await moving.ids(DELETED, by=ADMIN) == [ID]
 
 
-async def test_many_that_are_hidden_are_taken_out_of_what_a_cell_gave(
+async def test_many_hidden_records_are_filtered_from_a_cells_list(
     moving: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cell is told so many only; of more, its page is longer."""
@@ -315,7 +313,7 @@ async def test_many_that_are_hidden_are_taken_out_of_what_a_cell_gave(
     assert await moving.ids("/servers?limit=2&sort_key=display_name&sort_dir=asc") == [a_server(2).id, ID]
 
 
-async def test_a_list_costs_one_read_of_the_region_more_where_there_are_two_cells(moving: Moving) -> None:
+async def test_a_list_over_two_cells_reads_the_region_once_more(moving: Moving) -> None:
     """Statements and reads of a page: the region's, and one a cell."""
     costs = []
     two = moving.context.cells

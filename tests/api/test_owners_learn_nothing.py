@@ -113,7 +113,7 @@ async def fail(servers: Any, problem: Problem) -> Server:
 
 
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.__name__)
-async def test_owners_learn_nothing_of_the_inside(servers: Any, kind: type[Problem]) -> None:
+async def test_owners_see_no_internal_details(servers: Any, kind: type[Problem]) -> None:
     problem = with_canaries(kind)
     server = await fail(servers, problem)
     for owner in OWNERS:
@@ -131,10 +131,10 @@ async def test_owners_learn_nothing_of_the_inside(servers: Any, kind: type[Probl
 
 
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.__name__)
-def test_every_kind_can_be_read_from_a_journal(kind: type[Problem]) -> None:
+def test_every_error_class_is_read_from_a_journal(kind: type[Problem]) -> None:
     again = Cause.of(with_canaries(kind), "bind_ports", 1).problem()
     assert (type(again), again.public, again.code) == (kind, SENTENCE, kind.code)
 
 
-def test_there_are_many_kinds() -> None:
+def test_many_error_classes_are_tested() -> None:
     assert len(kinds()) > 20

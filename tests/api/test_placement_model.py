@@ -43,20 +43,20 @@ def _judge(loop: asyncio.AbstractEventLoop, url: str, examples: int) -> None:
         loop.run_until_complete(database.close())
 
 
-def test_the_service_does_what_the_model_foretells(own_loop: asyncio.AbstractEventLoop, tmp_path: Path) -> None:
+def test_the_service_does_what_the_model_predicts(own_loop: asyncio.AbstractEventLoop, tmp_path: Path) -> None:
     _judge(own_loop, f"sqlite:///{tmp_path}/test.db", 30)
 
 
 @pytest.mark.slow
 @pytest.mark.postgres
-def test_the_service_does_what_the_model_foretells_on_postgresql(
+def test_the_service_does_what_the_model_predicts_on_postgresql(
     own_loop: asyncio.AbstractEventLoop, postgres_url: str
 ) -> None:
     _judge(own_loop, postgres_url, 8)
 
 
 @pytest.mark.soak
-def test_the_service_does_what_the_model_foretells_for_long(
+def test_the_service_does_what_the_model_predicts_in_a_long_run(
     own_loop: asyncio.AbstractEventLoop, tmp_path: Path
 ) -> None:
     _judge(own_loop, f"sqlite:///{tmp_path}/test.db", SOAK)

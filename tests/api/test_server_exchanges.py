@@ -181,14 +181,14 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
 }
 AS_MEMBER = {5, 26, 51, 83, 90}
 PROVED_ELSEWHERE = {
-    69: "test_servers_of_a_cell_that_is_out",
+    69: "test_servers_of_an_unreachable_cell",
     20: "test_a_shelved_servers_volumes_from_2_20",
     34: "test_its_checks_are_waited_for_before_2_34",
-    65: "test_one_that_does_not_run_yet_is_aborted_from_2_65",
+    65: "test_a_queued_migration_can_be_aborted_from_2_65",
     60: "test_multiattach_from_2_60",
     101: "test_an_attach_is_answered_without_a_body_from_2_101",
     72: "test_ports_with_a_resource_request_are_allowed_from_2_72",
-    95: "test_what_each_version_may_say_and_is_told",
+    95: "test_fields_of_evacuate_by_version",
 }
 
 
@@ -239,7 +239,7 @@ async def test_golden_exchange(servers: Any, minor: int) -> None:
     assert seen == json.loads(file.read_text())
 
 
-def test_every_change_to_servers_has_its_exchange() -> None:
+def test_every_version_change_of_servers_has_an_exchange() -> None:
     names = [found.name for found in pkgutil.iter_modules(version_changes.__path__) if found.name.endswith("_servers")]
     assert {int(name.split("_")[1]) for name in names} - EXCHANGES.keys() == PROVED_ELSEWHERE.keys()
     here = "".join(each.read_text() for each in sorted(Path(__file__).parent.glob("test_server*.py")))

@@ -38,7 +38,7 @@ async def test_tombstones(cloud: ApiClient, method: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "last"), [(removed_routes.ENDED_BY_36, "2.35"), (removed_routes.ENDED_BY_39, "2.38")])
-async def test_what_was_passed_on_ends_at_its_version(cloud: ApiClient, text: str, last: str) -> None:
+async def test_proxy_routes_end_at_their_version(cloud: ApiClient, text: str, last: str) -> None:
     after = f"2.{int(last.split('.')[1]) + 1}"
     for method, path in removed_routes.listed(text):
         body = {"add_interface": {}} if path.endswith("/action") else None
@@ -82,7 +82,7 @@ async def test_migrations(cloud: ApiClient) -> None:
     assert "could not be found" in (await cloud.get(marker, at="2.59")).json()["badRequest"]["message"]
 
 
-async def test_migrations_of_all_cells_are_one_list(tmp_path: Path) -> None:
+async def test_migrations_of_all_cells_are_in_one_list(tmp_path: Path) -> None:
     async with cells_in(tmp_path, "cell1", "cell2") as cells, compute_api(tmp_path, cells=cells) as cloud:
         first, second = cells.values()
         kept = (
@@ -155,7 +155,7 @@ async def test_usage(tmp_path: Path) -> None:
             assert (await cloud.get(f"/os-simple-tenant-usage?{bad}")).status_code == 400
 
 
-async def test_the_audit_log_says_how_far_each_cells_audit_has_come(tmp_path: Path) -> None:
+async def test_the_instance_usage_audit_log_shows_progress_by_cell(tmp_path: Path) -> None:
     async with cells_in(tmp_path, "cell1", "cell2") as cells, compute_api(tmp_path, cells=cells) as cloud:
         for number in (1, 2):
             host = Host(0, new_uuid(), "", f"host{number}", f"host{number}", CellId(f"cell{number}"))

@@ -69,7 +69,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[TrialSet]:
         await asyncio.to_thread(found.stop)
 
 
-async def test_processes_start_and_take_it_in(cloud: TrialSet) -> None:
+async def test_processes_start_without_a_cell_and_add_it_later(cloud: TrialSet) -> None:
     cells = {plan.host: str(plan.cell) for plan in planned_hosts(cloud.config)}
     async with Person(cloud.config, urls=cloud.api_urls()) as admin:
         places = [f"nova:{host}" for host in (*cells, *cells)]

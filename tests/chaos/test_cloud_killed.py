@@ -140,7 +140,7 @@ async def test_ctrl_c_stops_and_the_next_start_has_the_same_servers(upped: Upped
         await nothing_leaked(upped.config, admin)
 
 
-def test_a_taken_port_is_said_clearly(tmp_path: Path) -> None:
+def test_a_used_port_is_reported_clearly(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         others = [
@@ -153,7 +153,7 @@ def test_a_taken_port_is_said_clearly(tmp_path: Path) -> None:
     assert "Traceback" not in told.stderr
 
 
-def test_a_directory_in_use_is_said_clearly(upped: Upped) -> None:
+def test_a_used_directory_is_reported_clearly(upped: Upped) -> None:
     ports = [f"--{name}-port={free}" for name, free in zip(SERVICES, free_ports(len(SERVICES)), strict=True)]
     command = [sys.executable, "-m", "moorage", "up", f"--data-dir={upped.config.data}", *ports]
     told = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=upped.directory, check=False)
@@ -161,7 +161,7 @@ def test_a_directory_in_use_is_said_clearly(upped: Upped) -> None:
     assert "another moorage already runs" in told.stderr
 
 
-async def test_nobody_else_reads_what_is_kept(upped: Upped) -> None:
+async def test_stored_files_are_private(upped: Upped) -> None:
     """The directory was an earlier release's, which left it to everybody."""
     data = upped.config.data
     upped.end(signal.SIGINT)

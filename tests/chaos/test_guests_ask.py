@@ -77,7 +77,7 @@ async def echo(admin: Person, server: str) -> bytes:
     return said
 
 
-async def test_both_answer_and_again_after_a_kill(trial: TrialSet, admin: Person) -> None:
+async def test_both_hosts_answer_guests_also_after_a_kill(trial: TrialSet, admin: Person) -> None:
     server = await admin.active("web")
     for _ in range(2):
         assert await ask_name(trial, admin, server["id"], server["tenant_id"]) == "web.novalocal"
@@ -88,7 +88,7 @@ async def test_both_answer_and_again_after_a_kill(trial: TrialSet, admin: Person
     await admin.gone(server["id"])
 
 
-async def test_nobody_else_reads_what_the_roles_of_a_set_keep(trial: TrialSet, admin: Person) -> None:
+async def test_files_of_the_roles_are_private(trial: TrialSet, admin: Person) -> None:
     """Databases are PostgreSQL's; the rest is of the agent, the embedded services, and what they share."""
     server = await admin.active("kept", config_drive=True)
     data = trial.config.data

@@ -47,7 +47,7 @@ async def said(up: Upped) -> list[Notification]:
         await region.close()
 
 
-async def test_each_event_is_said_once_whoever_dies(upped: Upped) -> None:
+async def test_each_event_is_sent_once_despite_kills(upped: Upped) -> None:
     async with Person(upped.config) as admin:
         earlier = [(await admin.active(f"earlier-{number}"))["id"] for number in range(3)]
         promised = [await admin.boot(f"many-{number}", networks="private") for number in range(MANY)]

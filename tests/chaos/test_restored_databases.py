@@ -100,7 +100,7 @@ def up(tmp_path: Path) -> Iterator[Upped]:
         cloud.end(signal.SIGKILL)
 
 
-async def test_one_cell_alone(up: Upped) -> None:
+async def test_one_cell_is_restored(up: Upped) -> None:
     """A lost file is refused and costs nothing; an older one is adopted, and what it does not know stays, as missing."""
     up.start()
     old = await boots(up, "old-1", "old-2", "old-3")
@@ -133,7 +133,7 @@ async def test_one_cell_alone(up: Upped) -> None:
     assert guests_on_disk(up.config.data) == guests
 
 
-async def test_the_region_alone(up: Upped) -> None:
+async def test_the_region_is_restored(up: Upped) -> None:
     """Servers that it does not know any more are listed again, as their cells have them."""
     up.start()
     old = await boots(up, "old-1")
@@ -180,7 +180,7 @@ def dial_all(up: Upped, **delays_s: float) -> None:
         (host / "dials.json").write_text(json.dumps({"verbs": {each: {"delay_s": s} for each, s in delays_s.items()}}))
 
 
-async def test_what_was_open_at_the_regions_backup_and_what_is_claimed(up: Upped) -> None:
+async def test_open_operations_and_claims_at_the_regions_backup(up: Upped) -> None:
     """Operations that ended since are ended, and take nothing back; one that was really under way goes on. Claims are as cells say."""
     up.start()
     stopped, carded, deleted = sorted(await boots(up, "a", "b", "c"))
@@ -231,7 +231,7 @@ async def allocations_of(admin: Person, server: str) -> dict[str, dict[str, int]
     return {provider: row["resources"] for provider, row in (await admin.http.get(url)).json()["allocations"].items()}
 
 
-async def test_all_of_one_moment(up: Upped) -> None:
+async def test_all_databases_are_restored_to_one_time(up: Upped) -> None:
     """Copies of one stopped cloud agree: it starts, and guests that no database knows any more are left alone."""
     up.start()
     old = await boots(up, "old-1")

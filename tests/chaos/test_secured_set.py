@@ -99,7 +99,7 @@ async def providers(admin: Person, trial: TrialSet) -> dict[str, int]:
     return found
 
 
-def test_an_agents_file_holds_nothing_of_others(trial: TrialSet) -> None:
+def test_an_agents_file_contains_no_foreign_secret(trial: TrialSet) -> None:
     for host in (THIEF, VICTIM):
         path = trial.path_of(f"agent-{host}")
         said = tomllib.loads(path.read_text())
@@ -112,7 +112,7 @@ def test_an_agents_file_holds_nothing_of_others(trial: TrialSet) -> None:
     assert conductor["bus"]["nkey"] != tomllib.loads(trial.path_of("agent-host1").read_text())["bus"]["nkey"]
 
 
-async def test_a_thief_gets_nothing_but_the_host(trial: TrialSet, admin: Person) -> None:
+async def test_a_stolen_host_key_gives_access_to_that_host_only(trial: TrialSet, admin: Person) -> None:
     """Each of what an agent could once do with everybody's guests."""
     cell, far = cell_of(trial, THIEF), cell_of(trial, VICTIM)
     heard: list[tuple[str, bytes]] = []
@@ -227,7 +227,7 @@ async def agents_life(trial: TrialSet, host: str) -> str:
         await databases.close()
 
 
-async def test_a_host_waits_until_it_is_approved_and_is_out_when_that_is_taken_back(
+async def test_a_host_waits_for_approval_and_is_disconnected_when_it_is_withdrawn(
     trial: TrialSet, admin: Person, tmp_path: Path
 ) -> None:
     """Its key is let in by the broker, and nobody has approved its name: it is in no list and takes no server."""
@@ -301,12 +301,12 @@ def says(trial: TrialSet, role: str, database: str, statement: str) -> str:
         ("moorage_metadata", "postgres", "CREATE ROLE another SUPERUSER"),
     ],
 )  # fmt: skip
-def test_what_is_anothers_is_refused(trial: TrialSet, role: str, database: str, statement: str) -> None:
+def test_foreign_keys_and_certificates_are_refused(trial: TrialSet, role: str, database: str, statement: str) -> None:
     said = says(trial, role, database, statement)
     assert DENIED in said or OWNERS in said
 
 
-def test_the_script_may_run_again_and_a_stranger_is_not_let_in(trial: TrialSet) -> None:
+def test_the_script_can_be_repeated_and_unknown_clients_are_refused(trial: TrialSet) -> None:
 
     assert trial.postgres is not None
     for name in DATABASES:
@@ -317,7 +317,7 @@ def test_the_script_may_run_again_and_a_stranger_is_not_let_in(trial: TrialSet) 
         assert DENIED in says(trial, "stranger", name, "SELECT 1")
 
 
-async def test_with_them_everything_of_a_cloud_goes_on(trial: TrialSet) -> None:
+async def test_a_secured_cloud_executes_everything(trial: TrialSet) -> None:
     """What a process does beside requests too: nothing is refused to any of them, as their logs say."""
     for role in ("conductor-1", "api-1", "console", "metadata"):
         database = tomllib.loads(trial.path_of(role).read_text())["region"]["database"]

@@ -3,7 +3,7 @@
 from tests.cloud.conftest import Running
 
 
-async def test_only_what_the_rules_allow(running: Running) -> None:
+async def test_an_application_credential_is_limited_by_its_access_rules(running: Running) -> None:
     admin, api = running.admin, running.config.api
     users = await admin.http.get(f"{api.identity.url}/v3/users", params={"name": "admin"})
     user = users.json()["users"][0]["id"]

@@ -21,7 +21,7 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.mark.slow
-async def test_who_adopts_an_operation_goes_on_in_its_trace(tmp_path: Path, collector: Collector) -> None:
+async def test_an_adopted_operation_continues_its_trace(tmp_path: Path, collector: Collector) -> None:
     config = a_config(tmp_path / "data", tracing=TracingConfig(endpoint=collector.url), hosts=Hosts(count=1))
     cloud = await start_cloud(config)
     try:

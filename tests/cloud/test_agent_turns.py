@@ -60,7 +60,7 @@ async def test_the_same_over_nats(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             assert await stopping is PowerState.SHUTDOWN
 
 
-async def test_a_boot_costs_two_messages_here(tmp_path: Path) -> None:
+async def test_a_simulated_boot_costs_two_messages(tmp_path: Path) -> None:
     """Of the six of the budget (RULES §2): one command, one result, heard by the caller and the cell alike."""
     async with place(MemoryBus(), tmp_path, resend_s=60.0) as at:  # a busy machine would have the command sent again
         await at.host.agent.home.wait()
@@ -72,7 +72,7 @@ async def test_a_boot_costs_two_messages_here(tmp_path: Path) -> None:
         await until(at.cell.results)
 
 
-async def test_a_destroy_does_not_wait_for_what_it_overtakes(tmp_path: Path) -> None:
+async def test_a_destroy_does_not_wait_for_the_command_it_overtakes(tmp_path: Path) -> None:
     """A slow start is given up as soon as its undo comes; one that waits behind it is never begun."""
     async with place(MemoryBus(), tmp_path) as at:
         at.host.driver.turn(FaultSettings(verbs={"start_guest": VerbDial(fail_times=2, hang="before")}))
@@ -103,7 +103,7 @@ async def test_all_power_verbs(tmp_path: Path) -> None:
         assert await call.reboot(HOST, command_context(next(seq)), SERVER, hard=True) is PowerState.RUNNING
 
 
-async def test_a_repeat_gets_the_kept_result_and_does_nothing(tmp_path: Path) -> None:
+async def test_a_repeated_command_returns_the_stored_result(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(1), guest())
         await at.caller.reboot(HOST, command_context(2, step="reboot"), SERVER, hard=True)
@@ -115,7 +115,7 @@ async def test_a_repeat_gets_the_kept_result_and_does_nothing(tmp_path: Path) ->
         assert (await at.caller.console_output(HOST, SERVER, None)).count("Linux version") == 2
 
 
-async def test_a_lower_turn_is_refused_also_after_a_restart(tmp_path: Path) -> None:
+async def test_a_lower_token_is_refused_also_after_a_restart(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(1, 1), guest())
         await at.caller.destroy_guest(HOST, command_context(1, 1, undo=True), SERVER)
@@ -129,7 +129,7 @@ async def test_a_lower_turn_is_refused_also_after_a_restart(tmp_path: Path) -> N
         assert SERVER in await at.host.driver.guests()
 
 
-async def test_destroy_before_start_closes_the_door(tmp_path: Path) -> None:
+async def test_a_start_after_a_destroy_is_refused(tmp_path: Path) -> None:
     """The undo overtakes its do: the guest is never made."""
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.destroy_guest(HOST, command_context(1, undo=True), SERVER)
@@ -149,7 +149,7 @@ async def test_a_tombstone_stays_until_the_server_is_gone(tmp_path: Path) -> Non
         assert at.host.journal.turns() == {}
 
 
-async def test_taken_results_go(tmp_path: Path) -> None:
+async def test_acknowledged_results_are_removed(tmp_path: Path) -> None:
     """`taken` rides on a heartbeat's answer, or on the next command; the turn stays."""
     async with place(MemoryBus(), tmp_path, taken_after_s=0.0) as at:
         await at.caller.start_guest(HOST, command_context(3), guest())
@@ -158,7 +158,7 @@ async def test_taken_results_go(tmp_path: Path) -> None:
         assert at.host.journal.turn_of(SERVER) == FencingToken(4)
 
 
-async def test_a_bad_bus_changes_nothing(tmp_path: Path) -> None:
+async def test_an_unreliable_bus_changes_no_result(tmp_path: Path) -> None:
     """Twenty servers made and half of them destroyed, with a fifth of all messages lost, a fifth repeated and many overtaken."""
     bad = BusDials(drop=0.2, duplicate=0.2, delay_s=(0.0, 0.01), reorder=0.3)
     async with place(MemoryBus(bad, seed=5), tmp_path) as at:
@@ -175,7 +175,7 @@ async def test_a_bad_bus_changes_nothing(tmp_path: Path) -> None:
             assert (await at.caller.console_output(HOST, server, None)).count("Linux version") == 1
 
 
-async def test_one_server_waits_for_itself_and_for_nobody_else(tmp_path: Path) -> None:
+async def test_commands_of_one_server_are_queued_and_delay_no_other(tmp_path: Path) -> None:
     dials = FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, hang="before")})
     async with place(MemoryBus(), tmp_path, dials) as at:
         stuck = asyncio.create_task(at.caller.start_guest(HOST, command_context(1, patience_s=600.0), guest()))
@@ -200,7 +200,7 @@ async def test_problems_of_the_host_arrive_by_name(tmp_path: Path) -> None:
         assert absent.value.code == "guest_not_found"
 
 
-async def test_a_destroy_that_failed_is_tried_again_in_its_turn(tmp_path: Path) -> None:
+async def test_a_failed_destroy_is_retried_with_its_token(tmp_path: Path) -> None:
     dials = FaultSettings(verbs={"destroy_guest": VerbDial(fail_times=2)})
     async with place(MemoryBus(), tmp_path, dials) as at:
         await at.caller.start_guest(HOST, command_context(1), guest())
@@ -233,7 +233,7 @@ async def test_late_unknown_and_garbled_commands_are_answered(tmp_path: Path) ->
         assert await at.host.driver.guests() == {}
 
 
-async def test_a_silent_host_is_refused_at_once_and_a_waiting_call_given_up(tmp_path: Path) -> None:
+async def test_calls_to_a_silent_host_fail_at_once(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(1), guest())
         await at.host.stop()
@@ -252,7 +252,7 @@ async def test_a_silent_host_is_refused_at_once_and_a_waiting_call_given_up(tmp_
         assert await waiting is PowerState.SHUTDOWN
 
 
-def test_an_agent_has_no_way_to_the_network_service() -> None:
+def test_an_agent_has_no_network_service_client() -> None:
     """S0.20: nothing that could be one is passed in, and nothing that could make one is imported.
 
     Only an agent of level 1 or 2 is given its plumbing; there is none for level 3.

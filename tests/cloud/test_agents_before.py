@@ -30,7 +30,7 @@ class Anything(msgspec.Struct):
 
 @pytest.mark.parametrize("verb", UNKNOWN)
 @pytest.mark.parametrize("server", [SERVER, STRANGER])
-async def test_a_read_that_an_old_agent_does_not_know(
+async def test_a_read_unknown_to_an_old_agent_is_not_supported(
     verb: Verb, server: ServerId, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent, "READS", FIRST_READS)
@@ -50,7 +50,7 @@ async def test_a_read_that_an_old_agent_does_not_know(
         assert await at.caller.power_off(HOST, command_context(2), SERVER) is PowerState.SHUTDOWN
 
 
-async def test_a_command_of_a_past_turn_is_still_said_to_be_one(tmp_path: Path) -> None:
+async def test_a_command_with_an_old_token_is_still_refused_as_old(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(3), guest())
         with pytest.raises(HostFailed) as refused:
@@ -58,7 +58,7 @@ async def test_a_command_of_a_past_turn_is_still_said_to_be_one(tmp_path: Path) 
         assert refused.value.code == "turn_is_past"
 
 
-def test_every_read_and_every_verb_of_the_first_release_is_known_still() -> None:
+def test_every_read_and_verb_of_the_first_release_is_supported() -> None:
     known: Any = set(VERBS)
     assert known >= FIRST_VERBS
     assert READS >= FIRST_READS

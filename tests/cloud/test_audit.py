@@ -55,7 +55,7 @@ async def looked(running: Running, **asked: Any) -> dict[str, Any]:
         await asyncio.sleep(0.1)
 
 
-async def test_nothing_is_found_after_and_during_ordinary_work(running: Running) -> None:
+async def test_an_audit_finds_nothing_during_and_after_normal_work(running: Running) -> None:
     servers = [await running.admin.active(f"a{number}") for number in range(3)]
     first, second, third = [each["id"] for each in servers]
     for server, action in ((first, "os-stop"), (second, "shelve")):
@@ -73,7 +73,7 @@ async def test_nothing_is_found_after_and_during_ordinary_work(running: Running)
     assert told["looked_at"]["ports"] >= 2
 
 
-async def test_commands_find_and_heal_a_lost_claim(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_commands_find_and_repair_a_lost_claim(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
     server = (await running.admin.active("a"))["id"]
     lost = sa.delete(allocations).where(allocations.c.consumer == server)
     await running.cloud.region.databases.region.write(lambda tx: tx.run(lost))

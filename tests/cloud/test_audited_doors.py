@@ -13,7 +13,7 @@ from moorage.main.service_clients import admin_password, demo_password
 from moorage_testing.waiting import until
 
 
-async def test_what_is_done_at_each_door_is_written_and_sent(start: Start, tmp_path: Path) -> None:
+async def test_actions_at_every_listener_are_logged_and_sent(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     wanted = AuditLog(enabled=True, file=str(path), notify=True)
     async with start(hosts=Hosts(count=1), audit_log=wanted, notifications=Notifications(bus=True)) as running:

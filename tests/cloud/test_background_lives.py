@@ -10,7 +10,7 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage_testing.waiting import until
 
 
-async def test_a_round_that_breaks_is_not_the_last(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_round_is_followed_by_another(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cell_conductor, "WATCH_S", 0.01)
     monkeypatch.setattr(gate_watch, "POLL_EVERY_S", 0.01)
     async with start() as running:
@@ -33,7 +33,7 @@ async def test_a_round_that_breaks_is_not_the_last(start: Start, monkeypatch: py
         await until(lambda: looked > 2)
 
 
-async def test_a_host_forgets_servers_that_are_gone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_host_removes_tombstones_of_deleted_servers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cell says which: the deleted one, and not the one that lives."""
     async with start() as running:
         admin = running.admin
@@ -51,7 +51,7 @@ async def test_a_host_forgets_servers_that_are_gone(start: Start, monkeypatch: p
         assert any(stays in agent._journal.turns() for agent in agents)
 
 
-async def test_who_was_forced_down_is_known_without_reading_every_host(
+async def test_forced_down_hosts_are_known_without_reading_every_host(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with start() as running:

@@ -34,7 +34,7 @@ async def port_of(running: Running, server: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_host_refuses_and_the_next_one_has_the_same_port(start: Start, when: Any) -> None:
+async def test_the_next_host_gets_the_same_port_after_a_refusal(start: Start, when: Any) -> None:
     async with start(hosts=Hosts(count=3, physical_networks=(("physnet1",),))) as running:
         made = (
             await running.admin.network(
@@ -56,7 +56,7 @@ async def test_a_host_refuses_and_the_next_one_has_the_same_port(start: Start, w
         assert (left["device_id"], left["binding:host_id"], left["fixed_ips"]) == ("", "", made["fixed_ips"])
 
 
-async def test_the_network_refuses_a_host_and_the_host_is_never_asked(start: Start) -> None:
+async def test_a_host_refused_by_the_network_service_gets_no_command(start: Start) -> None:
     """`binding_failed`: the network service's agent on that host is dead (S0.13)."""
     async with start(hosts=Hosts(count=3, physical_networks=(("physnet1",),))) as running:
         network = running.cloud.embedded.network
@@ -80,7 +80,7 @@ async def test_the_network_refuses_a_host_and_the_host_is_never_asked(start: Sta
         assert {host for host, _ in running.told} == {"host3"}
 
 
-async def test_all_hosts_refuse_and_the_last_reason_is_said(start: Start) -> None:
+async def test_when_all_hosts_refuse_the_last_reason_is_shown(start: Start) -> None:
     async with start(hosts=Hosts(count=4, physical_networks=(("physnet1",),))) as running:
         running.dial_all(start_guest=VerbDial(fail_times=99, says="no space left on the local disk"))
         server = await running.admin.settled(await running.admin.boot("nowhere"))
@@ -92,7 +92,7 @@ async def test_all_hosts_refuse_and_the_last_reason_is_said(start: Start) -> Non
         await running.admin.gone(server["id"])
 
 
-async def test_a_delete_while_building_wins_and_leaves_nothing(running: Running) -> None:
+async def test_a_delete_during_a_build_leaves_nothing(running: Running) -> None:
     running.dial_all(start_guest=VerbDial(delay_s=1.5))
     servers = [await running.admin.boot(f"never-{number}") for number in range(4)]
     await until(lambda: len([step for _, step in running.told_once if step == "start_guest"]) == len(servers))

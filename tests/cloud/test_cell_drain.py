@@ -52,7 +52,7 @@ async def emptied(running: Running, servers: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.soak
-async def test_nobody_stays_whom_the_plan_did_not_name(
+async def test_only_servers_named_by_the_plan_stay(
     start: Start, record_property: Callable[[str, object], None]
 ) -> None:
     async with start(hosts=Hosts(count=HOSTS)) as running:

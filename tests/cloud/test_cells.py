@@ -53,7 +53,7 @@ def hosts_of(running: Running, cell: str) -> set[str]:
     return {plan.host for plan in running.cloud.plans if plan.cell == cell}
 
 
-async def test_no_boot_lands_in_a_disabled_cell_and_its_own_servers_move_about_in_it(
+async def test_a_disabled_cell_gets_no_boots_and_its_servers_move_within_it(
     running: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At once, though no picture has heard of it (RULES §21)."""
@@ -91,7 +91,7 @@ async def test_no_boot_lands_in_a_disabled_cell_and_its_own_servers_move_about_i
     assert host_of(back) == min(first)
 
 
-async def test_a_plan_evens_out_the_cells_and_writes_nothing(
+async def test_a_balance_plan_evens_out_cells_and_writes_nothing(
     running: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The moves are ordinary ones: each goes where the scheduler would put it, and says what it costs."""

@@ -19,7 +19,7 @@ from moorage_testing.leak_audit import census, leaks, nothing_leaked
 NOBODY = "0d0c0b0a-0000-4000-8000-00000000ffff"
 
 
-async def test_what_is_planted_is_found(running: Running) -> None:
+async def test_planted_leaks_are_found(running: Running) -> None:
     config, admin = running.config, running.admin
     server = await admin.active("one")
     host = server["OS-EXT-SRV-ATTR:host"]
@@ -53,7 +53,7 @@ async def test_what_is_planted_is_found(running: Running) -> None:
     await nothing_leaked(config, admin, patience_s=0.0)
 
 
-async def test_claims_that_do_not_say_what_ports_have_are_found(start: Start) -> None:
+async def test_claims_that_differ_from_ports_are_found(start: Start) -> None:
     """Addresses of segments, and what a port is guaranteed: one more or less claimed than the ports have."""
     async with start(hosts=TWO) as running:
         config, admin = running.config, running.admin
@@ -81,7 +81,7 @@ async def correct(running: Running, server: str, resource: str, truth: dict[Prov
     region.engine.settle(rows)
 
 
-async def test_volumes_and_images_that_nobody_knows_are_found(running: Running) -> None:
+async def test_unowned_volumes_and_images_are_found(running: Running) -> None:
     config, admin = running.config, running.admin
     server = (await admin.active("one"))["id"]
     said: list[str] = []

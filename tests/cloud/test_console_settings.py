@@ -118,7 +118,7 @@ async def test_other_kinds_of_console(with_proxy: Any) -> None:
             assert (reply.status_code, reply.json()["badRequest"]["message"]) == (400, why)
 
 
-async def test_actions_of_old_and_other_projects(proxied: Running) -> None:
+async def test_console_actions_of_old_versions_and_other_projects(proxied: Running) -> None:
     server = await proxied.admin.active("a")
     proxied.admin.http.headers["OpenStack-API-Version"] = "compute 2.1"
     path = f"/servers/{server['id']}/action"

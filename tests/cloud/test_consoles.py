@@ -30,7 +30,7 @@ async def proxied(with_proxy: Any) -> AsyncIterator[Running]:
         yield running
 
 
-async def test_a_screen_is_seen_and_typed_into(proxied: Running) -> None:
+async def test_a_screen_is_shown_and_accepts_input(proxied: Running) -> None:
     server = await proxied.admin.active("web")
     url = await console(proxied, server["id"])
     assert url.startswith(f"http://127.0.0.1:{proxied.config.api.console.port}/vnc_lite.html?path=%3Ftoken%3D")
@@ -60,7 +60,7 @@ async def test_a_serial_line_echoes_and_a_cookie_does_as_well(proxied: Running) 
         assert await viewer.read(6) == b"root\r\n"
 
 
-async def test_a_token_is_good_once_for_a_while_and_for_its_pages(proxied: Running) -> None:
+async def test_a_token_is_valid_once_for_a_time_and_for_its_pages(proxied: Running) -> None:
     server = await proxied.admin.active("web")
     assert await refused(f"ws://127.0.0.1:{proxied.config.api.console.port}/") == (
         400, "there is no token in the query, nor a cookie with one",
@@ -85,7 +85,7 @@ async def test_a_token_is_good_once_for_a_while_and_for_its_pages(proxied: Runni
     assert await refused(address(proxied, late)) == (403, "there is no such token, or it expired long ago")
 
 
-async def test_of_two_who_come_with_one_token_one_is_let_in(proxied: Running) -> None:
+async def test_of_two_clients_with_one_token_one_is_accepted(proxied: Running) -> None:
     server = await proxied.admin.active("web")
     place = address(proxied, await console(proxied, server["id"], "serial", "serial"))
 
@@ -99,7 +99,7 @@ async def test_of_two_who_come_with_one_token_one_is_let_in(proxied: Running) ->
     assert sorted(await asyncio.gather(*(come() for _ in range(6)))) == [101, *[403] * 5]
 
 
-async def test_a_guest_that_is_not_there_any_more_has_no_console(proxied: Running) -> None:
+async def test_a_deleted_guest_has_no_console(proxied: Running) -> None:
     server = await proxied.admin.active("web")
     before = await console(proxied, server["id"])
     watching = address(proxied, await console(proxied, server["id"], "serial", "serial"))
@@ -145,7 +145,9 @@ async def test_a_token_is_bound_to_the_host_that_the_server_was_on(proxied: Runn
         pass
 
 
-async def test_a_host_that_is_dead_is_said_to_be(proxied: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_console_of_a_dead_host_is_refused_with_the_reason(
+    proxied: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = await proxied.admin.active("web")
     place = address(proxied, await console(proxied, server["id"]))
     driver = proxied.cloud.fleet.drivers["host1"]

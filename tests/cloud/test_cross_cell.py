@@ -40,7 +40,7 @@ async def running(shared: Shared) -> AsyncIterator[Running]:
         yield found
 
 
-async def test_a_server_goes_to_another_cell_and_back_three_times(running: Running) -> None:
+async def test_a_server_moves_between_two_cells_three_times(running: Running) -> None:
     """With its disk, its ports, its tags and its whole history; nothing is left where it was, so it may come back."""
     before = await quota(running)
     server = await boot_in(running, "cell1")
@@ -99,7 +99,7 @@ async def test_a_server_is_resized_to_another_cell_and_confirmed(running: Runnin
 
 
 @pytest.mark.parametrize("verb", ["take_snapshot", "upload_snapshot", "start_guest"])
-async def test_what_fails_gives_it_back(running: Running, verb: str) -> None:
+async def test_a_failed_move_restores_the_server(running: Running, verb: str) -> None:
     """On its old host, running, with one record, and no image is left."""
     server = await boot_in(running, "cell1")
     id, kept = server["id"], await images(running)
@@ -117,7 +117,7 @@ async def test_what_fails_gives_it_back(running: Running, verb: str) -> None:
     await nothing_to_mend(running)
 
 
-async def test_what_was_attached_and_detached_while_it_waited_stays_so_after_a_revert(running: Running) -> None:
+async def test_attachments_changed_before_a_revert_are_kept(running: Running) -> None:
     server = await boot_in(running, "cell1")
     id, went, came = server["id"], await volume(running), await volume(running)
     assert (await attach(running, id, went)).status_code == 202
@@ -148,7 +148,7 @@ async def test_what_was_attached_and_detached_while_it_waited_stays_so_after_a_r
     await nothing_to_mend(running)
 
 
-async def test_one_that_is_off_and_boots_from_a_volume_stays_off_there_and_here(running: Running) -> None:
+async def test_a_stopped_volume_backed_server_stays_stopped(running: Running) -> None:
     server = await backed(running, "volumes")
     id, here = server["id"], cell_of(running, server)
     await asked(running, id, {"os-stop": None}, "SHUTOFF")
@@ -166,7 +166,7 @@ async def test_one_that_is_off_and_boots_from_a_volume_stays_off_there_and_here(
     await nothing_to_mend(running)
 
 
-async def test_a_delete_confirms_first(running: Running) -> None:
+async def test_a_delete_confirms_the_move_first(running: Running) -> None:
     before = await quota(running)
     server = await boot_in(running, "cell1")
     id = server["id"]
@@ -180,7 +180,7 @@ async def test_a_delete_confirms_first(running: Running) -> None:
     await nothing_to_mend(running)
 
 
-async def test_a_revert_is_never_refused_for_want_of_room(running: Running) -> None:
+async def test_a_revert_needs_no_free_capacity(running: Running) -> None:
     """What it had in its old cell is the move's until it is confirmed (N16)."""
     admin = running.admin
     server = await boot_in(running, "cell1")
@@ -193,7 +193,7 @@ async def test_a_revert_is_never_refused_for_want_of_room(running: Running) -> N
     await nothing_to_mend(running)
 
 
-async def test_who_has_no_permission_stays_in_the_cell(running: Running) -> None:
+async def test_without_permission_a_server_stays_in_its_cell(running: Running) -> None:
     server = await boot_in(running, "cell1")
     async with running.person("demo", "demo") as demo:
         mine = await demo.active("mine")
@@ -209,7 +209,7 @@ async def test_who_has_no_permission_stays_in_the_cell(running: Running) -> None
     assert host_of(server) == host_of(await running.admin.settled(server["id"]))
 
 
-async def test_an_offloaded_server_comes_out_of_its_shelf_in_another_cell(running: Running) -> None:
+async def test_an_offloaded_server_is_unshelved_in_another_cell(running: Running) -> None:
     """With its disk, its ports and its history; it may come back the same way."""
     server = await boot_in(running, "cell1")
     id, kept = server["id"], await images(running)
@@ -259,7 +259,7 @@ async def comes_home(running: Running, host: str) -> None:
     await force(running, host, forced=False)
 
 
-async def test_a_server_is_evacuated_to_another_cell_and_its_old_host_comes_back(running: Running) -> None:
+async def test_a_server_is_evacuated_to_another_cell_and_its_old_host_returns(running: Running) -> None:
     """The old record tells that host to destroy its guest, and goes when that is done."""
     server = await boot_in(running, "cell1")
     id, left = server["id"], host_of(server)

@@ -36,7 +36,7 @@ async def running(shared: Shared) -> AsyncIterator[Running]:
         yield found
 
 
-async def test_nobody_waits_for_the_cell_that_was_left(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_left_cell_delays_no_operation(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its database is out while the round confirms: what is left there is never shown, and goes when it is back."""
     region, admin = running.cloud.region, running.admin
     server = await boot_in(running, "cell1")
@@ -91,7 +91,7 @@ class ReadOnly(Outage):
 
 
 @pytest.mark.parametrize("kind", [Outage, ReadOnly], ids=["out", "read-only"])
-async def test_a_database_that_goes_out_on_the_way_is_waited_for(
+async def test_an_operation_waits_for_a_database_that_fails_during_a_move(
     running: Running, monkeypatch: pytest.MonkeyPatch, kind: type[Outage]
 ) -> None:
     """That of the new cell when the guest runs there, and that of the old one when the new guest is gone: nothing is lost and nothing is taken back."""

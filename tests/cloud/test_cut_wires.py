@@ -62,7 +62,9 @@ async def heard_again(running: Running, wires: Wires) -> None:
     await until(lambda: not caller.silent(plan.host for plan in running.cloud.plans))
 
 
-async def test_boots_go_elsewhere_whether_the_order_or_its_answer_was_lost(two_hosts: Running, wires: Wires) -> None:
+async def test_boots_are_placed_elsewhere_when_a_command_or_its_answer_is_lost(
+    two_hosts: Running, wires: Wires
+) -> None:
     admin = two_hosts.admin
     await admin.active("warm")
     two_hosts.dial_all(start_guest=VerbDial(delay_s=0.5))
@@ -86,7 +88,7 @@ async def test_boots_go_elsewhere_whether_the_order_or_its_answer_was_lost(two_h
     await until(lambda: not any(started(two_hosts, each, "host1") for each in moved))
 
 
-async def test_a_delete_does_not_wait_for_a_host_that_is_cut_off_while_it_starts_the_guest(
+async def test_a_delete_does_not_wait_for_an_unreachable_host_that_starts_the_guest(
     two_hosts: Running, wires: Wires
 ) -> None:
     """Nor for the end of a start that takes for ever."""
@@ -102,9 +104,7 @@ async def test_a_delete_does_not_wait_for_a_host_that_is_cut_off_while_it_starts
     wires.cut.clear()
 
 
-async def test_a_server_deleted_behind_a_cut_wire_is_destroyed_when_the_host_is_heard_again(
-    two_hosts: Running, wires: Wires
-) -> None:
+async def test_a_server_deleted_during_a_network_cut_is_destroyed_afterwards(two_hosts: Running, wires: Wires) -> None:
     admin = two_hosts.admin
     servers = [await admin.active(f"left-{number}") for number in range(3)]
     wires.cut |= {"host1", "host2"}

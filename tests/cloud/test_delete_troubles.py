@@ -28,7 +28,7 @@ async def running(shared: Shared) -> AsyncIterator[Running]:
         yield found
 
 
-async def test_a_host_that_fails_to_destroy_is_asked_again(running: Running) -> None:
+async def test_a_failed_destroy_is_sent_again(running: Running) -> None:
     server = await running.admin.active("hard-to-kill")
     host = server["OS-EXT-SRV-ATTR:host"]
     running.dial(host, destroy_guest=VerbDial(fail_times=2, says="the disk is busy"))
@@ -37,7 +37,7 @@ async def test_a_host_that_fails_to_destroy_is_asked_again(running: Running) -> 
     assert len(told) >= 3, "a busy machine is sent some again"
 
 
-async def test_what_a_delete_waits_for_is_shown_and_it_ends_when_the_host_is_mended(running: Running) -> None:
+async def test_the_cause_of_a_waiting_delete_is_shown(running: Running) -> None:
     admin = running.admin
     server = await admin.active("waits")
     host = server["OS-EXT-SRV-ATTR:host"]
@@ -59,7 +59,7 @@ async def test_what_a_delete_waits_for_is_shown_and_it_ends_when_the_host_is_men
     await admin.absent(server["id"])
 
 
-async def test_the_next_host_is_tried_when_the_first_is_rid_of_the_guest(running: Running) -> None:
+async def test_the_next_host_is_tried_after_the_first_destroyed_the_guest(running: Running) -> None:
     """What docs/howto/read-a-stuck-saga.md walks through: never two guests of one server."""
     admin = running.admin
     running.dial_all(
@@ -94,9 +94,7 @@ async def test_a_silent_host_does_not_hold_up_a_delete(start: Start) -> None:
         await until(lambda: guests_on_disk(running.config.data) == {})
 
 
-async def test_a_delete_is_never_taken_back_whatever_is_out_for_however_long(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_delete_is_never_undone_by_an_outage(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """204 was answered; its cell's database is then out for longer than the patience: it is stuck, which people see, and goes on."""
     monkeypatch.setattr(delete.find_server, "patience_s", 0.5)
     monkeypatch.setattr(worker, "STUCK_AGAIN_S", 0.5)

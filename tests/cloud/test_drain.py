@@ -84,7 +84,7 @@ async def ended(running: Running, id: str, concurrency: int = 0) -> dict[str, An
         await asyncio.sleep(0.05)
 
 
-async def test_every_server_is_moved_and_the_host_takes_nobody(running: Running) -> None:
+async def test_every_server_is_moved_and_the_host_gets_no_new_one(running: Running) -> None:
     admin = running.admin
     servers = [await on_host(running, f"s{n}") for n in range(3)]
     await asked(running, servers[1], {"os-stop": None}, "SHUTOFF")
@@ -115,7 +115,7 @@ async def test_every_server_is_moved_and_the_host_takes_nobody(running: Running)
     assert reply.status_code == 409
 
 
-async def test_who_cannot_go_elsewhere_is_named_before_anything_is_done(running: Running) -> None:
+async def test_servers_without_another_host_are_named_in_the_plan(running: Running) -> None:
     """One is suspended; of two with guarantees of most of a card, only one has another place."""
     asleep = await on_host(running, "asleep")
     await asked(running, asleep, {"suspend": None}, "SUSPENDED")
@@ -168,7 +168,7 @@ async def test_half_of_a_fleet_is_emptied_while_servers_are_booted(running: Runn
     assert not set(hosts) & set(halves)
 
 
-async def test_it_can_be_cancelled_and_a_move_that_fails_is_tried_again(running: Running) -> None:
+async def test_a_drain_can_be_cancelled_and_failed_moves_are_retried(running: Running) -> None:
     for each in sorted(await neighbours(running)):
         running.dial(each, take_guest=VerbDial(fail_times=1))
     servers = [await on_host(running, f"c{n}") for n in range(3)]

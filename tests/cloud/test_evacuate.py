@@ -118,7 +118,7 @@ async def bindings(running: Running, server: str) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("death", ["its agent stops", "its wire is cut"])
-async def test_a_server_of_a_fenced_host_goes_elsewhere_and_the_host_comes_back(
+async def test_a_server_of_a_fenced_host_is_evacuated_and_the_host_returns(
     running: Running, monkeypatch: pytest.MonkeyPatch, death: str
 ) -> None:
     server = await running.admin.active("a", networks=ROUTED)
@@ -179,7 +179,7 @@ def first_fails(running: Running, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("reschedule", [False, True])
-async def test_guaranteed_ports_go_with_their_server(
+async def test_guaranteed_ports_move_with_their_server(
     running: Running, monkeypatch: pytest.MonkeyPatch, reschedule: bool
 ) -> None:
     """S1.17, S1.19: what is claimed is where the server is, the binding names its provider, and the old host gives all of it back."""
@@ -222,7 +222,7 @@ async def test_guaranteed_ports_go_with_their_server(
     await admin.network("DELETE", f"/qos/policies/{policy}")
 
 
-async def test_volumes_go_along_and_the_plug_in_is_proof_enough(running: Running) -> None:
+async def test_volumes_are_evacuated_with_the_fence_plug_in(running: Running) -> None:
     """From 2.95 on the server stays off."""
     server = await backed(running, "volumes")
     id, here = server["id"], host_of(server)
@@ -243,7 +243,7 @@ async def test_volumes_go_along_and_the_plug_in_is_proof_enough(running: Running
     await nothing_to_mend(running)
 
 
-async def test_what_cannot_be_evacuated_keeps_all_it_had(running: Running) -> None:
+async def test_a_refused_evacuation_changes_nothing(running: Running) -> None:
     server = await running.admin.active("a", networks=ROUTED)
     id, here = server["id"], host_of(server)
     before, bound = await held(running, id), {each["binding:host_id"] for each in await ports(running, id)}
@@ -281,7 +281,7 @@ async def _none(running: Running, server: str) -> list[str]:
     return on_disk(running, server)
 
 
-async def test_a_host_that_comes_back_in_the_middle_runs_nothing_beside(
+async def test_a_host_that_returns_during_an_evacuation_runs_no_second_guest(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its guest ran all the time: what is started elsewhere waits for nobody, and the old guest goes at once."""

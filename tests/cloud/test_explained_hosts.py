@@ -13,7 +13,7 @@ FLEET = 1_200
 
 
 @pytest.mark.slow
-async def test_an_administrator_asks_about_one_of_many_hosts(start: Start) -> None:
+async def test_an_administrator_asks_why_one_host_was_refused(start: Start) -> None:
     async with start() as running:
         admin, region = running.admin, running.cloud.region
 

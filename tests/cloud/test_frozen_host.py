@@ -38,7 +38,7 @@ def questions(at: Place) -> list[AgentReturned]:
     return [each for each in at.cell.heard if isinstance(each, AgentReturned)]
 
 
-async def test_a_command_that_waited_while_the_machine_stood_still_waits_for_the_cell(tmp_path: Path) -> None:
+async def test_a_command_received_during_a_suspension_waits_for_the_cell(tmp_path: Path) -> None:
     """The boot went on elsewhere: what is left of it in the host's buffers starts nothing."""
     async with place(MemoryBus(), tmp_path) as at:
         await at.host.agent.home.wait()
@@ -56,7 +56,7 @@ async def test_a_command_that_waited_while_the_machine_stood_still_waits_for_the
         assert await at.host.driver.guests() == {}
 
 
-async def test_a_command_for_a_server_that_was_deleted_meanwhile_is_refused(tmp_path: Path) -> None:
+async def test_a_command_for_a_server_deleted_during_a_suspension_is_refused(tmp_path: Path) -> None:
     """Its turn is forgotten with it, and what is left of its boot must not make it again."""
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(1, 1), guest())
@@ -73,7 +73,7 @@ async def test_a_command_for_a_server_that_was_deleted_meanwhile_is_refused(tmp_
         assert await at.host.driver.guests() == {}
 
 
-async def test_what_was_being_started_is_given_up_and_asked_again(tmp_path: Path) -> None:
+async def test_a_start_interrupted_by_a_suspension_is_asked_about_first(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.host.agent.home.wait()
         at.host.driver.turn(FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, hang="before")}))
@@ -88,7 +88,7 @@ async def test_what_was_being_started_is_given_up_and_asked_again(tmp_path: Path
         assert await starting is PowerState.RUNNING, "it was sent again, and the cell has nothing against it"
 
 
-async def test_guests_run_on_and_beats_go_on_while_the_cell_does_not_answer(tmp_path: Path) -> None:
+async def test_guests_and_heartbeats_continue_while_the_cell_does_not_answer(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(1), guest())
         at.cell.answers = False
@@ -100,7 +100,7 @@ async def test_guests_run_on_and_beats_go_on_while_the_cell_does_not_answer(tmp_
         assert await at.host.driver.guests() == {SERVER: PowerState.RUNNING}
 
 
-async def test_a_host_whose_bus_was_cut_for_long_asks_first(tmp_path: Path) -> None:
+async def test_a_host_after_a_long_bus_cut_asks_first(tmp_path: Path) -> None:
     bus = MemoryBus()
     async with place(bus, tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(1), guest())
@@ -130,7 +130,7 @@ async def test_an_answer_from_before_the_pause_is_not_enough(tmp_path: Path) -> 
         assert {each.agent for each in questions(at)} == {at.host.agent.boot}
 
 
-async def test_a_guest_that_cannot_be_destroyed_keeps_nobody_waiting(tmp_path: Path) -> None:
+async def test_a_guest_that_cannot_be_destroyed_delays_no_other(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         for server in (SERVER, OTHER):
             await at.caller.start_guest(HOST, command_context(1), guest(server))
@@ -163,7 +163,7 @@ async def test_clocks_that_differ_or_jump_do_no_harm(tmp_path: Path, wrong_s: fl
         assert await at.caller.power_off(HOST, command_context(2), SERVER) is PowerState.SHUTDOWN
 
 
-async def test_a_command_of_an_earlier_release_says_a_moment_of_the_clock(tmp_path: Path) -> None:
+async def test_a_command_of_an_earlier_release_has_an_absolute_deadline(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.bus.subscribe(legacy_subjects.results_for(ConductorId("old")), at.cell.hear)
         await at.host.agent.home.wait()
@@ -183,7 +183,7 @@ async def test_a_command_of_an_earlier_release_says_a_moment_of_the_clock(tmp_pa
             assert (at.cell.results()[-1].code == "too_late") is refused
 
 
-async def test_an_agent_that_is_refused_is_quiet_until_it_is_not(tmp_path: Path) -> None:
+async def test_a_refused_agent_is_silent_until_it_is_accepted(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(1), guest())
         at.cell.answers = False
@@ -202,7 +202,7 @@ async def test_an_agent_that_is_refused_is_quiet_until_it_is_not(tmp_path: Path)
         assert await waiting is PowerState.RUNNING
 
 
-async def test_a_host_that_wakes_is_heard_before_it_asks(tmp_path: Path) -> None:
+async def test_a_host_that_resumes_receives_before_it_asks(tmp_path: Path) -> None:
     """Conductors count its silence by beats: its boots would go on elsewhere while its cell says that they belong here."""
     async with place(MemoryBus(), tmp_path) as at:
         await at.host.agent.home.wait()
@@ -216,7 +216,7 @@ async def test_a_host_that_wakes_is_heard_before_it_asks(tmp_path: Path) -> None
         assert isinstance(at.cell.heard[0], Heartbeat)
 
 
-async def test_a_driver_that_takes_its_time_is_given_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_driver_call_is_given_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given up twice, what waits behind it would be forgotten, and yet count as waiting for as long as the agent lives."""
     monkeypatch.setattr(agent_agent, "GIVEN_UP_WITHIN_S", 0.01)
     async with place(MemoryBus(), tmp_path) as at:
@@ -245,7 +245,7 @@ async def test_a_driver_that_takes_its_time_is_given_up_once(tmp_path: Path, mon
         assert await second is PowerState.RUNNING
 
 
-async def test_an_agent_that_stops_says_so(tmp_path: Path) -> None:
+async def test_a_stopping_agent_announces_it(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.host.agent.home.wait()
         boot = at.host.agent.boot
@@ -254,7 +254,7 @@ async def test_an_agent_that_stops_says_so(tmp_path: Path) -> None:
         assert at.cell.left[0].boot == boot
 
 
-async def test_a_record_that_cannot_be_read_stops_nobody(tmp_path: Path) -> None:
+async def test_an_unreadable_record_does_not_block_others(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         for server in (SERVER, OTHER):
             await at.caller.start_guest(HOST, command_context(1), guest(server))

@@ -59,7 +59,7 @@ async def test_a_direct_port_gets_a_virtual_function_of_the_interface_that_has_i
         assert await used(admin, found["host2:SR-IOV:ens1"]) == {"SRIOV_NET_VF": 0}
 
 
-async def test_a_direct_port_without_a_policy_is_claimed_too_and_one_elsewhere_is_refused(start: Start) -> None:
+async def test_a_direct_port_without_a_policy_is_claimed_and_refused_on_other_networks(start: Start) -> None:
     hosts = Hosts(count=1, bandwidth_kbps=KBPS, virtual_functions=1)
     async with start(hosts=hosts) as running:
         admin, found = running.admin, await providers(running.admin)
@@ -76,7 +76,7 @@ async def test_a_direct_port_without_a_policy_is_claimed_too_and_one_elsewhere_i
             await admin.network("DELETE", f"/ports/{port['id']}")
 
 
-async def test_a_direct_physical_port_gets_a_whole_interface_and_its_mac(start: Start) -> None:
+async def test_a_direct_physical_port_gets_the_interface_and_its_mac(start: Start) -> None:
     """One that is not divided, with the bandwidth of that same interface; a second one is refused, and no function is taken for it."""
     hosts = Hosts(count=1, bandwidth_kbps=KBPS, virtual_functions=2, whole_interfaces=1)
     async with start(hosts=hosts) as running:

@@ -29,7 +29,7 @@ from moorage.model.ids import new_uuid
 from moorage_testing.api_user import Person
 
 
-async def test_a_port_with_bandwidth_and_packet_rate_is_claimed_bound_explained_and_given_back(start: Start) -> None:
+async def test_a_port_with_guarantees_is_claimed_bound_explained_and_released(start: Start) -> None:
     async with start(hosts=TWO) as running:
         admin, found = running.admin, await providers(running.admin)
         bridge, agent = found["host2:Open vSwitch agent:br-physnet2"], found["host2:Open vSwitch agent"]
@@ -54,7 +54,7 @@ async def test_a_port_with_bandwidth_and_packet_rate_is_claimed_bound_explained_
         await admin.network("DELETE", f"/ports/{port['id']}")
 
 
-async def test_the_embedded_service_says_what_bridges_and_agents_guarantee(start: Start) -> None:
+async def test_the_embedded_service_reports_bandwidth_of_bridges_and_agents(start: Start) -> None:
     async with start(hosts=TWO) as running:
         found = await providers(running.admin)
         bridge, agent = found["host1:Open vSwitch agent:br-physnet1"], found["host1:Open vSwitch agent"]
@@ -69,7 +69,7 @@ async def test_the_embedded_service_says_what_bridges_and_agents_guarantee(start
         assert shown["root_provider_uuid"] == found["host1"]
 
 
-async def test_a_networks_policy_is_claimed_at_every_microversion_and_a_made_port_below_2_72_is_refused(
+async def test_a_networks_policy_is_claimed_and_a_created_port_below_2_72_refused(
     start: Start,
 ) -> None:
     async with start(hosts=TWO) as running:
@@ -103,7 +103,7 @@ async def test_a_networks_policy_is_claimed_at_every_microversion_and_a_made_por
         await admin.network("DELETE", f"/ports/{port['id']}")
 
 
-async def test_all_at_once_never_more_than_the_bridge_has(start: Start) -> None:
+async def test_concurrent_boots_never_exceed_the_bridge(start: Start) -> None:
     async with start(hosts=TWO) as running:
         admin, found = running.admin, await providers(running.admin)
         network = await network_on(admin, "physnet1", qos_policy_id=await policy_of(admin, kbps=2_500))
@@ -150,7 +150,7 @@ async def test_several_servers_of_one_request_are_all_guaranteed_or_none(
         await asyncio.gather(*(admin.gone(each["id"]) for each in [*too_many, *fitting]))
 
 
-async def test_a_refused_host_gives_its_bandwidth_back_and_the_next_is_named_in_the_binding(start: Start) -> None:
+async def test_a_refused_host_releases_its_bandwidth_and_the_binding_names_the_next(start: Start) -> None:
     """The same port, another host, another provider."""
     wires = Hosts(count=2, physical_networks=(("physnet1",),), bandwidth_kbps=KBPS)
     async with start(hosts=wires) as running:
@@ -182,7 +182,7 @@ async def test_a_refused_host_gives_its_bandwidth_back_and_the_next_is_named_in_
         await admin.network("DELETE", f"/ports/{port['id']}")
 
 
-async def test_bandwidth_of_a_tunnelled_network_is_that_of_what_carries_the_tunnels(start: Start) -> None:
+async def test_bandwidth_of_a_tunnelled_network_is_that_of_the_tunnel_interface(start: Start) -> None:
     async with start(hosts=msgspec.structs.replace(TWO, count=1)) as running:
         admin, found = running.admin, await providers(running.admin)
         port = await port_on(admin, await admin.id_of("network", "private"), await policy_of(admin, kbps=7_000))
@@ -194,7 +194,7 @@ async def test_bandwidth_of_a_tunnelled_network_is_that_of_what_carries_the_tunn
         await admin.network("DELETE", f"/ports/{port['id']}")
 
 
-async def test_a_flavors_own_groups_are_served_by_single_providers(start: Start) -> None:
+async def test_each_group_of_a_flavor_is_served_by_one_provider(start: Start) -> None:
     """What an operator put below a host; a policy that is not said is `none`."""
     async with start(hosts=msgspec.structs.replace(TWO, count=2)) as running:
         admin, found = running.admin, await providers(running.admin)
@@ -241,7 +241,7 @@ async def test_a_flavors_own_groups_are_served_by_single_providers(start: Start)
         assert await taken() == [0, 0]
 
 
-async def test_while_old_hosts_make_ports_a_made_port_is_guaranteed_there(start: Start) -> None:
+async def test_a_created_port_is_guaranteed_while_old_hosts_create_ports(start: Start) -> None:
     """A host of level 1 binds the user's port to what was claimed; a network's policy wants a host that takes ports made before."""
     async with start(hosts=msgspec.structs.replace(TWO, count=1, levels=(1,))) as running:
         admin, found = running.admin, await providers(running.admin)

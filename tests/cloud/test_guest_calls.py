@@ -31,7 +31,7 @@ async def actions_of(running: Running, server: str) -> dict[str, Any]:
     return {row["action"]: row for row in rows}
 
 
-async def test_a_password_is_set_in_the_guest_and_kept_nowhere_else(running: Running) -> None:
+async def test_a_password_is_set_in_the_guest_and_stored_nowhere_else(running: Running) -> None:
     admin = running.admin
     server = await admin.active("has-a-password")
     driver = running.cloud.fleet.drivers[server["OS-EXT-SRV-ATTR:host"]]
@@ -85,7 +85,7 @@ async def test_a_crash_dump_and_diagnostics(running: Running) -> None:
     assert refused.status_code == 409
 
 
-async def test_images_are_kept_on_the_hosts_of_an_aggregate(running: Running) -> None:
+async def test_images_are_cached_on_the_hosts_of_an_aggregate(running: Running) -> None:
     admin = running.admin
     hosts = sorted(running.cloud.fleet.drivers)
     new = {"aggregate": {"name": "near"}}
@@ -108,7 +108,7 @@ async def test_images_are_kept_on_the_hosts_of_an_aggregate(running: Running) ->
     assert nowhere.status_code == 404
 
 
-async def test_hosts_say_how_long_they_are_up(running: Running) -> None:
+async def test_hosts_report_their_uptime(running: Running) -> None:
     admin = running.admin
     rows = (await admin.compute("GET", "/os-hypervisors/detail")).json()["hypervisors"]
     assert all(" up  0:0" in row["uptime"] for row in rows)
@@ -120,7 +120,7 @@ async def test_hosts_say_how_long_they_are_up(running: Running) -> None:
     assert (await admin.compute("GET", f"/os-hypervisors/{rows[0]['id']}/uptime")).status_code == 404
 
 
-async def test_a_zone_has_hosts_and_a_host_that_is_named_is_meant(running: Running) -> None:
+async def test_a_zone_with_a_host_name_selects_this_host(running: Running) -> None:
     """A zone that no host is in is not available; beside a host another zone is passed over."""
     admin = running.admin
     made = await admin.compute("POST", "/os-aggregates", {"aggregate": {"name": "void", "availability_zone": "void"}})
@@ -134,9 +134,7 @@ async def test_a_zone_has_hosts_and_a_host_that_is_named_is_meant(running: Runni
     await admin.compute("DELETE", f"/os-aggregates/{made.json()['aggregate']['id']}")
 
 
-async def test_a_hard_reboot_is_accepted_while_a_soft_one_goes_on(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hard_reboot_is_accepted_during_a_soft_one(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """As soon as that is over."""
     monkeypatch.setattr(server_lock, "TURN_COMES_WITHIN_S", PATIENCE_S)
     admin = running.admin

@@ -18,7 +18,7 @@ async def running(shared: Shared) -> AsyncIterator[Running]:
         yield found
 
 
-async def test_nobody_is_placed_beside_another_projects_server(running: Running) -> None:
+async def test_servers_of_another_project_are_never_group_members(running: Running) -> None:
     """Another's server is as unknown as an id that nobody has: no host will do, and the fault says no more than that."""
     victim = await running.admin.active("victim", networks="none")
     unknown = "11111111-2222-4333-8444-555555555555"
@@ -47,7 +47,7 @@ async def test_nobody_is_placed_beside_another_projects_server(running: Running)
     await running.admin.gone(administrators["id"])
 
 
-async def test_hints_go_with_what_they_are_for(running: Running) -> None:
+async def test_hints_apply_to_their_server_only(running: Running) -> None:
     hints = {"note": "a hint " * 500}
     server = await running.admin.active("noted", networks="none", hints=hints, user_data="QkJC")
     assert ((await running.admin.server(server["id"])) or {})["scheduler_hints"] == hints

@@ -24,7 +24,7 @@ async def region(tmp_path: Path) -> AsyncIterator[Database]:
     await database.close()
 
 
-async def test_what_was_read_is_at_hand_until_this_process_writes(region: Database) -> None:
+async def test_a_flavor_is_cached_until_this_process_writes(region: Database) -> None:
     await nouns.create(region, SMALL)
     assert flavor_cache.cached(region, "small") is None
     read = await flavor_cache.read(region, "small")
@@ -37,20 +37,22 @@ async def test_what_was_read_is_at_hand_until_this_process_writes(region: Databa
     assert again.extra_specs == {"hw:mem_page_size": "large"}
 
 
-async def test_what_is_missing_is_not_kept(region: Database) -> None:
+async def test_absent_flavors_are_not_cached(region: Database) -> None:
     assert await flavor_cache.read(region, "small") is None
     await region.write(lambda tx: flavors.add(tx, SMALL))  # another process made it
     assert await flavor_cache.read(region, "small") is not None
 
 
-async def test_another_process_is_believed_within_a_moment(region: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_of_another_process_is_seen_within_a_second(
+    region: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await nouns.create(region, SMALL)
     monkeypatch.setattr(flavor_cache, "KEPT_S", 0.0)
     await flavor_cache.read(region, "small")
     assert flavor_cache.cached(region, "small") is None
 
 
-async def test_a_read_that_a_write_overtook_is_not_kept(region: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_overtaken_by_a_write_is_not_cached(region: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     await nouns.create(region, SMALL)
     slow = flavors.get
 

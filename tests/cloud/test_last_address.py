@@ -103,7 +103,7 @@ async def many_for_one(running: Running, boots: int) -> None:
 
 
 @pytest.mark.slow
-async def test_two_hundred_boots_for_one_address_on_sqlite(start: Start) -> None:
+async def test_two_hundred_boots_compete_for_one_address_on_sqlite(start: Start) -> None:
     async with start(compute=PATIENT) as running:
         await many_for_one(running, BOOTS)
 

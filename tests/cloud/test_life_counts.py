@@ -50,7 +50,7 @@ async def cost(running: Running, asked: Callable[[], Awaitable[Any]]) -> tuple[i
     return counted(region.meter.statements), counted(region.meter.commits), len(running.told_once), calls
 
 
-async def test_what_each_costs(start: Start, rounds_are_far_away: None) -> None:
+async def test_statements_and_messages_of_each_operation(start: Start, rounds_are_far_away: None) -> None:
     async with start(hosts=Hosts(count=1), compute=Compute(reclaim_instance_interval=3600.0)) as running:
         admin = running.admin
         server = (await admin.active("counted", config_drive=True))["id"]

@@ -56,9 +56,7 @@ class Late(SystemClock):
 
 
 @pytest.mark.parametrize("network", ["private", ROUTED])
-async def test_a_server_changes_hosts_while_it_runs(
-    running: Running, network: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_running_server_changes_hosts(running: Running, network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before, clock = await quota(running), Late()
     server = await running.admin.active("a", networks=network)
     letter(running, server)
@@ -87,7 +85,7 @@ async def test_a_server_changes_hosts_while_it_runs(
     await nothing_to_mend(running)
 
 
-async def test_what_no_host_will_have_stays(running: Running) -> None:
+async def test_a_server_stays_when_every_host_refuses(running: Running) -> None:
     """Every check before the move, and a transfer that fails: it is where it was, and asked before 2.34 the reason is the answer."""
     server = await running.admin.active("a")
     id, source = server["id"], host_of(server)
@@ -174,7 +172,7 @@ async def test_guaranteed_ports_follow_the_host_that_is_found_in_the_end(running
 
 
 @pytest.mark.parametrize("status", ["completed", "cancelled"])
-async def test_volumes_are_at_both_ends_for_as_long_as_it_takes(running: Running, status: str) -> None:
+async def test_volumes_are_exported_to_both_hosts_during_the_migration(running: Running, status: str) -> None:
     server = await backed(running, "volumes")
     id, source = server["id"], host_of(server)
     rows = [row["volumeId"] for row in await attached(running, id)]
@@ -201,7 +199,7 @@ async def test_volumes_are_at_both_ends_for_as_long_as_it_takes(running: Running
     await nothing_to_mend(running)
 
 
-async def test_what_is_paused_stays_paused(running: Running) -> None:
+async def test_a_paused_server_stays_paused(running: Running) -> None:
     server = await running.admin.active("a")
     id, source = server["id"], host_of(server)
     assert (await act(running, id, {"pause": None})).status_code == 202
@@ -212,7 +210,7 @@ async def test_what_is_paused_stays_paused(running: Running) -> None:
     assert power(running, host_of(there), id) is PowerState.PAUSED
 
 
-async def test_a_virtual_function_goes_with_the_bandwidth_of_its_interface(running: Running) -> None:
+async def test_a_virtual_function_moves_with_the_bandwidth_of_its_interface(running: Running) -> None:
     """S1.15: resized and reverted, migrated and confirmed, and live: each end has a function of the interface that has the bandwidth."""
     admin = running.admin
     policy, network = await policy_of(admin, kbps=KBPS // 4), await network_on(admin, "physnet1")

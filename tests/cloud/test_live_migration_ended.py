@@ -38,7 +38,7 @@ async def sends(running: Running, id: str, number: int) -> dict[str, Any]:
     return dict(await until(shown, lambda row: row["memory_processed_bytes"] > 0))
 
 
-async def test_one_that_is_slow_shows_its_progress_and_is_forced(running: Running) -> None:
+async def test_a_slow_migration_shows_progress_and_is_forced(running: Running) -> None:
     """It writes to its memory faster than it is sent, so it never ends by itself."""
     server = await running.admin.active("a")
     id, source = server["id"], host_of(server)
@@ -70,7 +70,7 @@ async def test_one_that_is_slow_shows_its_progress_and_is_forced(running: Runnin
 
 
 @pytest.mark.parametrize("status", ["preparing", "running"])
-async def test_one_that_is_aborted_was_never_silent(running: Running, status: str) -> None:
+async def test_an_aborted_migration_causes_no_silence(running: Running, status: str) -> None:
     server = await running.admin.active("a", networks=ROUTED)
     id, source, before = server["id"], host_of(server), await ports(running, server["id"])
     claim, usage = await held(running, id), await quota(running)
@@ -101,7 +101,7 @@ async def test_one_that_is_aborted_was_never_silent(running: Running, status: st
     await nothing_to_mend(running)
 
 
-async def test_a_host_sends_one_at_a_time_and_the_others_wait_in_line(running: Running) -> None:
+async def test_a_host_sends_one_guest_at_a_time(running: Running) -> None:
     """Queued ones are aborted since 2.65 and deleted at any time; the next one in line goes when the one before has left or stays."""
     source = "host1"
     servers = [await running.admin.active(f"s{number}", availability_zone=f"nova:{source}") for number in range(5)]
@@ -136,7 +136,7 @@ async def test_a_host_sends_one_at_a_time_and_the_others_wait_in_line(running: R
     await nothing_to_mend(running)
 
 
-async def test_an_agent_that_dies_while_it_sends(running: Running) -> None:
+async def test_an_agent_dies_while_it_sends(running: Running) -> None:
     """The transfer died with it, and the guest did not: the move is taken back when the host says so."""
     server = await running.admin.active("a")
     id, source = server["id"], host_of(server)
@@ -159,7 +159,7 @@ async def test_an_agent_that_dies_while_it_sends(running: Running) -> None:
     await nothing_to_mend(running)
 
 
-async def test_a_delete_ends_it(running: Running) -> None:
+async def test_a_delete_ends_a_live_migration(running: Running) -> None:
     server = await running.admin.active("a")
     id, source = server["id"], host_of(server)
     turned(running, source, live_mib_per_s=SLOW, live_dirty_mib_per_s=SLOW)

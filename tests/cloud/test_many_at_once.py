@@ -29,7 +29,7 @@ async def usage(person: Person) -> dict[str, int]:
     }
 
 
-async def test_quota_is_exact_under_fifty_boots_at_once(start: Start) -> None:
+async def test_quota_is_exact_with_fifty_concurrent_boots(start: Start) -> None:
     async with start(quota=Quota(instances=17)) as running, running.person("demo", "demo") as demo:
         replies = await asyncio.gather(*(demo.ask_boot(f"rival-{number}") for number in range(50)))
         counts = Counter(reply.status_code for reply in replies)
@@ -52,7 +52,7 @@ async def test_quota_is_exact_under_fifty_boots_at_once(start: Start) -> None:
         assert (await demo.ask_boot("just-right", min_count=5)).status_code == 202
 
 
-async def test_several_servers_of_one_request(running: Running) -> None:
+async def test_several_servers_of_one_request_boot(running: Running) -> None:
     admin = running.admin
     reply = await admin.ask_boot("crowd", min_count=10, max_count=10, return_reservation_id=True)
     assert reply.status_code == 202
@@ -65,7 +65,7 @@ async def test_several_servers_of_one_request(running: Running) -> None:
     assert len(addresses) == 10
 
 
-async def test_too_few_hosts_for_all_of_one_request_is_an_error_for_all(start: Start) -> None:
+async def test_too_few_hosts_fail_all_servers_of_a_request(start: Start) -> None:
     """Nova's outcome, and no claim is kept for anyone (RULES §17)."""
     async with start(hosts=Hosts(count=1, vcpus=1, physical_networks=(("physnet1",),))) as running:
         reply = await running.admin.ask_boot("crowd", min_count=6, max_count=6, return_reservation_id=True)
@@ -82,7 +82,7 @@ async def group(admin: Person, policy: str, **rules: int) -> str:
     return str(reply.json()["server_group"]["id"])
 
 
-async def test_anti_affinity_holds_among_rivals(running: Running) -> None:
+async def test_anti_affinity_holds_for_concurrent_boots(running: Running) -> None:
     admin = running.admin
     apart = await group(admin, "anti-affinity")
     servers = await asyncio.gather(*(admin.boot(f"apart-{number}", hints={"group": apart}) for number in range(8)))
@@ -100,7 +100,7 @@ async def test_anti_affinity_holds_among_rivals(running: Running) -> None:
     assert after["OS-EXT-SRV-ATTR:host"] == freed["OS-EXT-SRV-ATTR:host"]
 
 
-async def test_affinity_holds_among_rivals(running: Running) -> None:
+async def test_affinity_holds_for_concurrent_boots(running: Running) -> None:
     admin = running.admin
     together = await group(admin, "affinity")
     servers = await asyncio.gather(*(admin.boot(f"with-{number}", hints={"group": together}) for number in range(8)))
@@ -109,7 +109,7 @@ async def test_affinity_holds_among_rivals(running: Running) -> None:
     assert len({each["OS-EXT-SRV-ATTR:host"] for each in found}) == 1
 
 
-async def test_boots_and_deletes_at_once(running: Running) -> None:
+async def test_concurrent_boots_and_deletes(running: Running) -> None:
     """Half of them are deleted while they are being built."""
     admin = running.admin
 
@@ -123,7 +123,7 @@ async def test_boots_and_deletes_at_once(running: Running) -> None:
     assert Counter(await asyncio.gather(*(life(number) for number in range(40)))) == {None: 20, "ACTIVE": 20}
 
 
-async def test_too_few_addresses_for_all_means_none_of_them(running: Running) -> None:
+async def test_too_few_addresses_claim_none(running: Running) -> None:
     """As Nova: one request is for all of its servers (RULES §17), and no claim is kept for some."""
     admin = running.admin
     reply = await admin.ask_boot("nine", networks="routed", min_count=9, max_count=9, return_reservation_id=True)

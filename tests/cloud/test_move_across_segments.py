@@ -37,7 +37,7 @@ def shown(server: dict[str, Any]) -> list[str]:
     return [each["addr"] for each in server["addresses"]["tight"]]
 
 
-async def test_a_server_leaves_a_retired_segment_and_comes_back_or_stays(start: Start) -> None:
+async def test_a_server_leaves_a_removed_segment_and_returns_or_stays(start: Start) -> None:
     compute = Compute(allow_move_across_segments=True, host_silence_s=10.0)
     hosts = Hosts(count=4, physical_networks=WIRES, beat_s=0.3)
     async with start(hosts=hosts, compute=compute, cells=(Cell("cell1"),)) as running:

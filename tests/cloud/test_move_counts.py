@@ -87,7 +87,7 @@ async def cost(
 
 
 @pytest.mark.slow
-async def test_what_each_costs(start: Start, rounds_are_far_away: None) -> None:
+async def test_statements_and_messages_of_each_move(start: Start, rounds_are_far_away: None) -> None:
     async with start(hosts=Hosts(count=4, physical_networks=(("physnet1",),))) as running:
         admin = running.admin
         id = (await admin.active("a"))["id"]
@@ -120,7 +120,7 @@ async def test_what_each_costs(start: Start, rounds_are_far_away: None) -> None:
 
 
 @pytest.mark.slow
-async def test_what_a_move_to_another_cell_costs(start: Start, rounds_are_far_away: None) -> None:
+async def test_statements_of_a_move_to_another_cell(start: Start, rounds_are_far_away: None) -> None:
     """Against one within the cell, by who has the permission and by who has not."""
     async with start(hosts=Hosts(count=4, physical_networks=(("physnet1",),)), policy=PERMITTED) as running:
         admin = running.admin

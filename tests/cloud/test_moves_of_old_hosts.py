@@ -169,7 +169,7 @@ class Guaranteed:
         await self.at.close()
 
 
-async def test_moves_go_between_hosts_that_understand_them(start: Start) -> None:
+async def test_moves_use_only_hosts_that_support_them(start: Start) -> None:
     """host1 and host2 are of level 3, host3 is of level 2 and host4 of level 1."""
     async with start(**fleet(3, 3, 2, 1)) as running:
         one = await Guaranteed.on(running, "host1")
@@ -205,7 +205,7 @@ async def test_moves_go_between_hosts_that_understand_them(start: Start) -> None
 
 
 @pytest.mark.parametrize("pin", [1, 2])
-async def test_a_pin_refuses_what_it_would_strip(start: Start, pin: Literal[1, 2]) -> None:
+async def test_a_pinned_version_refuses_moves_it_cannot_express(start: Start, pin: Literal[1, 2]) -> None:
     """All hosts are new, and are spoken to as if they were not: the pin is what counts (S1.12). An unshelve needs nothing of it."""
     async with start(**fleet(3, 3, pin=pin)) as running:
         one = await Guaranteed.on(running, "host1")

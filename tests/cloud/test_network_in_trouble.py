@@ -53,7 +53,7 @@ async def insisted(admin: Person, name: str, networks: Any) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_boot_and_a_delete_come_through(behind: Behind, kind: str) -> None:
+async def test_a_boot_and_a_delete_survive_network_failures(behind: Behind, kind: str) -> None:
     """Every call of a boot and of a delete goes wrong, the first two times that it is made."""
     met = [behind.proxy.upset(trouble(kind, *call, times=2)) for call in (MAKE, BIND, DELETE, LIST)]
     server = await behind.admin.active("comes-through")
@@ -64,7 +64,7 @@ async def test_a_boot_and_a_delete_come_through(behind: Behind, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_interface_comes_and_goes(behind: Behind, kind: str) -> None:
+async def test_an_attach_and_a_detach_survive_network_failures(behind: Behind, kind: str) -> None:
     """Every call of an attach and of a detach goes wrong, the first time that it is made; the answer may be that it takes longer."""
     admin = behind.admin
     server = str((await admin.active("two-cards"))["id"])
@@ -86,7 +86,7 @@ async def test_an_interface_comes_and_goes(behind: Behind, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_a_storm_over_boots_and_deletes_leaves_nothing(behind: Behind, seed: int) -> None:
+async def test_boots_and_deletes_during_many_failures_leave_nothing(behind: Behind, seed: int) -> None:
     """All kinds of servers, a third of all calls upset, half of the servers deleted while they are built."""
     admin = behind.admin
     private, routed = await admin.id_of("network", "private"), await admin.id_of("network", "routed")
@@ -143,7 +143,7 @@ async def test_an_outage_under_load_ends_in_no_error(behind: Behind) -> None:
     await asyncio.gather(*(admin.absent(each) for each in old))
 
 
-async def test_a_network_that_stays_out_is_the_cause_that_is_said(behind: Behind, monkeypatch: Any) -> None:
+async def test_a_lasting_network_outage_is_the_shown_cause(behind: Behind, monkeypatch: Any) -> None:
     """Past its patience a boot is ERROR with the reason, at once; what it holds goes when the network is back (RULES §12)."""
     monkeypatch.setattr(boot.bind_ports, "patience_s", 1.0)
     behind.proxy.upset(ProxyFault("status", "PUT", times=FOR_EVER))
@@ -159,7 +159,7 @@ async def test_a_network_that_stays_out_is_the_cause_that_is_said(behind: Behind
     await behind.admin.gone(server)
 
 
-async def test_a_delete_in_an_outage_cancels_what_waits_for_the_network(behind: Behind) -> None:
+async def test_a_delete_during_an_outage_cancels_the_waiting_boot(behind: Behind) -> None:
     behind.proxy.upset(ProxyFault("lands_late", "POST", "/ports", times=2, delay_s=LATE_S))
     out = behind.proxy.upset(ProxyFault("status", "GET", "/ports", times=FOR_EVER))
     server = await behind.admin.boot("unwanted")
@@ -169,7 +169,7 @@ async def test_a_delete_in_an_outage_cancels_what_waits_for_the_network(behind: 
     await behind.admin.absent(server)
 
 
-async def test_the_front_desk_says_at_once_that_the_network_is_out(behind: Behind) -> None:
+async def test_the_api_answers_at_once_that_the_network_service_is_down(behind: Behind) -> None:
     """A request never retries: the client is told (habit 13)."""
     behind.proxy.upset(ProxyFault("reset_before", times=FOR_EVER))
     reply = await behind.admin.ask_boot("nothing", networks=[{"port": "11111111-2222-3333-4444-555555555555"}])
@@ -177,7 +177,7 @@ async def test_the_front_desk_says_at_once_that_the_network_is_out(behind: Behin
     assert "network service" in reply.text
 
 
-async def test_it_is_not_asked_again_before_it_said(behind: Behind) -> None:
+async def test_retry_after_is_respected(behind: Behind) -> None:
     busy = behind.proxy.upset(
         ProxyFault("status", "POST", "/ports", status=429, headers={"Retry-After": str(RETRY_AFTER_S)})
     )
@@ -197,7 +197,7 @@ async def left_alone(behind: Behind) -> list[dict[str, Any]]:
     return found
 
 
-async def test_who_keeps_failing_is_left_alone_and_asked_by_one(behind: Behind) -> None:
+async def test_a_failing_service_is_called_by_one_probe_only(behind: Behind) -> None:
     """While the circuit is open boots wait without a call, people are told at once and when to come back; one probe closes it."""
     admin = behind.admin
     out = behind.proxy.upset(ProxyFault("slow", times=FOR_EVER, path="/ports", delay_s=2.5 * CALL_S))
@@ -231,7 +231,7 @@ async def test_who_keeps_failing_is_left_alone_and_asked_by_one(behind: Behind) 
     assert await left_alone(behind) == []
 
 
-async def test_what_a_conductor_leaves_alone_is_seen_at_other_front_desks(behind: Behind) -> None:
+async def test_an_open_circuit_of_a_conductor_is_seen_by_the_api(behind: Behind) -> None:
     """It stands in the conductor's row; an API that is no conductor shows it with that conductor's name."""
     region = behind.running.cloud.region
     behind.proxy.upset(ProxyFault("status", "PUT", "/ports/", times=FOR_EVER))

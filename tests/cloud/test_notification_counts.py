@@ -64,7 +64,7 @@ STEPS = ("accept", "claim_host", "record_server", "announce", "end")
 
 
 @pytest.mark.slow
-async def test_a_boot_pays_one_statement_for_each_commit_that_says_something(
+async def test_a_boot_costs_one_statement_for_each_notifying_commit(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count_the_told(monkeypatch)

@@ -113,7 +113,7 @@ def wanted(url: str, **also: Any) -> Notifications:
 
 
 @pytest.mark.parametrize("url", ["fake://", "kombu+memory://"])
-async def test_a_life_is_told_in_both_formats_through_oslo_messaging(start: Start, url: str) -> None:
+async def test_a_servers_life_is_sent_in_both_formats_through_oslo_messaging(start: Start, url: str) -> None:
     with listening(url, "notifications") as old, listening(url, "versioned_notifications") as new:
         async with start(notifications=wanted(url, notification_format="both"), hosts=Hosts(count=2)) as running:
             server = await live(running)
@@ -141,7 +141,7 @@ async def test_a_life_is_told_in_both_formats_through_oslo_messaging(start: Star
         assert begun.payload["nova_object.data"]["host"] is None
 
 
-async def test_on_our_own_bus_and_off_by_default(start: Start) -> None:
+async def test_notifications_are_off_by_default_and_can_use_the_bus(start: Start) -> None:
     async with start(hosts=Hosts(count=1), notifications=Notifications(bus=True)) as running:
         heard: list[tuple[str, Any]] = []
 
@@ -160,7 +160,7 @@ async def test_on_our_own_bus_and_off_by_default(start: Start) -> None:
     assert Notifications().wanted is False
 
 
-async def test_a_host_that_fails_has_its_error_and_the_next_one_its_start(start: Start) -> None:
+async def test_a_failed_host_sends_an_error_and_the_next_a_start(start: Start) -> None:
     with listening("fake://", "notifications") as old:
         changes = wanted("fake://", notify_on_state_change="vm_and_task_state")
         async with start(notifications=changes, hosts=Hosts(count=3)) as running:
@@ -188,7 +188,7 @@ def states(listener: NotificationListener) -> list[str]:
     return [each.payload["state"] for each in listener.heard if each.event_type == "compute.instance.update"]
 
 
-async def test_what_is_changed_without_an_operation(start: Start) -> None:
+async def test_notifications_of_changes_without_an_operation(start: Start) -> None:
     """Locks are told in the newer format only; tags always; the rest where updates are wanted."""
     with listening("fake://", "notifications") as old, listening("fake://", "versioned_notifications") as new:
         changes = wanted("fake://", notification_format="both", notify_on_state_change="vm_state")
@@ -218,7 +218,7 @@ async def test_what_is_changed_without_an_operation(start: Start) -> None:
     assert old.heard[1].payload["metadata"] == {"a": "b"}
 
 
-async def test_a_broker_that_gives_back_gets_the_same_message(start: Start) -> None:
+async def test_a_message_returned_by_the_broker_is_sent_again_unchanged(start: Start) -> None:
     """At least once: what a reader gives back comes again with its id."""
     with listening("kombu+memory://", "notifications") as old:
         old.refusals = 1

@@ -101,7 +101,7 @@ async def watched(cloud: Shared, collector: Collector) -> AsyncIterator[Watched]
         yield Watched(running, collector)
 
 
-async def test_every_family_is_scraped_and_says_what_happened(watched: Watched) -> None:
+async def test_every_metric_family_is_exported_with_values(watched: Watched) -> None:
     running, admin = watched.running, watched.running.admin
     first, second = await admin.active("first"), await admin.active("second")
     await running.let_go(first["id"])
@@ -135,7 +135,7 @@ async def test_every_family_is_scraped_and_says_what_happened(watched: Watched) 
     assert scrape.value("moorage_breaker_open") == 0
 
 
-async def test_what_is_under_way_is_counted_by_saga_and_state(watched: Watched) -> None:
+async def test_operations_are_counted_by_saga_and_state(watched: Watched) -> None:
     running, admin = watched.running, watched.running.admin
     gate = running.hold_up("start_guest")
     server = await admin.boot()
@@ -155,7 +155,7 @@ async def test_what_is_under_way_is_counted_by_saga_and_state(watched: Watched) 
     assert (await watched.scrape()).value("moorage_conductor_taken", kind="boot") == 0
 
 
-async def test_health_is_told_without_a_token(watched: Watched) -> None:
+async def test_health_is_shown_without_a_token(watched: Watched) -> None:
     assert (await watched.get("/healthz")).text == "OK\n"
     assert (await watched.get("/readyz")).text == "OK\n"
     assert (await watched.get("/servers")).status_code == 404
@@ -168,7 +168,7 @@ async def test_health_is_told_without_a_token(watched: Watched) -> None:
         watched.running.cloud.region.bus.dials.cut = False  # type: ignore[attr-defined]
 
 
-async def test_what_a_listener_turns_away_is_counted(watched: Watched) -> None:
+async def test_requests_refused_by_a_listener_are_counted(watched: Watched) -> None:
     compute = watched.running.config.api.compute
     async with httpx.AsyncClient() as http:
         refused = await http.get(f"http://{compute.host}:{compute.port}/", headers={"X-Long": "x" * 200_000})
@@ -178,7 +178,7 @@ async def test_what_a_listener_turns_away_is_counted(watched: Watched) -> None:
     assert scrape.value("moorage_connections", service="compute") >= 1
 
 
-async def test_openmetrics_is_spoken_with_who_asks_for_it(watched: Watched) -> None:
+async def test_openmetrics_is_negotiated(watched: Watched) -> None:
     reply = await watched.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert reply.headers["content-type"].startswith("application/openmetrics-text")
     assert reply.text.endswith("# EOF\n")
@@ -191,7 +191,7 @@ async def slept(seconds: float) -> float:
     return time.monotonic() - began
 
 
-async def test_a_scrape_beside_a_dead_database_says_what_is_known(
+async def test_a_scrape_with_a_dead_database_exports_what_is_known(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It hangs: nobody waits for it for longer than a second, and there is one look at it however many scrape."""
@@ -222,7 +222,7 @@ async def test_a_scrape_beside_a_dead_database_says_what_is_known(
     assert (await watched.scrape()).value("moorage_database_answers", database="region") == 1
 
 
-async def test_one_trace_goes_through_everybody(watched: Watched) -> None:
+async def test_one_trace_includes_all_processes(watched: Watched) -> None:
     running, admin = watched.running, watched.running.admin
     reply = await admin.ask_boot()
     server = reply.json()["server"]["id"]
@@ -252,7 +252,7 @@ async def test_one_trace_goes_through_everybody(watched: Watched) -> None:
     assert not any(each.failed for each in spans)
 
 
-async def test_a_failed_attempt_and_its_way_back_are_in_the_trace(watched: Watched) -> None:
+async def test_a_failed_attempt_and_its_undo_are_in_the_trace(watched: Watched) -> None:
     running, admin = watched.running, watched.running.admin
     running.dial_all(start_guest=VerbDial(fail_chance=1.0))
     reply = await admin.ask_boot()
@@ -273,7 +273,7 @@ async def test_a_failed_attempt_and_its_way_back_are_in_the_trace(watched: Watch
     assert scrape.value("moorage_operations_told_total", saga="boot/1", outcome="failed") == 1
 
 
-async def test_a_callers_trace_goes_on_here(watched: Watched) -> None:
+async def test_a_clients_trace_is_continued(watched: Watched) -> None:
     trace, above = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     headers = watched.running.admin.http.headers
     headers["traceparent"] = f"00-{trace}-{above}-01"

@@ -203,7 +203,7 @@ def test_interfaces_with_tags(client: Client) -> None:
     told(client.run(script.INTERFACES_SINCE_2_49, *USER, *at("2.latest")))
 
 
-def test_what_newer_versions_brought(client: Client) -> None:
+def test_commands_of_newer_versions(client: Client) -> None:
     told(client.run(script.SERVERS_SINCE_2_74, *ADMIN, *at("2.96")))
     told(client.run(script.HOSTS_SINCE_2_74, *ADMIN, *at("2.96")))
 
@@ -215,7 +215,7 @@ def test_hosts_and_flavors(client: Client, version: str) -> None:
 
 
 @pytest.mark.skipif("MOORAGE_CLOUDS_YAML" in os.environ, reason="it turns the dials of hosts in our own data directory")
-def test_live_migrations(client: Client, clouds_yaml: Path) -> None:
+def test_live_migration_commands(client: Client, clouds_yaml: Path) -> None:
     """Of a guest that writes to its memory as fast as it is sent: it is aborted, forced, and left alone."""
     options = (*ADMIN, *at("2.latest"))
     told(client.run(script.BEFORE_LIVE_MIGRATIONS, *options))
@@ -235,17 +235,17 @@ def test_live_migrations(client: Client, clouds_yaml: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["NETWORK", "IDENTITY", "IMAGE"])
-def test_the_neighbours(client: Client, text: str) -> None:
+def test_commands_of_the_other_services(client: Client, text: str) -> None:
     told(client.run(getattr(services_script, text), *ADMIN))
 
 
 @pytest.mark.parametrize("text", ["POOLS_AND_SHARING", "QOS", "ROUTERS", "TRUNKS_AND_SEGMENTS", "GROUPS"])
-def test_the_whole_network_service(client: Client, text: str) -> None:
+def test_commands_of_the_network_service(client: Client, text: str) -> None:
     told(client.run(getattr(network_script, text), *ADMIN))
 
 
 @pytest.mark.parametrize("text", ["VOLUMES", "KINDS", "SITE"])
-def test_the_whole_volume_service(client: Client, text: str) -> None:
+def test_commands_of_the_volume_service(client: Client, text: str) -> None:
     told(client.run(getattr(volume_script, text), *ADMIN, *at("2.latest"), "--os-volume-api-version", "3.71"))
 
 

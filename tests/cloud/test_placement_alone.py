@@ -50,7 +50,7 @@ def alone(tmp_path: Path) -> Iterator[str]:
         assert process.wait(180) == 0
 
 
-def test_alone_it_has_its_own_tables_and_judges_tokens_policy_and_origins(alone: str, tmp_path: Path) -> None:
+def test_a_separate_placement_has_its_own_tables_tokens_and_policy(alone: str, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "placement.db") as database:
         made = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert made == {*placement_metadata.tables, "placement_version"}
@@ -87,7 +87,7 @@ def test_alone_it_has_its_own_tables_and_judges_tokens_policy_and_origins(alone:
 
 
 @pytest.mark.skipif(not OPENSTACK.exists(), reason="the openstack client is not installed")
-def test_the_client_speaks_to_it(alone: str) -> None:
+def test_the_client_works_with_it(alone: str) -> None:
     def say(*words: str) -> str:
         who = ["--os-auth-type", "admin_token", "--os-endpoint", alone, "--os-token", "admin"]
         command = [str(OPENSTACK), *who, "--os-placement-api-version", "1.39", *words]

@@ -7,7 +7,7 @@ from moorage.main.config import Cell, Hosts
 INSIDE = ("host1", "host2", "host3", "physnet", "cell1")
 
 
-async def test_the_owner_of_a_port_that_no_host_takes_learns_no_names(start: Start) -> None:
+async def test_the_owner_sees_no_host_names_when_no_host_binds_a_port(start: Start) -> None:
     hosts = Hosts(count=3, physical_networks=(("physnet1",),))
     async with start(hosts=hosts, cells=(Cell("cell1"),)) as running:
         network = running.cloud.embedded.network

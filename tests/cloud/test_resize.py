@@ -95,7 +95,7 @@ async def test_a_server_is_resized_and_confirmed(running: Running, network: str)
     await nothing_to_mend(running)
 
 
-async def test_a_revert_is_never_refused_for_want_of_room(running: Running) -> None:
+async def test_a_revert_needs_no_free_capacity(running: Running) -> None:
     """N16: what the server had on its old host is the move's until it is confirmed, so nobody else could take it."""
     admin = running.admin
     server = await admin.active("a")
@@ -146,7 +146,7 @@ async def test_a_server_is_resized_and_reverted(running: Running, off: bool) -> 
     await asked(running, id, {"confirmResize": None}, "SHUTOFF" if off else "ACTIVE", 204)
 
 
-async def test_a_delete_confirms_first(running: Running) -> None:
+async def test_a_delete_confirms_the_resize_first(running: Running) -> None:
     before = await quota(running)
     server = await running.admin.active("a", networks=ROUTED)
     await resized(running, server["id"])
@@ -200,7 +200,7 @@ async def test_guaranteed_ports_move_with_their_server(running: Running) -> None
 
 
 @pytest.mark.parametrize("action", ["confirmResize", "revertResize"])
-async def test_volumes_go_with_their_server(running: Running, action: str) -> None:
+async def test_volumes_move_with_their_server(running: Running, action: str) -> None:
     server = await backed(running, "volumes")
     id, here = server["id"], host_of(server)
     there = await resized(running, id)

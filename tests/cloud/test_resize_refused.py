@@ -54,7 +54,7 @@ async def test_an_administrator_migrates_a_server_to_a_host(running: Running) ->
     assert (await actions(running, id))[:2] == [("revertResize", None), ("migrate", None)]
 
 
-async def test_what_cannot_be_resized_is_as_it_was(running: Running) -> None:
+async def test_a_refused_resize_changes_nothing(running: Running) -> None:
     server = await running.admin.active("a", flavor="m1.small")
     id, admin = server["id"], running.admin
     same, tiny, huge = [await admin.id_of("flavor", each) for each in ("m1.small", "m1.tiny", "m1.xlarge")]
@@ -81,7 +81,7 @@ async def test_what_cannot_be_resized_is_as_it_was(running: Running) -> None:
 
 
 @pytest.mark.parametrize("verb", ["move_target", "take_guest"])
-async def test_a_host_that_cannot_take_it_costs_nothing(running: Running, verb: str) -> None:
+async def test_a_host_that_cannot_take_the_server_changes_nothing(running: Running, verb: str) -> None:
     """Before the guest is touched the next host is tried; after that it is on its old host as it was."""
     server = await running.admin.active("a")
     id, here = server["id"], host_of(server)
@@ -105,7 +105,7 @@ async def moves(running: Running, server: str) -> list[dict[str, Any]]:
     return list(reply.json()["moves"])
 
 
-async def test_both_ends_of_a_move_are_shown_and_it_is_cancelled_until_its_server_is_there(running: Running) -> None:
+async def test_a_move_shows_both_hosts_and_can_be_cancelled(running: Running) -> None:
     admin = running.admin
     before = await quota(running)
     known = await providers(admin)

@@ -68,7 +68,7 @@ def refuse_once(running: Running, monkeypatch: pytest.MonkeyPatch, what: str, so
         ("migrate", "bind_inactive", "confirmResize"),
     ],
 )
-async def test_guarantees_go_to_the_next_host(
+async def test_guarantees_move_to_the_next_host(
     running: Running, monkeypatch: pytest.MonkeyPatch, action: str, refusing: str, ending: str
 ) -> None:
     admin = running.admin

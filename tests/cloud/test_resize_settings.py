@@ -13,7 +13,7 @@ from moorage.model.ids import ServerId
 
 
 @pytest.mark.parametrize("action", ["confirmResize", "revertResize", "delete"])
-async def test_a_server_is_resized_where_it_is(start: Start, action: str) -> None:
+async def test_a_server_is_resized_on_its_host(start: Start, action: str) -> None:
     """Both sizes are claimed on the one host until the move is over."""
     async with start(hosts=Hosts(count=1), compute=Compute(allow_resize_to_same_host=True)) as running:
         server = await running.admin.active("a")
@@ -38,7 +38,7 @@ async def test_a_server_is_resized_where_it_is(start: Start, action: str) -> Non
         await nothing_to_mend(running)
 
 
-async def test_a_resize_that_nobody_confirms_is_confirmed_when_its_time_is_over(start: Start) -> None:
+async def test_an_unconfirmed_resize_is_confirmed_after_its_time(start: Start) -> None:
     async with start(hosts=Hosts(count=4), compute=Compute(resize_confirm_window=3600)) as running:
         before = await quota(running)
         server = await running.admin.active("a", flavor="m1.micro")

@@ -56,7 +56,7 @@ async def _asked(url: str, until: Callable[[httpx.Response], bool]) -> httpx.Res
 
 @pytest.mark.slow
 @pytest.mark.parametrize("role", sorted(roles.ROLES))
-async def test_each_role_tells_how_it_is(role: str, tmp_path: Path) -> None:
+async def test_each_role_shows_health_and_metrics(role: str, tmp_path: Path) -> None:
     config, stopping = a_role(tmp_path / "data"), asyncio.Event()
     run: Callable[[Config, asyncio.Event], Awaitable[None]] = roles.ROLES[role]
     running = asyncio.ensure_future(run(config, stopping))
@@ -87,7 +87,7 @@ def test_a_port_that_is_none_is_refused(port: int) -> None:
         checked(Config(metrics=MetricsConfig(port=port)))
 
 
-def test_what_an_option_says_wins() -> None:
+def test_command_line_options_override_the_file() -> None:
     arguments = placement_role.parser().parse_args(["--metrics-port", "9999"])
     assert placement_role.configured(arguments).metrics.port == 9999
     assert placement_role.configured(placement_role.parser().parse_args([])).metrics.port == 0

@@ -32,7 +32,7 @@ def rack_of(server: dict[str, Any]) -> int:
     return next(at for at, cidr in enumerate(RACKS) if address in cidr)
 
 
-async def test_segments_fill_up_then_it_is_said_and_a_delete_makes_room(running: Running) -> None:
+async def test_a_full_segment_is_named_and_a_delete_frees_an_address(running: Running) -> None:
     admin = running.admin
     servers = [await admin.active(f"r{number}", networks=ROUTED) for number in range(2 * SEGMENT_ADDRESSES)]
     assert sorted(rack_of(each) for each in servers) == [0] * SEGMENT_ADDRESSES + [1] * SEGMENT_ADDRESSES
@@ -56,7 +56,7 @@ async def test_segments_fill_up_then_it_is_said_and_a_delete_makes_room(running:
     await admin.gone(refused["id"])
 
 
-async def test_the_owner_is_told_causes_and_no_names_of_hosts(running: Running) -> None:
+async def test_the_owner_sees_causes_and_no_host_names(running: Running) -> None:
     async with running.person("demo", "demo") as demo:
         servers = await asyncio.gather(
             *(demo.active(f"r{number}", networks=ROUTED) for number in range(2 * SEGMENT_ADDRESSES))
@@ -73,7 +73,7 @@ async def test_the_owner_is_told_causes_and_no_names_of_hosts(running: Running) 
         assert (await demo.compute("GET", f"/ext/servers/{theirs}/explain")).status_code == 404
 
 
-async def test_all_at_once_never_too_many(running: Running) -> None:
+async def test_concurrent_boots_never_exceed_the_addresses(running: Running) -> None:
     """Twelve for eight addresses: eight get one each, four are told why."""
     admin = running.admin
     asked = await asyncio.gather(*(admin.boot(f"at-once-{number}", networks=ROUTED) for number in range(12)))
@@ -101,7 +101,7 @@ async def test_a_refusal_by_the_host_moves_on_to_the_other_segment(start: Start)
             assert rack_of(server) == int(taking[-1]) - 1
 
 
-async def test_a_segment_grows_by_a_subnet_and_has_addresses_at_once(running: Running) -> None:
+async def test_a_new_subnet_adds_addresses_to_its_segment_at_once(running: Running) -> None:
     """One segment of two subnets of one address each; a third is there for the next request, whatever was kept from before."""
     admin = running.admin
     wire = {"provider:network_type": "vlan", "provider:physical_network": "physnet1", "provider:segmentation_id": 611}

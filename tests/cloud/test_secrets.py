@@ -122,7 +122,7 @@ def holding(files: dict[str, bytes], text: str) -> set[str]:
 
 
 @pytest.mark.slow
-async def test_secrets_are_told_nowhere_and_kept_only_for_guests(
+async def test_secrets_are_logged_nowhere_and_stored_only_for_guests(
     start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -31,7 +31,7 @@ def in_clear(data: Path) -> list[str]:
     return [path.name for path in files if any(each.encode() in path.read_bytes() for each in SECRETS)]
 
 
-async def test_no_database_of_the_region_has_it_in_clear(start: Start) -> None:
+async def test_no_database_of_the_region_has_a_secret_in_clear(start: Start) -> None:
     async with start(hosts=Hosts(count=2)) as running:
         person = running.admin
         files = [{"path": "/etc/motd", "contents": FILE}]

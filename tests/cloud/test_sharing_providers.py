@@ -47,7 +47,7 @@ async def licences(admin: Person, pool: str) -> int:
     return int((await call(admin, "GET", f"/resource_providers/{pool}/usages"))["usages"].get(LICENCE, 0))
 
 
-async def test_a_group_is_claimed_from_the_pool_moves_with_its_server_and_is_given_back(start: Start) -> None:
+async def test_a_group_of_a_sharing_provider_is_claimed_moved_and_released(start: Start) -> None:
     async with start() as running:
         admin = running.admin
         pool = await pool_of_all_hosts(admin)

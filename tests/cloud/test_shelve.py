@@ -105,7 +105,7 @@ def disk(running: Running, server: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.parametrize("network", ["private", ROUTED])
-async def test_a_server_leaves_its_host_and_comes_back(running: Running, network: str) -> None:
+async def test_a_server_is_offloaded_and_unshelved(running: Running, network: str) -> None:
     server = await running.admin.active("a", networks=network)
     running.cloud.fleet.drivers[server["OS-EXT-SRV-ATTR:host"]].write_disk(ServerId(server["id"]), "a letter\n")
     before, whole = (await ports(running, server["id"]))[0], disk(running, server)
@@ -134,7 +134,7 @@ async def test_a_server_leaves_its_host_and_comes_back(running: Running, network
     assert await actions(running, server["id"]) == wanted
 
 
-async def test_the_address_of_an_offloaded_server_is_given_to_nobody(start: Start) -> None:
+async def test_the_address_of_an_offloaded_server_stays_reserved(start: Start) -> None:
     """A segment has four addresses: three others and the shelved one."""
     async with start(hosts=Hosts(count=2, physical_networks=(("physnet1",),))) as running:
         first = await running.admin.active("a", networks=ROUTED)
@@ -148,7 +148,7 @@ async def test_the_address_of_an_offloaded_server_is_given_to_nobody(start: Star
 
 
 @pytest.mark.parametrize("verb", ["os-stop", "pause", "suspend"])
-async def test_what_does_not_run_is_shelved_too(running: Running, verb: str) -> None:
+async def test_a_stopped_server_is_shelved(running: Running, verb: str) -> None:
     server = await running.admin.active("a")
     await act(running, server["id"], {verb: None})
     await running.admin.settled(server["id"])
@@ -156,7 +156,7 @@ async def test_what_does_not_run_is_shelved_too(running: Running, verb: str) -> 
     await done(running, server["id"], {"unshelve": None}, "ACTIVE")
 
 
-async def test_a_server_may_stay_on_its_host_for_a_while(start: Start) -> None:
+async def test_a_shelved_server_stays_on_its_host_for_the_configured_time(start: Start) -> None:
     async with start(compute=Compute(shelved_offload_time=-1)) as running:
         server = await running.admin.active("a")
         shelved = await done(running, server["id"], {"shelve": None}, "SHELVED")
@@ -189,7 +189,7 @@ async def test_a_shelved_server_leaves_when_its_time_is_over(start: Start) -> No
         await done(running, server["id"], {"unshelve": None}, "ACTIVE")
 
 
-async def test_nothing_is_destroyed_whose_image_is_gone(start: Start) -> None:
+async def test_a_server_whose_image_is_gone_is_not_offloaded(start: Start) -> None:
     async with start(compute=Compute(shelved_offload_time=-1)) as running:
         server = await running.admin.active("a")
         await done(running, server["id"], {"shelve": None}, "SHELVED")
@@ -212,7 +212,7 @@ async def test_an_unshelve_without_its_image_is_an_error(running: Running) -> No
 
 
 @pytest.mark.parametrize("verb", ["power_off", "take_snapshot", "upload_snapshot"])
-async def test_a_shelve_that_fails_leaves_the_server_as_it_was(running: Running, verb: str) -> None:
+async def test_a_failed_shelve_leaves_the_server_unchanged(running: Running, verb: str) -> None:
     server = await running.admin.active("a")
     running.dial_all(**{verb: VerbDial(fail_times=1, fail_when="after")})
     back = await done(running, server["id"], {"shelve": None}, "ACTIVE")
@@ -223,7 +223,7 @@ async def test_a_shelve_that_fails_leaves_the_server_as_it_was(running: Running,
     assert (await actions(running, server["id"]))[0] == ("shelve", "Error")
 
 
-async def test_an_unshelve_goes_on_to_the_next_host(running: Running) -> None:
+async def test_an_unshelve_tries_the_next_host(running: Running) -> None:
     server = await running.admin.active("a")
     await done(running, server["id"], {"shelve": None}, "SHELVED_OFFLOADED")
     for host in neighbours_of(running, server["OS-EXT-SRV-ATTR:host"])[:2]:
@@ -233,7 +233,7 @@ async def test_an_unshelve_goes_on_to_the_next_host(running: Running) -> None:
     assert len(await ports(running, server["id"])) == 1
 
 
-async def test_an_unshelve_that_finds_no_host_gives_it_back(running: Running) -> None:
+async def test_an_unshelve_without_a_host_restores_the_shelved_server(running: Running) -> None:
     server = await running.admin.active("a", networks=ROUTED)
     await done(running, server["id"], {"shelve": None}, "SHELVED_OFFLOADED")
     running.dial_all(start_guest=VerbDial(fail_times=99))
@@ -271,7 +271,7 @@ async def test_where_a_server_is_unshelved(running: Running) -> None:
     assert back["pinned_availability_zone"] is None
 
 
-async def test_what_is_forbidden_while_it_is_shelved(running: Running) -> None:
+async def test_actions_refused_for_a_shelved_server(running: Running) -> None:
     server = await running.admin.active("a")
     assert (await act(running, server["id"], {"unshelve": None})).status_code == 409
     assert (await act(running, server["id"], {"shelveOffload": None})).status_code == 409
@@ -294,7 +294,7 @@ async def test_a_shelved_server_is_deleted_with_its_image_and_ports(running: Run
     assert await held(running, server["id"]) == {}
 
 
-async def test_rounds_leave_an_offloaded_server_what_it_has(running: Running) -> None:
+async def test_reconcilers_keep_the_resources_of_an_offloaded_server(running: Running) -> None:
     server = await running.admin.active("a", networks=ROUTED)
     await done(running, server["id"], {"shelve": None}, "SHELVED_OFFLOADED")
     context = running.cloud.region.context

@@ -84,7 +84,7 @@ async def _cost(running: Running, server: str, action: dict[str, Any]) -> Any:
 
 
 @pytest.mark.slow
-async def test_what_images_and_shelving_cost(start: Start, rounds_are_far_away: None) -> None:
+async def test_statements_and_messages_of_images_and_shelving(start: Start, rounds_are_far_away: None) -> None:
     async with start(hosts=Hosts(count=2)) as running:
         server = (await running.admin.active("a"))["id"]
         for name, wanted in COSTS.items():

@@ -75,7 +75,7 @@ def write(running: Running, server: dict[str, Any], text: str) -> None:
     running.cloud.fleet.drivers[server["OS-EXT-SRV-ATTR:host"]].write_disk(ServerId(server["id"]), text)
 
 
-async def test_what_is_on_the_disk_is_in_the_image_and_on_what_is_booted_from_it(running: Running) -> None:
+async def test_an_image_has_the_disks_data_and_boots(running: Running) -> None:
     server = await running.admin.active("a")
     write(running, server, "a letter\n")
     made = await snapshot(running, server["id"], metadata={"why": "because"})
@@ -109,7 +109,7 @@ async def test_servers_that_do_not_run_are_copied_too(running: Running, verb: st
     assert (await running.admin.settled(server["id"]))["status"] == stopped["status"]
 
 
-async def test_older_versions_are_told_where_the_image_is(running: Running) -> None:
+async def test_older_versions_return_the_image_in_a_header(running: Running) -> None:
     server = await running.admin.active("a")
     reply = await act(running, server["id"], {"createImage": {"name": "x"}}, "2.44")
     assert (reply.status_code, reply.content) == (202, b"")
@@ -127,7 +127,7 @@ async def test_older_versions_are_told_where_the_image_is(running: Running) -> N
     assert (reply.status_code, reply.json()["forbidden"]["message"]) == (403, "Image metadata limit exceeded")
 
 
-async def test_only_so_many_backups_are_kept(running: Running) -> None:
+async def test_backups_are_rotated(running: Running) -> None:
     server = await running.admin.active("a")
     kept = await snapshot(running, server["id"])
     made: list[str] = []
@@ -151,7 +151,7 @@ async def test_only_so_many_backups_are_kept(running: Running) -> None:
 
 @pytest.mark.parametrize("verb", ["take_snapshot", "upload_snapshot"])
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_nothing_is_left_of_a_copy_that_failed(running: Running, verb: str, when: Any) -> None:
+async def test_a_failed_copy_leaves_nothing(running: Running, verb: str, when: Any) -> None:
     server = await running.admin.active("a")
     running.dial_all(**{verb: VerbDial(fail_times=1, fail_when=when)})
     reply = await act(running, server["id"], {"createImage": {"name": "x"}})
@@ -179,7 +179,7 @@ async def test_a_delete_does_not_wait_for_the_copy(running: Running) -> None:
     await until(lambda: image(running, made), lambda seen: seen is None)
 
 
-async def test_a_disk_that_must_be_still_is_not_copied_while_it_is_written(running: Running) -> None:
+async def test_a_quiesced_disk_is_not_copied_while_it_is_written(running: Running) -> None:
     url = running.config.api.image.url
     wanted = {"name": "still", "disk_format": "raw", "container_format": "bare"}
     wanted |= {"hw_qemu_guest_agent": "yes", "os_require_quiesce": "yes"}
@@ -195,7 +195,7 @@ async def test_a_disk_that_must_be_still_is_not_copied_while_it_is_written(runni
     assert (found["os_require_quiesce"], await data_of(running, found["id"])) == ("yes", b"still")
 
 
-async def test_what_is_refused_leaves_no_image(running: Running) -> None:
+async def test_a_refused_snapshot_leaves_no_image(running: Running) -> None:
     server = await running.admin.active("a")
     body: dict[str, Any] = {"createImage": {"name": "x"}}
     assert (await act(running, "00000000-0000-4000-8000-000000000000", body)).status_code == 404

@@ -36,7 +36,7 @@ async def listed(running: Running, **filters: str) -> list[str]:
     return [row["name"] for row in rows]
 
 
-async def test_deleted_and_had_back(keeping: Running) -> None:
+async def test_a_server_is_soft_deleted_and_restored(keeping: Running) -> None:
     admin = keeping.admin
     server = await admin.active("comes-back")
     await admin.delete(server["id"])
@@ -62,7 +62,7 @@ async def test_deleted_and_had_back(keeping: Running) -> None:
     assert [row["action"] for row in rows] == ["restore", "delete", "create"]
 
 
-async def test_its_room_in_the_quota_may_be_taken(keeping: Running) -> None:
+async def test_the_quota_of_a_soft_deleted_server_may_be_used(keeping: Running) -> None:
     admin = keeping.admin
     first = await admin.active("first")
     await admin.delete(first["id"])
@@ -80,7 +80,7 @@ async def test_its_room_in_the_quota_may_be_taken(keeping: Running) -> None:
     assert (await admin.settled(first["id"]))["status"] == "ACTIVE"
 
 
-async def test_force_delete_is_for_good(keeping: Running) -> None:
+async def test_force_delete_is_final(keeping: Running) -> None:
     admin = keeping.admin
     server = await admin.active("no-more")
     await admin.delete(server["id"])
@@ -104,7 +104,7 @@ async def test_a_server_that_was_never_launched_is_deleted_at_once(keeping: Runn
     assert await used(keeping) == 0
 
 
-async def test_a_restore_that_fails_leaves_it_deleted(keeping: Running) -> None:
+async def test_a_failed_restore_leaves_the_server_deleted(keeping: Running) -> None:
     admin = keeping.admin
     server = await admin.active("not-yet")
     await admin.delete(server["id"])
@@ -116,7 +116,7 @@ async def test_a_restore_that_fails_leaves_it_deleted(keeping: Running) -> None:
     assert await used(keeping) == 0
 
 
-async def test_it_is_reclaimed_when_its_time_is_over(start: Start) -> None:
+async def test_a_soft_deleted_server_is_reclaimed_after_its_time(start: Start) -> None:
     async with start(compute=Compute(reclaim_instance_interval=2.0)) as running:
         admin = running.admin
         server = await admin.active("goes")

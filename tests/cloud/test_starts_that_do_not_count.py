@@ -59,7 +59,7 @@ async def silence(at: Place) -> None:
     await until(lambda: not at.host.agent.home.is_set())
 
 
-async def test_a_guest_is_off_until_the_cell_says_that_it_belongs_here(tmp_path: Path) -> None:
+async def test_a_guest_is_off_until_the_cell_says_it_belongs_here(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await started(at)
         await silence(at)
@@ -70,7 +70,7 @@ async def test_a_guest_is_off_until_the_cell_says_that_it_belongs_here(tmp_path:
         assert at.host.journal.unacknowledged() == {SERVER}, "its boot may not be over"
 
 
-async def test_a_guest_that_belongs_elsewhere_by_then_goes(tmp_path: Path) -> None:
+async def test_a_guest_that_belongs_elsewhere_is_destroyed(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await started(at)
         await silence(at)
@@ -94,7 +94,7 @@ async def test_a_start_that_counts_runs_on(tmp_path: Path) -> None:
         assert is_on(at)
 
 
-async def test_that_it_counts_is_on_the_disk_at_once(tmp_path: Path) -> None:
+async def test_an_acknowledged_start_is_on_disk_at_once(tmp_path: Path) -> None:
     """An agent that is killed afterwards, and whose cell answers late, must not switch it off."""
     async with place(MemoryBus(), tmp_path) as at:
         await at.host.agent.home.wait()
@@ -113,7 +113,7 @@ def starts_on_disk(directory: Path) -> int:
         database.close()
 
 
-async def test_the_word_that_it_counts_rides_on_a_command(tmp_path: Path) -> None:
+async def test_the_acknowledgement_is_sent_with_a_command(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await started(at)
         at.cell.heard.clear()
@@ -122,7 +122,7 @@ async def test_the_word_that_it_counts_rides_on_a_command(tmp_path: Path) -> Non
         assert at.host.journal.unacknowledged() == {OTHER}
 
 
-async def test_a_later_operation_is_word_enough(tmp_path: Path) -> None:
+async def test_a_later_operation_acknowledges_the_start(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await started(at)
         await at.caller.reboot(HOST, command_context(2), SERVER, hard=True)
@@ -132,9 +132,7 @@ async def test_a_later_operation_is_word_enough(tmp_path: Path) -> None:
         assert is_on(at)
 
 
-async def test_the_cell_is_asked_of_a_start_that_nobody_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_cell_is_asked_about_an_unacknowledged_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose boot was told by a conductor that died right after it."""
     monkeypatch.setattr(held_guests, "OVERDUE_S", 0.2)
     async with place(MemoryBus(), tmp_path) as at:
@@ -151,7 +149,7 @@ async def test_the_cell_is_asked_of_a_start_that_nobody_acknowledged(
         assert is_on(at)
 
 
-async def test_a_start_that_is_not_the_first_of_its_turn_does_not_count_either(tmp_path: Path) -> None:
+async def test_a_repeated_start_of_an_attempt_does_not_count_either(tmp_path: Path) -> None:
     """As a move's: its guest is taken, off, by a command of the same turn."""
     bus = MemoryBus()
     async with place(bus, tmp_path) as at:
@@ -178,7 +176,7 @@ async def test_a_repeated_start_of_a_guest_that_counts_counts(tmp_path: Path) ->
         assert not at.host.journal.unacknowledged()
 
 
-async def test_who_asks_again_has_it_started_again(tmp_path: Path) -> None:
+async def test_a_repeated_command_starts_the_guest_again(tmp_path: Path) -> None:
     bus = MemoryBus()
     async with place(bus, tmp_path) as at:
         await at.host.agent.home.wait()
@@ -220,7 +218,7 @@ async def test_a_start_that_ends_right_after_a_pause_does_not_count(
         assert await starting is ON, "it was asked again, and the cell has nothing against it"
 
 
-async def test_a_guest_that_could_not_be_switched_off_is_tried_again(tmp_path: Path) -> None:
+async def test_a_failed_power_off_is_retried(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path, FaultSettings(verbs={"power_off": VerbDial(fail_times=3)})) as at:
         await started(at)
         await silence(at)
@@ -242,7 +240,7 @@ async def test_a_start_that_failed_after_its_work_does_not_count(tmp_path: Path)
         await until(lambda: is_off(at))
 
 
-async def test_an_agent_that_starts_again_remembers_what_does_not_count(tmp_path: Path) -> None:
+async def test_a_restarted_agent_remembers_unacknowledged_starts(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await started(at)
         at.cell.answers = False
@@ -258,7 +256,7 @@ async def test_an_agent_that_starts_again_remembers_what_does_not_count(tmp_path
         assert at.host.journal.unacknowledged() == set()
 
 
-async def test_an_agent_that_starts_again_beside_its_cell_switches_nothing_off(
+async def test_a_restarted_agent_with_a_reachable_cell_switches_nothing_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(held_guests, "FIRST_ANSWER_S", 180.0)
@@ -270,7 +268,7 @@ async def test_an_agent_that_starts_again_beside_its_cell_switches_nothing_off(
         assert "#2" not in await at.caller.console_output(HOST, SERVER, None)
 
 
-async def test_a_journal_of_the_last_release_says_nothing_against_its_guests(tmp_path: Path) -> None:
+async def test_a_journal_of_the_last_release_counts_all_starts(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await started(at)
         at.cell.answers = False
@@ -286,7 +284,7 @@ async def test_a_journal_of_the_last_release_says_nothing_against_its_guests(tmp
         assert is_on(at)
 
 
-async def test_a_turn_that_a_release_without_starts_has_raised_is_no_start(tmp_path: Path) -> None:
+async def test_a_token_raised_by_an_older_release_is_no_start(tmp_path: Path) -> None:
     """The agent was brought back to the last release for a while, and forward again."""
     journal = AgentJournal(JournalFile(tmp_path / "j.db"), "n1")
     await journal.open()
@@ -302,7 +300,7 @@ async def test_a_turn_that_a_release_without_starts_has_raised_is_no_start(tmp_p
     again.file.close()
 
 
-async def test_a_command_of_which_the_cell_does_not_speak_is_let_lie_when_the_host_comes_home(tmp_path: Path) -> None:
+async def test_a_command_the_cell_did_not_name_is_dropped_after_an_absence(tmp_path: Path) -> None:
     """It may have lain in a buffer while its boot went on elsewhere; whoever still wants it sends it again."""
     async with place(MemoryBus(), tmp_path) as at:
         await at.host.agent.home.wait()
@@ -322,7 +320,7 @@ async def test_a_command_of_which_the_cell_does_not_speak_is_let_lie_when_the_ho
         await until(lambda: is_on(at))
 
 
-async def test_a_host_that_sees_to_ports_asks_for_its_authority_before_it_starts_the_guest(
+async def test_a_host_that_makes_ports_checks_its_authority_before_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine stood still while the ports were bound: nothing is started, not even for a moment."""

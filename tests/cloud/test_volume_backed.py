@@ -35,7 +35,7 @@ async def snapshots(running: Running) -> list[dict[str, Any]]:
     return list(reply.json()["snapshots"])
 
 
-async def test_an_image_of_it_names_snapshots_of_its_volumes_and_boots(running: Running) -> None:
+async def test_its_image_names_volume_snapshots_and_boots(running: Running) -> None:
     server = await backed(running)
     reply = await act(running, server["id"], {"createImage": {"name": "copy", "metadata": {"why": "because"}}})
     assert reply.status_code == 202, reply.text
@@ -94,7 +94,7 @@ async def attachments(running: Running, server: str) -> list[tuple[str, str]]:
     return [(each["id"], each["status"]) for each in await held(running) if each["instance"] == server]
 
 
-async def test_a_shelved_server_keeps_its_volumes_reserved_and_no_image(running: Running) -> None:
+async def test_a_shelved_server_keeps_its_volumes_reserved_without_an_image(running: Running) -> None:
     server = await backed(running)
     rows = await attached(running, server["id"])
     before = [each["id"] for each in await images(running)]
@@ -119,7 +119,7 @@ async def test_a_shelved_server_keeps_its_volumes_reserved_and_no_image(running:
     assert await held(running) == []
 
 
-async def test_an_unshelve_that_fails_gives_its_volumes_back(running: Running) -> None:
+async def test_a_failed_unshelve_releases_its_volumes(running: Running) -> None:
     server = await backed(running)
     rows = await attached(running, server["id"])
     await shelved(running, server["id"])
@@ -190,7 +190,7 @@ async def other_image(running: Running) -> str:
     return id
 
 
-async def test_its_root_is_written_anew_since_2_93(running: Running) -> None:
+async def test_its_root_is_rewritten_from_2_93(running: Running) -> None:
     server = await backed(running)
     rows = await attached(running, server["id"])
     other = await other_image(running)

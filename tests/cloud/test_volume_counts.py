@@ -102,7 +102,9 @@ async def cost(
     return found, dict(calls(running) - before), answer
 
 
-async def test_what_each_costs(start: Start, rounds_are_far_away: None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_statements_and_messages_of_each_volume_operation(
+    start: Start, rounds_are_far_away: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("LOOK_FIRST_S", "LOOK_MOST_S"):
         monkeypatch.setattr(
             server_lock, name, 2.0

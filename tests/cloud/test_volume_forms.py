@@ -49,7 +49,7 @@ async def image(running: Running) -> str:
     return await running.admin.id_of("image", "tiny")
 
 
-async def test_local_disks_beside_an_image(running: Running) -> None:
+async def test_local_disks_with_an_image(running: Running) -> None:
     root = {"source_type": "image", "destination_type": "local", "uuid": await image(running), "boot_index": 0}
     blank = {"source_type": "blank", "destination_type": "local", "boot_index": -1}
     devices = [{**root}, {**blank, "volume_size": 3}, {**blank, "guest_format": "swap", "volume_size": 256}]
@@ -68,7 +68,7 @@ async def test_local_disks_beside_an_image(running: Running) -> None:
         assert (reply.status_code, says in reply.text) == (400, True), reply.text
 
 
-async def test_the_older_form(running: Running) -> None:
+async def test_block_device_mapping_version_1(running: Running) -> None:
     bootable = await volume(running, imageRef=await image(running))
     data = await volume(running)
     devices: list[dict[str, Any]] = [
@@ -143,7 +143,7 @@ def fails_to_export(running: Running, host: str) -> None:
 TRIES_MAX = 40
 
 
-async def test_a_back_end_that_fails_for_one_host_is_a_cause_and_the_next_is_tried(start: Start) -> None:
+async def test_a_back_end_failure_for_one_host_leads_to_the_next(start: Start) -> None:
     async with start(hosts=Hosts(count=2)) as running:
         fails, works = running.cloud.fleet.drivers
         fails_to_export(running, fails)

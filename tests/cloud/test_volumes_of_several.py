@@ -21,7 +21,7 @@ async def several(running: Running, name: str, **more: Any) -> str:
     return await volume(running, volume_type=name, **more)
 
 
-async def test_two_servers_have_it(running: Running) -> None:
+async def test_two_servers_share_a_volume(running: Running) -> None:
     one, other = await running.admin.active("a"), await running.admin.active("b")
     disk = await several(running, "shared")
     for server in (one, other):
@@ -45,7 +45,7 @@ async def test_two_servers_have_it(running: Running) -> None:
     assert await held(running) == []
 
 
-async def test_before_2_60_nobody_attaches_or_boots_from_it(running: Running) -> None:
+async def test_before_2_60_shared_volumes_are_refused(running: Running) -> None:
     server = await running.admin.active("a")
     disk = await several(running, "old", imageRef=await running.admin.id_of("image", "tiny"))
     device = {"source_type": "volume", "destination_type": "volume", "uuid": disk, "boot_index": 0}

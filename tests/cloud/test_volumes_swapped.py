@@ -47,7 +47,7 @@ async def with_volume(running: Running, **more: Any) -> tuple[dict[str, Any], st
     return server, await moves(running, old)
 
 
-async def test_the_guest_goes_on_with_the_new_volume(running: Running) -> None:
+async def test_the_guest_continues_with_the_new_volume(running: Running) -> None:
     await as_service(running)
     server, old = await with_volume(running, tag="data")
     new = await volume(running, size=2)
@@ -77,7 +77,7 @@ async def test_a_paused_server_before_2_85(running: Running) -> None:
     assert disks(running, server) == [new]
 
 
-async def test_a_host_that_cannot_leaves_everything_as_it_was(running: Running) -> None:
+async def test_a_failed_swap_changes_nothing(running: Running) -> None:
     await as_service(running)
     server, old = await with_volume(running)
     new = await volume(running)
@@ -92,7 +92,7 @@ async def test_a_host_that_cannot_leaves_everything_as_it_was(running: Running) 
     assert disks(running, server) == [old]
 
 
-async def test_what_is_refused(running: Running) -> None:
+async def test_refused_swaps(running: Running) -> None:
     server, old = await with_volume(running)
     new, id = await volume(running), server["id"]
     plain = running.person("demo", "demo")

@@ -49,7 +49,7 @@ def _signed(claims: dict[str, Any], by: Any, whose: str, subject: str) -> str:
     return said + "." + base64.urlsafe_b64encode(by.sign(said.encode())).rstrip(b"=").decode()
 
 
-async def test_a_credentials_file_is_as_good_as_a_key(tmp_path: Path) -> None:
+async def test_a_credentials_file_works_like_a_key(tmp_path: Path) -> None:
     """The broker's operator signs accounts, they sign users: nothing of a host stands in the server's file."""
     operator, operator_name = _pair(nkeys.PREFIX_BYTE_OPERATOR)
     account, account_name = _pair(nkeys.PREFIX_BYTE_ACCOUNT)
@@ -87,7 +87,7 @@ async def test_a_credentials_file_is_as_good_as_a_key(tmp_path: Path) -> None:
 # ---- what cannot be meant ----------------------------------------------------------------------------------------------
 
 
-def test_keys_and_certificates_that_cannot_be_meant_are_said(tmp_path: Path) -> None:
+def test_invalid_keys_and_certificates_are_refused_with_the_reason(tmp_path: Path) -> None:
     make_key(tmp_path / "good")
     (tmp_path / "open").write_text((tmp_path / "good").read_text())
     (tmp_path / "open").chmod(0o640)
@@ -113,7 +113,7 @@ def test_keys_and_certificates_that_cannot_be_meant_are_said(tmp_path: Path) -> 
         public_key(tmp_path / "wrong")
 
 
-def test_the_brokers_file_takes_no_key_that_is_none_and_none_twice(tmp_path: Path) -> None:
+def test_the_brokers_file_refuses_invalid_and_duplicate_keys(tmp_path: Path) -> None:
     key, other = make_key(tmp_path / "a"), make_key(tmp_path / "b")
     seed = (tmp_path / "a").read_text().strip()
     for keys, why in (

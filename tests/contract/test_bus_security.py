@@ -109,7 +109,7 @@ PATTERNS = (
 """What an eavesdropper would subscribe to."""
 
 
-def test_the_catalogue_knows_every_subject() -> None:
+def test_the_catalogue_contains_every_subject() -> None:
     """A subject that is added is added to the attacks, too."""
     makers = {name for name, made in vars(subjects).items() if callable(made) and getattr(made, "__module__", "") == subjects.__name__ and not name.startswith("_")}  # fmt: skip
     values = {name for name, made in vars(subjects).items() if name.isupper() and str(made).startswith("moorage.")}
@@ -118,7 +118,7 @@ def test_the_catalogue_knows_every_subject() -> None:
     assert makers | values == known | patterns | {"token", "sender", "matches"}
 
 
-async def test_a_stolen_agent_says_nothing_but_as_itself(broker: Broker) -> None:
+async def test_a_stolen_agent_key_can_publish_only_as_its_host(broker: Broker) -> None:
     """With its key against every subject there is, of its own host, of another and of another cell."""
     async with broker.client("everything") as watcher, broker.client(THIEF) as thief:
         ear = Ear()
@@ -137,7 +137,7 @@ async def test_a_stolen_agent_says_nothing_but_as_itself(broker: Broker) -> None
         assert thief.healthy, "to be denied does not cut a host that has its own to say"
 
 
-async def test_a_stolen_agent_hears_nothing_but_what_is_said_to_it(broker: Broker) -> None:
+async def test_a_stolen_agent_key_receives_only_messages_to_its_host(broker: Broker) -> None:
     async with broker.client("everything") as everybody, broker.client(THIEF) as thief:
         ear = Ear()
         wanted = {*PATTERNS, *catalogue(C1, VICTIM).values(), *catalogue(C2, FAR).values(), *catalogue(C1, THIEF).values()}  # fmt: skip
@@ -155,7 +155,7 @@ async def test_a_stolen_agent_hears_nothing_but_what_is_said_to_it(broker: Broke
         assert thief.denied == len(wanted) - 1
 
 
-async def test_a_conductor_of_a_cell_has_to_do_with_that_cell_alone(broker: Broker) -> None:
+async def test_a_conductor_of_one_cell_reaches_that_cell_only(broker: Broker) -> None:
     async with broker.client("everything") as everybody, broker.client("of_c1") as conductor:
         ear, watching = Ear(), Ear()
         await everybody.subscribe(">", watching)
@@ -182,7 +182,7 @@ async def test_a_conductor_of_a_cell_has_to_do_with_that_cell_alone(broker: Brok
 
 
 @pytest.mark.parametrize("role", ["conductor", "api", "console", "listener"])
-async def test_a_process_hears_what_its_role_needs_and_no_commands(broker: Broker, role: str) -> None:
+async def test_a_process_receives_only_the_messages_of_its_role(broker: Broker, role: str) -> None:
     needs = {
         "conductor": {"heartbeat", "report", "returned", "result_from", "to_conductor", "EVENTS"},
         "api": {"heartbeat", "result_from"},
@@ -219,7 +219,7 @@ async def test_a_process_hears_what_its_role_needs_and_no_commands(broker: Broke
 
 
 @pytest.mark.parametrize("way", ["no key", "a key that nobody knows", "another authority", "the machine's authorities"])
-async def test_who_is_not_known_or_not_trusted_stays_out_and_says_why(
+async def test_unknown_and_untrusted_clients_are_refused_with_the_reason(
     broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
     others: dict[str, Any]
@@ -242,7 +242,7 @@ async def test_who_is_not_known_or_not_trusted_stays_out_and_says_why(
     assert said[0].endswith("trying again until it is back")
 
 
-async def test_nothing_is_said_to_a_server_without_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_is_sent_to_a_server_without_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever sits in between may say that the server has none: the password must not be told."""
     heard = bytearray()
 
@@ -267,7 +267,7 @@ async def test_nothing_is_said_to_a_server_without_tls(tmp_path: Path, caplog: p
     assert "the-password" not in caplog.text
 
 
-async def test_a_certificate_is_asked_of_clients_too(tmp_path: Path) -> None:
+async def test_client_certificates_can_be_required(tmp_path: Path) -> None:
     """Mutual TLS: without one of ours nobody is let in, whatever the key."""
     authority = CertificateAuthority(tmp_path)
     server, client = authority.issue("broker"), authority.issue("agent")
@@ -285,7 +285,7 @@ async def test_a_certificate_is_asked_of_clients_too(tmp_path: Path) -> None:
         await outside.close()
 
 
-async def test_a_key_that_is_taken_away_is_out_at_once(tmp_path: Path) -> None:
+async def test_a_removed_key_is_disconnected_at_once(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     with broker.server:
         async with broker.client(THIEF) as thief, broker.client("conductor") as conductor:

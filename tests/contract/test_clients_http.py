@@ -62,7 +62,7 @@ def failing(failure: Exception) -> ServiceClient:
         (401, Unauthenticated, {"error": {"message": "who?"}}, "who?", "unauthenticated"),
     ],
 )
-async def test_a_refusal_keeps_the_neighbours_words(
+async def test_a_refusal_keeps_the_services_message(
     status: int, kind: type[Problem], body: object, sentence: str, code: str
 ) -> None:
     with pytest.raises(Problem) as refused:
@@ -84,7 +84,7 @@ async def test_a_refusal_keeps_the_neighbours_words(
         (httpx.DecodingError("no gzip"), Unavailable, UnknownOutcome),
     ],
 )
-async def test_a_call_that_was_never_sent_is_told_from_one_that_may_have_worked(
+async def test_a_call_never_sent_is_distinguished_from_an_unknown_outcome(
     failure: Exception, read: type[Problem], write: type[Problem]
 ) -> None:
     for method, kind in (("GET", read), ("POST", write), ("PUT", write), ("DELETE", write)):
@@ -97,7 +97,7 @@ async def test_a_call_that_was_never_sent_is_told_from_one_that_may_have_worked(
     ("status", "write"),
     [(500, UnknownOutcome), (502, UnknownOutcome), (504, UnknownOutcome), (503, Unavailable), (429, Unavailable)],
 )
-async def test_a_gateway_that_gives_up_says_nothing_about_the_work(status: int, write: type[Problem]) -> None:
+async def test_a_gateway_timeout_has_an_unknown_outcome(status: int, write: type[Problem]) -> None:
     for method, kind in (("GET", Unavailable), ("POST", write)):
         with pytest.raises(Unavailable) as lost:
             await neighbour(answering(status)).call(method, "/v2.0/ports", token="t")
@@ -115,7 +115,7 @@ async def test_the_deadline_ends_a_call_that_hangs() -> None:
         assert type(late.value) is kind
 
 
-async def test_calls_that_were_given_up_cost_no_connection_for_ever() -> None:
+async def test_cancelled_calls_release_their_connections() -> None:
     """httpcore keeps some of theirs as busy; wherever a call is given up, there are connections for the next ones."""
 
     serving: list[asyncio.Task[None]] = []
@@ -152,7 +152,7 @@ async def test_calls_that_were_given_up_cost_no_connection_for_ever() -> None:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
-async def test_who_keeps_failing_is_not_asked(status: int) -> None:
+async def test_a_service_that_keeps_failing_is_not_called(status: int) -> None:
     """N19: the caller hears at once, as of a call that was never sent; other kinds of calls go on."""
     handler, asked = counting(status)
     network = neighbour(handler)
@@ -170,7 +170,7 @@ async def test_who_keeps_failing_is_not_asked(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 412, 413, 429])
-async def test_who_refuses_is_asked_again(status: int) -> None:
+async def test_a_service_that_refuses_is_called_again(status: int) -> None:
     handler, asked = counting(status)
     network = neighbour(handler)
     for _ in range(3 * FAILURES_MAX):
@@ -179,7 +179,7 @@ async def test_who_refuses_is_asked_again(status: int) -> None:
     assert len(asked) == 3 * FAILURES_MAX
 
 
-async def test_what_was_given_up_for_our_own_reasons_is_no_failure_of_theirs() -> None:
+async def test_calls_cancelled_by_us_are_no_failure_of_the_service() -> None:
     async def hang(_: Request) -> Response:
         await asyncio.Event().wait()
         raise AssertionError
@@ -201,7 +201,7 @@ async def test_what_was_given_up_for_our_own_reasons_is_no_failure_of_theirs() -
     assert network.breaker.open_circuits()
 
 
-async def test_an_identity_service_that_is_out_does_not_open_the_others_circuit() -> None:
+async def test_an_identity_outage_does_not_open_the_circuit_of_other_services() -> None:
     identity = ServiceClient("identity", "http://identity/v3", transport=embedded_transport(app_of(answering(503))))
     handler, asked = counting(200)
     network = neighbour(handler, tokens=ServiceTokens(identity, user="moorage", password="secret"))
@@ -213,7 +213,7 @@ async def test_an_identity_service_that_is_out_does_not_open_the_others_circuit(
     assert not asked
 
 
-async def test_under_the_end_of_a_lease_nothing_is_begun() -> None:
+async def test_no_call_begins_near_the_end_of_a_lease() -> None:
     """RULES §3: a call starts only if it would be over 2 s before the lease is."""
     asked = 0
 
@@ -233,7 +233,7 @@ async def test_under_the_end_of_a_lease_nothing_is_begun() -> None:
     assert asked == 1
 
 
-async def test_a_call_is_given_up_before_its_lease_ends() -> None:
+async def test_a_call_is_cancelled_before_its_lease_ends() -> None:
     lease = Lease(LEASE_MARGIN_S + 1.0)
     left: list[float] = []
 
@@ -251,7 +251,7 @@ async def test_a_call_is_given_up_before_its_lease_ends() -> None:
     assert 0 < left[0] <= LEASE_MARGIN_S + 0.01
 
 
-async def test_a_lease_renewed_under_way_lets_a_slow_call_end_by_itself() -> None:
+async def test_a_call_continues_when_its_lease_is_renewed() -> None:
     lease = Lease(LEASE_MARGIN_S + 1.0)
 
     async def slow(_: Request) -> Response:
@@ -266,7 +266,7 @@ async def test_a_lease_renewed_under_way_lets_a_slow_call_end_by_itself() -> Non
         await neighbour(slow).call("PUT", "/v2.0/ports", token="t", deadline_s=0.05)
 
 
-async def test_an_answer_that_is_no_json_is_not_believed() -> None:
+async def test_a_non_json_answer_is_an_error() -> None:
     async def odd(_: Request) -> Response:
         return Response(b"<html>hello</html>")
 
@@ -280,7 +280,7 @@ async def test_an_answer_that_is_no_json_is_not_believed() -> None:
     ("said", "wait_s"),
     [("7", 7.0), ("Fri, 31 Dec 1999 23:59:59 GMT", 0.0), ("soon", 0.0), ("-3", 0.0), (None, 0.0)],
 )
-async def test_when_to_come_back_is_kept(said: str | None, wait_s: float) -> None:
+async def test_retry_after_is_kept(said: str | None, wait_s: float) -> None:
     async def busy(_: Request) -> Response:
         return JSONResponse({}, 503, headers={} if said is None else {"Retry-After": said})
 
@@ -289,7 +289,7 @@ async def test_when_to_come_back_is_kept(said: str | None, wait_s: float) -> Non
     assert refused.value.retry_after_s == wait_s
 
 
-async def test_a_date_to_come_back_at_is_understood() -> None:
+async def test_retry_after_with_a_date_is_parsed() -> None:
     async def busy(_: Request) -> Response:
         at = datetime.now(UTC) + timedelta(seconds=30)
         return JSONResponse({}, 429, headers={"Retry-After": format_datetime(at, usegmt=True)})
@@ -316,7 +316,7 @@ async def test_the_request_id_and_the_users_token_travel_along() -> None:
     assert (seen["x-openstack-request-id"], seen["x-auth-token"]) == ("req-1", "user-token")
 
 
-def test_every_dialect_of_refusal_is_read() -> None:
+def test_every_error_format_is_parsed() -> None:
     assert reason_of(b"") == ("", "")
     assert reason_of(b"<html><title>404</title><body><h1>404 Not Found</h1>No image<br /></body></html>") == (
         "",

@@ -13,7 +13,7 @@ from moorage.model.errors import (
 from moorage.model.network import BindOptions, NicAsk, mint_mac
 
 
-async def test_ports_are_made_once_however_often_they_are_asked_for(ground: Ground) -> None:
+async def test_repeated_requests_make_each_port_once(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]
     nics = asks(server, network, network)
@@ -38,7 +38,7 @@ async def test_only_the_missing_port_of_a_bulk_is_made(ground: Ground) -> None:
     assert {port.id for port in await ground.network.ports_of(server)} == {port.id for port in ports}
 
 
-async def test_a_minted_mac_that_another_server_has_is_replaced_by_the_next(ground: Ground) -> None:
+async def test_a_computed_mac_used_by_another_server_is_replaced(ground: Ground) -> None:
     tenant, server, other = await ground.tenant(), server_id(), server_id()
     network = (await ground.flat(tenant))["id"]
     await ground.make(
@@ -54,7 +54,7 @@ async def test_a_minted_mac_that_another_server_has_is_replaced_by_the_next(grou
     assert len(await ground.network.ports_of(other)) == 1
 
 
-async def test_a_change_by_somebody_else_is_survived_when_it_is_harmless(ground: Ground) -> None:
+async def test_a_harmless_concurrent_change_is_tolerated(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, network))
@@ -63,7 +63,7 @@ async def test_a_change_by_somebody_else_is_survived_when_it_is_harmless(ground:
     assert (bound.host, bound.name) == ("cmp1", "mine")
 
 
-async def test_a_users_port_is_taken_bound_and_let_go_as_it_was(ground: Ground) -> None:
+async def test_a_users_port_is_bound_and_released_unchanged(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     routed = await ground.routed(tenant)
     mine = await ground.make("port", tenant.token, network_id=routed.network, name="mine")
@@ -88,7 +88,7 @@ async def test_a_users_port_is_taken_bound_and_let_go_as_it_was(ground: Ground) 
     assert (await ground.show(mine["id"]))["name"] == "mine"
 
 
-async def test_a_port_in_use_is_not_taken(ground: Ground) -> None:
+async def test_a_port_in_use_is_refused(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]
     mine = await ground.make("port", tenant.token, network_id=network)
@@ -104,7 +104,7 @@ async def test_a_port_in_use_is_not_taken(ground: Ground) -> None:
     assert refused.value.code == "port_in_use"
 
 
-async def test_release_deletes_ours_and_spares_the_users(ground: Ground) -> None:
+async def test_release_deletes_created_ports_and_keeps_users_ports(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]
     mine = await ground.make("port", tenant.token, network_id=network)
@@ -136,7 +136,7 @@ async def test_the_port_quota_is_the_projects_and_is_named(ground: Ground) -> No
     assert await ground.network.ports_of(server) == ()
 
 
-async def test_two_makers_at_once_make_one_set(ground: Ground) -> None:
+async def test_concurrent_makers_make_one_set_of_ports(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]
     nics = asks(server, network, network)

@@ -15,7 +15,7 @@ from moorage.model.network import BindOptions, FixedIp, NicAsk, OtherSubnets
 from moorage.operations.steps.ports import other_subnets
 
 
-async def test_binding_sets_the_host_and_moving_on_keeps_port_and_mac(ground: Ground) -> None:
+async def test_binding_sets_the_host_and_a_rebind_keeps_port_and_mac(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, network, network))
@@ -29,7 +29,7 @@ async def test_binding_sets_the_host_and_moving_on_keeps_port_and_mac(ground: Gr
     assert [(port.id, port.mac, port.host) for port in moved] == [(port.id, port.mac, "cmp3") for port in made]
 
 
-async def test_a_deferred_address_comes_from_the_claimed_segment_first_and_again(ground: Ground) -> None:
+async def test_a_deferred_address_comes_from_the_claimed_segment(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     routed = await ground.routed(tenant)
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
@@ -56,7 +56,7 @@ async def test_a_rebind_within_a_segment_keeps_the_address(ground: Ground) -> No
     assert second.fixed_ips == first.fixed_ips
 
 
-async def test_a_port_that_leaves_its_segment_keeps_its_address_until_it_is_let_go(ground: Ground) -> None:
+async def test_a_port_that_changes_segments_keeps_its_address_until_release(ground: Ground) -> None:
     """Wherever it is tried, and put back on no host with what it had: all by what was read before it left."""
     tenant, server = await ground.tenant(), server_id()
     routed = await ground.routed(tenant)
@@ -90,7 +90,7 @@ async def test_a_port_that_leaves_its_segment_keeps_its_address_until_it_is_let_
     assert (host, [each.subnet for each in left]) == ("cmp3", [other])
 
 
-async def test_an_exhausted_segment_refuses_the_bind_and_the_next_segment_takes_it(ground: Ground) -> None:
+async def test_an_exhausted_segment_refuses_the_bind_and_the_next_one_accepts(ground: Ground) -> None:
     tenant = await ground.tenant()
     routed = await ground.routed(tenant, bits=30)  # a /30: one address beside the gateway
     first, second = server_id(), server_id()
@@ -156,7 +156,7 @@ async def test_a_segments_other_subnets_have_addresses_too(ground: Ground) -> No
     assert refused.value.code == "IpAddressGenerationFailure"
 
 
-async def test_a_segments_ipv6_comes_with_the_address_that_was_claimed(ground: Ground) -> None:
+async def test_an_ipv6_address_comes_with_the_claimed_address(ground: Ground) -> None:
     """By the MAC where it is automatic, and asked for where it is managed; on the other segment, that one's."""
     tenant, server = await ground.tenant(), server_id()
     routed = await ground.routed(tenant)
@@ -191,7 +191,7 @@ async def test_a_host_of_no_segment_is_refused_by_name(ground: Ground) -> None:
     assert "nowhere" not in str(refused.value), "owners are told of it"
 
 
-async def test_a_binding_that_failed_is_seen_although_the_service_says_200(ground: Ground) -> None:
+async def test_a_failed_binding_is_detected_in_a_200(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     fields = {"provider:network_type": "vlan", "provider:physical_network": "physnet3"}
     network = (await ground.flat(tenant, **fields))["id"]
@@ -203,7 +203,7 @@ async def test_a_binding_that_failed_is_seen_although_the_service_says_200(groun
         await ground.network.bind_ports(server, "cmp3", "nova", made, BindOptions(tried={"cmp1"}))
 
 
-async def test_a_bind_told_by_one_who_was_fenced_is_stale(ground: Ground) -> None:
+async def test_a_bind_of_a_fenced_executor_is_refused(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, network))
@@ -214,7 +214,7 @@ async def test_a_bind_told_by_one_who_was_fenced_is_stale(ground: Ground) -> Non
     assert port.host == "cmp2"
 
 
-async def test_unbinding_twice_and_after_deletion_is_nothing(ground: Ground) -> None:
+async def test_unbinding_twice_or_after_deletion_succeeds(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, network))
@@ -284,7 +284,7 @@ async def test_a_lost_answer_to_a_bind_is_found_not_repeated(ground: Ground) -> 
     assert (bound.host, bound.fixed_ips, bound.revision) == ("cmp1", was.fixed_ips, was.revision)
 
 
-async def test_a_lost_answer_to_a_take_and_to_a_delete(ground: Ground) -> None:
+async def test_lost_answers_to_take_and_delete(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]
     mine = await ground.make("port", tenant.token, network_id=network)

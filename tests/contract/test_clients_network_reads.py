@@ -16,7 +16,7 @@ from moorage.model.network import NicAsk
 from moorage.operations.steps.groups import expected
 
 
-async def test_what_another_project_owns_cannot_be_named(ground: Ground) -> None:
+async def test_resources_of_another_project_are_refused(ground: Ground) -> None:
     tenant, other = await ground.tenant(), await ground.tenant()
     network = (await ground.flat(other))["id"]
     port = (await ground.make("port", other.token, network_id=network))["id"]
@@ -34,7 +34,7 @@ async def test_what_another_project_owns_cannot_be_named(ground: Ground) -> None
         assert refused.value.code == code
 
 
-async def test_an_address_must_be_inside_and_free(ground: Ground) -> None:
+async def test_a_requested_address_must_be_in_the_subnet_and_free(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]
     for address, code in (("192.0.2.1", "fixed_ip_outside"), ("nonsense", "bad_address")):
@@ -72,7 +72,7 @@ async def test_facts_of_a_routed_network(ground: Ground) -> None:
     assert not ground.raw_network.calls  # warm: nothing is asked
 
 
-async def test_auto_takes_the_one_network_there_is_and_never_guesses(ground: Ground) -> None:
+async def test_auto_uses_the_only_network_and_refuses_to_choose(ground: Ground) -> None:
     tenant = await ground.tenant()
     with pytest.raises(Conflict) as refused:
         await ground.network.check(tenant.token, tenant.project, "auto")
@@ -105,7 +105,7 @@ async def test_security_groups_are_named_by_name_or_id(ground: Ground) -> None:
     assert port.security_groups == (group,)
 
 
-async def test_a_port_on_a_network_with_guaranteed_bandwidth_says_what_it_needs(ground: Ground) -> None:
+async def test_a_port_of_a_network_with_a_policy_shows_its_request(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     policy = (await ground.net("POST", "/qos/policies", {"policy": {"name": "gold", "project_id": tenant.project}}))[
         "policy"
@@ -125,7 +125,7 @@ async def test_a_port_on_a_network_with_guaranteed_bandwidth_says_what_it_needs(
 
 
 @pytest.mark.parametrize("wire", ["physnet1", None])
-async def test_what_a_port_will_ask_is_known_before_it_is_made(ground: Ground, wire: str | None) -> None:
+async def test_the_request_of_a_port_is_known_before_it_is_made(ground: Ground, wire: str | None) -> None:
     """From the rules of the network's policy: the amounts and traits that the port, once made, asks in its `resource_request`."""
     tenant = await ground.tenant()
     policy = (await ground.net("POST", "/qos/policies", {"policy": {"name": "all", "project_id": tenant.project}}))[
@@ -158,7 +158,7 @@ async def test_what_a_port_will_ask_is_known_before_it_is_made(ground: Ground, w
     assert await ground.network.rules_of(server_id()) == ()
 
 
-async def test_every_network_in_three_lists_and_what_hosts_are_wired_to(ground: Ground) -> None:
+async def test_networks_and_host_links_are_read_in_three_lists(ground: Ground) -> None:
     tenant = await ground.tenant()
     routed, flat = await ground.routed(tenant), await ground.flat(tenant)
     found = {network.id: network for network in await ground.network.networks()}
@@ -172,7 +172,7 @@ async def test_every_network_in_three_lists_and_what_hosts_are_wired_to(ground: 
     assert {"segment", "qos", "auto-allocated-topology", "revision-if-match"} <= await ground.network.extensions()
 
 
-async def test_an_external_network_is_for_those_whom_policy_lets(ground: Ground) -> None:
+async def test_an_external_network_needs_permission(ground: Ground) -> None:
     tenant = await ground.tenant()
     network = (await ground.flat(tenant, **{"router:external": True}))["id"]
     wish = [NicAsk(index=0, network=network)]
@@ -191,7 +191,7 @@ async def test_a_network_without_addresses_is_refused(ground: Ground) -> None:
     assert refused.value.code == "network_requires_subnet"
 
 
-async def test_auto_makes_the_topology_when_the_service_has_promised_it(ground: Ground) -> None:
+async def test_auto_creates_the_topology_when_the_service_offers_it(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     outside = await ground.make("network", name="outside", **{"router:external": True, "is_default": True})
     await ground.make("subnet", network_id=outside["id"], ip_version=4, cidr="203.0.113.0/24")
@@ -215,7 +215,7 @@ async def test_auto_makes_the_topology_when_the_service_has_promised_it(ground: 
         await ground.net("DELETE", f"/networks/{outside['id']}")
 
 
-async def test_a_topology_of_another_project_is_not_to_be_seen(ground: Ground) -> None:
+async def test_a_topology_of_another_project_is_hidden(ground: Ground) -> None:
     tenant, other = await ground.tenant(), await ground.tenant()
     for method in ("GET", "DELETE"):
         with pytest.raises(Problem):

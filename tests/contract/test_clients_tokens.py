@@ -38,7 +38,7 @@ def tokens_of(keystone: Handler) -> ServiceTokens:
     return ServiceTokens(identity, user="moorage", password="secret")
 
 
-async def test_a_service_token_is_kept_and_replaced_when_it_is_refused() -> None:
+async def test_a_service_token_is_kept_until_it_is_refused() -> None:
     keystone, used = Keystone(), []
 
     async def picky(request: Request) -> Response:
@@ -52,7 +52,7 @@ async def test_a_service_token_is_kept_and_replaced_when_it_is_refused() -> None
     assert (keystone.given, used[-2:]) == (2, ["token-1", "token-2"])
 
 
-async def test_a_refused_token_is_replaced_once_for_all_who_held_it() -> None:
+async def test_a_refused_token_is_replaced_once_for_all_callers() -> None:
     keystone = Keystone()
 
     async def revoked(request: Request) -> Response:
@@ -87,7 +87,7 @@ async def test_a_call_that_waits_for_a_token_was_not_sent(given: int, monkeypatc
     assert (type(late.value), network.lost, network.calls["POST ports"]) == (Unavailable, 0, given)
 
 
-async def test_an_identity_service_that_hangs_is_known_as_the_one_that_does(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_identity_service_is_named_as_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     """All who wait for a token share one call, whose own deadline ends it; so its failures count, and then nobody waits."""
     monkeypatch.setattr(service_tokens, "TOKEN_DEADLINE_S", 0.05)
     asked = 0
@@ -114,7 +114,7 @@ async def test_an_identity_service_that_hangs_is_known_as_the_one_that_does(monk
     assert (asked, sent, network.breaker.open_circuits()) == (FAILURES_MAX, [], ())
 
 
-async def test_a_call_for_a_token_is_not_ended_by_who_asked_first() -> None:
+async def test_cancelling_one_caller_does_not_cancel_the_token_call() -> None:
     keystone, go_on, asked = Keystone(), asyncio.Event(), list[str]()
 
     async def slow(request: Request) -> Response:
@@ -137,7 +137,7 @@ async def test_a_call_for_a_token_is_not_ended_by_who_asked_first() -> None:
     assert (len(asked), keystone.given) == (1, 1)
 
 
-async def test_an_identity_service_that_is_back_is_found_by_calls_to_itself() -> None:
+async def test_calls_to_a_recovered_identity_service_close_its_circuit() -> None:
     """They need a token first: the call for it must be let through though one of them is what looks whether it is back."""
     is_out = True
 
@@ -170,7 +170,7 @@ async def test_a_token_near_its_end_is_not_used() -> None:
     assert [await tokens.get(), await tokens.get()] == ["token-1", "token-2"]
 
 
-async def test_credentials_that_nobody_takes_are_an_outage_not_the_users_fault() -> None:
+async def test_refused_service_credentials_are_an_outage() -> None:
     network = neighbour(answering(401), tokens=tokens_of(Keystone()))
     with pytest.raises(Unavailable) as refused:
         await network.call("POST", "/v2.0/ports", body={})

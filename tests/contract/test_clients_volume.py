@@ -93,13 +93,13 @@ async def test_where_a_volume_is_and_whether_the_service_is_new_enough(
         await context.client.zone(volume)
 
 
-async def test_types_are_known_by_both_names(context: Desk) -> None:
+async def test_volume_types_are_known_by_name_and_id(context: Desk) -> None:
     found = await context.client.types(context.who.project, context.who.token)
     (id,) = [key for key in found if found[key] == "__DEFAULT__" and key != "__DEFAULT__"]
     assert found == {**found, "__DEFAULT__": "__DEFAULT__", id: "__DEFAULT__"}
 
 
-async def test_held_exported_in_use_and_let_go(context: Desk) -> None:
+async def test_a_volume_is_reserved_exported_attached_and_released(context: Desk) -> None:
     client, server, other = context.client, new_id(), new_id()
     volume = await context.volume()
     held = await client.reserve(volume, server)
@@ -132,7 +132,7 @@ async def test_held_exported_in_use_and_let_go(context: Desk) -> None:
             await asked
 
 
-async def test_a_server_holds_its_volume_while_it_moves(context: Desk) -> None:
+async def test_a_moving_server_keeps_its_volume(context: Desk) -> None:
     """A fresh reservation beside the export, then the export goes: nobody else gets the volume meanwhile."""
     client, server = context.client, new_id()
     volume = await context.volume()
@@ -152,7 +152,7 @@ async def test_a_server_holds_its_volume_while_it_moves(context: Desk) -> None:
     await client.drop_attachment(second.id)
 
 
-async def test_a_volume_is_said_to_be_going(context: Desk) -> None:
+async def test_a_volume_marked_for_deletion_is_shown_as_such(context: Desk) -> None:
     client, volume = context.client, await context.volume()
     with pytest.raises(Invalid):
         await client.begin_detaching(volume)
@@ -212,7 +212,7 @@ async def test_an_image_is_written_over_a_held_volume(context: Desk) -> None:
     await client.drop_attachment(held.id)
 
 
-async def test_what_nobody_waits_for(context: Desk) -> None:
+async def test_completions_that_nothing_awaits_change_nothing(context: Desk) -> None:
     client, volume, other = context.client, await context.volume(), await context.volume()
     for failed in (False, True):
         await client.complete_extend(volume, failed=failed)

@@ -97,7 +97,7 @@ def test_prefixes_are_advertised(mode: str, kind: str) -> None:
     assert made.hosts == ""
 
 
-def test_without_a_gateway_guests_are_told_the_way() -> None:
+def test_without_a_gateway_guests_get_a_route_to_metadata() -> None:
     network = ServedNetwork("mrgnet", [a_vif(VifAddress("10.0.0.5", SubnetId("4"), "10.0.0.0/24"))], metadata=True)
     mine = network.service_address
     assert told(network).conf == "port=0\n" + COMMON + (
@@ -110,7 +110,7 @@ def test_without_a_gateway_guests_are_told_the_way() -> None:
     )
 
 
-def test_what_users_say_stays_in_its_line() -> None:
+def test_user_values_cannot_add_configuration_lines() -> None:
     v4 = VifAddress("10.0.0.5", SubnetId("4"), "10.0.0.0/24", "10.0.0.1")
     options = (DhcpOption("a\nb", "x"), DhcpOption("name", "x\ndhcp-script=/bin/sh"), DhcpOption("Name", "x"))
     vif = a_vif(v4, dns_name="web\n1.2.3.4 bank", dns_domain="x\nconf-file=/etc/shadow", dhcp_options=options)
@@ -125,7 +125,7 @@ def test_subnets_without_dhcp_are_not_served() -> None:
     assert files_of(HERE, ServedNetwork("mrgnet", [a_vif(still)])) is None
 
 
-def test_what_the_network_service_says_comes_to_the_host() -> None:
+def test_dhcp_options_of_the_network_service_reach_the_host() -> None:
     subnet = subnet_of({
         "id": "s", "network_id": "n", "cidr": "fd00::/64", "ip_version": 6, "gateway_ip": "fd00::1", "enable_dhcp": True,
         "ipv6_address_mode": "slaac", "ipv6_ra_mode": "slaac", "dns_nameservers": ["fd00::53"],

@@ -33,7 +33,7 @@ class Keystone:
 
 
 @pytest.mark.parametrize("status", [403, 401, 409])
-async def test_a_refusal_of_ours_is_an_outage_and_is_not_kept(status: int) -> None:
+async def test_a_refused_service_token_is_an_outage_and_not_cached(status: int) -> None:
     keystone = Keystone(status)
     client = keystone.client()
     with pytest.raises(Unavailable) as refused:
@@ -44,7 +44,7 @@ async def test_a_refusal_of_ours_is_an_outage_and_is_not_kept(status: int) -> No
 
 
 @pytest.mark.parametrize("status", [400, 404])
-async def test_a_refusal_of_the_token_is_the_users_and_is_kept(status: int) -> None:
+async def test_a_refused_user_token_is_cached(status: int) -> None:
     keystone = Keystone(status)
     client = keystone.client()
     for _ in range(3):
@@ -54,7 +54,7 @@ async def test_a_refusal_of_the_token_is_the_users_and_is_kept(status: int) -> N
 
 
 @pytest.mark.parametrize("ours_is_ahead_s", [-86_400.0, 86_400.0])
-async def test_a_token_that_was_accepted_is_good_by_whatever_clock_we_have(ours_is_ahead_s: float) -> None:
+async def test_an_accepted_token_is_valid_whatever_the_local_clock(ours_is_ahead_s: float) -> None:
     keystone = Keystone(at=datetime.now(UTC) - timedelta(seconds=ours_is_ahead_s))
     client = keystone.client()
     for _ in range(3):
@@ -62,7 +62,7 @@ async def test_a_token_that_was_accepted_is_good_by_whatever_clock_we_have(ours_
     assert keystone.asked == 1  # and it is kept by the clock of who gave it
 
 
-async def test_a_token_in_its_last_second_is_good_and_not_kept() -> None:
+async def test_a_token_in_its_last_second_is_valid_and_not_cached() -> None:
     keystone = Keystone(left_s=-1.0)
     client = keystone.client()
     for _ in range(2):

@@ -23,7 +23,7 @@ async def image(context: OldNet, **fields: Any) -> str:
     return str(made.body["id"])
 
 
-async def test_images_are_shown_as_they_once_were(context: OldNet) -> None:
+async def test_images_are_shown_in_the_old_format(context: OldNet) -> None:
     server = server_id()
     one = await image(context, min_ram=64, min_disk=1, instance_uuid=server, auto_disk_config="True", colour="blue")
     shown = (await context.ok("GET", f"/images/{one}"))["image"]

@@ -54,7 +54,7 @@ async def context(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             yield OldVolumes(ground, client, who)
 
 
-async def test_volumes_are_shown_as_they_once_were(context: OldVolumes) -> None:
+async def test_volumes_are_shown_in_the_old_format(context: OldVolumes) -> None:
     said = {"size": "1", "display_name": "old", "display_description": "of old", "metadata": {"a": "b"}}
     answer = await context.ask("POST", "/os-volumes", {"volume": said})
     assert answer.status_code == 200, answer.text
@@ -109,7 +109,7 @@ async def test_lists_and_deletions_of_volumes(context: OldVolumes) -> None:
         {"size": 1, "metadata": "x"}, {"size": 1, "metadata": {"a": 1}}, {"size": 1, "imageRef": "x"}, {"size": 10**30},
     ],
 )  # fmt: skip
-async def test_volumes_that_nobody_can_make(context: OldVolumes, wrong: dict[str, Any]) -> None:
+async def test_invalid_volumes_are_refused(context: OldVolumes, wrong: dict[str, Any]) -> None:
     assert (await context.refused("POST", "/os-volumes", {"volume": wrong}))[0] == 400
 
 

@@ -117,7 +117,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         emulator.wait(PATIENCE_S)
 
 
-async def test_what_a_controller_says_is_off_is_off_and_nothing_else(site: Site) -> None:
+async def test_only_off_counts_as_off(site: Site) -> None:
     asked = fence(
         site.machine("off", OFF),
         site.machine("on", ON),
@@ -148,7 +148,7 @@ async def test_a_machine_is_switched_off_and_waited_for(site: Site) -> None:
     assert await asked.is_off("on")
 
 
-async def test_a_machine_that_goes_off_without_an_answer_is_looked_at(
+async def test_a_machine_that_goes_off_without_an_answer_is_checked(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A controller that answers late, or refuses because the machine is going off already."""
@@ -164,9 +164,7 @@ async def test_a_machine_that_goes_off_without_an_answer_is_looked_at(
     assert await asked.switch_off("off")
 
 
-async def test_questions_of_many_at_one_controller_share_their_answers(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_concurrent_requests_to_one_controller_are_shared(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, put = fence(site.machine("off", OFF)), list[RedfishMachine]()
     there = asked._is_off
     monkeypatch.setattr(asked, "_is_off", lambda machine: put.append(machine) or there(machine))
@@ -174,7 +172,7 @@ async def test_questions_of_many_at_one_controller_share_their_answers(
     assert len(put) <= 2
 
 
-async def test_controllers_that_hang_keep_no_thread_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_controllers_do_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row of machines has lost its power: names are looked up, and files read, all the same."""
     hosts = [f"host{number}" for number in range(100)]
     asked, begun, go_on = (

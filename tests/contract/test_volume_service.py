@@ -97,7 +97,7 @@ async def test_refused_volumes(ground: VolumeGround, said: dict[str, Any], statu
     assert fault["message"]
 
 
-async def test_who_may_what(ground: VolumeGround) -> None:
+async def test_permissions_on_volumes(ground: VolumeGround) -> None:
     who, other = await ground.person(), await ground.person()
     id = (await ground.volume(who))["id"]
     assert (await ground.ask(other, "GET", f"/volumes/{id}")).status_code == 404
@@ -153,7 +153,7 @@ async def test_attachments_step_by_step(ground: VolumeGround) -> None:
     assert (await ground.ask(who, "GET", path)).status_code == 404
 
 
-async def test_only_a_service_ends_what_a_server_uses(ground: VolumeGround) -> None:
+async def test_only_a_service_may_end_the_attachment_of_a_server(ground: VolumeGround) -> None:
     who, server = await ground.person(), server_id()
     id = (await ground.volume(who))["id"]
     attachment = await ground.attached(who, id, server)
@@ -171,7 +171,7 @@ async def test_only_a_service_ends_what_a_server_uses(ground: VolumeGround) -> N
     assert (await ground.ask(who, "DELETE", f"/attachments/{attachment}", service=True)).status_code == 200
 
 
-async def test_what_compute_does_not_know_its_owner_may_end(ground: VolumeGround) -> None:
+async def test_an_owner_may_end_an_attachment_that_compute_does_not_know(ground: VolumeGround) -> None:
     who, server = await ground.person(), server_id()
     id = (await ground.volume(who))["id"]
     attachment = await ground.attached(who, id, server)

@@ -201,7 +201,7 @@ async def test_metadata_and_its_entity_tag(ground: VolumeGround) -> None:
     assert replaced.json() == {"metadata": {"z": "z"}}
 
 
-async def test_what_a_small_service_has_none_of(ground: VolumeGround) -> None:
+async def test_unsupported_features(ground: VolumeGround) -> None:
     who = await ground.person()
     for path, body in (
         ("/backups", {"backups": []}), ("/backups/detail", {"backups": []}), ("/groups", {"groups": []}),

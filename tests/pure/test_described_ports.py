@@ -24,7 +24,7 @@ def test_the_higher_version_holds(tmp_path: Path) -> None:
     assert not held.ports
 
 
-def test_a_set_is_used_when_all_parts_of_one_version_are_there(tmp_path: Path) -> None:
+def test_a_set_is_used_when_all_its_parts_arrived(tmp_path: Path) -> None:
     held = DescribedPorts(tmp_path)
     new = [AddressSetPart("s", 2, number, 3, (f"10.0.0.{number}",)) for number in range(3)]
     old = [AddressSetPart("s", 1, number, 2, ("10.1.0.1",)) for number in range(2)]
@@ -40,7 +40,7 @@ def test_a_set_is_used_when_all_parts_of_one_version_are_there(tmp_path: Path) -
     assert not held.sets
 
 
-def test_it_outlives_a_restart(tmp_path: Path) -> None:
+def test_descriptions_survive_a_restart(tmp_path: Path) -> None:
     held = DescribedPorts(tmp_path)
     held.take([PortDescription(ONE, 5)], [AddressSetPart("s", 3, addresses=("10.0.0.1",))], None, 5)
     empty = held_digest({}, {})
@@ -67,13 +67,13 @@ def test_a_file_that_cannot_be_read_is_as_none(tmp_path: Path, text: str) -> Non
     held.save()
 
 
-def test_there_are_only_so_many_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_of_ports_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(described_ports, "NUMBER_MAX", described_ports.FIRST_NUMBER + 1)
     assert len(DescribedPorts(tmp_path).numbers(["a", "b", "c"])) == 2
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_order_the_newest_holds(tmp_path: Path, seed: int) -> None:
+def test_the_newest_version_wins_in_any_order(tmp_path: Path, seed: int) -> None:
     """Three states, one after the other, whose messages are mixed, doubled and lost; then the last state is sent whole."""
     dice = random.Random(seed)
     held = DescribedPorts(tmp_path)

@@ -29,7 +29,7 @@ def facts(levels: tuple[int, ...], states: tuple[Credentials, ...], pin: int | N
 
 
 @pytest.mark.parametrize("pin", PINS)
-def test_every_small_fleet(pin: int | None) -> None:
+def test_gates_of_all_small_fleets(pin: int | None) -> None:
     for levels, states in product(LEVELS, STATES):
         gates = decide(facts(levels, states, pin))
         credentials = Credentials.REFUSED not in states

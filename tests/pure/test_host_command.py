@@ -52,7 +52,7 @@ def a_drain(status: str, **counts: int) -> dict[str, Any]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_it_says_0_only_where_nothing_is_left(
+def test_the_exit_code_is_0_only_when_nothing_is_left(
     monkeypatch: pytest.MonkeyPatch, words: str, drain: dict[str, Any], code: int
 ) -> None:
     def get(connection: Connection, path: str, **asked: Any) -> dict[str, Any]:

@@ -162,7 +162,7 @@ def test_no_golden_notification_was_forgotten() -> None:
         ("live_migration_rollback_dest.start", "compute", None, 2),
     ],
 )
-def test_volumes_are_told_where_nova_tells_them(event: str, service: str, off: int | None, on: int) -> None:
+def test_volume_notifications_are_the_ones_nova_sends(event: str, service: str, off: int | None, on: int) -> None:
     """Nova's senders that have the block devices at hand tell them whatever `bdms_in_notifications` is."""
     for bdms, wanted in ((False, off), (True, on)):
         (message,) = messages_of(said(event, BACKED, service=service), Wording("versioned", bdms=bdms))
@@ -171,7 +171,7 @@ def test_volumes_are_told_where_nova_tells_them(event: str, service: str, off: i
         assert "secret-attachment" not in message.envelope().decode()
 
 
-def test_each_format_goes_to_its_topics_alone() -> None:
+def test_each_format_uses_its_own_topics() -> None:
     def queues(format: Any) -> list[str]:
         wording = Wording(format, ("notifications", "for-ceilometer"), ("versioned_notifications",))
         return [f"{each.topic}.{each.priority}" for each in messages_of(CASES["create.error"], wording)]
@@ -182,11 +182,11 @@ def test_each_format_goes_to_its_topics_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["lock", "interface_attach.end", "volume_attach.start", "volume_swap.end"])
-def test_what_nova_tells_in_one_format_only(name: str) -> None:
+def test_notifications_that_nova_sends_in_one_format_only(name: str) -> None:
     assert [each.topic for each in messages_of(CASES[name], WORDING)] == ["versioned_notifications"]
 
 
-def test_a_message_has_the_same_id_whenever_it_is_told() -> None:
+def test_a_message_keeps_its_id_when_sent_again() -> None:
     first, second = (
         {each.topic: each.body["message_id"] for each in messages_of(CASES["create.end"], WORDING)} for _ in range(2)
     )
@@ -194,7 +194,7 @@ def test_a_message_has_the_same_id_whenever_it_is_told() -> None:
     assert len(set(first.values())) == 2, "one id per message, not per event"
 
 
-def test_what_is_kept_is_read_again() -> None:
+def test_stored_notifications_are_read_again() -> None:
     for each in CASES.values():
         assert msgspec.json.decode(msgspec.json.encode(each), type=Notification) == each
 
@@ -271,7 +271,7 @@ ONE_FORMAT_ONLY = ("lock", "interface_attach.end", "volume_attach.start", "volum
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in ONE_FORMAT_ONLY])
-def test_ceilometer_finds_what_it_reads(name: str) -> None:
+def test_ceilometer_finds_the_fields_it_reads(name: str) -> None:
     """The fields of its event definitions and meters (Ceilometer 27)."""
     body = messages_of(CASES[name], WORDING)[0].body
     payload = body["payload"]
@@ -294,6 +294,6 @@ def test_ceilometer_finds_what_it_reads(name: str) -> None:
         ("year", "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"),
     ],
 )
-def test_the_last_period_that_is_over(unit: Any, began: str, ended: str) -> None:
+def test_the_last_complete_period(unit: Any, began: str, ended: str) -> None:
     assert [f"{moment(at):%Y-%m-%dT%H:%M:%SZ}" for at in last_completed(AT, unit)] == [began, ended]
     assert running(AT, unit) == (last_completed(AT, unit)[1], AT)

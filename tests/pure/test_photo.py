@@ -131,7 +131,7 @@ def test_an_empty_region_can_be_photographed() -> None:
     assert rank(Ask(resources={"VCPU": 1}), world, Profile()).explain() == "there are no hosts"
 
 
-def test_what_serves_a_group_is_told() -> None:
+def test_providers_of_a_group_are_shown() -> None:
     cloud = Cloud().host("h").device("h", "h:ovs:br1", {"NET_BW_EGR_KILOBIT_PER_SEC": 3})
     photo = photo_of(cloud.world())
     group = RequestGroup("g", {"NET_BW_EGR_KILOBIT_PER_SEC": 2})

@@ -63,7 +63,7 @@ def test_a_cached_provider_object_follows_changes() -> None:
     assert said(picture, D) == ("d", "h1", "h1", 1, {"NEW"}, frozenset(), {"PGPU": (2, 0)})
 
 
-def test_a_provider_that_moves_is_in_one_tree() -> None:
+def test_a_moved_provider_is_in_one_tree_only() -> None:
     cloud = fleet()
     picture = cloud.picture()
     before, after = picture.trees[H1], picture.trees[H2]

@@ -24,7 +24,7 @@ def again(picture: ProviderCache, cloud: Cloud, version: int, **facts: object) -
     picture.apply(ProviderChanges(version, **cloud.rows))
 
 
-def test_a_new_generation_leaves_the_world_as_it_is() -> None:
+def test_a_new_generation_does_not_change_the_world() -> None:
     cloud = Cloud().host("h1", wired=("s1",)).host("h2", wired=("s2",)).segment("s1", 5).segment("s2", 5)
     picture = cloud.picture()
     world = picture.world()

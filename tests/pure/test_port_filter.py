@@ -31,7 +31,7 @@ def port(number: int, wanted: PortFilter | None, **more: object) -> FilteredTap:
     return FilteredTap(f"tap{number}", "mrgone", mac, described)
 
 
-def test_the_whole_text() -> None:
+def test_the_whole_ruleset() -> None:
     rules = (
         FilterRule("egress", 4),
         FilterRule("egress", 6),
@@ -84,7 +84,7 @@ def test_without_taps_there_are_no_tables() -> None:
         FilterRule("ingress", 4, members="unknown"),
     ],
 )
-def test_what_has_no_words_is_left_out_and_said(rule: FilterRule) -> None:
+def test_unsupported_rules_are_left_out_and_logged(rule: FilterRule) -> None:
     with pytest.raises(Inexpressible):
         rule_line(rule, frozenset(SETS))
     bad = port(1, PortFilter((AllowedAddresses("02:00:00:00:00:01", ("10.0.0.1",)),), (rule, FilterRule("egress", 4))))
@@ -187,7 +187,7 @@ def lets(line: str, direction: str, packet: Packet) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_rule_lets_pass_what_it_means(seed: int) -> None:
+def test_a_rule_passes_the_packets_it_describes(seed: int) -> None:
     dice = random.Random(seed)
     rule = a_rule(dice)
     line = rule_line(rule, frozenset(SETS))

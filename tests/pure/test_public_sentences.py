@@ -85,7 +85,7 @@ def as_written(sentence: str) -> str:
     return sentence.removeprefix("f")[1:-1]
 
 
-def test_public_sentences_name_nothing_of_the_inside() -> None:
+def test_public_messages_contain_no_internal_names() -> None:
     every = list(sentences())
     assert len(every) > 200, "the sources are read"
     naming = {
@@ -97,7 +97,7 @@ def test_public_sentences_name_nothing_of_the_inside() -> None:
     assert SAID_BY_THE_ASKER - naming == set(), "is there no more"
 
 
-def test_the_check_finds_what_it_is_for() -> None:
+def test_the_check_finds_an_internal_name() -> None:
     assert names_inside("f'port {port} could not be bound on host {host}'") == ["host"]
     assert names_inside("f'the server is not in {claim.cell}'") == ["claim.cell"]
     assert names_inside("f'port {port.id} could not be bound'") == []

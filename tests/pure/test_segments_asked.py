@@ -23,12 +23,12 @@ def port(*addresses: tuple[str, str]) -> Port:
     return Port("port", "net", "", fixed_ips=tuple(FixedIp(*each) for each in addresses))
 
 
-def test_a_port_without_an_address_may_go_to_any_segment_and_takes_one() -> None:
+def test_a_port_without_an_address_can_use_any_segment() -> None:
     asked = segments_for(port(), network(subnet("a4", "a"), subnet("b4", "b"), subnet("b6", "b", 6)))
     assert (set(asked.segments), asked.addresses) == ({"a", "b"}, 1)
 
 
-def test_an_address_brought_along_narrows_it_and_ipv6_is_not_counted() -> None:
+def test_a_given_address_selects_the_segment_and_ipv6_is_not_counted() -> None:
     facts = network(subnet("a4", "a"), subnet("b4", "b"), subnet("b6", "b", 6))
     four = segments_for(port(("b4", "10.0.0.9")), facts)
     assert (four.segments, four.addresses) == (("b",), 1)
@@ -36,13 +36,13 @@ def test_an_address_brought_along_narrows_it_and_ipv6_is_not_counted() -> None:
     assert (six.segments, six.addresses) == (("b",), 0)
 
 
-def test_a_network_of_ipv6_alone_has_nothing_to_count_but_wires() -> None:
+def test_an_ipv6_only_network_counts_only_host_links() -> None:
     asked = segments_for(port(), network(subnet("a6", "a", 6), subnet("b6", "b", 6)))
     assert asked.segments == ()
     assert set(asked.physnets) == {"left", "right"}
 
 
-def test_what_a_segment_has_beside_the_chosen_subnet() -> None:
+def test_other_subnets_of_the_chosen_segment() -> None:
     facts = network(
         subnet("a4", "a"),
         subnet("more", "a"),
@@ -63,7 +63,7 @@ def test_an_address_that_is_only_held_draws_no_other_to_its_segment() -> None:
     assert [each.id for each in near(crossed, subnets, {"10.0.0.9"})] == ["b4"]
 
 
-def test_a_port_keeps_what_it_had_and_loses_what_a_third_segment_gave() -> None:
+def test_a_port_keeps_its_address_and_loses_that_of_a_third_segment() -> None:
     had, third = FixedIp("a4", "10.0.0.9"), FixedIp("c4", "10.0.2.9")
     kept = {"subnet_id": "a4", "ip_address": "10.0.0.9"}
     assert with_subnet((had,), ("b4",), None, (had,)) == [{"subnet_id": "b4"}, kept]
@@ -74,7 +74,7 @@ def test_a_port_keeps_what_it_had_and_loses_what_a_third_segment_gave() -> None:
     ]
 
 
-def test_a_port_that_was_given_nothing_new_has_no_old_address_to_let_go_of() -> None:
+def test_a_port_without_a_new_address_has_no_old_one_to_release() -> None:
     card = port(("a4", "10.0.0.9"))
     cards = Cards((card,), {"net": network(subnet("a4", "a"), subnet("b4", "b"))})
     given = port(("b4", "10.0.1.9"))

@@ -32,18 +32,18 @@ from moorage_testing.real_services.fixtures import RealService
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 
 WITH_CLOUDS_OF_THEIR_OWN = {
-    "test_a_host_that_fails_gives_its_volumes_to_the_next",
-    "test_a_back_end_that_fails_for_one_host_is_a_cause_and_the_next_is_tried",
+    "test_the_next_host_gets_the_volumes_of_a_failed_host",
+    "test_a_back_end_failure_for_one_host_leads_to_the_next",
     "test_no_host_can_be_reached",
 }
 NOTHING_NEW = {
     "test_a_paused_server_before_2_85",
-    "test_local_disks_beside_an_image",
+    "test_local_disks_with_an_image",
     "test_servers_that_do_not_run_are_copied_too",
 }
 """What a real service has no part in, or no other than in the test beside it: each test takes it two seconds."""
 OF_SHELVING = {
-    "test_a_shelve_that_fails_leaves_the_server_as_it_was",
+    "test_a_failed_shelve_leaves_the_server_unchanged",
     "test_an_unshelve_without_its_image_is_an_error",
 }
 """What is about images; the rest is about ports, which there are none of here."""

@@ -22,9 +22,9 @@ CLOUD = {
     "hosts": Hosts(count=4, beat_s=0.5),
 }
 
-test_live_migrated = test_live_migration.test_volumes_are_at_both_ends_for_as_long_as_it_takes
-test_resized = test_resize.test_volumes_go_with_their_server
-test_evacuated = test_evacuate.test_volumes_go_along_and_the_plug_in_is_proof_enough
+test_live_migrated = test_live_migration.test_volumes_are_exported_to_both_hosts_during_the_migration
+test_resized = test_resize.test_volumes_move_with_their_server
+test_evacuated = test_evacuate.test_volumes_are_evacuated_with_the_fence_plug_in
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

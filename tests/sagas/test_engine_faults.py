@@ -116,11 +116,11 @@ class TestRefusedAtImport:
         with pytest.raises(Internal, match="neither an undo nor a reason"):
             Saga("x/1", toy_saga.Asked, leave_it)
 
-    def test_needs_what_is_not_before_it(self) -> None:
+    def test_a_needed_result_of_a_later_step_is_refused(self) -> None:
         with pytest.raises(Internal, match="needs claim_host"):
             Saga("x/1", toy_saga.Asked, toy_saga.make_ports, toy_saga.bind_ports)
 
-    def test_two_steps_of_one_name(self) -> None:
+    def test_two_steps_with_one_name_are_refused(self) -> None:
         with pytest.raises(Internal, match="one name"):
             Saga("x/1", toy_saga.Asked, toy_saga.make_ports, toy_saga.make_ports)
 

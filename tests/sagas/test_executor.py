@@ -133,7 +133,7 @@ class TestHosts:
         assert unwound.value.cause.public == "delta has no memory"
         assert "no host can take this server" in unwound.value.cause.private
 
-    async def test_it_ends_after_max_attempts(self) -> None:
+    async def test_a_saga_ends_after_max_attempts(self) -> None:
         tried: list[tuple[str, ...]] = []
 
         async def start(run: toy_saga.ToyRun) -> None:
@@ -153,7 +153,7 @@ class TestHosts:
         assert isinstance(unwound.value.cause, NoCapacity)
         assert unwound.value.at == "claim_host"
 
-    async def test_an_outage_of_what_all_hosts_share_turns_the_story(self) -> None:
+    async def test_an_outage_of_a_shared_service_unwinds_the_saga(self) -> None:
         async def bind(run: toy_saga.ToyRun) -> int:
             raise Unavailable("the network service is out")
 
@@ -162,7 +162,7 @@ class TestHosts:
             await execute(saga, ID, ASKED, world, MemoryJournal(first_lines(saga), world.transact), clock=HeldClock())
         assert (unwound.value.at, unwound.value.cause.public) == ("bind_ports", "the network service is out")
 
-    async def test_hosts_are_read_off_the_first_result(self) -> None:
+    async def test_hosts_are_read_from_the_first_result(self) -> None:
         seen: list[tuple[str, ...]] = []
 
         @step(region=True, no_undo="nothing is held")
@@ -181,7 +181,7 @@ class TestHosts:
 
 
 class TestWriting:
-    async def test_turned_and_ended_are_told_in_the_commits_they_belong_to(self) -> None:
+    async def test_notifications_of_unwinding_and_ending_are_in_their_commits(self) -> None:
         told: list[tuple[str, ...]] = []
         saga = Saga(
             "t/1",
@@ -219,7 +219,7 @@ class TestWriting:
         await execute(TOY, ID, ASKED, world, paper)
         assert "amber" not in paper.row.text
 
-    async def test_the_line_is_the_same_for_whoever_does_the_step_again(self) -> None:
+    async def test_the_fence_line_is_the_same_for_a_repeated_step(self) -> None:
         lines: dict[str, set[int]] = {}
 
         def watched(saga: Saga[Any, Any]) -> Saga[Any, Any]:

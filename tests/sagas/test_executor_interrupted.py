@@ -63,7 +63,7 @@ class TestCancel:
         assert context.said == ["lay", "wait", "ebb", "lift"]
         assert '"cancelled":"deleted"' in paper.row.text
 
-    async def test_a_false_hint_changes_nothing(self) -> None:
+    async def test_a_false_cancel_hint_changes_nothing(self) -> None:
         context, paper, hint = Diary(), Asked(first_lines(TIDE)), asyncio.Event()
         telling = asyncio.create_task(execute(TIDE, ID, Ask(), context, paper, cancel_hint=hint))
         await asyncio.wait_for(context.reached.wait(), DEADLINE_S)
@@ -72,7 +72,7 @@ class TestCancel:
         context.waits.set()
         assert await telling == 8
 
-    async def test_shutting_down_leaves_the_story_where_it_is(self) -> None:
+    async def test_a_shutdown_leaves_the_saga_where_it_is(self) -> None:
         context, paper = Diary(), MemoryJournal(first_lines(TIDE))
         telling = asyncio.create_task(execute(TIDE, ID, Ask(), context, paper, cancel_hint=asyncio.Event()))
         await asyncio.wait_for(context.reached.wait(), DEADLINE_S)
@@ -85,7 +85,7 @@ class TestCancel:
         assert await execute(TIDE, ID, Ask(), context, paper.adopted()) == 8
         assert context.said == ["lay", "wait", "lay?", "wait?", "launch?"]
 
-    async def test_a_cancel_that_a_commit_tells_of_ends_the_waiting(self) -> None:
+    async def test_a_cancel_found_by_a_commit_ends_the_waiting(self) -> None:
         """Its hint was lost, or came while the line was written."""
         paper, context = MemoryJournal(first_lines(TIDE)), Diary(*[Unavailable("out") for _ in range(20)])
         clock = HeldClock()
@@ -105,7 +105,7 @@ class TestCancel:
         assert unwound.value.reason == "cancel"
         assert len(context.problems) > 10, "tried again long after the line that told of the cancel"
 
-    async def test_nobody_is_interrupted_who_looks_whether_it_is_too_late(self) -> None:
+    async def test_a_step_that_checks_for_a_late_cancel_is_not_interrupted(self) -> None:
         looks = 0
 
         @step(point_of_no_return=True, no_undo="seen")
@@ -137,7 +137,7 @@ class TestCancel:
         assert looks == 3
         assert paper.row.status == "done"
 
-    async def test_a_cancel_before_the_first_step_does_nothing_at_all(self) -> None:
+    async def test_a_cancel_before_the_first_step_executes_nothing(self) -> None:
         paper, context = MemoryJournal(first_lines(KEEL)), Diary()
         paper.row.cancel = "deleted"
         with pytest.raises(Unwound):
@@ -146,7 +146,7 @@ class TestCancel:
 
 
 class TestAdoption:
-    async def test_a_point_of_no_return_that_was_passed_is_not_gone_back_from(self) -> None:
+    async def test_a_passed_point_of_no_return_is_final(self) -> None:
         """The dead executor launched and had no time to say so; the adopter neither lays again nor heeds a cancel."""
         context = Diary()
         paper = MemoryJournal(first_lines(KEEL), tears_after=0)
@@ -159,7 +159,7 @@ class TestAdoption:
         assert await execute(KEEL.but(forgiving), ID, Ask(), context, paper.adopted()) == 8
         assert context.said == ["lay", "launch", "relaunch"]
 
-    async def test_one_that_was_not_passed_can_still_be_cancelled(self) -> None:
+    async def test_a_point_of_no_return_not_passed_can_be_cancelled(self) -> None:
         context = Diary(Conflict("no"))
         paper = MemoryJournal(first_lines(KEEL), tears_after=0)
         with pytest.raises(Killed):
@@ -169,13 +169,13 @@ class TestAdoption:
             await execute(KEEL, ID, Ask(), context, paper.adopted())
         assert context.said == ["lay", "lift"]
 
-    async def test_the_old_teller_is_fenced(self) -> None:
+    async def test_the_earlier_executor_is_fenced(self) -> None:
         paper, context = MemoryJournal(first_lines(KEEL)), Diary()
         paper.adopted()
         with pytest.raises(Fenced):
             await execute(KEEL, ID, Ask(), context, paper)
 
-    async def test_an_ended_story_answers_again(self) -> None:
+    async def test_an_ended_saga_returns_its_result_again(self) -> None:
         paper, context = MemoryJournal(first_lines(KEEL)), Diary()
         assert await execute(KEEL, ID, Ask(), context, paper) == 8
         assert await execute(KEEL, ID, Ask(), context, paper.adopted()) == 8
@@ -188,7 +188,7 @@ async def _launch_without_looking_back(run: DiaryRun) -> int:
 
 
 class TestStuck:
-    async def test_an_undo_that_never_works_is_stuck_and_goes_on_later(self) -> None:
+    async def test_a_failing_undo_is_stuck_and_continues_later(self) -> None:
         broken = True
 
         async def jammed(run: DiaryRun) -> None:

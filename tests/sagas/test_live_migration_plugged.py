@@ -47,7 +47,7 @@ async def migrating(small: SmallRegion, monkeypatch: pytest.MonkeyPatch, said: s
     return asked
 
 
-async def test_silence_does_not_hold_it_up(
+async def test_silence_does_not_delay_the_migration(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -57,7 +57,7 @@ async def test_silence_does_not_hold_it_up(
     assert "nothing was said of ports that wait there" in caplog.text
 
 
-async def test_a_port_that_failed_ends_it(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_plug_ends_the_migration(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unwound) as unwound:
         await told(small, await migrating(small, monkeypatch, "failed"))
     assert isinstance(unwound.value.cause, HostFailed)

@@ -81,7 +81,7 @@ async def test_a_live_migrated_server_leaves_nothing_in_its_old_cell(small: Smal
     assert (move.status, move.source_cell, move.dest_cell) == (MigrationStatus.COMPLETED, LEFT, THERE)
 
 
-async def test_one_that_stays_in_its_cell_is_recorded_there(small: SmallRegion) -> None:
+async def test_a_server_that_stays_in_its_cell_is_recorded_there(small: SmallRegion) -> None:
     await told(small, "live_migrate/2", await live_migrating_elsewhere(small, may_stay=True))
     assert (await recorded(small)).cell == LEFT
     assert await held(small) == (LEFT, [LEFT], [], [])

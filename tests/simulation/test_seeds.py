@@ -41,7 +41,7 @@ def test_a_seed_replays_exactly() -> None:
 
 
 @pytest.mark.slow
-def test_seeds_that_begin_together_go_on_as_if_alone() -> None:
+def test_seeds_started_together_run_as_if_alone() -> None:
     """What one does is nothing to the next."""
     ended = interpreted("-c", TOGETHER)
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr[-4000:]}"

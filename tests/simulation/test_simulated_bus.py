@@ -20,7 +20,7 @@ def loop() -> Iterator[VirtualLoop]:
     made.close()
 
 
-def test_what_was_sent_to_a_sleeping_machine_comes_before_what_was_sent_later(loop: VirtualLoop) -> None:
+def test_messages_to_a_suspended_machine_keep_their_order(loop: VirtualLoop) -> None:
     hub = Hub(loop, random.Random(1), Trace(loop))
     heard: list[bytes] = []
 

@@ -29,7 +29,7 @@ def test_hours_pass_in_no_time(loop: VirtualLoop) -> None:
     assert time.monotonic() - began < 60.0
 
 
-def test_what_is_killed_does_nothing_more(loop: VirtualLoop) -> None:
+def test_a_killed_process_does_nothing_more(loop: VirtualLoop) -> None:
     done: list[str] = []
 
     async def work() -> None:
@@ -50,7 +50,7 @@ def test_what_is_killed_does_nothing_more(loop: VirtualLoop) -> None:
     loop.run(story())
 
 
-def test_what_is_frozen_goes_on_where_it_was(loop: VirtualLoop) -> None:
+def test_a_frozen_process_continues_where_it_was(loop: VirtualLoop) -> None:
     seen: list[float] = []
 
     async def work() -> None:
@@ -72,7 +72,7 @@ def test_what_is_frozen_goes_on_where_it_was(loop: VirtualLoop) -> None:
     loop.run(story())
 
 
-def test_a_machine_that_slept_has_the_rest_of_its_timers_before_it(loop: VirtualLoop) -> None:
+def test_a_resumed_machine_fires_its_overdue_timers(loop: VirtualLoop) -> None:
     """The loop's time stood still; the clock that counts sleep did not."""
     seen: list[tuple[float, float, float]] = []
 
@@ -108,7 +108,7 @@ def test_a_livelock_ends(loop: VirtualLoop) -> None:
         loop.run(wait())
 
 
-def test_what_never_comes_is_said(loop: VirtualLoop) -> None:
+def test_a_wait_without_an_event_is_reported(loop: VirtualLoop) -> None:
     async def wait() -> None:
         await asyncio.Event().wait()
 

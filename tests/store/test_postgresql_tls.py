@@ -90,7 +90,7 @@ async def test_a_database_is_reached_with_tls(postgres_url: str, tmp_path: Path)
         assert "plain" not in seen
 
 
-def test_what_a_url_says_of_tls(tmp_path: Path) -> None:
+def test_tls_parameters_of_a_url(tmp_path: Path) -> None:
     def said(query: str) -> object:
         url, arguments = take_tls(sa.make_url(f"postgresql://u@db/region?{query}"), "region")
         assert not {"sslmode", "sslrootcert", "sslcert", "sslkey"} & set(url.query)
