@@ -93,7 +93,7 @@ def test_every_command_has_an_entry() -> None:
 
 
 def test_every_saga_is_proved() -> None:
-    """The proof's plots are keyed by saga; and the plan of each, its steps in order, was agreed."""
+    """The scenarios of the proof are keyed by saga, and every saga is in them."""
     proof = importlib.util.find_spec("tests.sagas.test_operations_proof")
     text = Path(proof.origin if proof and proof.origin else ROOT / "tests/sagas/test_operations_proof.py").read_text()
     keys = {

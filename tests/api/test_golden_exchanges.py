@@ -57,7 +57,7 @@ async def furnish(cloud: ApiClient, cells: dict[str, Database]) -> None:
         assert made.status_code < 300, made.text
 
 
-async def told(cloud: ApiClient, ask: Ask, at: str) -> dict[str, Any]:
+async def exchange(cloud: ApiClient, ask: Ask, at: str) -> dict[str, Any]:
     method, path, body = ask
     answer = await cloud.ask(method, path, body, at=at, by=ADMIN)
     text = MOMENT.sub("<moment>", UUID.sub("<uuid>", answer.text))
@@ -76,8 +76,8 @@ async def test_golden_exchange(clouds: list[ApiClient], version: tuple[int, int]
     seen = [
         {
             "ask": {"method": ask[0], "path": ask[1], "body": ask[2]},
-            "older": await told(older, ask, f"2.{version[1] - 1}"),
-            "newer": await told(newer, ask, f"2.{version[1]}"),
+            "older": await exchange(older, ask, f"2.{version[1] - 1}"),
+            "newer": await exchange(newer, ask, f"2.{version[1]}"),
         }
         for ask in EXCHANGES[version]
     ]

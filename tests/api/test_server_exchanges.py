@@ -43,7 +43,7 @@ def did(body: Any) -> tuple[str, str, Any]:
     return "POST", f"{ME}/action", body
 
 
-def told(name: str) -> tuple[str, str, Any]:
+def external_event(name: str) -> tuple[str, str, Any]:
     return "POST", "/os-server-external-events", {"events": [{"name": name, "server_uuid": ID, "tag": "x"}]}
 
 
@@ -108,7 +108,7 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
     47: SEEN,
     48: (got(f"{ME}/diagnostics"),),
     49: (plugged(tag="eth1"), plugged(), with_volume(tag="data")),
-    51: (got(ONE), told("volume-extended")),
+    51: (got(ONE), external_event("volume-extended")),
     52: (made(tags=["a"]),),
     54: (did({"rebuild": {"imageRef": IMAGE, "key_name": None}}), did({"rebuild": {"imageRef": IMAGE}})),
     56: (did({"migrate": {"zone": "nova"}}), did({"migrate": None})),
@@ -136,7 +136,7 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
     73: (*SEEN, did({"lock": {"locked_reason": "upgrade"}}), got("/servers?locked=true&all_tenants=1")),
     74: (made(host="host1"), made(hypervisor_hostname="host1")),
     75: (put(name="new"), got("/servers?nonsense=1")),
-    76: (told("power-update"),),
+    76: (external_event("power-update"),),
     77: (did({"unshelve": {"zone": "nova"}}), did({"unshelve": None})),
     78: (got(f"{ME}/topology"),),
     79: (got(VOLUMES), got(f"{VOLUMES}/{VOLUME}"), with_volume(delete_on_termination=True)),
@@ -146,7 +146,7 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
         got("/os-migrations"),
         got("/os-migrations?user_id=nobody"),
     ),
-    82: (told("accelerator-request-bound"),),
+    82: (external_event("accelerator-request-bound"),),
     83: (got("/servers?key_name=none"),),
     84: (got(ONE),),
     85: (
@@ -160,7 +160,7 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
         did({"unshelve": {"availability_zone": None}}),
         did({"unshelve": {}}),
     ),
-    93: (told("volume-reimaged"),),
+    93: (external_event("volume-reimaged"),),
     94: (made(hostname="web.example.org"), put(hostname="web.example.org")),
     96: SEEN,
     97: (got(f"{ME}/shares"), got(f"{ME}/shares/{VOLUME}"), ("POST", f"{ME}/shares", {"share": {"share_id": VOLUME}})),

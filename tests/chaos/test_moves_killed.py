@@ -14,7 +14,7 @@ import pytest
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 from moorage_testing.waiting import PATIENCE_S
 
 SERVERS = 4
@@ -30,7 +30,7 @@ RESTING = {"ACTIVE", "VERIFY_RESIZE"}
 class Moves:
     """Servers that are moved, in rounds."""
 
-    def __init__(self, upped: Upped, seed: int) -> None:
+    def __init__(self, upped: UpProcess, seed: int) -> None:
         self.upped = upped
         self.dice = random.Random(seed)
         self.flavors: list[str] = []
@@ -136,7 +136,7 @@ async def test_many_kills_during_moves(tmp_path: Path, seed: int) -> None:
 
 
 async def killed(directory: Path, seed: int, kills: int) -> None:
-    upped = Upped(directory)
+    upped = UpProcess(directory)
     upped.start()
     try:
         moves = Moves(upped, seed)

@@ -15,7 +15,7 @@ from moorage.sql import open_database
 from moorage.store.region.notifications import OUTBOX
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import nothing_leaked
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,15 +30,15 @@ NOBODY = "rabbit://nobody:nothing@127.0.0.1:9/"
 
 
 @pytest.fixture
-def upped(tmp_path: Path) -> Iterator[Upped]:
-    up = Upped(tmp_path, f'[notifications]\ntransport_url = "{NOBODY}"\nretry_first_s = 0.1\nretry_most_s = 0.2\n')
+def upped(tmp_path: Path) -> Iterator[UpProcess]:
+    up = UpProcess(tmp_path, f'[notifications]\ntransport_url = "{NOBODY}"\nretry_first_s = 0.1\nretry_most_s = 0.2\n')
     up.start()
     yield up
     if up.process is not None:
         up.end(signal.SIGKILL)
 
 
-async def said(up: Upped) -> list[Notification]:
+async def stored_notifications(up: UpProcess) -> list[Notification]:
     region = await open_database(up.config.region_url(), name="reader", durability="process")
     try:
         rows = await region.read(lambda tx: OUTBOX.first(tx, 10_000))
@@ -47,7 +47,7 @@ async def said(up: Upped) -> list[Notification]:
         await region.close()
 
 
-async def test_each_event_is_sent_once_despite_kills(upped: Upped) -> None:
+async def test_each_event_is_sent_once_despite_kills(upped: UpProcess) -> None:
     async with Person(upped.config) as admin:
         earlier = [(await admin.active(f"earlier-{number}"))["id"] for number in range(3)]
         promised = [await admin.boot(f"many-{number}", networks="private") for number in range(MANY)]
@@ -63,7 +63,7 @@ async def test_each_event_is_sent_once_despite_kills(upped: Upped) -> None:
         await admin.gone((await admin.active("afterwards"))["id"])
         await nothing_leaked(upped.config, admin)  # nothing is under way: the last word of each is said by its end
     upped.end(signal.SIGINT)
-    told = await said(upped)
+    told = await stored_notifications(upped)
     assert [each for each, times in Counter(each.id for each in told).items() if times > 1] == []
     for server in promised:
         assert [each.event for each in told if each.server.id == server] == ["create.start", "create.end"]

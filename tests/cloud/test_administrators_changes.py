@@ -107,7 +107,7 @@ async def test_a_repeated_delete_has_no_further_effect(start: Start) -> None:
     async with start() as running:
         admin = running.admin
         server = (await admin.active("twice"))["id"]
-        destroyed = running.hold_up("destroy_guest")
+        destroyed = running.delay_verb("destroy_guest")
         for _ in range(3):
             assert (await admin.compute("DELETE", f"/servers/{server}")).status_code == 204
 

@@ -28,7 +28,7 @@ async def test_an_adopted_operation_continues_its_trace(tmp_path: Path, collecto
         async with Person(config) as admin:
             running = Running(cloud, admin)
             await running.listen()
-            running.hold_up("start_guest")
+            running.delay_verb("start_guest")
             reply = await admin.ask_boot()
             await until(lambda: any(step == "start_guest" for _, step in running.told))
     finally:
@@ -39,7 +39,7 @@ async def test_an_adopted_operation_continues_its_trace(tmp_path: Path, collecto
             running = Running(cloud, admin)
             server = reply.json()["server"]["id"]
             assert (await admin.settled(server))["status"] == "ACTIVE"
-            await running.let_go(server)
+            await running.wait_until_unlocked(server)
             await running.idle()
     finally:
         await cloud.stop()

@@ -82,7 +82,7 @@ async def test_a_host_refused_by_the_network_service_gets_no_command(start: Star
 
 async def test_when_all_hosts_refuse_the_last_reason_is_shown(start: Start) -> None:
     async with start(hosts=Hosts(count=4, physical_networks=(("physnet1",),))) as running:
-        running.dial_all(start_guest=VerbDial(fail_times=99, says="no space left on the local disk"))
+        running.set_faults_everywhere(start_guest=VerbDial(fail_times=99, says="no space left on the local disk"))
         server = await running.admin.settled(await running.admin.boot("nowhere"))
         assert server["status"] == "ERROR"
         assert "no space left on the local disk" in server["fault"]["message"]
@@ -93,9 +93,9 @@ async def test_when_all_hosts_refuse_the_last_reason_is_shown(start: Start) -> N
 
 
 async def test_a_delete_during_a_build_leaves_nothing(running: Running) -> None:
-    running.dial_all(start_guest=VerbDial(delay_s=1.5))
+    running.set_faults_everywhere(start_guest=VerbDial(delay_s=1.5))
     servers = [await running.admin.boot(f"never-{number}") for number in range(4)]
-    await until(lambda: len([step for _, step in running.told_once if step == "start_guest"]) == len(servers))
+    await until(lambda: len([step for _, step in running.commands_once if step == "start_guest"]) == len(servers))
     for each in servers:
         await running.admin.gone(each)
     assert list((running.config.data / "hosts").glob("*/guests/*")) == []
@@ -103,9 +103,9 @@ async def test_a_delete_during_a_build_leaves_nothing(running: Running) -> None:
 
 async def test_a_delete_does_not_wait_for_a_slow_host(running: Running) -> None:
     """The host is busy with a start that takes for ever, and gives it up as soon as it hears of the delete."""
-    running.dial_all(start_guest=VerbDial(fail_times=99, hang="before"))
+    running.set_faults_everywhere(start_guest=VerbDial(fail_times=99, hang="before"))
     servers = [await running.admin.boot(f"never-{number}") for number in range(3)]
-    await until(lambda: len([step for _, step in running.told_once if step == "start_guest"]) == len(servers))
+    await until(lambda: len([step for _, step in running.commands_once if step == "start_guest"]) == len(servers))
     for each in servers:
         await running.admin.gone(each)  # long before `host_deadline_s`
 

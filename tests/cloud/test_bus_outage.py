@@ -32,7 +32,7 @@ async def test_boots_and_deletes_wait_for_the_bus_and_are_then_done(start: Start
         bus, caller = region.bus, region.context.hosts
         assert isinstance(bus, MemoryBus)
         old = (await admin.active("old"))["id"]
-        running.dial_all(start_guest=VerbDial(delay_s=1.0))
+        running.set_faults_everywhere(start_guest=VerbDial(delay_s=1.0))
         under_way = await admin.boot("under-way")
         bus.dials.cut = True
         booted = await admin.boot("in-the-outage")
@@ -71,7 +71,7 @@ async def test_a_pending_call_ends_in_a_bus_outage_and_is_repeated_afterwards(tm
         await at.caller.power_off(HOST, command_context(2), SERVER)
 
 
-class HeldClock(SystemClock):
+class ManualClock(SystemClock):
     at = 0.0
 
     def monotonic(self) -> float:
@@ -79,7 +79,7 @@ class HeldClock(SystemClock):
 
 
 def test_silence_counts_only_while_a_host_could_be_heard() -> None:
-    clock, bus = HeldClock(), MemoryBus()
+    clock, bus = ManualClock(), MemoryBus()
     listening = Listening(bus, clock)
 
     def passes(seconds: int) -> None:
@@ -101,7 +101,7 @@ def test_silence_counts_only_while_a_host_could_be_heard() -> None:
 
 
 def test_an_outage_between_two_checks_is_noticed() -> None:
-    clock, bus = HeldClock(), MemoryBus(TransportFaults())
+    clock, bus = ManualClock(), MemoryBus(TransportFaults())
     listening = Listening(bus, clock)
     clock.at += 3.0
     assert listening.unheard_for_s(0.0) == 3.0

@@ -115,7 +115,7 @@ async def test_an_accepted_delete_waits_for_its_cell_and_a_new_one_gets_503(
     async with start(hosts=Hosts(count=2), cells=(Cell("cell1"),)) as running:
         admin, outage = running.admin, Outage(running, monkeypatch)
         first, second = [(await admin.active(f"s{number}"))["id"] for number in range(2)]
-        running.dial_all(destroy_guest=VerbDial(delay_s=1.0))
+        running.set_faults_everywhere(destroy_guest=VerbDial(delay_s=1.0))
         assert (await admin.compute("DELETE", f"/servers/{first}")).status_code == 204
         outage.begin()
         refused = await admin.compute("DELETE", f"/servers/{second}")
@@ -125,7 +125,7 @@ async def test_an_accepted_delete_waits_for_its_cell_and_a_new_one_gets_503(
         assert waiting["status"] == "open"
         outage.end()
         await answers(outage)
-        running.dial_all()
+        running.set_faults_everywhere()
         await admin.gone(first)
         assert (await admin.compute("GET", f"/servers/{second}")).json()["server"]["status"] == "ACTIVE"
         await admin.gone(second)

@@ -104,7 +104,7 @@ async def test_a_balance_plan_evens_out_cells_and_writes_nothing(
     assert (await admin.compute("POST", f"/servers/{stopped}/action", {"os-stop": None})).status_code == 202
     await admin.settled(stopped)
     for each in there:
-        await running.let_go(each["id"])
+        await running.wait_until_unlocked(each["id"])
     before = (await admin.compute("GET", "/ext/operations")).json()
     assert await asyncio.to_thread(cell_command.main, ["balance", "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
@@ -154,7 +154,7 @@ async def moved_there(running: Running, server: str, host: str) -> None:
     principal = Principal(now.user, project=now.project)
     await accept_resize.begin(context, principal, now, ResizeWish(host=host, cross_cell=True), check=lambda _: None)
     seen = await running.admin.settled(server)
-    await running.let_go(server)
+    await running.wait_until_unlocked(server)
     assert (seen["status"], host_of(seen)) == ("VERIFY_RESIZE", host)
 
 
@@ -165,7 +165,7 @@ async def test_a_cell_is_left_by_its_offloaded_servers(running: Running, capsys:
     here = [await admin.active(f"here-{host}", availability_zone=f"nova:{host}") for host in sorted(first)]
     away = (await admin.active("away", availability_zone=f"nova:{min(first)}"))["id"]
     await done(running, away, {"shelve": None}, "SHELVED_OFFLOADED")
-    await running.let_go(away)
+    await running.wait_until_unlocked(away)
 
     assert await asyncio.to_thread(cell_command.main, ["drain", "cell1", "--plan", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)

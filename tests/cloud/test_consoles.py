@@ -151,9 +151,11 @@ async def test_the_console_of_a_dead_host_is_refused_with_the_reason(
     server = await proxied.admin.active("web")
     place = address(proxied, await console(proxied, server["id"]))
     driver = proxied.cloud.fleet.drivers["host1"]
-    proxied.dial_all(get_console=VerbDial(fail_chance=1.0, says="the hypervisor is out", code="guest_failed"))
+    proxied.set_faults_everywhere(
+        get_console=VerbDial(fail_chance=1.0, says="the hypervisor is out", code="guest_failed")
+    )
     assert await refused(place) == (403, "the server has no console now: the hypervisor is out")
-    proxied.dial_all()
+    proxied.set_faults_everywhere()
     (listening, _) = driver._consoles._open[ServerId(server["id"]), "novnc"]
     listening.close()
     assert await refused(place) == (502, "the host's console does not answer")

@@ -23,7 +23,7 @@ from tests.helpers.cross_cell_moves import (
     records,
     watched,
 )
-from tests.helpers.resized_cloud import asked, disk, host_of, migrations, nothing_to_mend, power, quota
+from tests.helpers.resized_cloud import asked, assert_nothing_to_repair, disk, host_of, migrations, power, quota
 
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords
 from moorage.drivers.fault_injection import VerbDial
@@ -53,7 +53,7 @@ async def test_a_server_moves_between_two_cells_three_times(running: Running) ->
     assert [each for each, _ in await actions(running, id)] == ["confirmResize", "migrate"] * 3 + ["create"]
     assert await images(running) == kept, "the temporary images are gone"
     assert await quota(running) == (before[0] + 1, before[1] + 128)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def _around(running: Running, server: dict[str, Any], whole: bytes) -> None:
@@ -95,7 +95,7 @@ async def test_a_server_is_resized_to_another_cell_and_confirmed(running: Runnin
     assert guests(running, id) == [host_of(there)]
     assert await records(running, id) == (cell_of(running, there), [cell_of(running, there)], [])
     assert await quota(running) == (before[0] + 1, before[1] + 512)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 @pytest.mark.parametrize("verb", ["take_snapshot", "upload_snapshot", "start_guest"])
@@ -105,16 +105,16 @@ async def test_a_failed_move_restores_the_server(running: Running, verb: str) ->
     id, kept = server["id"], await images(running)
     letter(running, server)
     whole = disk(running, server)
-    running.dial_all(**{verb: VerbDial(fail_chance=1.0)})
+    running.set_faults_everywhere(**{verb: VerbDial(fail_chance=1.0)})
     now = await asked(running, id, {"migrate": {"host": hosts_of(running, "cell2")[0]}}, "ACTIVE")
-    running.dial_all()
+    running.set_faults_everywhere()
     assert (host_of(now), guests(running, id)) == (host_of(server), [host_of(server)])
     assert power(running, host_of(server), id) is PowerState.RUNNING
     assert disk(running, now) == whole
     assert await records(running, id) == ("cell1", ["cell1"], [])
     assert (await images(running), (await actions(running, id))[0]) == (kept, ("migrate", "Error"))
     assert {each["binding:host_id"] for each in await ports(running, id)} == {host_of(server)}
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_attachments_changed_before_a_revert_are_kept(running: Running) -> None:
@@ -145,7 +145,7 @@ async def test_attachments_changed_before_a_revert_are_kept(running: Running) ->
     there = await asked(running, id, {"resize": {"flavorRef": wanted}}, "VERIFY_RESIZE")  # its own cell is preferred
     assert cell_of(running, there) == "cell1"
     await asked(running, id, {"revertResize": None}, "ACTIVE")
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_a_stopped_volume_backed_server_stays_stopped(running: Running) -> None:
@@ -163,7 +163,7 @@ async def test_a_stopped_volume_backed_server_stays_stopped(running: Running) ->
     now = await confirmed(running, id, "SHUTOFF")
     assert (cell_of(running, now), disks(running, now)) == (other, rows)
     assert power(running, host_of(now), id) is PowerState.SHUTDOWN
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_a_delete_confirms_the_move_first(running: Running) -> None:
@@ -172,12 +172,12 @@ async def test_a_delete_confirms_the_move_first(running: Running) -> None:
     id = server["id"]
     await moved_to(running, id, "cell3")
     await running.admin.gone(id)
-    await running.let_go(id)
+    await running.wait_until_unlocked(id)
     assert guests(running, id) == []
     assert (await records(running, id))[2] == []
     assert [each["status"] for each in await migrations(running, id)] == ["confirmed"]
     assert await quota(running) == before
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_a_revert_needs_no_free_capacity(running: Running) -> None:
@@ -190,7 +190,7 @@ async def test_a_revert_needs_no_free_capacity(running: Running) -> None:
     assert host_of(await asked(running, id, {"revertResize": None}, "ACTIVE")) == here
     gone = await admin.http.delete(f"{admin.config.api.placement.url}/placement/allocations/{consumer}")
     assert gone.status_code == 204
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_without_permission_a_server_stays_in_its_cell(running: Running) -> None:
@@ -204,7 +204,7 @@ async def test_without_permission_a_server_stays_in_its_cell(running: Running) -
         assert there["status"] == "VERIFY_RESIZE"
         assert cell_of(running, there) == cell_of(running, await running.admin.settled(mine["id"]))
         assert (await records(running, mine["id"]))[2] == []
-        await running.let_go(mine["id"])
+        await running.wait_until_unlocked(mine["id"])
         await demo.gone(mine["id"])
     assert host_of(server) == host_of(await running.admin.settled(server["id"]))
 
@@ -226,7 +226,7 @@ async def test_an_offloaded_server_is_unshelved_in_another_cell(running: Running
     told = [each for each, _ in await actions(running, id)]
     assert told == ["unshelve", "shelve", "unshelve", "shelve", "create"]
     assert await images(running) == kept
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_a_server_is_live_migrated_between_cells_that_are_linked(running: Running) -> None:
@@ -248,7 +248,7 @@ async def test_a_server_is_live_migrated_between_cells_that_are_linked(running: 
     assert {each["binding:host_id"] for each in await ports(running, id)} == {host_of(there)}
     assert await records(running, id) == ("cell2", ["cell2"], [])
     assert [each["status"] for each in await migrations(running, id)] == ["completed"]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def comes_home(running: Running, host: str) -> None:
@@ -279,4 +279,4 @@ async def test_a_server_is_evacuated_to_another_cell_and_its_old_host_returns(ru
 
     await seen(after_a_round, lambda found: found == ("cell3", ["cell3"], []))
     assert guests(running, id) == [host_of(there)]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)

@@ -67,7 +67,7 @@ async def test_boots_are_placed_elsewhere_when_a_command_or_its_answer_is_lost(
 ) -> None:
     admin = two_hosts.admin
     await admin.active("warm")
-    two_hosts.dial_all(start_guest=VerbDial(delay_s=0.5))
+    two_hosts.set_faults_everywhere(start_guest=VerbDial(delay_s=0.5))
     wires.cut.add("host1")  # not known to be silent yet: orders to it are lost
     lost = await asyncio.gather(*(admin.boot(f"order-lost-{number}") for number in range(4)))
     found = await asyncio.gather(*(admin.settled(each) for each in lost))
@@ -75,10 +75,10 @@ async def test_boots_are_placed_elsewhere_when_a_command_or_its_answer_is_lost(
     assert wires.dropped > 0
 
     await heard_again(two_hosts, wires)
-    carried_out = two_hosts.hold_up("start_guest", {"host1"})
-    two_hosts.told_once.clear()
+    carried_out = two_hosts.delay_verb("start_guest", {"host1"})
+    two_hosts.commands_once.clear()
     late = await asyncio.gather(*(admin.boot(f"answer-lost-{number}") for number in range(4)))
-    await until(lambda: len([step for _, step in two_hosts.told_once if step == "start_guest"]) >= len(late))
+    await until(lambda: len([step for _, step in two_hosts.commands_once if step == "start_guest"]) >= len(late))
     wires.cut.add("host1")  # it has its orders, and carries them out; nobody hears of it
     carried_out.set()
     found = await asyncio.gather(*(admin.settled(each) for each in late))
@@ -93,7 +93,7 @@ async def test_a_delete_does_not_wait_for_an_unreachable_host_that_starts_the_gu
 ) -> None:
     """Nor for the end of a start that takes for ever."""
     admin = two_hosts.admin
-    two_hosts.dial_all(start_guest=VerbDial(delay_s=3600.0))
+    two_hosts.set_faults_everywhere(start_guest=VerbDial(delay_s=3600.0))
     server = await admin.boot("never")
     await until(lambda: any(step == "start_guest" for _, step in two_hosts.told))
     wires.cut |= {"host1", "host2"}

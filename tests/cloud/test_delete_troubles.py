@@ -62,7 +62,7 @@ async def test_the_cause_of_a_waiting_delete_is_shown(running: Running) -> None:
 async def test_the_next_host_is_tried_after_the_first_destroyed_the_guest(running: Running) -> None:
     """What docs/howto/read-a-stuck-saga.md walks through: never two guests of one server."""
     admin = running.admin
-    running.dial_all(
+    running.set_faults_everywhere(
         start_guest=VerbDial(fail_times=1, fail_when="after", says="qemu died"),
         destroy_guest=VerbDial(fail_times=999, says="the disk is busy"),
     )
@@ -75,7 +75,7 @@ async def test_the_next_host_is_tried_after_the_first_destroyed_the_guest(runnin
             await asyncio.sleep(0.1)
     assert "the disk is busy" in waiting
     (first,) = guests_on_disk(running.config.data)[server]
-    running.dial_all()
+    running.set_faults_everywhere()
     found = await admin.settled(server)
     assert found["status"] == "ACTIVE"
     assert found["OS-EXT-SRV-ATTR:host"] != first

@@ -172,7 +172,7 @@ async def test_a_drain_can_be_cancelled_and_failed_moves_are_retried(running: Ru
     for each in sorted(await neighbours(running)):
         running.dial(each, take_guest=VerbDial(fail_times=1))
     servers = [await on_host(running, f"c{n}") for n in range(3)]
-    sent = running.hold_up("send_guest", {HOST})
+    sent = running.delay_verb("send_guest", {HOST})
     begun = await drain(running, concurrency=1, live=False)
     deadline = time.monotonic() + PATIENCE_S
     while (await running.admin.compute("GET", f"/ext/drains/{begun['id']}")).json()["drain"]["counts"]["moving"] == 0:

@@ -22,7 +22,7 @@ from tests.helpers.guaranteed_ports import (
     show_port,
     used,
 )
-from tests.helpers.resized_cloud import host_of, migrations, nothing_to_mend, power
+from tests.helpers.resized_cloud import assert_nothing_to_repair, host_of, migrations, power
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
@@ -95,7 +95,7 @@ async def evacuated(
     reply = await act(running, server, {"evacuate": asked}, at=at)
     assert (reply.status_code, reply.content) == (200, b""), reply.text
     seen = await running.admin.settled(server)
-    await running.let_go(server)
+    await running.wait_until_unlocked(server)
     assert seen["status"] == status, (await failure(running, server), await running.admin.operations_of(server))
     return dict(seen)
 
@@ -152,14 +152,14 @@ async def test_a_server_of_a_fenced_host_is_evacuated_and_the_host_returns(
     left = await held(running, move["uuid"])
     assert left == {name: amount for name, amount in before.items() if name in ("VCPU", "MEMORY_MB", "DISK_GB")}
     assert [each for each, _ in await actions(running, id)] == ["evacuate", "create"]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     bound = await bindings(running, id)
     await dead.returns()
     await cleaned(running, id, here)
     assert guests(running, id) == [host_of(there)]
     assert await bindings(running, id) == bound, "the network service is told nothing (S1.19)"
     await dead.down(False)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 def first_fails(running: Running, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -208,14 +208,14 @@ async def test_guaranteed_ports_move_with_their_server(
     assert bridge(here) in (await placement(admin, f"/allocations/{move['uuid']}"))["allocations"]
     for host in neighbours_of(running, here):
         assert (await used(admin, bridge(host)))[EGR] == (KBPS // 2 if host in (here, host_of(there)) else 0)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     await dead.returns()
     await cleaned(running, id, here)
     assert (await used(admin, bridge(here)))[EGR] == 0
     now = await show_port(admin, port["id"])
     assert (now["revision_number"], now["binding:host_id"]) == (shown["revision_number"], host_of(there))
     await dead.down(False)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     await admin.gone(id)
     await admin.network("DELETE", f"/ports/{port['id']}")
     await admin.network("DELETE", f"/networks/{network}")
@@ -240,7 +240,7 @@ async def test_volumes_are_evacuated_with_the_fence_plug_in(running: Running) ->
     dials.unlink()
     await dead.returns()
     await cleaned(running, id, here)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_a_refused_evacuation_changes_nothing(running: Running) -> None:
@@ -259,7 +259,7 @@ async def test_a_refused_evacuation_changes_nothing(running: Running) -> None:
     (move,) = await migrations(running, id)
     assert (move["status"], await held(running, move["uuid"])) == ("failed", {})
     assert on_disk(running, id) == [here]
-    running.dial_all()
+    running.set_faults_everywhere()
     there = await evacuated(running, id)
     assert host_of(there) != here, "one that is in ERROR is evacuated too"
     await running.admin.gone(id)
@@ -269,7 +269,7 @@ async def test_a_refused_evacuation_changes_nothing(running: Running) -> None:
     move = (await until(lambda: migrations(running, id), lambda seen: seen[0]["status"] == "completed"))[0]
     assert await held(running, move["uuid"]) == {}
     await dead.down(False)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 def on_disk(running: Running, server: str) -> list[str]:
@@ -290,7 +290,7 @@ async def test_a_host_that_returns_during_an_evacuation_runs_no_second_guest(
     dead = await killed(running, here, wired(running, monkeypatch))
     await dead.down()
     others = [each for each in neighbours_of(running, here) if each != here]
-    started = running.hold_up("start_guest", others)
+    started = running.delay_verb("start_guest", others)
     assert (await act(running, id, {"evacuate": {}}, at="2.94")).status_code == 200
     await until(lambda: migrations(running, id), lambda seen: bool(seen) and seen[0]["status"] == "migrating")
     await dead.returns()
@@ -301,4 +301,4 @@ async def test_a_host_that_returns_during_an_evacuation_runs_no_second_guest(
     assert (seen["status"], guests(running, id)) == ("ACTIVE", [host_of(seen)])
     await cleaned(running, id, here)
     await dead.down(False)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)

@@ -162,11 +162,11 @@ async def test_a_refused_host_releases_its_bandwidth_and_the_binding_names_the_n
         refused = await admin.settled(await admin.boot(networks=[{"port": port["id"]}], name="refused-by-both"))
         assert refused["status"] == "ERROR"
         bridges = [found[f"host{n}:Open vSwitch agent:br-physnet1"] for n in (1, 2)]
-        await running.let_go(refused["id"])  # it is ERROR before what it held is given back
+        await running.wait_until_unlocked(refused["id"])  # it is ERROR before what it held is given back
         assert [await used(admin, each) for each in bridges] == [{EGR: 0, IGR: 0}] * 2
         assert (await show_port(admin, port["id"]))["binding:profile"] == {}
         await admin.gone(refused["id"])
-        running.dial_all()
+        running.set_faults_everywhere()
         first = (await admin.active(networks=[{"port": port["id"]}]))["OS-EXT-SRV-ATTR:host"]
         await admin.gone((await show_port(admin, port["id"]))["device_id"])
         running.dial(first, start_guest=VerbDial(fail_times=1))  # it is liked best, for it has not failed since
@@ -279,7 +279,7 @@ async def unshelved_elsewhere(running: Running, server: str, found: dict[str, st
     admin, bridges = running.admin, {each: f"{each}:Open vSwitch agent:br-physnet1" for each in ("host2", "host3")}
     assert (await admin.compute("POST", f"/servers/{server}/action", {"shelve": None})).status_code == 202
     assert (await admin.settled(server))["status"] == "SHELVED_OFFLOADED"
-    await running.let_go(server)
+    await running.wait_until_unlocked(server)
     assert [await used(admin, found[each]) for each in bridges.values()] == [{EGR: 0, IGR: 0}] * 2
     running.dial("host2", start_guest=VerbDial(fail_times=9))
     assert (await admin.compute("POST", f"/servers/{server}/action", {"unshelve": None})).status_code == 202

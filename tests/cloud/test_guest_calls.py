@@ -139,7 +139,7 @@ async def test_a_hard_reboot_is_accepted_during_a_soft_one(running: Running, mon
     monkeypatch.setattr(server_lock, "TURN_COMES_WITHIN_S", PATIENCE_S)
     admin = running.admin
     server = await admin.active("hangs")
-    path, gate = f"/servers/{server['id']}/action", running.hold_up("reboot")
+    path, gate = f"/servers/{server['id']}/action", running.delay_verb("reboot")
     assert (await admin.compute("POST", path, {"reboot": {"type": "SOFT"}})).status_code == 202
     assert (await admin.compute("POST", path, {"reboot": {"type": "SOFT"}})).status_code == 409
     hard = asyncio.ensure_future(admin.compute("POST", path, {"reboot": {"type": "HARD"}}))

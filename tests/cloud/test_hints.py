@@ -51,7 +51,7 @@ async def test_hints_apply_to_their_server_only(running: Running) -> None:
     hints = {"note": "a hint " * 500}
     server = await running.admin.active("noted", networks="none", hints=hints, user_data="QkJC")
     assert ((await running.admin.server(server["id"])) or {})["scheduler_hints"] == hints
-    await running.let_go(server["id"])
+    await running.wait_until_unlocked(server["id"])
     region = running.cloud.region.databases.region
     asked = sa.select(operations.c.asked).where(operations.c.server == server["id"])
     kept = await region.read(lambda tx: [row.asked for row in tx.rows(asked)])

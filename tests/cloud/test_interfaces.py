@@ -331,7 +331,7 @@ async def test_a_power_action_waits_for_an_interface_that_is_being_attached(
 ) -> None:
     """Nothing that people see forbids it: an attach has no task state."""
     server = await running.admin.active("a")
-    plugged = running.hold_up("attach_interface")
+    plugged = running.delay_verb("attach_interface")
     network = await running.admin.id_of("network", "private")
     attaching = asyncio.create_task(attach(running, server["id"], net_id=network))
     region = running.cloud.region.databases.region
@@ -361,7 +361,7 @@ async def test_a_power_action_waits_for_an_interface_that_is_being_attached(
 
 async def test_a_delete_cancels_an_attach_and_nothing_remains(running: Running) -> None:
     server = await running.admin.active("a")
-    plugged = running.hold_up("attach_interface")
+    plugged = running.delay_verb("attach_interface")
     network = await running.admin.id_of("network", ROUTED)
     attaching = asyncio.create_task(attach(running, server["id"], net_id=network))
 

@@ -90,7 +90,7 @@ async def many_for_one(running: Running, boots: int) -> None:
         server: each["OS-EXT-SRV-ATTR:host"] for server, each in winners.items()
     }
 
-    started = [host for host, step in running.told_once if step == "start_guest"]
+    started = [host for host, step in running.commands_once if step == "start_guest"]
     assert len(started) == ONE + OTHER, "a build was sent where there was no address"
     assert Counter(started) == Counter(each["OS-EXT-SRV-ATTR:host"] for each in winners.values())
     assert (calls_of(running) - before)["PUT ports"] == ONE + OTHER, "a bind was tried that could not succeed"
@@ -134,4 +134,4 @@ async def test_the_last_address_of_a_network_without_segments(running: Running) 
     found = await asyncio.gather(*(admin.settled(each) for each in servers))
     assert Counter(each["status"] for each in found) == {"ACTIVE": 1, "ERROR": 23}
     assert all("No more IP addresses available" in each["fault"]["message"] for each in found if "fault" in each)
-    assert len([step for _, step in running.told_once if step == "start_guest"]) == 1
+    assert len([step for _, step in running.commands_once if step == "start_guest"]) == 1

@@ -24,7 +24,7 @@ from tests.helpers.guaranteed_ports import (
 )
 from tests.helpers.live_migrated_cloud import LIVE, SLOW, ended, silences, turned, under_way
 from tests.helpers.resized_cloud import asked as acted
-from tests.helpers.resized_cloud import disk, host_of, migrations, nothing_to_mend, power, quota
+from tests.helpers.resized_cloud import assert_nothing_to_repair, disk, host_of, migrations, power, quota
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
@@ -82,7 +82,7 @@ async def test_a_running_server_changes_hosts(running: Running, network: str, mo
     assert await held(running, move["uuid"]) == {}
     assert await quota(running) == (before[0] + 1, before[1] + 128)
     assert [each for each, _ in await actions(running, id)] == ["live-migration", "create"]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_a_server_stays_when_every_host_refuses(running: Running) -> None:
@@ -111,7 +111,7 @@ async def test_a_server_stays_when_every_host_refuses(running: Running) -> None:
     turned(running, source, verbs={})
     assert guests(running, id) == [source]
     assert silences(running, server) == ()
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_guaranteed_ports_follow_the_host_that_is_found_in_the_end(running: Running, monkeypatch: Any) -> None:
@@ -155,7 +155,7 @@ async def test_guaranteed_ports_follow_the_host_that_is_found_in_the_end(running
         assert (await used(admin, bridge(host)))[EGR] == 0
     rows = await running.cloud.region.context.network.bindings(port["id"])
     assert [(each.host, each.active) for each in rows] == [(host_of(there), True)]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
     async def one_only() -> bool:
         return False
@@ -196,7 +196,7 @@ async def test_volumes_are_exported_to_both_hosts_during_the_migration(running: 
         assert (shown["status"], [each["host_name"] for each in shown["attachments"]]) == ("in-use", [host_of(seen)])
     assert guests(running, id) == [host_of(seen)]
     assert len(await client.attachments_of(id)) == len(rows)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_a_paused_server_stays_paused(running: Running) -> None:
@@ -250,7 +250,7 @@ async def test_a_virtual_function_moves_with_the_bandwidth_of_its_interface(runn
     assert (await act(running, id, {"os-migrateLive": {"host": here, "block_migration": "auto"}})).status_code == 202
     await ended(running, id, "completed")
     await is_on(here, first)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     for each in (id, taken["id"]):
         await admin.gone(each)
     for each in (port, other):

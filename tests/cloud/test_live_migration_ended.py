@@ -12,7 +12,7 @@ from tests.helpers.guaranteed_ports import (
     KBPS,
 )
 from tests.helpers.live_migrated_cloud import LIVE, SLOW, ended, silences, turned, under_way
-from tests.helpers.resized_cloud import host_of, migrations, nothing_to_mend, power, quota
+from tests.helpers.resized_cloud import assert_nothing_to_repair, host_of, migrations, power, quota
 
 from moorage.main.config import Hosts
 from moorage.main.seed_data import ROUTED
@@ -66,7 +66,7 @@ async def test_a_slow_migration_shows_progress_and_is_forced(running: Running) -
         body = {"force_complete": None} if method == "POST" else None
         reply = await running.admin.compute(method, f"/servers/{id}/migrations/{number}{tail}", body)
         assert reply.status_code == code, (method, reply.text)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 @pytest.mark.parametrize("status", ["preparing", "running"])
@@ -74,7 +74,7 @@ async def test_an_aborted_migration_causes_no_silence(running: Running, status: 
     server = await running.admin.active("a", networks=ROUTED)
     id, source, before = server["id"], host_of(server), await ports(running, server["id"])
     claim, usage = await held(running, id), await quota(running)
-    prepared = running.hold_up("prepare_live") if status == "preparing" else asyncio.Event()
+    prepared = running.delay_verb("prepare_live") if status == "preparing" else asyncio.Event()
     for host in running.cloud.fleet.drivers:
         turned(running, host, live_mib_per_s=1.0)
     await act(running, id, LIVE)
@@ -98,7 +98,7 @@ async def test_an_aborted_migration_causes_no_silence(running: Running, status: 
     ]
     assert (await held(running, id), await quota(running)) == (claim, usage)
     assert [each for each, _ in await actions(running, id)] == ["live_migration_cancel", "live-migration", "create"]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_a_host_sends_one_guest_at_a_time(running: Running) -> None:
@@ -122,7 +122,7 @@ async def test_a_host_sends_one_guest_at_a_time(running: Running) -> None:
     assert host_of(await ended(running, ids[3], "cancelled")) == source
     await running.admin.gone(ids[4])
     assert (await migrations(running, ids[4]))[0]["status"] == "cancelled"
-    aborted = running.hold_up("abort_live", {source})
+    aborted = running.delay_verb("abort_live", {source})
     assert [await abort(0, "compute 2.64") for _ in range(2)] == [202, 202], (
         "it is aborting, and that is accepted again"
     )
@@ -133,7 +133,7 @@ async def test_a_host_sends_one_guest_at_a_time(running: Running) -> None:
     turned(running, source, live_mib_per_s=0.0, live_dirty_mib_per_s=0.0)
     assert {host_of(await ended(running, each, "completed")) != source for each in ids[1:3]} == {True}
     assert [guests(running, ids[number]) for number in (0, 3, 4)] == [[source], [source], []]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_an_agent_dies_while_it_sends(running: Running) -> None:
@@ -156,7 +156,7 @@ async def test_an_agent_dies_while_it_sends(running: Running) -> None:
     assert power(running, source, id) is PowerState.RUNNING
     assert (await act(running, id, LIVE)).status_code == 202
     await ended(running, id, "completed")
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_a_delete_ends_a_live_migration(running: Running) -> None:
@@ -170,4 +170,4 @@ async def test_a_delete_ends_a_live_migration(running: Running) -> None:
     assert guests(running, id) == []
     assert (await held(running, id), await held(running, move["uuid"])) == ({}, {})
     assert (await migrations(running, id))[0]["status"] == "cancelled"
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)

@@ -77,7 +77,7 @@ async def test_this_release_falls_back_and_logs_a_warning(start: Start, caplog: 
 async def test_a_failed_boot_leaves_nothing_without_credentials(start: Start) -> None:
     async with start(hosts=fleet(1, 2, 1)) as running:
         at = await Upgrading.of(running)
-        running.dial_all(start_guest=VerbDial(fail_times=9, says="no space left"))
+        running.set_faults_everywhere(start_guest=VerbDial(fail_times=9, says="no space left"))
         async with lost(running):
             server = await running.admin.settled(await running.admin.boot("nowhere"))
             assert server["status"] == "ERROR"

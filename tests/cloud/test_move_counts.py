@@ -73,13 +73,13 @@ async def cost(
     conductor = region.conductor
     assert conductor is not None
     await until(lambda: not conductor.executing)
-    running.told_once.clear()
+    running.commands_once.clear()
     before = calls(running, "network") + calls(running, "volume")
     region.meter.reset()
     answer = await asked()
     assert answer.status_code in {200, 202, 204}, answer.text
-    await until(lambda: not conductor.executing and len(running.told_once) > 0)
-    found = counted(region.meter.statements), counted(region.meter.commits), len(running.told_once)
+    await until(lambda: not conductor.executing and len(running.commands_once) > 0)
+    found = counted(region.meter.statements), counted(region.meter.commits), len(running.commands_once)
     made = calls(running, "network") + calls(running, "volume") - before
     seen = await running.admin.settled(server)
     assert seen["status"] == status, seen

@@ -18,7 +18,7 @@ BOOTS = 5
 
 async def booted(running: Running, name: str) -> None:
     """A server is shown ACTIVE before its operation ends."""
-    await running.let_go((await running.admin.active(name))["id"])
+    await running.wait_until_unlocked((await running.admin.active(name))["id"])
 
 
 async def spent(running: Running) -> tuple[Counter[str], Counter[str]]:

@@ -164,7 +164,7 @@ async def test_a_failed_host_sends_an_error_and_the_next_a_start(start: Start) -
     with listening("fake://", "notifications") as old:
         changes = wanted("fake://", notify_on_state_change="vm_and_task_state")
         async with start(notifications=changes, hosts=Hosts(count=3)) as running:
-            running.dial_all(start_guest=VerbDial(fail_chance=1.0))
+            running.set_faults_everywhere(start_guest=VerbDial(fail_chance=1.0))
             refused = await running.admin.boot("nowhere", networks="private")
             found = await running.admin.settled(refused)
             assert found["status"] == "ERROR"

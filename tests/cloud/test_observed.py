@@ -104,8 +104,8 @@ async def watched(cloud: Shared, collector: Collector) -> AsyncIterator[Watched]
 async def test_every_metric_family_is_exported_with_values(watched: Watched) -> None:
     running, admin = watched.running, watched.running.admin
     first, second = await admin.active("first"), await admin.active("second")
-    await running.let_go(first["id"])
-    await running.let_go(second["id"])
+    await running.wait_until_unlocked(first["id"])
+    await running.wait_until_unlocked(second["id"])
     scrape = await watched.scrape()
     wanted = {sample for name in FAMILIES.keys() - NOT_IN_THIS_CLOUD for sample in samples(name)}
     # nothing is open, and nobody was turned away
@@ -137,7 +137,7 @@ async def test_every_metric_family_is_exported_with_values(watched: Watched) -> 
 
 async def test_operations_are_counted_by_saga_and_state(watched: Watched) -> None:
     running, admin = watched.running, watched.running.admin
-    gate = running.hold_up("start_guest")
+    gate = running.delay_verb("start_guest")
     server = await admin.boot()
     conductor = running.cloud.region.conductor
     assert conductor is not None
@@ -151,7 +151,7 @@ async def test_operations_are_counted_by_saga_and_state(watched: Watched) -> Non
     assert scrape.value("moorage_agent_lanes") == 1
     gate.set()
     await admin.settled(server)
-    await running.let_go(server)
+    await running.wait_until_unlocked(server)
     assert (await watched.scrape()).value("moorage_conductor_taken", kind="boot") == 0
 
 
@@ -227,7 +227,7 @@ async def test_one_trace_includes_all_processes(watched: Watched) -> None:
     reply = await admin.ask_boot()
     server = reply.json()["server"]["id"]
     await admin.settled(server)
-    await running.let_go(server)
+    await running.wait_until_unlocked(server)
     await running.idle()
     trace = await watched.trace_of(reply.headers["x-openstack-request-id"])
     named, spans = watched.collector.named, watched.collector.of(trace)
@@ -254,11 +254,11 @@ async def test_one_trace_includes_all_processes(watched: Watched) -> None:
 
 async def test_a_failed_attempt_and_its_undo_are_in_the_trace(watched: Watched) -> None:
     running, admin = watched.running, watched.running.admin
-    running.dial_all(start_guest=VerbDial(fail_chance=1.0))
+    running.set_faults_everywhere(start_guest=VerbDial(fail_chance=1.0))
     reply = await admin.ask_boot()
     server = reply.json()["server"]["id"]
     assert (await admin.settled(server))["status"] == "ERROR"
-    await running.let_go(server)
+    await running.wait_until_unlocked(server)
     await running.idle()
     trace = await watched.trace_of(reply.headers["x-openstack-request-id"])
     told = watched.collector.named(trace, "boot/1", "operation")

@@ -66,7 +66,7 @@ async def test_a_rescued_guest_gets_its_password(running: Running) -> None:
     running.dial(server["OS-EXT-SRV-ATTR:host"], unrescue_guest=VerbDial(fail_times=1, fail_when="after", says="no"))
     assert (await act(running, server["id"], {"unrescue": None})).status_code == 202
     after = await admin.settled(server["id"])
-    await running.let_go(server["id"])
+    await running.wait_until_unlocked(server["id"])
     rows = (await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()["instanceActions"]
     assert (rows[0]["action"], rows[0]["message"]) == ("unrescue", "Error"), "it was taken back"
     assert (after["status"], await told()) == ("RESCUE", ("of the rescue", mac))

@@ -22,7 +22,16 @@ from tests.helpers.guaranteed_ports import (
     show_port,
     used,
 )
-from tests.helpers.resized_cloud import asked, disk, host_of, migrations, nothing_to_mend, power, quota, resized
+from tests.helpers.resized_cloud import (
+    asked,
+    assert_nothing_to_repair,
+    disk,
+    host_of,
+    migrations,
+    power,
+    quota,
+    resized,
+)
 
 from moorage.main.config import Hosts
 from moorage.main.seed_data import ROUTED
@@ -85,14 +94,14 @@ async def test_a_server_is_resized_and_confirmed(running: Running, network: str)
     assert (await held(running, id))["MEMORY_MB"] == 192
     assert (await held(running, move["uuid"]))["MEMORY_MB"] == 128
     assert await quota(running) == (before[0] + 1, before[1] + 192)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     there = await asked(running, id, {"confirmResize": None}, "ACTIVE", 204)
     assert guests(running, id) == [host_of(there)]
     assert disk(running, there) == whole
     assert await held(running, move["uuid"]) == {}
     assert [each["status"] for each in await migrations(running, id)] == ["confirmed"]
     assert [each for each, _ in await actions(running, id)] == ["confirmResize", "resize", "create"]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_a_revert_needs_no_free_capacity(running: Running) -> None:
@@ -108,7 +117,7 @@ async def test_a_revert_needs_no_free_capacity(running: Running) -> None:
     assert host_of(back) == here
     gone = await admin.http.delete(f"{admin.config.api.placement.url}/placement/allocations/{consumer}")
     assert gone.status_code == 204
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     for each in (id, refused["id"]):
         await admin.gone(each)
 
@@ -137,7 +146,7 @@ async def test_a_server_is_resized_and_reverted(running: Running, off: bool) -> 
     assert await held(running, move["uuid"]) == {}
     assert (await held(running, id))["MEMORY_MB"] == 128
     assert await quota(running) == (before[0] + 1, before[1] + 128)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     said = (await explained(running.admin, id))["summary"]
     assert said.startswith(f"placed on {host_of(server)}: ")
     assert said.endswith("there again since its move was reverted")
@@ -156,7 +165,7 @@ async def test_a_delete_confirms_the_resize_first(running: Running) -> None:
     assert await held(running, move["uuid"]) == {}
     assert [each["status"] for each in await migrations(running, server["id"])] == ["confirmed"]
     assert await quota(running) == before
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_guaranteed_ports_move_with_their_server(running: Running) -> None:
@@ -186,13 +195,13 @@ async def test_guaranteed_ports_move_with_their_server(running: Running) -> None
     there = await resized(running, id)
     (move,) = await migrations(running, id)
     await is_on(host_of(there), move["uuid"], here)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     await asked(running, id, {"revertResize": None}, "ACTIVE")
     await is_on(here, None, host_of(there))
     there = await asked(running, id, {"migrate": None}, "VERIFY_RESIZE")
     await asked(running, id, {"confirmResize": None}, "ACTIVE", 204)
     await is_on(host_of(there), None, here)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     await admin.gone(id)
     await admin.network("DELETE", f"/ports/{port['id']}")
     await admin.network("DELETE", f"/networks/{network}")
@@ -209,8 +218,8 @@ async def test_volumes_move_with_their_server(running: Running, action: str) -> 
     for row in rows:
         shown = (await running.admin.volume("GET", f"/volumes/{row}")).json()["volume"]
         assert [each["host_name"] for each in shown["attachments"]] == [host_of(there)]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     now = await asked(running, id, {action: None}, "ACTIVE", 204 if action == "confirmResize" else 202)
     assert host_of(now) == (here if action == "revertResize" else host_of(there))
     assert disks(running, now) == rows
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)

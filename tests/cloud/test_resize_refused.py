@@ -18,7 +18,7 @@ from tests.helpers.guaranteed_ports import (
     port_on,
     providers,
 )
-from tests.helpers.resized_cloud import asked, host_of, migrations, nothing_to_mend, power, quota, resized
+from tests.helpers.resized_cloud import asked, assert_nothing_to_repair, host_of, migrations, power, quota, resized
 
 from moorage.cli.move import describe
 from moorage.drivers.fault_injection import VerbDial
@@ -77,7 +77,7 @@ async def test_a_refused_resize_changes_nothing(running: Running) -> None:
     assert {each["status"] for each in await migrations(running, id)} == {"error"}
     assert await quota(running) == before
     assert power(running, host_of(server), id) is PowerState.RUNNING
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 @pytest.mark.parametrize("verb", ["move_target", "take_guest"])
@@ -96,7 +96,7 @@ async def test_a_host_that_cannot_take_the_server_changes_nothing(running: Runni
     assert power(running, here, id) is PowerState.RUNNING
     assert guests(running, id) == [here]
     assert {each["binding:host_id"] for each in await ports(running, id)} == {here}
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def moves(running: Running, server: str) -> list[dict[str, Any]]:
@@ -114,8 +114,8 @@ async def test_a_move_shows_both_hosts_and_can_be_cancelled(running: Running) ->
     server = await admin.active("a", networks=[{"port": wire["id"]}])
     id, source, disk_of = server["id"], host_of(server), await volume(running)
     assert (await attach(running, id, disk_of)).status_code == 202
-    await running.let_go(id)
-    gate = running.hold_up("take_guest")
+    await running.wait_until_unlocked(id)
+    gate = running.delay_verb("take_guest")
     small = await admin.id_of("flavor", "m1.micro")
     assert (await act(running, id, {"resize": {"flavorRef": small}})).status_code == 202
 
@@ -148,7 +148,7 @@ async def test_a_move_shows_both_hosts_and_can_be_cancelled(running: Running) ->
     await until(lambda: moves(running, id), lambda seen: bool(seen[0]["operation"]) and seen[0]["operation"]["back"])
     gate.set()
     seen = await admin.settled(id)
-    await running.let_go(id)
+    await running.wait_until_unlocked(id)
     assert (seen["status"], host_of(seen), "fault" in seen) == ("ACTIVE", source, False)
     assert power(running, source, id) is PowerState.RUNNING
     assert guests(running, id) == [source]
@@ -157,7 +157,7 @@ async def test_a_move_shows_both_hosts_and_can_be_cancelled(running: Running) ->
     (move,) = await moves(running, id)
     assert (move["status"], move["operation"], move["source"]["claimed"]) == ("cancelled", None, [])
     assert [each for each, _ in await actions(running, id)][:2] == ["cancel_move", "resize"]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     await resized(running, id)
     move = (await moves(running, id))[0]
     assert (move["status"], move["waiting"]) == ("finished", "its owner, to confirm or revert it")
@@ -166,4 +166,4 @@ async def test_a_move_shows_both_hosts_and_can_be_cancelled(running: Running) ->
     assert late.status_code == 409
     assert "its server is on its new host: confirm or revert it" in late.text
     await asked(running, id, {"revertResize": None}, "ACTIVE")
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)

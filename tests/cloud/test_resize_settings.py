@@ -4,7 +4,7 @@ import pytest
 from tests.cloud.conftest import Start
 from tests.cloud.test_resize import letter
 from tests.cloud.test_shelve import AheadClock, held, until
-from tests.helpers.resized_cloud import asked, disk, migrations, nothing_to_mend, power, quota, resized
+from tests.helpers.resized_cloud import asked, assert_nothing_to_repair, disk, migrations, power, quota, resized
 
 from moorage.conductor.reconcilers.unconfirmed_resizes import ConfirmResizes
 from moorage.main.config import Compute, Hosts
@@ -25,7 +25,7 @@ async def test_a_server_is_resized_on_its_host(start: Start, action: str) -> Non
         assert spec(ServerId(id)).ram_mib == 192
         (move,) = await migrations(running, id)
         assert [(await held(running, each))["MEMORY_MB"] for each in (id, move["uuid"])] == [192, 128]
-        await nothing_to_mend(running)
+        await assert_nothing_to_repair(running)
         if action == "delete":
             await running.admin.gone(id)
             assert power(running, "host1", id) is PowerState.NOSTATE
@@ -35,7 +35,7 @@ async def test_a_server_is_resized_on_its_host(start: Start, action: str) -> Non
             assert disk(running, now) == whole
             assert power(running, "host1", id) is PowerState.RUNNING
         assert await held(running, move["uuid"]) == {}
-        await nothing_to_mend(running)
+        await assert_nothing_to_repair(running)
 
 
 async def test_an_unconfirmed_resize_is_confirmed_after_its_time(start: Start) -> None:

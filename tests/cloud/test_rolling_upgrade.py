@@ -167,7 +167,7 @@ async def test_boots_are_under_way_while_each_gate_opens_and_closes(start: Start
         at = await Upgrading.of(running)
         seen = [await at.open_gates()]
         servers: list[str] = []
-        running.dial_all(start_guest=VerbDial(delay_s=0.2))
+        running.set_faults_everywhere(start_guest=VerbDial(delay_s=0.2))
         before = at.writes_by_conductor()
         path: list[tuple[str, Level]] = [
             *(("host1", 2), ("host2", 2), ("host3", 2)),

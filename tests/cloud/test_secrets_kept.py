@@ -40,7 +40,7 @@ async def test_no_database_of_the_region_has_a_secret_in_clear(start: Start) -> 
         person.http.headers["OpenStack-API-Version"] = f"compute {VERSION}"
         assert old.status_code == 202, old.text
         server = (await person.settled(old.json()["server"]["id"]))["id"]
-        await running.let_go(server)
+        await running.wait_until_unlocked(server)
         assert in_clear(running.config.data) == []
         shown = await person.server(server)
         assert shown is not None
@@ -61,7 +61,7 @@ async def test_no_database_of_the_region_has_a_secret_in_clear(start: Start) -> 
         assert rebuilt.status_code == 202, rebuilt.text
         assert rebuilt.json()["server"]["user_data"] == NEXT
         await person.settled(server)
-        await running.let_go(server)
+        await running.wait_until_unlocked(server)
         assert driver.spec_of(ServerId(server)).user_data == NEXT
         await keys_are_changed(running, server)
         assert in_clear(running.config.data) == []

@@ -61,7 +61,7 @@ async def done(running: Running, server: str, action: dict[str, Any], status: st
     reply = await act(running, server, action)
     assert reply.status_code == 202, reply.text
     seen = await running.admin.settled(server, PATIENCE_S)
-    await running.let_go(server)
+    await running.wait_until_unlocked(server)
     assert seen["status"] == status, await failure(running, server)
     return dict(seen)
 
@@ -214,7 +214,7 @@ async def test_an_unshelve_without_its_image_is_an_error(running: Running) -> No
 @pytest.mark.parametrize("verb", ["power_off", "take_snapshot", "upload_snapshot"])
 async def test_a_failed_shelve_leaves_the_server_unchanged(running: Running, verb: str) -> None:
     server = await running.admin.active("a")
-    running.dial_all(**{verb: VerbDial(fail_times=1, fail_when="after")})
+    running.set_faults_everywhere(**{verb: VerbDial(fail_times=1, fail_when="after")})
     back = await done(running, server["id"], {"shelve": None}, "ACTIVE")
     assert back["OS-EXT-SRV-ATTR:host"] == server["OS-EXT-SRV-ATTR:host"]
     driver = running.cloud.fleet.drivers[back["OS-EXT-SRV-ATTR:host"]]
@@ -236,7 +236,7 @@ async def test_an_unshelve_tries_the_next_host(running: Running) -> None:
 async def test_an_unshelve_without_a_host_restores_the_shelved_server(running: Running) -> None:
     server = await running.admin.active("a", networks=ROUTED)
     await done(running, server["id"], {"shelve": None}, "SHELVED_OFFLOADED")
-    running.dial_all(start_guest=VerbDial(fail_times=99))
+    running.set_faults_everywhere(start_guest=VerbDial(fail_times=99))
     back = await done(running, server["id"], {"unshelve": None}, "SHELVED_OFFLOADED")
     assert (back["OS-EXT-SRV-ATTR:host"], back["addresses"]) == (None, server["addresses"])
     assert await held(running, server["id"]) == {IPV4_ADDRESS: 1}
@@ -248,7 +248,7 @@ async def test_an_unshelve_without_a_host_restores_the_shelved_server(running: R
     unshelve = told["explain"]["operations"][-1]
     assert unshelve["name"] == "unshelve"
     assert unshelve["attempts"][0]["failed"]
-    running.dial_all()
+    running.set_faults_everywhere()
     await done(running, server["id"], {"unshelve": None}, "ACTIVE")
 
 

@@ -68,7 +68,7 @@ def _seen(running: Running) -> tuple[Counter[str], Counter[str], Counter[str]]:
     for neighbour in region.clients.services:
         if neighbour.name in {"image", "network"}:
             calls.update({f"{neighbour.name} {call}": number for call, number in neighbour.calls.items()})
-    return commits, Counter(step for _, step in running.told_once), calls
+    return commits, Counter(step for _, step in running.commands_once), calls
 
 
 async def _cost(running: Running, server: str, action: dict[str, Any]) -> Any:

@@ -138,7 +138,7 @@ async def test_backups_are_rotated(running: Running) -> None:
         made.append(reply.json()["image_id"])
         await until(lambda: image(running, made[-1]), lambda seen: seen["status"] == "active")
         await running.admin.settled(server["id"])
-    await running.let_go(server["id"])  # the oldest goes when the server is at rest already
+    await running.wait_until_unlocked(server["id"])  # the oldest goes when the server is at rest already
     left = await images(running, image_type="backup")
     assert {each["id"] for each in left} == set(made[1:])
     assert {each["backup_type"] for each in left} == {"daily"}
@@ -153,7 +153,7 @@ async def test_backups_are_rotated(running: Running) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_failed_copy_leaves_nothing(running: Running, verb: str, when: Any) -> None:
     server = await running.admin.active("a")
-    running.dial_all(**{verb: VerbDial(fail_times=1, fail_when=when)})
+    running.set_faults_everywhere(**{verb: VerbDial(fail_times=1, fail_when=when)})
     reply = await act(running, server["id"], {"createImage": {"name": "x"}})
     made = reply.json()["image_id"]
     await until(lambda: image(running, made), lambda seen: seen is None)
@@ -166,7 +166,7 @@ async def test_a_failed_copy_leaves_nothing(running: Running, verb: str, when: A
 
 async def test_a_delete_does_not_wait_for_the_copy(running: Running) -> None:
     server = await running.admin.active("a")
-    running.dial_all(upload_snapshot=VerbDial(fail_times=1, hang="before"))
+    running.set_faults_everywhere(upload_snapshot=VerbDial(fail_times=1, hang="before"))
     made = (await act(running, server["id"], {"createImage": {"name": "x"}})).json()["image_id"]
 
     async def task() -> Any:
@@ -187,7 +187,7 @@ async def test_a_quiesced_disk_is_not_copied_while_it_is_written(running: Runnin
     stream = {"Content-Type": "application/octet-stream"}
     await running.admin.http.put(f"{url}/v2/images/{still}/file", content=b"still", headers=stream)
     server = await running.admin.active("a", imageRef=still)
-    running.dial_all(quiesce=VerbDial(fail_times=1))
+    running.set_faults_everywhere(quiesce=VerbDial(fail_times=1))
     made = (await act(running, server["id"], {"createImage": {"name": "x"}})).json()["image_id"]
     await until(lambda: image(running, made), lambda seen: seen is None)
     await running.admin.settled(server["id"])
@@ -206,7 +206,7 @@ async def test_a_refused_snapshot_leaves_no_image(running: Running) -> None:
     )
     for wrong in malformed:
         assert (await act(running, server["id"], wrong)).status_code == 400
-    off = running.hold_up("power_off")
+    off = running.delay_verb("power_off")
     assert (await act(running, server["id"], {"os-stop": None})).status_code == 202
     reply = await act(running, server["id"], body)
     assert reply.status_code == 409

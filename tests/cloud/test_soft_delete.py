@@ -95,7 +95,7 @@ async def test_force_delete_is_final(keeping: Running) -> None:
 
 
 async def test_a_server_that_was_never_launched_is_deleted_at_once(keeping: Running) -> None:
-    keeping.dial_all(start_guest=VerbDial(fail_times=99, says="no"))
+    keeping.set_faults_everywhere(start_guest=VerbDial(fail_times=99, says="no"))
     server = await keeping.admin.boot("never-was")
     assert (await keeping.admin.settled(server))["status"] == "ERROR"
     await keeping.admin.delete(server)

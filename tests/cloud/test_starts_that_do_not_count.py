@@ -331,7 +331,13 @@ async def test_a_host_that_makes_ports_checks_its_authority_before_the_start(
         plumbing = Plumbing(HOST.host, MAKES_PORTS, None)  # type: ignore[arg-type]
         host = at.host
         host.agent = Agent(
-            HOST.host, CELL, at.bus, host.driver, host.journal, host.clock, AgentOptions(plumbing=plumbing, beat_s=0.05)
+            HOST.host,
+            CELL,
+            at.bus,
+            host.driver,
+            host.journal,
+            host.clock,
+            AgentOptions(plumbing=plumbing, beat_s=0.05),
         )
         begun = 0
 

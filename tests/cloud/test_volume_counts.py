@@ -92,13 +92,13 @@ async def cost(
     conductor = region.conductor
     assert conductor is not None
     await until(lambda: not conductor.executing)
-    running.told_once.clear()
+    running.commands_once.clear()
     before = calls(running)
     region.meter.reset()
     answer = await asked()
     assert answer.status_code == 202, answer.text
     await until(lambda: not conductor.executing and ended(region.meter.commits))
-    found = counted(region.meter.statements), counted(region.meter.commits), len(running.told_once)
+    found = counted(region.meter.statements), counted(region.meter.commits), len(running.commands_once)
     return found, dict(calls(running) - before), answer
 
 

@@ -169,7 +169,9 @@ async def test_a_back_end_failure_for_one_host_leads_to_the_next(start: Start) -
 
 async def test_no_host_can_be_reached(start: Start) -> None:
     async with start(hosts=Hosts(count=2)) as running:
-        running.dial_all(volume_connector=VerbDial(fail_chance=1.0, says="no path to the storage", code=UNREACHABLE))
+        running.set_faults_everywhere(
+            volume_connector=VerbDial(fail_chance=1.0, says="no path to the storage", code=UNREACHABLE)
+        )
         root = {"source_type": "image", "destination_type": "volume", "uuid": await image(running), "boot_index": 0}
         asked = {"imageRef": "", "block_device_mapping_v2": [{**root, "volume_size": 1}]}
         made = await running.admin.settled(await running.admin.boot("a", **asked))

@@ -170,7 +170,7 @@ async def test_a_volume_that_is_not_in_use_forbids_rebuild_and_rescue(running: R
 
 async def test_a_failed_plug_leaves_nothing(running: Running) -> None:
     server, disk = await running.admin.active("a"), await volume(running)
-    running.dial_all(attach_volume=VerbDial(fail_times=1, fail_when="after", says="no bus is free"))
+    running.set_faults_everywhere(attach_volume=VerbDial(fail_times=1, fail_when="after", says="no bus is free"))
     assert (await attach(running, server["id"], disk)).status_code == 202
     action = await ended(running, server["id"], "attach_volume")
     assert action["message"] == "Error"
@@ -204,7 +204,7 @@ async def test_a_busy_device_stays_attached(running: Running) -> None:
     server, disk = await running.admin.active("a"), await volume(running)
     assert (await attach(running, server["id"], disk)).status_code == 202
     await ended(running, server["id"], "attach_volume")
-    running.dial_all(detach_volume=VerbDial(fail_times=1, says="the device is busy", code="device_busy"))
+    running.set_faults_everywhere(detach_volume=VerbDial(fail_times=1, says="the device is busy", code="device_busy"))
     assert (await detach(running, server["id"], disk)).status_code == 202
     action = await ended(running, server["id"], "detach_volume")
     assert (action["message"], "busy" in action["events"][-1]["details"]) == ("Error", True)
@@ -272,10 +272,10 @@ async def test_the_host_makes_and_deletes_assisted_snapshots(running: Running) -
         lambda: chain() == ("file-1",)
     )  # Cinder keeps the progress of before: it says nothing of this one's end
     await snapshot_becomes(running, made[0], "deleting", "90%")
-    running.dial_all(take_volume_snapshot=VerbDial(fail_times=1, says="no room for another file"))
+    running.set_faults_everywhere(take_volume_snapshot=VerbDial(fail_times=1, says="no room for another file"))
     assert (await take(made[1], "file-2")).status_code == 200
     await snapshot_becomes(running, made[1], "error", "90%")
-    running.dial_all(drop_volume_snapshot=VerbDial(fail_times=1))
+    running.set_faults_everywhere(drop_volume_snapshot=VerbDial(fail_times=1))
     await reset(running, made[1], "deleting")
     unknown = f'{{"volume_id":"{disk}"}}'
     assert (await running.admin.compute("DELETE", f"{path}/{made[1]}", delete_info=unknown)).status_code == 204

@@ -76,7 +76,7 @@ async def test_the_next_host_gets_the_volumes_of_a_failed_host(start: Start) -> 
 
 
 async def test_a_boot_that_fails_leaves_no_volume(running: Running) -> None:
-    running.dial_all(start_guest=VerbDial(fail_chance=1.0, says="no memory"))
+    running.set_faults_everywhere(start_guest=VerbDial(fail_chance=1.0, says="no memory"))
     root = {"source_type": "image", "destination_type": "volume", "uuid": await image(running), "boot_index": 0}
     made = await running.admin.settled(
         await running.admin.boot("a", imageRef="", block_device_mapping_v2=[{**root, "volume_size": 1}])

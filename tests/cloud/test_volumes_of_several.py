@@ -84,7 +84,7 @@ async def test_an_accepted_detach_shows_at_the_volume_service(
         assert (await attach(running, server["id"], disk)).is_success
         await ended(running, server["id"], "attach_volume")
     for server, left in ((one, "in-use"), (other, "available")):
-        unplugged = running.hold_up("detach_volume")
+        unplugged = running.delay_verb("detach_volume")
         assert (await detach(running, server["id"], disk)).status_code == 202
         assert await status(running, disk) == "detaching"
         unplugged.set()

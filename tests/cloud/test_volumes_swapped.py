@@ -81,7 +81,7 @@ async def test_a_failed_swap_changes_nothing(running: Running) -> None:
     await as_service(running)
     server, old = await with_volume(running)
     new = await volume(running)
-    running.dial_all(swap_volume=VerbDial(fail_times=1, says="the copy failed"))
+    running.set_faults_everywhere(swap_volume=VerbDial(fail_times=1, says="the copy failed"))
     assert (await swap(running, server["id"], old, new)).status_code == 202
     action = await ended(running, server["id"], "swap_volume")
     assert (action["message"], "the copy failed" in action["events"][-1]["details"]) == ("Error", True)

@@ -102,7 +102,7 @@ async def test_capacity_freed_before_the_sleep_is_noticed(start: Start, monkeypa
     reached, go_on = asyncio.Event(), asyncio.Event()
     take_best = HostClaim.take_best
 
-    async def held_up(claim: HostClaim) -> Claim:
+    async def delayed(claim: HostClaim) -> Claim:
         try:
             return await take_best(claim)
         except NoCapacity:
@@ -112,7 +112,7 @@ async def test_capacity_freed_before_the_sleep_is_noticed(start: Start, monkeypa
 
     async with start(hosts=Hosts(count=2)) as running:
         networks, holders = await full(running, 1, 1)
-        monkeypatch.setattr(HostClaim, "take_best", held_up)
+        monkeypatch.setattr(HostClaim, "take_best", delayed)
         (server,) = await boots(running, "w", networks=networks)
         await reached.wait()
         await running.admin.gone(holders[0])

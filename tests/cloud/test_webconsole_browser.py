@@ -174,7 +174,7 @@ async def test_each_page_shows_its_data(start: Start, tmp_path: Path) -> None:
 
 async def test_a_boot_is_shown_live_until_active(start: Start, tmp_path: Path) -> None:
     async with visiting(start, tmp_path) as visitor:
-        page, gate = visitor.page, visitor.running.hold_up("start_guest")
+        page, gate = visitor.page, visitor.running.delay_verb("start_guest")
         await visitor.log_in()
         await visitor.visit("/servers")
         await page.run(

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from tests.helpers.http_handlers import Lease, answering, app_of, counting, neighbour
+from tests.helpers.http_handlers import Lease, answering, app_of, counting, service_client
 
 from moorage.clients.circuit_breaker import FAILURES_MAX
 from moorage.clients.connection_pools import CONNECTIONS_MAX
@@ -66,7 +66,7 @@ async def test_a_refusal_keeps_the_services_message(
     status: int, kind: type[Problem], body: object, sentence: str, code: str
 ) -> None:
     with pytest.raises(Problem) as refused:
-        await neighbour(answering(status, body)).call("POST", "/v2.0/ports", token="t", body={})
+        await service_client(answering(status, body)).call("POST", "/v2.0/ports", token="t", body={})
     assert type(refused.value) is kind
     assert (str(refused.value), refused.value.code) == (sentence, code)
 
@@ -100,7 +100,7 @@ async def test_a_call_never_sent_is_distinguished_from_an_unknown_outcome(
 async def test_a_gateway_timeout_has_an_unknown_outcome(status: int, write: type[Problem]) -> None:
     for method, kind in (("GET", Unavailable), ("POST", write)):
         with pytest.raises(Unavailable) as lost:
-            await neighbour(answering(status)).call(method, "/v2.0/ports", token="t")
+            await service_client(answering(status)).call(method, "/v2.0/ports", token="t")
         assert type(lost.value) is kind
 
 
@@ -111,7 +111,7 @@ async def test_the_deadline_ends_a_call_that_hangs() -> None:
 
     for method, kind in (("GET", Unavailable), ("PUT", UnknownOutcome)):
         with pytest.raises(Unavailable) as late:
-            await neighbour(hang).call(method, "/v2.0/ports", token="t", deadline_s=0.05)
+            await service_client(hang).call(method, "/v2.0/ports", token="t", deadline_s=0.05)
         assert type(late.value) is kind
 
 
@@ -155,7 +155,7 @@ async def test_cancelled_calls_release_their_connections() -> None:
 async def test_a_service_that_keeps_failing_is_not_called(status: int) -> None:
     """N19: the caller hears at once, as of a call that was never sent; other kinds of calls go on."""
     handler, asked = counting(status)
-    network = neighbour(handler)
+    network = service_client(handler)
     for _ in range(FAILURES_MAX):
         with pytest.raises(Unavailable):
             await network.call("PUT", "/v2.0/ports/1", token="t")
@@ -172,7 +172,7 @@ async def test_a_service_that_keeps_failing_is_not_called(status: int) -> None:
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 412, 413, 429])
 async def test_a_service_that_refuses_is_called_again(status: int) -> None:
     handler, asked = counting(status)
-    network = neighbour(handler)
+    network = service_client(handler)
     for _ in range(3 * FAILURES_MAX):
         with pytest.raises(Problem):
             await network.call("PUT", "/v2.0/ports/1", token="t")
@@ -184,7 +184,7 @@ async def test_calls_cancelled_by_us_are_no_failure_of_the_service() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    network = neighbour(hang)
+    network = service_client(hang)
     for _ in range(2 * FAILURES_MAX):
         lease_left.set(Lease(LEASE_MARGIN_S + 0.01))
         with pytest.raises(Unavailable):
@@ -204,7 +204,7 @@ async def test_calls_cancelled_by_us_are_no_failure_of_the_service() -> None:
 async def test_an_identity_outage_does_not_open_the_circuit_of_other_services() -> None:
     identity = ServiceClient("identity", "http://identity/v3", transport=embedded_transport(app_of(answering(503))))
     handler, asked = counting(200)
-    network = neighbour(handler, tokens=ServiceTokens(identity, user="moorage", password="secret"))
+    network = service_client(handler, tokens=ServiceTokens(identity, user="moorage", password="secret"))
     for _ in range(2 * FAILURES_MAX):
         with pytest.raises(Unavailable):
             await network.call("GET", "/v2.0/ports")
@@ -225,11 +225,11 @@ async def test_no_call_begins_near_the_end_of_a_lease() -> None:
     token = lease_left.set(Lease(LEASE_MARGIN_S - 0.1))
     for method in ("GET", "POST", "PUT", "DELETE"):
         with pytest.raises(Unavailable) as refused:
-            await neighbour(count).call(method, "/v2.0/ports", token="t")
+            await service_client(count).call(method, "/v2.0/ports", token="t")
         assert (type(refused.value), refused.value.code) == (Unavailable, "lease_ends"), method
     assert asked == 0
     lease_left.reset(token)
-    await neighbour(count).call("GET", "/v2.0/ports", token="t")
+    await service_client(count).call("GET", "/v2.0/ports", token="t")
     assert asked == 1
 
 
@@ -247,7 +247,7 @@ async def test_a_call_is_cancelled_before_its_lease_ends() -> None:
     lease_left.set(lease)
     async with asyncio.timeout(180):
         with pytest.raises(UnknownOutcome):
-            await neighbour(hang).call("PUT", "/v2.0/ports", token="t", deadline_s=30.0)
+            await service_client(hang).call("PUT", "/v2.0/ports", token="t", deadline_s=30.0)
     assert 0 < left[0] <= LEASE_MARGIN_S + 0.01
 
 
@@ -260,10 +260,10 @@ async def test_a_call_continues_when_its_lease_is_renewed() -> None:
         return JSONResponse({"ports": []})
 
     lease_left.set(lease)
-    assert (await neighbour(slow).call("GET", "/v2.0/ports", token="t")).body == {"ports": []}
+    assert (await service_client(slow).call("GET", "/v2.0/ports", token="t")).body == {"ports": []}
     lease.renew(60.0)
     with pytest.raises(UnknownOutcome):  # its own time still counts
-        await neighbour(slow).call("PUT", "/v2.0/ports", token="t", deadline_s=0.05)
+        await service_client(slow).call("PUT", "/v2.0/ports", token="t", deadline_s=0.05)
 
 
 async def test_a_non_json_answer_is_an_error() -> None:
@@ -272,7 +272,7 @@ async def test_a_non_json_answer_is_an_error() -> None:
 
     for method, kind in (("GET", Unavailable), ("POST", UnknownOutcome)):  # a write was carried out, nobody knows how
         with pytest.raises(Unavailable, match="cannot be read") as unread:
-            await neighbour(odd).call(method, "/v2.0/ports", token="t")
+            await service_client(odd).call(method, "/v2.0/ports", token="t")
         assert type(unread.value) is kind
 
 
@@ -285,7 +285,7 @@ async def test_retry_after_is_kept(said: str | None, wait_s: float) -> None:
         return JSONResponse({}, 503, headers={} if said is None else {"Retry-After": said})
 
     with pytest.raises(Unavailable) as refused:
-        await neighbour(busy).call("POST", "/v2.0/ports", token="t")
+        await service_client(busy).call("POST", "/v2.0/ports", token="t")
     assert refused.value.retry_after_s == wait_s
 
 
@@ -295,7 +295,7 @@ async def test_retry_after_with_a_date_is_parsed() -> None:
         return JSONResponse({}, 429, headers={"Retry-After": format_datetime(at, usegmt=True)})
 
     with pytest.raises(Unavailable) as refused:
-        await neighbour(busy).call("POST", "/v2.0/ports", token="t")
+        await service_client(busy).call("POST", "/v2.0/ports", token="t")
     assert 25.0 < refused.value.retry_after_s <= 30.0
 
 
@@ -308,7 +308,7 @@ async def test_the_request_id_and_the_users_token_travel_along() -> None:
 
     told = global_request_id.set("req-1")
     try:
-        await neighbour(look).call(
+        await service_client(look).call(
             "GET", "/v2.0/ports", token="user-token", params={"fields": ["id", "name"], "limit": 3}
         )
     finally:

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from tests.helpers.http_handlers import Handler, Lease, answering, app_of, counting, neighbour
+from tests.helpers.http_handlers import Handler, Lease, answering, app_of, counting, service_client
 
 from moorage.clients import http, service_tokens
 from moorage.clients.circuit_breaker import FAILURES_MAX, Breaker
@@ -45,7 +45,7 @@ async def test_a_service_token_is_kept_until_it_is_refused() -> None:
         used.append(request.headers["x-auth-token"])
         return JSONResponse({"ports": []}, 401 if used[-1] == "token-1" and len(used) > 2 else 200)
 
-    network = neighbour(picky, tokens=tokens_of(keystone))
+    network = service_client(picky, tokens=tokens_of(keystone))
     await asyncio.gather(*(network.call("GET", "/v2.0/ports") for _ in range(2)))
     assert keystone.given == 1
     await network.call("GET", "/v2.0/ports")
@@ -58,7 +58,7 @@ async def test_a_refused_token_is_replaced_once_for_all_callers() -> None:
     async def revoked(request: Request) -> Response:
         return JSONResponse({}, 401 if request.headers["x-auth-token"] == "token-1" else 200)
 
-    network = neighbour(revoked, tokens=tokens_of(keystone))
+    network = service_client(revoked, tokens=tokens_of(keystone))
     await asyncio.gather(*(network.call("GET", "/v2.0/ports") for _ in range(8)))
     assert keystone.given == 2
 
@@ -81,7 +81,7 @@ async def test_a_call_that_waits_for_a_token_was_not_sent(given: int, monkeypatc
         raise AssertionError
 
     monkeypatch.setattr(http, "Deadline", Seen)
-    network = neighbour(answering(401), tokens=tokens_of(hang))
+    network = service_client(answering(401), tokens=tokens_of(hang))
     with pytest.raises(Unavailable) as late:
         await network.call("POST", "/v2.0/ports", body={})
     assert (type(late.value), network.lost, network.calls["POST ports"]) == (Unavailable, 0, given)
@@ -104,7 +104,7 @@ async def test_a_hanging_identity_service_is_named_as_the_cause(monkeypatch: pyt
     )
     handler, sent = counting(200)
     tokens = ServiceTokens(identity, user="moorage", password="secret")
-    network = neighbour(handler, tokens=tokens, call_deadline_s=180.0)
+    network = service_client(handler, tokens=tokens, call_deadline_s=180.0)
     for _ in range(FAILURES_MAX):
         calls = [network.call("POST", "/v2.0/ports", body={}) for _ in range(8)]
         for each in await asyncio.gather(*calls, return_exceptions=True):
@@ -122,7 +122,7 @@ async def test_cancelling_one_caller_does_not_cancel_the_token_call() -> None:
         await go_on.wait()
         return await keystone(request)
 
-    network = neighbour(answering(200), tokens=tokens_of(slow))
+    network = service_client(answering(200), tokens=tokens_of(slow))
     lease_left.set(Lease(LEASE_MARGIN_S + 0.2))
     first = asyncio.create_task(network.call("GET", "/v2.0/ports"))
     await asyncio.sleep(0)
@@ -161,7 +161,7 @@ async def test_calls_to_a_recovered_identity_service_close_its_circuit() -> None
 
 async def test_an_answer_without_a_token_is_an_outage() -> None:
     with pytest.raises(Unavailable, match="without a token"):
-        await neighbour(answering(200), tokens=tokens_of(answering(200))).call("GET", "/v2.0/ports")
+        await service_client(answering(200), tokens=tokens_of(answering(200))).call("GET", "/v2.0/ports")
 
 
 async def test_a_token_near_its_end_is_not_used() -> None:
@@ -171,10 +171,10 @@ async def test_a_token_near_its_end_is_not_used() -> None:
 
 
 async def test_refused_service_credentials_are_an_outage() -> None:
-    network = neighbour(answering(401), tokens=tokens_of(Keystone()))
+    network = service_client(answering(401), tokens=tokens_of(Keystone()))
     with pytest.raises(Unavailable) as refused:
         await network.call("POST", "/v2.0/ports", body={})
     assert (type(refused.value), refused.value.code) == (Unavailable, "credentials")
     with pytest.raises(Unavailable) as nobody:
-        await neighbour(answering(200), tokens=tokens_of(answering(401))).call("GET", "/v2.0/ports")
+        await service_client(answering(200), tokens=tokens_of(answering(401))).call("GET", "/v2.0/ports")
     assert nobody.value.code == "credentials"

@@ -39,7 +39,7 @@ def a_vif(*addresses: VifAddress, **more: object) -> VifData:
     )  # fmt: skip
 
 
-def told(network: ServedNetwork) -> DhcpFiles:
+def dhcp_files(network: ServedNetwork) -> DhcpFiles:
     made = files_of(HERE, network)
     assert made is not None
     return made
@@ -63,7 +63,7 @@ def test_addresses_names_routes_and_options() -> None:
         DhcpOption("bootfile-url", "tftp://x", 6),
     )
     vif = a_vif(v4, v6, dns_name="web", dns_domain="example.org.", dhcp_options=options)
-    made = told(ServedNetwork("mrgnet", [vif], forwarders=("8.8.8.8",)))
+    made = dhcp_files(ServedNetwork("mrgnet", [vif], forwarders=("8.8.8.8",)))
     assert made.conf == COMMON + (
         "server=8.8.8.8\n"
         "domain=example.org\nlocal=/example.org/\n"
@@ -91,7 +91,7 @@ def test_addresses_names_routes_and_options() -> None:
 @pytest.mark.parametrize(("mode", "kind"), [("slaac", "ra-only"), ("dhcpv6-stateless", "ra-stateless")])
 def test_prefixes_are_advertised(mode: str, kind: str) -> None:
     v6 = VifAddress("fd00::5", SubnetId("6"), "fd00::/64", "fd00::1", address_mode=mode, ra_mode=mode)
-    made = told(ServedNetwork("mrgnet", [a_vif(v6)]))
+    made = dhcp_files(ServedNetwork("mrgnet", [a_vif(v6)]))
     ending = f"dhcp-range=set:netfd00---64,fd00::,{kind},64,86400s\nenable-ra\nra-param=mrgnet,mtu:1450,600\n"
     assert made.conf == COMMON + ending
     assert made.hosts == ""
@@ -100,7 +100,7 @@ def test_prefixes_are_advertised(mode: str, kind: str) -> None:
 def test_without_a_gateway_guests_get_a_route_to_metadata() -> None:
     network = ServedNetwork("mrgnet", [a_vif(VifAddress("10.0.0.5", SubnetId("4"), "10.0.0.0/24"))], metadata=True)
     mine = network.service_address
-    assert told(network).conf == "port=0\n" + COMMON + (
+    assert dhcp_files(network).conf == "port=0\n" + COMMON + (
         "dhcp-range=set:net10-0-0-0-24,10.0.0.0,static,255.255.255.0,86400s\n"
         "shared-network=mrgnet,10.0.0.0\n"
         "dhcp-option=tag:net10-0-0-0-24,option:router\n"
@@ -114,7 +114,7 @@ def test_user_values_cannot_add_configuration_lines() -> None:
     v4 = VifAddress("10.0.0.5", SubnetId("4"), "10.0.0.0/24", "10.0.0.1")
     options = (DhcpOption("a\nb", "x"), DhcpOption("name", "x\ndhcp-script=/bin/sh"), DhcpOption("Name", "x"))
     vif = a_vif(v4, dns_name="web\n1.2.3.4 bank", dns_domain="x\nconf-file=/etc/shadow", dhcp_options=options)
-    made = told(ServedNetwork("mrgnet", [vif]))
+    made = dhcp_files(ServedNetwork("mrgnet", [vif]))
     assert (made.names, made.options) == ("", "")
     assert "conf-file" not in made.conf
     assert made.hosts == "fa:16:3e:00:00:01,set:net10-0-0-0-24,set:port0123456789a,10.0.0.5\n"

@@ -48,7 +48,7 @@ class Clock(SystemClock):
         return 1_700_000_000.0 + self.passed_s
 
 
-class AtCell:
+class CellUnderTest:
     """A server that was booted, the conductor of its cell, and what its host is told."""
 
     def __init__(self, small: SmallRegion, cell: CellId, host: str) -> None:
@@ -135,7 +135,7 @@ class AtCell:
 
 
 @pytest.fixture
-async def at(tmp_path: Path) -> AsyncIterator[AtCell]:
+async def at(tmp_path: Path) -> AsyncIterator[CellUnderTest]:
     small = await SmallRegion.open(tmp_path)
     await small.fresh(a_server(), BOOT)
     boot = SAGAS["boot/1"]
@@ -144,7 +144,7 @@ async def at(tmp_path: Path) -> AsyncIterator[AtCell]:
     assert found.server is not None
     assert found.cell is not None
     assert found.server.host is not None
-    here = AtCell(small, found.cell, found.server.host)
+    here = CellUnderTest(small, found.cell, found.server.host)
     await here.bus.subscribe(subjects.to_host(here.cell, here.host), here.hear)
     await here.bus.subscribe(subjects.to_host(here.cell, "new1"), here.hear)
     yield here
@@ -154,7 +154,7 @@ async def at(tmp_path: Path) -> AsyncIterator[AtCell]:
 ON = {SERVER: PowerState.RUNNING}
 
 
-async def known(at: AtCell) -> None:
+async def known(at: CellUnderTest) -> None:
     """The operation is over, and the host's report and first beat were taken."""
     await at.small.region.write(lambda tx: region_servers.release(tx, SERVER, BOOT, drop_order=True))
     await at.say(at.report(ON))
@@ -175,7 +175,7 @@ class Out:
         raise Unavailable("out")
 
 
-async def said_of(at: AtCell, host: str) -> ServerTurn | None:
+async def said_of(at: CellUnderTest, host: str) -> ServerTurn | None:
     return {each.server: each for each in await at.conductor.servers_of(host, (SERVER,))}.get(SERVER)
 
 
@@ -183,7 +183,7 @@ async def said_of(at: AtCell, host: str) -> ServerTurn | None:
 
 
 async def question(
-    at: AtCell, agent: str, *, waits_s: float = 0.0, replaces: tuple[str, ...] | None = None
+    at: CellUnderTest, agent: str, *, waits_s: float = 0.0, replaces: tuple[str, ...] | None = None
 ) -> list[Message]:
     at.told.clear()
     at.clock.passed_s += waits_s

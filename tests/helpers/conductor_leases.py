@@ -22,7 +22,7 @@ class Ask(msgspec.Struct, frozen=True):
     name: str = "x"
 
 
-class Hands:
+class SteppedClock:
     """A clock in the test's hands; who sleeps is put off, and counted."""
 
     def __init__(self) -> None:

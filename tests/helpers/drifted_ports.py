@@ -20,7 +20,7 @@ from moorage_testing.region_states import INDEX, attached
 from moorage_testing.saga_proof import PROVED_OPERATION
 
 
-class ToldAtOnce:
+class ImmediateDispatcher:
     """Executors that tell what is accepted before they answer."""
 
     def __init__(self, small: SmallRegion) -> None:
@@ -46,7 +46,7 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
     region = await SmallRegion.open(tmp_path)
     await attached(region, "routed")
     await region.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
-    region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ToldAtOnce(region)))
+    region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ImmediateDispatcher(region)))
     yield region
     await region.close()
 

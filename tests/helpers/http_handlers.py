@@ -20,7 +20,7 @@ def app_of(handler: Handler) -> Any:
     return app
 
 
-def neighbour(handler: Handler, **more: Any) -> ServiceClient:
+def service_client(handler: Handler, **more: Any) -> ServiceClient:
     return ServiceClient("network", "http://network", transport=embedded_transport(app_of(handler)), **more)
 
 

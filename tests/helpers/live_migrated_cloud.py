@@ -27,7 +27,7 @@ async def ended(running: Running, id: str, status: str, state: str = "ACTIVE") -
     moves = await until(lambda: migrations(running, id), lambda rows: bool(rows) and rows[0]["status"] == status)
     assert moves[0]["migration_type"] == "live-migration"
     seen = await running.admin.settled(id)
-    await running.let_go(id)
+    await running.wait_until_unlocked(id)
     assert (seen["status"], seen["OS-EXT-STS:task_state"]) == (state, None)
     return dict(seen)
 

@@ -9,7 +9,7 @@ from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
 from moorage.operations.registry import SAGAS
 from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell import migrations
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
 from moorage_testing.region_moved import MOVE, recorded
 from moorage_testing.saga_proof import PROVED_OPERATION
@@ -18,11 +18,11 @@ SOURCE = "host1"
 AT_SOURCE = {(SOURCE, SERVER): PowerState.RUNNING}
 
 
-async def told(small: SmallRegion, asked: Any) -> None:
-    await tell_one(small, "live_migrate/1" if isinstance(asked, LiveMigrate) else "resize/1", asked)
+async def execute_move(small: SmallRegion, asked: Any) -> None:
+    await execute_named(small, "live_migrate/1" if isinstance(asked, LiveMigrate) else "resize/1", asked)
 
 
-async def tell_one(small: SmallRegion, name: str, asked: Any) -> None:
+async def execute_named(small: SmallRegion, name: str, asked: Any) -> None:
     saga = SAGAS[name]
     await execute(
         saga,
@@ -30,7 +30,7 @@ async def tell_one(small: SmallRegion, name: str, asked: Any) -> None:
         asked,
         small.context,
         MemoryJournal(first_lines(saga), small.transact),
-        clock=HeldClock(),
+        clock=ManualClock(),
     )
 
 
@@ -40,7 +40,7 @@ async def status(small: SmallRegion) -> MigrationStatus:
     return found.status
 
 
-async def moved_all_the_same(small: SmallRegion) -> Server:
+async def assert_moved(small: SmallRegion) -> Server:
     server = await recorded(small)
     assert (server.host != SOURCE, server.vm_state, server.task_state) == (True, VmState.ACTIVE, None)
     assert small.hosts.guests == {(server.host, SERVER): PowerState.RUNNING}

@@ -136,7 +136,7 @@ class SharedCinderCloud(Shared):
         running = self._running or await self._started()
         assert isinstance(running, RealRunning)
         running.told.clear()
-        running.told_once.clear()
+        running.commands_once.clear()
         running.admin.http.headers["OpenStack-API-Version"] = f"compute {VERSION}"
         try:
             yield running

@@ -24,7 +24,7 @@ async def asked(running: Running, server: str, action: dict[str, Any], status: s
     if "confirmResize" in action:
         await until(lambda: running.admin.settled(server), lambda seen: seen["status"] != "VERIFY_RESIZE")
     seen = await running.admin.settled(server)
-    await running.let_go(server)  # bindings and quota are seen to after the server
+    await running.wait_until_unlocked(server)  # bindings and quota are seen to after the server
     assert seen["status"] == status, (await failure(running, server), await running.admin.operations_of(server))
     return dict(seen)
 
@@ -45,7 +45,7 @@ async def quota(running: Running) -> tuple[int, int]:
     return used["totalCoresUsed"], used["totalRAMUsed"]
 
 
-async def nothing_to_mend(running: Running) -> None:
+async def assert_nothing_to_repair(running: Running) -> None:
     """No round of the reconcilers finds anything."""
     context = running.cloud.region.context
     claims = await OrphanAllocations(context).run()

@@ -37,7 +37,7 @@ def again(picture: ProviderCache, cloud: Cloud, version: int, uuid: str, change:
     picture.apply(ProviderChanges(version, **picked))  # type: ignore[arg-type]
 
 
-def said(picture: ProviderCache, uuid: ProviderId) -> object:
+def contents_of(picture: ProviderCache, uuid: ProviderId) -> object:
     one = picture.providers[uuid]
     stocks = {name: (stock.cap, stock.used) for name, stock in one.stocks.items()}
     return one.name, one.parent, one.root, one.generation, one.traits, one.aggregates, stocks
@@ -60,7 +60,7 @@ def test_a_cached_provider_object_follows_changes() -> None:
     assert one.stocks["PGPU"].used == 0  # the inventory's own version was older
     picture._drop_objects()
     assert picture.providers[D] is not one
-    assert said(picture, D) == ("d", "h1", "h1", 1, {"NEW"}, frozenset(), {"PGPU": (2, 0)})
+    assert contents_of(picture, D) == ("d", "h1", "h1", 1, {"NEW"}, frozenset(), {"PGPU": (2, 0)})
 
 
 def test_a_moved_provider_is_in_one_tree_only() -> None:
@@ -98,7 +98,7 @@ def test_a_moved_provider_is_in_one_tree_only() -> None:
     with pytest.raises(KeyError):
         _ = picture.trees[H2]
     again(picture, cloud, 6, "d", alone)  # it is there again
-    assert said(picture, D) == ("d", None, "d", 1, frozenset(), frozenset(), {"PGPU": (2, 0)})
+    assert contents_of(picture, D) == ("d", None, "d", 1, frozenset(), frozenset(), {"PGPU": (2, 0)})
 
 
 def test_a_child_may_be_read_before_its_root() -> None:

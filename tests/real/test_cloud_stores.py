@@ -137,7 +137,7 @@ async def test_cinder_moves_a_volume_under_a_running_server(running: RealRunning
 async def test_a_move_that_the_host_cannot_make_leaves_the_volume_where_it_was(running: RealRunning) -> None:
     server, disk = await with_volume(running)
     (before,) = await attached(running, server["id"])
-    running.dial_all(swap_volume=VerbDial(fail_times=1, says="the copy failed"))
+    running.set_faults_everywhere(swap_volume=VerbDial(fail_times=1, says="the copy failed"))
     assert await migration(running, disk) == "error"
     assert (await ended(running, server["id"], "swap_volume"))["message"] == "Error"
     assert await attached(running, server["id"]) == [before]

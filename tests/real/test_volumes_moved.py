@@ -39,12 +39,12 @@ async def shared(
 @pytest_asyncio.fixture(loop_scope="module")
 async def running(shared: SharedCinderCloud, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RealRunning]:
     for module in (test_live_migration, test_resize, test_evacuate):
-        monkeypatch.setattr(module, "nothing_to_mend", nothing_to_mend)
+        monkeypatch.setattr(module, "assert_nothing_to_repair", assert_nothing_to_repair)
     async with shared.for_a_test() as found:
         yield found
 
 
-async def nothing_to_mend(running: Running) -> None:
+async def assert_nothing_to_repair(running: Running) -> None:
     """No round of the reconcilers finds anything; a flat network has no ports that could be amiss."""
     context = running.cloud.region.context
     claims = await OrphanAllocations(context).run()

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.helpers.drifted_ports import ToldAtOnce
+from tests.helpers.drifted_ports import ImmediateDispatcher
 from tests.helpers.planted_leaks import PLANTS
 from tests.helpers.planted_record_leaks import WITH_GUARANTEES
 
@@ -70,7 +70,7 @@ async def small(request: pytest.FixtureRequest) -> AsyncIterator[SmallRegion]:
     else:
         await attached(region, "routed")
     await region.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
-    region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ToldAtOnce(region)))
+    region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ImmediateDispatcher(region)))
     yield region
     await region.close()
 

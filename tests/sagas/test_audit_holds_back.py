@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.helpers.drifted_ports import ToldAtOnce
+from tests.helpers.drifted_ports import ImmediateDispatcher
 from tests.helpers.leak_planting import a_port, change, change_claim, change_port, in_region, record
 from tests.helpers.planted_leaks import PLANTS
 from tests.sagas.test_audit_finds import Guests
@@ -37,7 +37,7 @@ async def opened(*, guarantees: bool) -> SmallRegion:
     small = await SmallRegion.open()
     await attached(small, "made" if guarantees else "routed", guarantees=guarantees)
     await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
-    small.context = dataclasses.replace(small.context, dispatcher=cast("Any", ToldAtOnce(small)))
+    small.context = dataclasses.replace(small.context, dispatcher=cast("Any", ImmediateDispatcher(small)))
     return small
 
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.helpers.cell_conductor import ON, ONE, OTHER, AtCell, Out, at, known, question
+from tests.helpers.cell_conductor import ON, ONE, OTHER, CellUnderTest, Out, at, known, question
 
 from moorage.bus.host_messages import (
     AgentRefused,
@@ -24,7 +24,9 @@ from moorage_testing.waiting import until
 __all__ = ["at"]
 
 
-async def test_a_second_agent_is_refused_while_the_first_answers(at: AtCell, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_second_agent_is_refused_while_the_first_answers(
+    at: CellUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
     await known(at)
     (asked,) = await question(at, OTHER)
     assert isinstance(asked, ReportWanted)
@@ -40,7 +42,7 @@ async def test_a_second_agent_is_refused_while_the_first_answers(at: AtCell, cap
     assert await at.power() == before, "nothing that it says is taken"
 
 
-async def test_a_restarted_agent_is_accepted_when_the_earlier_one_does_not_answer(at: AtCell) -> None:
+async def test_a_restarted_agent_is_accepted_when_the_earlier_one_does_not_answer(at: CellUnderTest) -> None:
     await known(at)
     await question(at, OTHER)
     (answer,) = await question(at, OTHER, waits_s=ANSWERS_WITHIN_S)
@@ -50,14 +52,14 @@ async def test_a_restarted_agent_is_accepted_when_the_earlier_one_does_not_answe
     assert not [each for each in at.told if not isinstance(each, ReportWanted)]
 
 
-async def test_a_restarted_agent_names_the_agents_it_replaces(at: AtCell) -> None:
+async def test_a_restarted_agent_names_the_agents_it_replaces(at: CellUnderTest) -> None:
     await known(at)
     await question(at, OTHER, replaces=("one before", ONE))
     (answer,) = await question(at, OTHER, waits_s=ANSWERS_WITHIN_S, replaces=("one before", ONE))
     assert isinstance(answer, ServersOfHost)
 
 
-async def test_an_agent_of_another_machine_waits_until_the_first_is_silent(at: AtCell) -> None:
+async def test_an_agent_of_another_machine_waits_until_the_first_is_silent(at: CellUnderTest) -> None:
     """The first does not answer, but may be cut off for a moment: its guests run, and it may act."""
     await known(at)
     await question(at, OTHER, replaces=())
@@ -70,7 +72,7 @@ async def test_an_agent_of_another_machine_waits_until_the_first_is_silent(at: A
     assert isinstance(answer, ServersOfHost)
 
 
-async def test_heartbeats_alone_replace_no_agent(at: AtCell) -> None:
+async def test_heartbeats_alone_replace_no_agent(at: CellUnderTest) -> None:
     """The first one returns from a cut, and does not know yet that another speaks, who does not answer at the moment."""
     await known(at)
     await at.say(at.beat(0, {}, OTHER, changed={SERVER: PowerState.CRASHED}))
@@ -81,7 +83,7 @@ async def test_heartbeats_alone_replace_no_agent(at: AtCell) -> None:
     assert at.conductor._known[at.host].agent == ONE
 
 
-async def test_a_restarted_agent_that_sends_only_heartbeats_is_asked_for_a_report(at: AtCell) -> None:
+async def test_a_restarted_agent_that_sends_only_heartbeats_is_asked_for_a_report(at: CellUnderTest) -> None:
     """Another conductor, of a release that does not keep who speaks, answered its question: it will not ask again."""
     await known(at)
     at.told.clear()
@@ -96,7 +98,7 @@ async def test_a_restarted_agent_that_sends_only_heartbeats_is_asked_for_a_repor
     assert not at.conductor._known[at.host].silent
 
 
-async def test_an_answer_queued_behind_a_slow_database_counts(at: AtCell) -> None:
+async def test_an_answer_queued_behind_a_slow_database_counts(at: CellUnderTest) -> None:
     """Two agents must not both be told that they speak for the host."""
     await known(at)
     await question(at, OTHER)
@@ -117,14 +119,14 @@ async def test_an_answer_queued_behind_a_slow_database_counts(at: AtCell) -> Non
     assert isinstance(answer, AgentRefused)
 
 
-async def test_an_agent_that_said_it_stops_is_replaced_at_once(at: AtCell) -> None:
+async def test_an_agent_that_said_it_stops_is_replaced_at_once(at: CellUnderTest) -> None:
     await known(at)
     await at.say(at.beat(1, ON, leaving=True))
     (answer,) = await question(at, OTHER)
     assert isinstance(answer, ServersOfHost)
 
 
-async def test_a_replaced_machine_that_returns_is_refused(at: AtCell) -> None:
+async def test_a_replaced_machine_that_returns_is_refused(at: CellUnderTest) -> None:
     await known(at)
     at.silence()
     (answer,) = await question(at, OTHER)
@@ -137,7 +139,7 @@ async def test_a_replaced_machine_that_returns_is_refused(at: AtCell) -> None:
     assert isinstance(refused, AgentRefused)
 
 
-async def test_conductors_of_one_cell_agree_on_the_hosts_agent(at: AtCell) -> None:
+async def test_conductors_of_one_cell_agree_on_the_hosts_agent(at: CellUnderTest) -> None:
     """One that heard neither of them before does not let the second one in."""
     await known(at)
     another = at.another()
@@ -156,7 +158,7 @@ async def test_conductors_of_one_cell_agree_on_the_hosts_agent(at: AtCell) -> No
         await another.stop()
 
 
-async def test_an_agent_of_an_earlier_release_is_known_by_what_it_has(at: AtCell) -> None:
+async def test_an_agent_of_an_earlier_release_is_known_by_what_it_has(at: CellUnderTest) -> None:
     await at.say(AgentReturned(at.host, at.cell, ONE))
     assert [each.boot for each in at.heard(ServersOfHost)] == [ONE]
     await known(at)
@@ -167,7 +169,7 @@ async def test_an_agent_of_an_earlier_release_is_known_by_what_it_has(at: AtCell
 # ---------------------------------------------------------------------------------------------- who is alive
 
 
-async def test_silent_and_forced_down_hosts_stay_so_after_a_restart(at: AtCell) -> None:
+async def test_silent_and_forced_down_hosts_stay_so_after_a_restart(at: CellUnderTest) -> None:
     await known(at)
     await at.conductor.flush()
     soon = at.another()
@@ -206,7 +208,7 @@ async def test_silent_and_forced_down_hosts_stay_so_after_a_restart(at: AtCell) 
     await forced.stop()
 
 
-async def test_a_suspended_conductor_marks_no_host_as_silent(at: AtCell) -> None:
+async def test_a_suspended_conductor_marks_no_host_as_silent(at: CellUnderTest) -> None:
     await known(at)
     at.clock.passed_s += 300.0
     at.conductor.check_bus_silence()
@@ -216,7 +218,7 @@ async def test_a_suspended_conductor_marks_no_host_as_silent(at: AtCell) -> None
     assert not at.alive()
 
 
-async def test_a_cut_bus_marks_no_host_as_silent(at: AtCell) -> None:
+async def test_a_cut_bus_marks_no_host_as_silent(at: CellUnderTest) -> None:
     await known(at)
     at.bus.dials.cut = True
     for _ in range(40):
@@ -226,7 +228,7 @@ async def test_a_cut_bus_marks_no_host_as_silent(at: AtCell) -> None:
     assert at.alive()
 
 
-async def test_last_heartbeats_are_written_when_the_database_is_back(at: AtCell) -> None:
+async def test_last_heartbeats_are_written_when_the_database_is_back(at: CellUnderTest) -> None:
     await known(at)
     plain = at.conductor._database
     at.conductor._database = cast("Any", Out(plain))

@@ -2,7 +2,7 @@
 
 import pytest
 import sqlalchemy as sa
-from tests.helpers.cell_conductor import BOOT, ON, AtCell, at, known, said_of
+from tests.helpers.cell_conductor import BOOT, ON, CellUnderTest, at, known, said_of
 
 from moorage.bus.host_messages import (
     ReportWanted,
@@ -29,7 +29,7 @@ __all__ = ["at"]
 # ---------------------------------------------------------------------------------------------- operations under way
 
 
-async def test_an_attempt_on_the_next_host_ends_the_guest_of_the_earlier_host(at: AtCell) -> None:
+async def test_an_attempt_on_the_next_host_ends_the_guest_of_the_earlier_host(at: CellUnderTest) -> None:
     """The boot is not over: what it began on the host that fell silent is refused there, and its guest goes."""
     await at.held()
     claimed = sa.update(consumers).values(operation=BOOT, attempt=2)
@@ -42,7 +42,7 @@ async def test_an_attempt_on_the_next_host_ends_the_guest_of_the_earlier_host(at
     assert here[SERVER].over == 0, "the boot may still go on elsewhere"
 
 
-async def test_a_host_is_told_that_a_server_is_elsewhere(at: AtCell) -> None:
+async def test_a_host_is_told_that_a_server_is_elsewhere(at: CellUnderTest) -> None:
     await known(at)
     where = await at.small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None
@@ -57,7 +57,7 @@ async def test_a_host_is_told_that_a_server_is_elsewhere(at: AtCell) -> None:
 # ---------------------------------------------------------------------------------------------- moves
 
 
-async def move(at: AtCell, status: MigrationStatus, *, there: bool) -> str:
+async def move(at: CellUnderTest, status: MigrationStatus, *, there: bool) -> str:
     """The server is moved from its host; `there`: its record is on the other host already, which is answered."""
     elsewhere = next(name for name in ("host1", "host3") if name != at.host)
     migration = a_migration(1, MigrationType.RESIZE, status, server=SERVER, source_host=at.host, dest_host=elsewhere)
@@ -72,7 +72,7 @@ async def move(at: AtCell, status: MigrationStatus, *, there: bool) -> str:
     return elsewhere
 
 
-async def test_a_guest_is_kept_on_the_source_host_until_the_move_ends(at: AtCell) -> None:
+async def test_a_guest_is_kept_on_the_source_host_until_the_move_ends(at: CellUnderTest) -> None:
     await known(at)
     elsewhere = await move(at, MigrationStatus.FINISHED, there=True)
     for host in (at.host, elsewhere):
@@ -90,7 +90,7 @@ async def test_a_guest_is_kept_on_the_source_host_until_the_move_ends(at: AtCell
     assert deleted.gone, "a delete takes both"
 
 
-async def test_a_moved_guest_that_was_off_is_not_started_after_its_host_was_off(at: AtCell) -> None:
+async def test_a_moved_guest_that_was_off_is_not_started_after_its_host_was_off(at: CellUnderTest) -> None:
     """A move may wait for days in a queue; its guest is what its record says."""
     await known(at)
     await move(at, MigrationStatus.MIGRATING, there=False)
@@ -103,7 +103,7 @@ async def test_a_moved_guest_that_was_off_is_not_started_after_its_host_was_off(
     assert [(each.here, each.running) for each in (running, still)] == [(True, True), (True, False)]
 
 
-async def test_a_claim_on_another_host_does_not_remove_the_guest_of_a_moving_server(at: AtCell) -> None:
+async def test_a_claim_on_another_host_does_not_remove_the_guest_of_a_moving_server(at: CellUnderTest) -> None:
     """The move has claimed its destination, and its guest is switched off in a moment; nothing calls it over."""
     await at.held()
     claimed = sa.update(consumers).values(operation=BOOT, attempt=1)
@@ -117,7 +117,7 @@ async def test_a_claim_on_another_host_does_not_remove_the_guest_of_a_moving_ser
     assert await said_of(at, elsewhere) is None, "the guest that is made there is nobody's business but the operation's"
 
 
-async def test_the_second_guest_of_a_server_that_was_moved_is_expected(at: AtCell) -> None:
+async def test_the_second_guest_of_a_server_that_was_moved_is_expected(at: CellUnderTest) -> None:
     """Digests of both hosts agree with the records, so no report is asked for because of it."""
     await known(at)
     elsewhere = await move(at, MigrationStatus.FINISHED, there=True)
@@ -132,7 +132,7 @@ async def test_the_second_guest_of_a_server_that_was_moved_is_expected(at: AtCel
 
 
 @pytest.mark.parametrize("status", [MigrationStatus.PREPARING, MigrationStatus.RUNNING])
-async def test_a_place_prepared_for_a_live_migration_is_expected(at: AtCell, status: MigrationStatus) -> None:
+async def test_a_place_prepared_for_a_live_migration_is_expected(at: CellUnderTest, status: MigrationStatus) -> None:
     """Its networks may take minutes to be plugged, its memory may be sent for hours; a digest that differs otherwise is asked about all the same."""
     await known(at)
     coming, live = ServerId("coming"), MigrationType.LIVE_MIGRATION

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 import sqlalchemy as sa
-from tests.helpers.cell_conductor import ON, ONE, OTHER, AtCell, Out, at, known, question
+from tests.helpers.cell_conductor import ON, ONE, OTHER, CellUnderTest, Out, at, known, question
 
 from moorage.api.context import ApiClock as DeskClock
 from moorage.bus.host_messages import (
@@ -36,7 +36,7 @@ __all__ = ["at"]
 # ---------------------------------------------------------------------------------------------- what was lost
 
 
-async def test_a_report_that_could_not_be_stored_is_requested_until_it_is_stored(at: AtCell) -> None:
+async def test_a_report_that_could_not_be_stored_is_requested_until_it_is_stored(at: CellUnderTest) -> None:
     plain = at.small.engine.report_host
 
     async def out(*_: Any) -> Any:
@@ -60,7 +60,7 @@ async def test_a_report_that_could_not_be_stored_is_requested_until_it_is_stored
     assert at.heard(ReportWanted) == []
 
 
-async def test_no_reports_are_requested_while_one_cannot_be_stored(at: AtCell) -> None:
+async def test_no_reports_are_requested_while_one_cannot_be_stored(at: CellUnderTest) -> None:
     """A database that hangs: what was asked meanwhile would be stored one after the other when it is back."""
     plain, goes_on = at.small.engine.report_host, asyncio.Event()
 
@@ -85,7 +85,7 @@ async def test_no_reports_are_requested_while_one_cannot_be_stored(at: AtCell) -
     await until(lambda: at.heard(ReportWanted))
 
 
-async def test_a_lost_report_is_requested_again(at: AtCell) -> None:
+async def test_a_lost_report_is_requested_again(at: CellUnderTest) -> None:
     await at.say(Heartbeat("new1", at.cell, ONE, 0))
     assert at.heard(ReportWanted) == [], "it may be on its way beside the first beat"
     at.clock.passed_s += 5.0
@@ -93,7 +93,7 @@ async def test_a_lost_report_is_requested_again(at: AtCell) -> None:
     assert len(at.heard(ReportWanted)) == 1
 
 
-async def test_a_heartbeat_that_could_not_be_stored_is_followed_by_a_full_report(at: AtCell) -> None:
+async def test_a_heartbeat_that_could_not_be_stored_is_followed_by_a_full_report(at: CellUnderTest) -> None:
     await known(at)
     plain = at.conductor._database
     at.conductor._database = cast("Any", Out(plain))
@@ -106,7 +106,7 @@ async def test_a_heartbeat_that_could_not_be_stored_is_followed_by_a_full_report
     assert await at.power() == PowerState.CRASHED
 
 
-async def test_a_lost_heartbeat_is_noticed(at: AtCell) -> None:
+async def test_a_lost_heartbeat_is_noticed(at: CellUnderTest) -> None:
     await known(at)
     await at.say(at.beat(1, ON))
     assert at.heard(ReportWanted) == []
@@ -114,7 +114,7 @@ async def test_a_lost_heartbeat_is_noticed(at: AtCell) -> None:
     assert at.heard(ReportWanted)
 
 
-async def test_a_digest_that_changed_without_a_reported_change_is_noticed(at: AtCell) -> None:
+async def test_a_digest_that_changed_without_a_reported_change_is_noticed(at: CellUnderTest) -> None:
     await known(at)
     await at.say(at.beat(1, {}))
     assert at.heard(ReportWanted)
@@ -123,13 +123,13 @@ async def test_a_digest_that_changed_without_a_reported_change_is_noticed(at: At
 # ---------------------------------------------------------------------------------------------- what differs
 
 
-async def test_equal_digests_cause_no_report(at: AtCell) -> None:
+async def test_equal_digests_cause_no_report(at: CellUnderTest) -> None:
     await known(at)
     await at.compare()
     assert at.told == []
 
 
-async def test_a_guest_of_a_deleted_server_is_found_without_a_lost_heartbeat(at: AtCell) -> None:
+async def test_a_guest_of_a_deleted_server_is_found_without_a_lost_heartbeat(at: CellUnderTest) -> None:
     """The host stood still while its server was deleted, and came back with the next number."""
     await known(at)
     cell = at.small.cells[at.cell]
@@ -145,7 +145,7 @@ async def test_a_guest_of_a_deleted_server_is_found_without_a_lost_heartbeat(at:
     assert answer.servers == (ServerTurn(SERVER, here=False, gone=True),)
 
 
-async def test_all_guests_are_compared_after_a_silence(at: AtCell) -> None:
+async def test_all_guests_are_compared_after_a_silence(at: CellUnderTest) -> None:
     await known(at)
     at.silence()
     assert not at.alive()
@@ -154,7 +154,7 @@ async def test_all_guests_are_compared_after_a_silence(at: AtCell) -> None:
     assert at.heard(ReportWanted)
 
 
-async def test_a_guest_counts_as_gone_when_two_reports_lack_it(at: AtCell) -> None:
+async def test_a_guest_counts_as_gone_when_two_reports_lack_it(at: CellUnderTest) -> None:
     await known(at)
     await at.say(at.report({}))
     assert await at.power() == PowerState.RUNNING
@@ -164,14 +164,14 @@ async def test_a_guest_counts_as_gone_when_two_reports_lack_it(at: AtCell) -> No
     assert await at.power() == PowerState.NOSTATE
 
 
-async def test_an_absent_guest_of_a_server_held_by_an_operation_is_left_to_it(at: AtCell) -> None:
+async def test_an_absent_guest_of_a_server_held_by_an_operation_is_left_to_it(at: CellUnderTest) -> None:
     await at.held()
     for _ in range(2):
         await at.say(at.report({}))
     assert await at.power() == PowerState.RUNNING
 
 
-async def test_an_unknown_guest_is_left_alone(at: AtCell, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unknown_guest_is_left_alone(at: CellUnderTest, caplog: pytest.LogCaptureFixture) -> None:
     await known(at)
     stranger = ServerId("f0000000-0000-4000-8000-000000000001")
     await at.say(at.report({**ON, stranger: PowerState.RUNNING}))
@@ -188,7 +188,7 @@ async def test_an_unknown_guest_is_left_alone(at: AtCell, caplog: pytest.LogCapt
 UNKNOWN = ServerId("0d0c0b0a-0000-4000-8000-00000000dead")
 
 
-async def shown(at: AtCell, directory: Path) -> list[dict[str, Any]]:
+async def shown(at: CellUnderTest, directory: Path) -> list[dict[str, Any]]:
     """What an administrator reads; from the databases alone, as in a process without a conductor."""
     async with compute_api(directory, cells={str(cell): each for cell, each in at.small.cells.items()}) as client:
         own, client.context.region = client.context.region, at.small.region
@@ -200,7 +200,7 @@ async def shown(at: AtCell, directory: Path) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", told["hosts"])
 
 
-async def test_unknown_guests_and_missing_records_are_shown(at: AtCell, tmp_path: Path) -> None:
+async def test_unknown_guests_and_missing_records_are_shown(at: CellUnderTest, tmp_path: Path) -> None:
     """Also after the conductor began anew, and until they are gone; a guest whose record was lost is told from a stranger."""
     await known(at)
     assert await shown(at, tmp_path) == []
@@ -228,7 +228,7 @@ async def test_unknown_guests_and_missing_records_are_shown(at: AtCell, tmp_path
         await again.stop()
 
 
-async def test_a_refused_second_agent_is_shown_while_it_asks(at: AtCell, tmp_path: Path) -> None:
+async def test_a_refused_second_agent_is_shown_while_it_asks(at: CellUnderTest, tmp_path: Path) -> None:
     await known(at)
     refused_at = []
     for _ in range(10):
@@ -245,7 +245,7 @@ async def test_a_refused_second_agent_is_shown_while_it_asks(at: AtCell, tmp_pat
     assert await shown(at, tmp_path) == []
 
 
-async def test_a_report_with_another_hosts_node_is_refused(at: AtCell, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_report_with_another_hosts_node_is_refused(at: CellUnderTest, caplog: pytest.LogCaptureFixture) -> None:
     await at.say(at.report({}))
     liar = msgspec.structs.replace(at.report({}, host="stranger"), hypervisor_hostname=at.host)
     await at.say(liar)

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import sqlalchemy as sa
-from tests.helpers.cell_conductor import BOOT, ON, AtCell, at, known, said_of
+from tests.helpers.cell_conductor import BOOT, ON, CellUnderTest, at, known, said_of
 
 from moorage.bus.host_messages import ReportWanted, ServersOfHost
 from moorage.model.fencing_token import UNDO, FencingToken
@@ -22,7 +22,7 @@ from moorage_testing.region_fixture import SERVER
 __all__ = ["at"]
 
 
-async def evacuation(at: AtCell, status: MigrationStatus, *, there: bool) -> str:
+async def evacuation(at: CellUnderTest, status: MigrationStatus, *, there: bool) -> str:
     """The server leaves its host; `there`: its record is on the other one already, and its claim is the move's."""
     elsewhere = next(name for name in ("host1", "host3") if name != at.host)
     kind = MigrationType.EVACUATION
@@ -38,14 +38,16 @@ async def evacuation(at: AtCell, status: MigrationStatus, *, there: bool) -> str
     return migration.uuid
 
 
-async def recorded(at: AtCell, uuid: str) -> Migration:
+async def recorded(at: CellUnderTest, uuid: str) -> Migration:
     found = await at.small.cells[at.cell].read(partial(cell_migrations.get, uuid=uuid))
     assert found is not None
     return found
 
 
 @pytest.mark.parametrize("status", [MigrationStatus.ACCEPTED, MigrationStatus.PRE_MIGRATING, MigrationStatus.MIGRATING])
-async def test_the_old_guest_is_kept_off_until_the_server_starts_elsewhere(at: AtCell, status: MigrationStatus) -> None:
+async def test_the_old_guest_is_kept_off_until_the_server_starts_elsewhere(
+    at: CellUnderTest, status: MigrationStatus
+) -> None:
     """A claim elsewhere takes nothing; from `migrating` on the old guest goes, and one that the move switched off stays so."""
     await at.held()
     await at.small.region.write(lambda tx: tx.run(sa.update(consumers).values(operation=BOOT, attempt=1)))
@@ -58,7 +60,7 @@ async def test_the_old_guest_is_kept_off_until_the_server_starts_elsewhere(at: A
         assert (said.here, said.running) == (True, False)
 
 
-async def test_a_returned_host_destroys_the_guest_and_then_its_claim_is_released(at: AtCell) -> None:
+async def test_a_returned_host_destroys_the_guest_and_then_its_claim_is_released(at: CellUnderTest) -> None:
     await known(at)
     uuid = await evacuation(at, MigrationStatus.DONE, there=True)
     await at.small.region.write(lambda tx: tx.run(sa.update(consumers).values(uuid=uuid)))
@@ -78,7 +80,7 @@ async def test_a_returned_host_destroys_the_guest_and_then_its_claim_is_released
     assert (await recorded(at, uuid)).status is MigrationStatus.COMPLETED
 
 
-async def test_removing_a_host_ends_evacuations_from_it(at: AtCell) -> None:
+async def test_removing_a_host_ends_evacuations_from_it(at: CellUnderTest) -> None:
     await known(at)
     uuid = await evacuation(at, MigrationStatus.DONE, there=True)
     await at.small.region.write(lambda tx: tx.run(sa.update(consumers).values(uuid=uuid)))

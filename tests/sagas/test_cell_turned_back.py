@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from tests.helpers.cell_conductor import BOOT, ON, AtCell, at
+from tests.helpers.cell_conductor import BOOT, ON, CellUnderTest, at
 
 from moorage.bus.host_messages import ServersOfHost
 from moorage.model.ids import OperationId
@@ -23,7 +23,7 @@ __all__ = ["at"]
 class TornRegion:
     """The region's database, in which the move goes back as soon as it was read for the first time."""
 
-    def __init__(self, at: AtCell, type: MigrationType, *, ended: bool) -> None:
+    def __init__(self, at: CellUnderTest, type: MigrationType, *, ended: bool) -> None:
         self.at, self.type, self.ended = at, type, ended
         self.reads = 0
 
@@ -62,7 +62,7 @@ class TornRegion:
 @pytest.mark.parametrize("ended", [False, True], ids=["going-back", "ended"])
 @pytest.mark.parametrize("type", [MigrationType.LIVE_MIGRATION, MigrationType.RESIZE, MigrationType.EVACUATION])
 async def test_a_move_that_unwinds_between_two_reads_is_not_judged(
-    at: AtCell, type: MigrationType, ended: bool
+    at: CellUnderTest, type: MigrationType, ended: bool
 ) -> None:
     region = TornRegion(at, type, ended=ended)
     await region.begins()

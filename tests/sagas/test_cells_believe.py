@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 import sqlalchemy as sa
-from tests.helpers.cell_conductor import BOOT, ON, AtCell, Out, at, known
+from tests.helpers.cell_conductor import BOOT, ON, CellUnderTest, Out, at, known
 
 from moorage.bus.host_messages import ServersOfHost, ServerTurn
 from moorage.conductor.guest_reconciliation import Belonging, Judged
@@ -42,7 +42,7 @@ STEPS = ("begin", "open", "seal", "copy", "flip", "over", "remove", "end")
 class Crossing:
     """A move of the server to a host of the other cell, step by step, and what either cell's conductor says of guests."""
 
-    def __init__(self, at: AtCell, type: MigrationType = MigrationType.RESIZE) -> None:
+    def __init__(self, at: CellUnderTest, type: MigrationType = MigrationType.RESIZE) -> None:
         self.at, self.small, self.type = at, at.small, type
         self.left, self.old = at.cell, at.host
         self.there, self.new = next((cell, host) for host, cell in HOSTS if cell != at.cell)
@@ -133,7 +133,7 @@ def belongs(told: ServerTurn | None, *, running: bool) -> bool:
 
 
 @pytest.mark.parametrize("last", STEPS[:6])
-async def test_both_guests_are_kept_until_the_move_is_confirmed(at: AtCell, last: str) -> None:
+async def test_both_guests_are_kept_until_the_move_is_confirmed(at: CellUnderTest, last: str) -> None:
     """The old one is not started any more once its record is sealed; of the new one nothing is said before it has a record."""
     move = await Crossing(at).to(last)
     assert belongs(await move.of_old(), running=last in {"begin", "open"})
@@ -143,7 +143,7 @@ async def test_both_guests_are_kept_until_the_move_is_confirmed(at: AtCell, last
         assert (await move.judged(move.left, move.old)).absent == frozenset()
 
 
-async def test_the_old_guest_is_destroyed_after_the_confirm(at: AtCell) -> None:
+async def test_the_old_guest_is_destroyed_after_the_confirm(at: CellUnderTest) -> None:
     move = await Crossing(at).to("remove")
     for _ in range(2):
         old = await move.of_old()
@@ -153,7 +153,7 @@ async def test_the_old_guest_is_destroyed_after_the_confirm(at: AtCell) -> None:
         await move._end()
 
 
-async def test_an_undone_copy_keeps_no_guest(at: AtCell) -> None:
+async def test_an_undone_copy_keeps_no_guest(at: CellUnderTest) -> None:
     """Its cell was out, so the record is there still, and is not sealed: the region says where the server is."""
     move = await Crossing(at).to("copy")
     await move.small.cells[move.left].write(lambda tx: record_transfer.unseal(tx, SERVER, move.fence(5)))
@@ -167,7 +167,7 @@ async def test_an_undone_copy_keeps_no_guest(at: AtCell) -> None:
 
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["restored", "sealed"])
-async def test_a_returning_cell_destroys_guests_evacuated_into_another_cell(at: AtCell, sealed: bool) -> None:
+async def test_a_returning_cell_destroys_guests_evacuated_into_another_cell(at: CellUnderTest, sealed: bool) -> None:
     """Its row names the host still, sealed or as it was before the evacuation, when the cell was out."""
     await known(at)
     move = await Crossing(at, MigrationType.EVACUATION).to("over")
@@ -183,7 +183,7 @@ async def test_a_returning_cell_destroys_guests_evacuated_into_another_cell(at: 
     assert belongs(await move.of_new(), running=True)
 
 
-async def test_a_move_that_advances_between_two_reads_destroys_no_guest(at: AtCell) -> None:
+async def test_a_move_that_advances_between_two_reads_destroys_no_guest(at: CellUnderTest) -> None:
     """The cell was read before the move began, and the region after the flip: the cell is read again, and its migration is open."""
     move = Crossing(at)
 
@@ -202,7 +202,7 @@ async def test_a_move_that_advances_between_two_reads_destroys_no_guest(at: AtCe
     assert torn.reads == 1
 
 
-async def test_records_of_a_host_match_its_guests(at: AtCell) -> None:
+async def test_records_of_a_host_match_its_guests(at: CellUnderTest) -> None:
     """The numbers that its beats are held against: the old guest is off, and after the confirmation there is none."""
     move = await Crossing(at).to("over")
     states = partial(server_queries.power_states, hosts=[move.old])
@@ -212,7 +212,7 @@ async def test_records_of_a_host_match_its_guests(at: AtCell) -> None:
     assert await left.read(states) == {move.old: {}}, "a sealed record that nobody needs tells of no guest"
 
 
-async def test_rounds_of_a_cell_skip_sealed_records(at: AtCell) -> None:
+async def test_rounds_of_a_cell_skip_sealed_records(at: CellUnderTest) -> None:
     move = await Crossing(at).to("over")
     away = cell_servers.servers.update().values(vm_state=VmState.RESIZED.value, launched_at=5)
     soft = ServerQuery(vm_states=(VmState.RESIZED.value,), soft_deleted=True, limit=5)
@@ -233,7 +233,7 @@ async def test_rounds_of_a_cell_skip_sealed_records(at: AtCell) -> None:
 
 
 @pytest.mark.parametrize("last", ["over", "copy"], ids=["moved", "taken-back"])
-async def test_a_recount_of_quota_counts_a_server_with_two_records_once(at: AtCell, last: str) -> None:
+async def test_a_recount_of_quota_counts_a_server_with_two_records_once(at: CellUnderTest, last: str) -> None:
     """Also where a copy that was taken back is left, which is not sealed."""
     move = await Crossing(at).to(last)
     if last == "copy":
@@ -247,7 +247,7 @@ async def test_a_recount_of_quota_counts_a_server_with_two_records_once(at: AtCe
     assert [each.now["instances"] for each in done.mended] == [2], "both would be counted"
 
 
-async def test_the_claim_of_a_move_is_kept_until_both_cells_say_it_has_ended(at: AtCell) -> None:
+async def test_the_claim_of_a_move_is_kept_until_both_cells_say_it_has_ended(at: CellUnderTest) -> None:
     move = await Crossing(at).to("over")
     table = consumers.update().values(uuid=move.uuid, type=claim_statements.MIGRATION, operation="a move")
     held = sa.text("UPDATE allocations SET consumer = :uuid").bindparams(uuid=move.uuid)
@@ -261,7 +261,7 @@ async def test_the_claim_of_a_move_is_kept_until_both_cells_say_it_has_ended(at:
     assert (await OrphanAllocations(move.small.context).run()).released == (move.uuid,)
 
 
-async def test_a_deleted_server_is_kept_while_it_has_a_hidden_record(at: AtCell) -> None:
+async def test_a_deleted_server_is_kept_while_it_has_a_hidden_record(at: CellUnderTest) -> None:
     move = await Crossing(at).to("over")
     await move.small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
     old = partial(region_servers.long_deleted, before_us=5)
@@ -283,14 +283,14 @@ async def statuses(move: Crossing) -> list[MigrationStatus]:
 
 
 @pytest.fixture
-async def evacuated(at: AtCell) -> Crossing:
+async def evacuated(at: CellUnderTest) -> Crossing:
     await known(at)
     at.conductor._comparison.cells = dict(at.small.cells)
     return await Crossing(at, MigrationType.EVACUATION).to("over")
 
 
 async def test_an_evacuation_into_another_cell_ends_when_its_host_returns_without_the_guest(
-    at: AtCell, evacuated: Crossing
+    at: CellUnderTest, evacuated: Crossing
 ) -> None:
     """In the cell that shows the server first: while that one is out, it is looked at again."""
     await at.say(at.report(ON))
@@ -304,7 +304,9 @@ async def test_an_evacuation_into_another_cell_ends_when_its_host_returns_withou
     assert await statuses(evacuated) == [MigrationStatus.COMPLETED, MigrationStatus.COMPLETED]
 
 
-async def test_an_evacuation_into_another_cell_ends_when_its_host_is_removed(at: AtCell, evacuated: Crossing) -> None:
+async def test_an_evacuation_into_another_cell_ends_when_its_host_is_removed(
+    at: CellUnderTest, evacuated: Crossing
+) -> None:
     small, left = at.small, at.small.cells[at.cell]
     await evacuated.claim(evacuated.new, None)
     moved = sa.text("DELETE FROM allocations")
@@ -319,7 +321,9 @@ async def test_an_evacuation_into_another_cell_ends_when_its_host_is_removed(at:
     assert await statuses(evacuated) == [MigrationStatus.COMPLETED, MigrationStatus.COMPLETED]
 
 
-async def test_an_evacuation_not_marked_as_done_in_the_old_cell_ends_too(at: AtCell, evacuated: Crossing) -> None:
+async def test_an_evacuation_not_marked_as_done_in_the_old_cell_ends_too(
+    at: CellUnderTest, evacuated: Crossing
+) -> None:
     """It has `migrating` still, for its database was out when that was to be said."""
     await evacuated.status(evacuated.left, MigrationStatus.MIGRATING)
     await at.say(at.report(ON))
@@ -329,7 +333,7 @@ async def test_an_evacuation_not_marked_as_done_in_the_old_cell_ends_too(at: AtC
 
 
 @pytest.mark.parametrize("last", ["begin", "seal", "copy"])
-async def test_an_evacuation_that_may_unwind_is_not_ended(at: AtCell, last: str) -> None:
+async def test_an_evacuation_that_may_unwind_is_not_ended(at: CellUnderTest, last: str) -> None:
     await known(at)
     at.conductor._comparison.cells = dict(at.small.cells)
     move = await Crossing(at, MigrationType.EVACUATION).to(last)
@@ -340,7 +344,7 @@ async def test_an_evacuation_that_may_unwind_is_not_ended(at: AtCell, last: str)
 
 
 async def test_the_claim_of_an_evacuation_is_released_after_the_server_was_deleted(
-    at: AtCell, evacuated: Crossing
+    at: CellUnderTest, evacuated: Crossing
 ) -> None:
     """The record of the old cell says what the move holds on the old host: it stays until that is back, be the server deleted."""
     small, held = at.small, partial(claim_statements.held, consumer=evacuated.uuid)
@@ -363,7 +367,7 @@ async def test_the_claim_of_an_evacuation_is_released_after_the_server_was_delet
     assert await HiddenRecords(small.context).run() == HiddenRecordsDone(looked_at=1, removed=(SERVER,))
 
 
-async def test_a_host_that_cannot_be_removed_ends_no_evacuation(at: AtCell, evacuated: Crossing) -> None:
+async def test_a_host_that_cannot_be_removed_ends_no_evacuation(at: CellUnderTest, evacuated: Crossing) -> None:
     """Others hold something there: it may come back with its guest yet."""
     small, left = at.small, at.small.cells[at.cell]
     host = await left.read(lambda tx: cell_hosts.named(tx, at.host))

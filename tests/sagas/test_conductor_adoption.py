@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.helpers.conductor_leases import FIRST, ME, OTHER, Ask, Hands, T, carry_saga, row, write
+from tests.helpers.conductor_leases import FIRST, ME, OTHER, Ask, SteppedClock, T, carry_saga, row, write
 
 from moorage.bus.memory import MemoryBus
 from moorage.conductor import worker
@@ -47,7 +47,7 @@ async def test_operations_of_an_unknown_saga_are_adopted_once_a_conductor_knows_
     await write(small, saga, OTHER, FIRST)
     gone = conductors.conductors.delete().where(conductors.conductors.c.id == OTHER)
     await small.region.write(lambda tx: tx.run(gone))  # tidied away long ago
-    conductor = Conductor(ME, small.context, MemoryBus(), Hands())
+    conductor = Conductor(ME, small.context, MemoryBus(), SteppedClock())
     await conductor.lease.take()
     assert await conductor.adopt() == 0
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
@@ -89,7 +89,7 @@ async def test_after_a_write_of_unknown_outcome_an_operation_waits_longer_each_t
     gate.set()
     saga = carry_saga(gate, seen)
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
-    full, clock = Full(small.region), Hands()
+    full, clock = Full(small.region), SteppedClock()
     context = dataclasses.replace(small.context, region=cast("Database", full))
     conductor = Conductor(ME, context, MemoryBus(), clock, ConductorOptions(lease_s=1e6))
     await conductor.lease.take()
@@ -114,7 +114,7 @@ async def test_waiting_boots_delay_no_stop_or_delete(small: SmallRegion, monkeyp
     others = [msgspec_renamed(carry_saga(opened, done), name) for name in ("power/99", "delete/99")]
     for saga in (boots, *others):
         monkeypatch.setitem(worker.SAGAS, saga.name, saga)
-    conductor = Conductor(ME, small.context, MemoryBus(), Hands(), ConductorOptions(lease_s=1e6))
+    conductor = Conductor(ME, small.context, MemoryBus(), SteppedClock(), ConductorOptions(lease_s=1e6))
     await conductor.lease.take()
     await write(small, boots, ME, *(f"boot-{number}" for number in range(1_500)))
     await conductor.poll()
@@ -134,7 +134,7 @@ def msgspec_renamed(saga: Saga[Ask, SagaContext], name: str) -> Saga[Ask, SagaCo
 
 
 async def test_a_saga_unknown_to_a_living_conductor_is_refused(small: SmallRegion) -> None:
-    conductor = Conductor(ME, small.context, MemoryBus(), Hands())
+    conductor = Conductor(ME, small.context, MemoryBus(), SteppedClock())
     await conductor.lease.take()
     await conductor.adopt()
     apart, local = BusDispatcher(small.region, MemoryBus()), BusDispatcher(small.region, MemoryBus(), conductor)

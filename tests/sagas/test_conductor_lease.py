@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.helpers.conductor_leases import FIRST, ME, OTHER, Ask, Hands, T, carry_saga, row, write
+from tests.helpers.conductor_leases import FIRST, ME, OTHER, Ask, SteppedClock, T, carry_saga, row, write
 
 from moorage.bus.memory import MemoryBus
 from moorage.clients.deadline import LEASE_MARGIN_S
@@ -131,7 +131,7 @@ async def test_an_overloaded_conductor_recovers(small: SmallRegion, monkeypatch:
 
 
 async def test_a_conductor_past_its_lease_does_not_renew_it(small: SmallRegion) -> None:
-    clock = Hands()
+    clock = SteppedClock()
     lease = ConductorLease(ME, small.region, clock, ["boot/1"], lease_s=15.0)
     await lease.take()
     clock.time += 15.0 - LEASE_MARGIN_S
@@ -145,7 +145,7 @@ async def test_a_conductor_past_its_lease_does_not_renew_it(small: SmallRegion) 
 
 
 async def test_a_late_renewal_does_not_revive_a_lease(small: SmallRegion) -> None:
-    clock = Hands()
+    clock = SteppedClock()
     slow = Slow(small.region)
     lease = ConductorLease(ME, cast("Database", slow), clock, ["boot/1"], lease_s=15.0)
     await lease.take()
@@ -161,7 +161,7 @@ async def test_a_late_renewal_does_not_revive_a_lease(small: SmallRegion) -> Non
 
 
 async def test_nothing_begins_after_a_gap_before_the_lease_is_renewed(small: SmallRegion) -> None:
-    clock = Hands()
+    clock = SteppedClock()
     lease = ConductorLease(ME, small.region, clock, ["boot/1"], lease_s=15.0)
     await lease.take()
     lease.tick()
@@ -199,7 +199,7 @@ async def test_a_database_clock_that_steps_back_keeps_no_dead_conductor_alive(
     gate.set()
     saga = carry_saga(gate, seen)
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
-    clock = Hands()
+    clock = SteppedClock()
     conductor = Conductor(ME, small.context, MemoryBus(), clock, ConductorOptions(lease_s=15.0))
     await conductor.lease.take()
     await small.region.write(lambda tx: conductors.take(tx, OTHER, (), "host", ["boot/1"], 3_600.0))
@@ -219,7 +219,7 @@ async def test_a_database_clock_that_steps_back_keeps_no_dead_conductor_alive(
 
 
 async def test_one_living_conductor_leads_and_another_after_its_death(small: SmallRegion) -> None:
-    conductors_of = [Conductor(name, small.context, MemoryBus(), Hands()) for name in (ME, OTHER)]
+    conductors_of = [Conductor(name, small.context, MemoryBus(), SteppedClock()) for name in (ME, OTHER)]
     for each in conductors_of:
         await each.lease.take()
         await asyncio.sleep(0.005)

@@ -54,7 +54,7 @@ async def small() -> AsyncIterator[SmallRegion]:
     await region.close()
 
 
-async def told(small: SmallRegion, name: str, asked: Any, operation: OperationId = PROVED_OPERATION) -> None:
+async def execute_saga(small: SmallRegion, name: str, asked: Any, operation: OperationId = PROVED_OPERATION) -> None:
     saga = SAGAS[name]
     await execute(saga, operation, asked, small.context, MemoryJournal(first_lines(saga), small.transact))
 
@@ -135,7 +135,7 @@ async def test_changes_and_attachments_since_the_move_survive_a_revert(small: Sm
     assert (before.cell, before.host, before.vm_state) == (THERE, "host2", VmState.RESIZED)
     await released(small)
     await small.hand_to(ATTACHED)
-    await told(small, "attach_volume/1", msgspec.structs.replace(attaching_volume(ATTACHED), seq=3), ATTACHED)
+    await execute_saga(small, "attach_volume/1", msgspec.structs.replace(attaching_volume(ATTACHED), seq=3), ATTACHED)
 
     def renamed(server: Server) -> Server:
         return msgspec.structs.replace(server, name="renamed", tags=("new",))
@@ -151,7 +151,7 @@ async def test_changes_and_attachments_since_the_move_survive_a_revert(small: Sm
     await small.cells[THERE].write(moved_there_before)
     await small.hand_to(PROVED_OPERATION)
     asked = revert_resize.RevertResize(await recorded(small), 4, "req-revert", "user-1")
-    await told(small, "revert_resize/2", asked)
+    await execute_saga(small, "revert_resize/2", asked)
     after = await recorded(small)
     assert (after.cell, after.host, after.vm_state, after.moved) == (LEFT, "host1", VmState.ACTIVE, None)
     assert (after.name, after.tags, after.flavor.id) == ("renamed", ("new",), "1")
@@ -202,7 +202,7 @@ async def test_an_unreachable_cell_delays_no_operation_and_the_round_cleans_up(
 ) -> None:
     asked = await about_crossed(small, name)
     out = Out(small, LEFT, monkeypatch)
-    await told(small, name, asked)
+    await execute_saga(small, name, asked)
     left = await held(small)
     assert (left["shown in"], left["hidden in"], left["amiss"]) == (THERE if "confirm" in name else None, [LEFT], [])
     assert await HiddenRecords(small.context).run() == HiddenRecordsDone(looked_at=1, waiting=1)
@@ -258,7 +258,7 @@ async def test_an_operation_that_begins_during_the_round_is_not_refused(
     """It writes to the cell while the round removes what was there: the row of the region stays for it."""
     asked, later = await about_crossed(small, "confirm_resize/2"), OperationId("later")
     out = Out(small, LEFT, monkeypatch)
-    await told(small, "confirm_resize/2", asked)
+    await execute_saga(small, "confirm_resize/2", asked)
     out.away = False
     remove = record_transfer.remove_record
 

@@ -8,7 +8,7 @@ from tests.helpers.toy_saga import ASKED, TOY, Toy, ToyRun
 
 from moorage.model.errors import Internal
 from moorage.saga import Run, Saga, Step, step
-from moorage_testing.saga_proof import Disproved, prove
+from moorage_testing.saga_proof import ProofFailed, prove
 
 
 async def nothing(run: ToyRun) -> None:
@@ -97,14 +97,14 @@ FAULTS: dict[str, Step[Any, Any, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_injected_engine_faults_are_found(fault: str) -> None:
-    with pytest.raises(Disproved):
+    with pytest.raises(ProofFailed):
         await prove(TOY.but(FAULTS[fault]), ASKED, Toy)
 
 
 async def test_a_missing_host_local_mark_is_found() -> None:
     moved: Step[Any, Any, Any] = Step(toy_saga.attach_disk.do)
     moved.undo_with = toy_saga.attach_disk.undo_with
-    with pytest.raises(Disproved, match=r"attach_disk|start_guest|bind_ports|record_server"):
+    with pytest.raises(ProofFailed, match=r"attach_disk|start_guest|bind_ports|record_server"):
         await prove(TOY.but(moved), ASKED, Toy)
 
 

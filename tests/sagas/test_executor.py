@@ -26,7 +26,7 @@ from moorage.saga import (
     step,
 )
 from moorage.saga.journal import Waiting
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 
 
 async def test_a_saga_like_boot_needs_two_commits_after_its_acceptance() -> None:
@@ -42,13 +42,13 @@ async def test_a_saga_like_boot_needs_two_commits_after_its_acceptance() -> None
 
 async def test_unavailable_is_tried_again_and_only_an_unknown_outcome_makes_unsure() -> None:
     context = Diary(Unavailable("out"), UnknownOutcome("late"))
-    assert await execute(KEEL, ID, Ask(), context, MemoryJournal(first_lines(KEEL)), clock=HeldClock()) == 8
+    assert await execute(KEEL, ID, Ask(), context, MemoryJournal(first_lines(KEEL)), clock=ManualClock()) == 8
     assert context.said == ["lay", "lay", "lay?", "launch"]
 
 
 async def test_an_outage_of_a_shared_service_does_not_count_against_patience() -> None:
     """The bus is out for longer than the step has patience; what else is out afterwards has all of it."""
-    clock, paper = HeldClock(), MemoryJournal(first_lines(KEEL))
+    clock, paper = ManualClock(), MemoryJournal(first_lines(KEEL))
     context = Diary(*[BusOut("waiting for the message bus since noon")] * 40, *[Unavailable("the network is out")] * 2)
     assert await execute(KEEL, ID, Ask(), context, paper, clock=clock) == 8
     assert clock.now > 300.0
@@ -57,7 +57,7 @@ async def test_an_outage_of_a_shared_service_does_not_count_against_patience() -
 
 
 async def test_an_outage_of_a_shared_service_has_a_limit() -> None:
-    clock, context = HeldClock(), Diary(*[BusOut("out")] * 1000)
+    clock, context = ManualClock(), Diary(*[BusOut("out")] * 1000)
     with pytest.raises(Unwound):
         await execute(
             KEEL,
@@ -74,7 +74,7 @@ async def test_an_outage_of_a_shared_service_has_a_limit() -> None:
 async def test_a_step_waits_until_its_patience_ends_and_shows_it() -> None:
     context, clock, paper = (
         Diary(*[Unavailable("the network is out")] * 1000),
-        HeldClock(),
+        ManualClock(),
         MemoryJournal(first_lines(KEEL)),
     )
     with pytest.raises(Unwound) as unwound:
@@ -92,7 +92,7 @@ async def test_retry_after_of_a_service_is_respected() -> None:
     for said_s, least_s, most_s in ((4.0, 4.0, 4.8), (9999.0, 6.0, 7.2)):
         busy = Unavailable("the network is busy")
         busy.retry_after_s = said_s
-        context, clock = Diary(busy), HeldClock()
+        context, clock = Diary(busy), ManualClock()
         await execute(KEEL, ID, Ask(), context, MemoryJournal(first_lines(KEEL)), clock=clock, limits=limits)
         assert least_s <= clock.now <= most_s
 
@@ -159,7 +159,7 @@ class TestHosts:
 
         world, saga = Toy(), TOY.but(toy_saga.bind_ports.but(do=bind))
         with pytest.raises(Unwound) as unwound:
-            await execute(saga, ID, ASKED, world, MemoryJournal(first_lines(saga), world.transact), clock=HeldClock())
+            await execute(saga, ID, ASKED, world, MemoryJournal(first_lines(saga), world.transact), clock=ManualClock())
         assert (unwound.value.at, unwound.value.cause.public) == ("bind_ports", "the network service is out")
 
     async def test_hosts_are_read_from_the_first_result(self) -> None:

@@ -18,7 +18,7 @@ from moorage.saga import (
     first_lines,
     step,
 )
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 
 DEADLINE_S = 120.0
 
@@ -88,7 +88,7 @@ class TestCancel:
     async def test_a_cancel_found_by_a_commit_ends_the_waiting(self) -> None:
         """Its hint was lost, or came while the line was written."""
         paper, context = MemoryJournal(first_lines(TIDE)), Diary(*[Unavailable("out") for _ in range(20)])
-        clock = HeldClock()
+        clock = ManualClock()
         slept, sleep = 0, clock.sleep
 
         async def until_it_is_shown(seconds: float) -> None:
@@ -122,7 +122,7 @@ class TestCancel:
 
         saga, context, hint = Saga("show/1", Ask, lay_keel, show), Diary(), asyncio.Event()
         paper = MemoryJournal(first_lines(saga)).adopted()
-        clock = HeldClock()
+        clock = ManualClock()
         sleep = clock.sleep
 
         async def then_hear(seconds: float) -> None:
@@ -197,7 +197,7 @@ class TestStuck:
                 raise OSError("jammed")
 
         saga = TIDE.but(lay_keel.but(undo=jammed))
-        context, paper, clock = Diary(), MemoryJournal(first_lines(saga)), HeldClock()
+        context, paper, clock = Diary(), MemoryJournal(first_lines(saga)), ManualClock()
         context.waits.set()
         context.problems = []
         saga = saga.but(wait_for_tide.but(do=_refuses))

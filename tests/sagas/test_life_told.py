@@ -25,7 +25,7 @@ from moorage.operations.notifications.messages import Wording, messages_of
 from moorage.operations.registry import SAGAS
 from moorage.operations.steps import live_migration
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_evacuated import evacuating
 from moorage_testing.region_fixture import SmallRegion, a_server
 from moorage_testing.region_moved import about_moved, live_migrating, recorded, resizing
@@ -141,7 +141,13 @@ async def test_notifications_of_a_servers_life(name: str, small: SmallRegion, mo
     paper = MemoryJournal(first_lines(saga), small.transact)
     with pytest.raises(Unwound) if fails else nullcontext():
         await execute(
-            saga, PROVED_OPERATION, asked, small.context, paper, clock=HeldClock(), notification_writer=small.on_commit
+            saga,
+            PROVED_OPERATION,
+            asked,
+            small.context,
+            paper,
+            clock=ManualClock(),
+            notification_writer=small.on_commit,
         )
     said = [each for each in await small.notifications() if each.event != "update"]
     assert small.notification_writer.failures == 0

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.helpers.live_migrations import AT_SOURCE, SOURCE, moved_all_the_same, status, tell_one, told
+from tests.helpers.live_migrations import AT_SOURCE, SOURCE, assert_moved, execute_move, execute_named, status
 
 from moorage.bus.verbs import Verb
 from moorage.model.errors import Conflict, HostFailed, NotFound
@@ -73,8 +73,8 @@ async def test_a_port_detached_while_the_guest_is_sent_does_not_block(
 
     monkeypatch.setattr(network, "has_bindings", has_bindings)
     after_the_switch(small, monkeypatch, take_away)
-    await told(small, asked)
-    server = await moved_all_the_same(small)
+    await execute_move(small, asked)
+    server = await assert_moved(small)
     if change == "binding-deleted":
         assert network.ports[port].host == server.host, "it is bound anew"
     else:
@@ -104,8 +104,8 @@ async def test_a_port_hidden_by_the_network_service_is_waited_for(small: SmallRe
     monkeypatch.setattr(network, "activate_binding", lambda *a: refuses() if network.blind else activate(*a))
     monkeypatch.setattr(network, "bind_ports", lambda *a, **k: refuses() if network.blind else bind(*a, **k))
     after_the_switch(small, monkeypatch, hide)
-    await told(small, asked)
-    server = await moved_all_the_same(small)
+    await execute_move(small, asked)
+    server = await assert_moved(small)
     assert len(asked_for) == 3
     assert port in {nic.port for nic in server.nics}
 
@@ -122,8 +122,8 @@ async def test_a_port_that_the_new_host_cannot_bind_is_unchanged(small: SmallReg
 
     monkeypatch.setattr(small.network, "has_bindings", one_binding)
     monkeypatch.setattr(small.network, "bind_ports", refuses)
-    await told(small, asked)
-    server = await moved_all_the_same(small)
+    await execute_move(small, asked)
+    server = await assert_moved(small)
     assert [nic.port for nic in server.nics] == [nic.port for nic in asked.server.nics]
     assert {small.network.ports[nic.port].host for nic in server.nics if nic.port} == {SOURCE}
 
@@ -150,8 +150,8 @@ async def test_a_volume_detached_while_the_guest_is_sent_does_not_block(
         after_the_switch(small, monkeypatch, take_away)
     else:
         monkeypatch.setattr(small.volumes, "complete", completed)
-    await told(small, asked)
-    await moved_all_the_same(small)
+    await execute_move(small, asked)
+    await assert_moved(small)
 
 
 async def test_the_server_is_recorded_on_a_destination_that_falls_silent_after_the_switch(
@@ -167,8 +167,8 @@ async def test_the_server_is_recorded_on_a_destination_that_falls_silent_after_t
         return await tell_host(to, command_context, server, verb, payload)
 
     monkeypatch.setattr(small.hosts, "change_guest", telling)
-    await told(small, asked)
-    server = await moved_all_the_same(small)
+    await execute_move(small, asked)
+    server = await assert_moved(small)
     assert server.power_state == PowerState.RUNNING
 
 
@@ -186,7 +186,7 @@ async def test_a_guest_lost_by_its_new_host_after_the_switch_is_recorded_as_lost
         small.hosts.waits.clear()
 
     after_the_switch(small, monkeypatch, lose)
-    await told(small, asked)
+    await execute_move(small, asked)
     server = await recorded(small)
     assert (server.host != SOURCE, server.vm_state, server.task_state) == (True, VmState.ERROR, None)
     assert server.power_state == PowerState.NOSTATE
@@ -198,13 +198,13 @@ async def test_a_guest_lost_by_its_new_host_after_the_switch_is_recorded_as_lost
     await small.hand_to(PROVED_OPERATION)
     small.hosts.silent.add(str(server.host))
     with pytest.raises(Unwound, match="has no guest of it"):
-        await tell_one(small, "confirm_resize/1", ConfirmResize(server, 3, "req-confirm", "user-1"))
+        await execute_named(small, "confirm_resize/1", ConfirmResize(server, 3, "req-confirm", "user-1"))
     assert small.hosts.departed == kept
     await is_not_confirmed_unheard(small, monkeypatch, str(server.host))
     small.hosts.silent.clear()
     server = await recorded(small)
     await small.hand_to(PROVED_OPERATION)
-    await tell_one(small, "revert_resize/1", RevertResize(server, 4, "req-revert", "user-1"))
+    await execute_named(small, "revert_resize/1", RevertResize(server, 4, "req-revert", "user-1"))
     server = await recorded(small)
     assert (server.host, server.vm_state, server.moved) == (SOURCE, VmState.ACTIVE, None)
     assert small.hosts.guests == AT_SOURCE
@@ -245,7 +245,7 @@ async def test_a_loss_recorded_by_an_older_release_leaves_nothing_to_decide(
     moved = live_migrate.moved
     monkeypatch.setattr(live_migrate, "moved", recorded_before)
     after_the_switch(small, monkeypatch, lose)
-    await told(small, asked)
+    await execute_move(small, asked)
     assert (await recorded(small)).vm_state is VmState.ERROR
     assert await status(small) is MigrationStatus.COMPLETED
     assert await small.region.read(lambda tx: claim_statements.held(tx, MOVE)) == {}

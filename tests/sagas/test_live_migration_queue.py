@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.helpers.live_migrations import AT_SOURCE, SOURCE, moved_all_the_same, status, told
+from tests.helpers.live_migrations import AT_SOURCE, SOURCE, assert_moved, execute_move, status
 
 from moorage.bus.verbs import Verb
 from moorage.model.errors import HostFailed, Invalid, Unavailable
@@ -52,9 +52,9 @@ async def test_a_queued_record_without_an_operation_blocks_no_other(
 
     monkeypatch.setattr(live_migration_limit, "_over", looked)
     monkeypatch.setattr(live_migration_limit, "POLL_NEXT_S", 0.0)
-    await told(small, asked)
+    await execute_move(small, asked)
     assert seen == [MigrationStatus.QUEUED]
-    await moved_all_the_same(small)
+    await assert_moved(small)
 
 
 def holds(monkeypatch: Any, migration: str) -> None:
@@ -126,7 +126,7 @@ async def test_a_queued_migration_ends_on_abort_or_silence_of_its_host(
     monkeypatch.setattr(live_migration_limit, "POLL_NEXT_S", 0.0)
     monkeypatch.setattr(live_migration, "is_cancelled", cancelled)
     with pytest.raises(Unwound):
-        await asyncio.wait_for(told(small, asked), 30)
+        await asyncio.wait_for(execute_move(small, asked), 30)
     assert seen == [QUEUED]
     assert await status(small) is (MigrationStatus.CANCELLED if why == "cancelled" else MigrationStatus.ERROR)
     assert small.hosts.guests == AT_SOURCE
@@ -155,7 +155,7 @@ async def test_the_place_is_released_before_the_destination_is_cleaned(small: Sm
     monkeypatch.setattr(small.hosts, "change_guest", telling)
     monkeypatch.setattr(small.hosts, "destroy_guest", clearing)
     with pytest.raises(Unwound):
-        await told(small, asked)
+        await execute_move(small, asked)
     assert stays
     assert all(stays)
     ended = await small.cells[CELLS[0]].read(lambda tx: migrations.get(tx, MOVE))
@@ -177,7 +177,7 @@ async def test_an_outage_ends_a_queued_migration_earlier_than_its_turn_limit(
     monkeypatch.setattr(live_migration_limit, "OUTAGE_MAX_S", 0.1)
     monkeypatch.setattr(live_migration_limit, "POLL_NEXT_S", 0.01)
     with pytest.raises(Unwound, match="waited too long"):
-        await told(small, asked)
+        await execute_move(small, asked)
     assert 1 < len(tries) < 100
     assert (await recorded(small)).host == SOURCE
 

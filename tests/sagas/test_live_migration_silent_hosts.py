@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.helpers.live_migrations import AT_SOURCE, SOURCE, moved_all_the_same, status, told
+from tests.helpers.live_migrations import AT_SOURCE, SOURCE, assert_moved, execute_move, status
 
 from moorage.bus.verbs import Verb
 from moorage.conductor.operation_runner import hosts_tried
@@ -22,7 +22,7 @@ from moorage.operations.steps import live_migration
 from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.operations.steps.server_action import now_us
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_fixture import SERVER, SmallRegion
 from moorage_testing.region_moved import live_migrating, recorded, resizing
 from moorage_testing.saga_proof import PROVED_OPERATION
@@ -63,7 +63,7 @@ async def test_the_destination_answers_for_a_source_that_fell_silent_while_sendi
 ) -> None:
     asked = await live_migrating(small)
     silent = silence(small, monkeypatch, began=True)
-    await told(small, asked)
+    await execute_move(small, asked)
     server = await recorded(small)
     assert silent[:2] == [Verb.SEND_LIVE, Verb.ABORT_LIVE]
     assert (server.host != SOURCE, server.vm_state, server.task_state) == (True, VmState.ACTIVE, None)
@@ -78,7 +78,7 @@ async def test_nothing_arrives_from_a_source_that_was_silent_before_sending(
     asked = await live_migrating(small)
     silence(small, monkeypatch, began=False)
     with pytest.raises(Unwound):
-        await told(small, asked)
+        await execute_move(small, asked)
     assert (await recorded(small)).host == SOURCE
     assert small.hosts.guests == AT_SOURCE
     assert small.hosts.waits == {}
@@ -116,7 +116,7 @@ async def test_an_aborted_migration_is_not_sent_again(small: SmallRegion, why: s
     monkeypatch.setattr(small.hosts, "ask", asking)
     monkeypatch.setattr(live_migration, "is_cancelled", cancelled)
     with pytest.raises(Unwound):
-        await told(small, asked)
+        await execute_move(small, asked)
     assert heard.count(Verb.SEND_LIVE) == 1
     assert len(aborts) >= 2
     assert len(set(aborts)) == len(aborts), "a host answers from its journal what it was asked under that name before"
@@ -139,9 +139,9 @@ async def test_a_failed_write_of_the_progress_stops_no_transfer(small: SmallRegi
     monkeypatch.setattr(small.hosts, "ask", asking)
     monkeypatch.setattr(live_migration, "show", refuses)
     monkeypatch.setattr(live_migration, "SHOWN_EVERY_S", 0.0)
-    await told(small, asked)
+    await execute_move(small, asked)
     assert not sending
-    await moved_all_the_same(small)
+    await assert_moved(small)
 
 
 # ------------------------------------------------------------------------------------------------- the next host
@@ -174,8 +174,8 @@ async def test_the_next_host_is_tried_and_only_a_failure_counts_against_one(
         return await ask(to, server, verb, payload, kind, patience_s)
 
     monkeypatch.setattr(small.hosts, "ask", asking)
-    await told(small, asked)
-    server = await moved_all_the_same(small)
+    await execute_move(small, asked)
+    server = await assert_moved(small)
     assert server.host is not None
     assert server.host not in refused
     assert column[slots[refused[0]]] == 2 + counts
@@ -210,14 +210,14 @@ async def test_guarantees_need_hosts_that_support_them(
     monkeypatch.setattr(small.engine, "move", None)
     before = msgspec.structs.replace(await recorded(small), generation=0)
     with pytest.raises(Unwound, match="upgraded"):
-        await told(small, asked)
+        await execute_move(small, asked)
     after = msgspec.structs.replace(await recorded(small), generation=0)
     assert (after.host, after.nics, after.vm_state) == (before.host, before.nics, before.vm_state)
     assert small.network.left_inactive() == set()
     assert small.hosts.guests == AT_SOURCE
 
 
-async def said(small: SmallRegion) -> list[str]:
+async def live_migration_events(small: SmallRegion) -> list[str]:
     return [
         each.event.removeprefix("live_migration_")
         for each in await small.notifications()
@@ -229,7 +229,7 @@ async def test_notifications_of_a_successful_and_a_failed_live_migration(small: 
     """Nova's words, of both hosts, in both formats."""
     await tell_and_hear(small, await live_migrating(small))
     there = ["pre.start", "pre.end", "post.start", "post_dest.start", "post_dest.end", "post.end"]
-    assert await said(small) == there
+    assert await live_migration_events(small) == there
     older = [event_type(each) for each in await small.notifications() if each.event.startswith("live")]
     words = ["pre.start", "pre.end", "_post.start", "post.dest.start", "post.dest.end", "_post.end"]
     assert older == [f"compute.instance.live_migration.{word}" for word in words]
@@ -241,12 +241,12 @@ async def test_notifications_of_a_successful_and_a_failed_live_migration(small: 
     with pytest.raises(Unwound):
         await tell_and_hear(small, asked)
     back = ["rollback.start", "rollback.end", "rollback_dest.start", "rollback_dest.end"]
-    assert await said(small) == ["pre.start", "pre.end", *back]
+    assert await live_migration_events(small) == ["pre.start", "pre.end", *back]
 
 
 async def tell_and_hear(small: SmallRegion, asked: Any) -> None:
     saga = SAGAS["live_migrate/1"]
     paper = MemoryJournal(first_lines(saga), small.transact)
     await execute(
-        saga, PROVED_OPERATION, asked, small.context, paper, clock=HeldClock(), notification_writer=small.on_commit
+        saga, PROVED_OPERATION, asked, small.context, paper, clock=ManualClock(), notification_writer=small.on_commit
     )

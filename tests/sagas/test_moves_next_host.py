@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.helpers.executed_moves import SOURCE, told
+from tests.helpers.executed_moves import SOURCE, execute_saga
 
 from moorage.bus.move_payloads import SendGuest
 from moorage.bus.verbs import Verb
@@ -54,7 +54,7 @@ async def test_addresses_without_a_segment_are_kept_on_a_network_with_segments(
     asked = msgspec.structs.replace(await resizing(small, routed=True), across=across)
     had = addresses(small)
     monkeypatch.setattr(region_network, "ROUTED_FACTS", half)
-    await told(small, "resize/1", asked)
+    await execute_saga(small, "resize/1", asked)
     server = await recorded(small)
     assert server.moved is not None
     assert server.moved.readdressed == ()
@@ -71,7 +71,7 @@ async def test_a_resize_on_the_same_host_uses_the_hosts_current_segment(small: S
         report = SegmentReport(segment=SegmentId(segment), name=segment, total=100, hosts=wired)
         await small.engine.report_segments([report])
     had = addresses(small)
-    await told(small, "resize/1", asked)
+    await execute_saga(small, "resize/1", asked)
     server = await recorded(small)
     assert server.moved is not None
     (changed,) = server.moved.readdressed
@@ -81,7 +81,7 @@ async def test_a_resize_on_the_same_host_uses_the_hosts_current_segment(small: S
     assert [each.address for nic in server.nics if nic.port == changed.port for each in nic.addresses] == [new]
     await small.hand_to(PROVED_OPERATION)
     kind = ConfirmResize if then == "confirm_resize/1" else RevertResize
-    await told(small, then, kind(server, 4, "req-then", "user-1"))
+    await execute_saga(small, then, kind(server, 4, "req-then", "user-1"))
     assert addresses(small) == (had | {changed.port: [new]} if then == "confirm_resize/1" else had)
 
 
@@ -106,7 +106,7 @@ async def test_a_move_that_finds_room_on_its_own_segment_keeps_its_address(
         raise HostFailed("the host failed", code="guest_failed")
 
     monkeypatch.setattr(small.hosts, "start_guest", starting)
-    await told(small, saga, asked)
+    await execute_saga(small, saga, asked)
     server = await recorded(small)
     assert (server.vm_state, server.host not in {*failed, None}) == (VmState.ACTIVE, True)
     assert addresses(small) == had
@@ -142,7 +142,7 @@ async def test_when_a_new_host_fails_the_next_one_is_tried(
 
     monkeypatch.setattr(small.hosts, "change_guest", telling)
     monkeypatch.setattr(small.hosts, "start_guest", starting)
-    await told(small, "resize/1", asked)
+    await execute_saga(small, "resize/1", asked)
     server = await recorded(small)
     assert server.host is not None
     assert server.vm_state is VmState.RESIZED
@@ -166,7 +166,7 @@ async def test_a_failure_of_the_old_host_is_not_retried_with_other_hosts(small: 
 
     monkeypatch.setattr(small.hosts, "change_guest", telling)
     with pytest.raises(Unwound, match="its disk cannot be read"):
-        await told(small, "resize/1", asked)
+        await execute_saga(small, "resize/1", asked)
     assert len(sent) == 1
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
 

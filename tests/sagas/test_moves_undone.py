@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.helpers.executed_moves import DESTINATION, SOURCE, told
+from tests.helpers.executed_moves import DESTINATION, SOURCE, execute_saga
 
 from moorage.bus.move_payloads import SendGuest
 from moorage.bus.verbs import Verb
@@ -23,7 +23,7 @@ from moorage.saga import Killed, MemoryJournal, Unwound, execute, first_lines
 from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_fixture import SERVER, SmallRegion
 from moorage_testing.region_moved import about_moved, recorded, resizing
 from moorage_testing.region_shelved import shelving
@@ -50,7 +50,7 @@ async def test_a_revert_continues_after_a_failed_destroy(small: SmallRegion, mon
             raise HostFailed("it took too long", code="host_timed_out")
 
     monkeypatch.setattr(small.hosts, "destroy_guest", half)
-    await told(small, "revert_resize/1", asked)
+    await execute_saga(small, "revert_resize/1", asked)
     server = await recorded(small)
     assert failed == [DESTINATION]
     assert (server.host, server.vm_state, server.moved) == (SOURCE, VmState.ACTIVE, None)
@@ -64,7 +64,7 @@ async def test_a_revert_to_a_host_that_lost_the_old_guest_is_refused_before_any_
     asked = await about_moved(small, "revert_resize/1")
     del small.hosts.guests[SOURCE, SERVER]
     with pytest.raises(Unwound):
-        await told(small, "revert_resize/1", asked)
+        await execute_saga(small, "revert_resize/1", asked)
     server = await recorded(small)
     assert (server.host, server.vm_state) == (DESTINATION, VmState.RESIZED)
     assert server.moved is not None
@@ -78,7 +78,7 @@ async def test_a_revert_to_a_host_with_a_dead_network_agent_is_refused_before_th
     asked = await about_moved(small, "revert_resize/1")
     small.network.dead.add(SOURCE)
     with pytest.raises(Unwound):
-        await told(small, "revert_resize/1", asked)
+        await execute_saga(small, "revert_resize/1", asked)
     server = await recorded(small)
     assert (server.host, server.vm_state, server.task_state) == (DESTINATION, VmState.RESIZED, None)
     assert small.hosts.guests == {
@@ -108,7 +108,7 @@ async def test_the_old_guest_is_not_started_while_a_silent_host_may_run_the_new_
     monkeypatch.setattr(small.hosts, "start_guest", started_and_gone)
     monkeypatch.setattr(small.hosts, "destroy_guest", asked_to_destroy)
     with pytest.raises(Unwound):
-        await told(small, "resize/1", asked)
+        await execute_saga(small, "resize/1", asked)
     assert len(silent) == 5, "it was waited for"
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
 
@@ -154,7 +154,7 @@ async def test_a_cancelled_move_starts_the_old_guest_and_a_delete_waits_for_no_s
     monkeypatch.setattr(small.hosts, "start_guest", started)
     monkeypatch.setattr(small.hosts, "destroy_guest", asked_to_destroy)
     story = execute(
-        SAGAS["resize/1"], PROVED_OPERATION, asked, small.context, paper, clock=HeldClock(), cancel_hint=paper.hint
+        SAGAS["resize/1"], PROVED_OPERATION, asked, small.context, paper, clock=ManualClock(), cancel_hint=paper.hint
     )
     with pytest.raises(Unwound):
         await story
@@ -179,7 +179,7 @@ async def test_a_delete_continues_when_the_ports_are_bound_to_the_old_host_again
     asked = await about_moved(small, "delete/4")
     ports = [each for each in small.network.ports.values() if each.device_id]
     await small.network.activate_binding(SERVER, SOURCE, ports)
-    await told(small, "delete/4", asked)
+    await execute_saga(small, "delete/4", asked)
     assert small.network.inactive == {}
     assert not any(each.host for each in small.network.ports.values())
     assert small.hosts.guests == {}
@@ -199,7 +199,7 @@ async def test_the_old_guest_is_kept_while_the_new_host_has_lost_its_guest(
         await cell.write(lambda tx: cell_servers.observe(tx, DESTINATION, {SERVER: PowerState.NOSTATE}))
         small.hosts.silent.add(DESTINATION)
         with pytest.raises(Unwound, match="has no guest of it"):
-            await told(small, "confirm_resize/1", asked)
+            await execute_saga(small, "confirm_resize/1", asked)
         assert small.hosts.guests[SOURCE, SERVER] is PowerState.SHUTDOWN, "what it kept is there"
         return
     if says != "no":
@@ -211,17 +211,17 @@ async def test_the_old_guest_is_kept_while_the_new_host_has_lost_its_guest(
             assert await moving.is_lost(small.context, gone)
             with pytest.raises(UnknownOutcome):
                 await moving.is_lost(small.context, gone, sure=True)
-        await told(small, "confirm_resize/1", asked)
+        await execute_saga(small, "confirm_resize/1", asked)
         assert (await recorded(small)).moved is None
         return
     del small.hosts.guests[DESTINATION, SERVER]
     with pytest.raises(Unwound, match="has no guest of it"):
-        await told(small, "confirm_resize/1", asked)
+        await execute_saga(small, "confirm_resize/1", asked)
     server = await recorded(small)
     assert (server.host, server.vm_state, server.moved is not None) == (DESTINATION, VmState.RESIZED, True)
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.SHUTDOWN}
     await small.hand_to(PROVED_OPERATION)
-    await told(small, "revert_resize/1", RevertResize(server, 4, "req-revert", "user-1"))
+    await execute_saga(small, "revert_resize/1", RevertResize(server, 4, "req-revert", "user-1"))
     server = await recorded(small)
     assert (server.host, server.vm_state, server.moved) == (SOURCE, VmState.ACTIVE, None)
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
@@ -243,10 +243,10 @@ async def test_a_confirm_continues_after_it_destroyed_the_old_guest(small: Small
     with monkeypatch.context() as patch:
         patch.setattr(small.hosts, "destroy_guest", dies)
         with pytest.raises(Killed):
-            await execute(saga, PROVED_OPERATION, asked, small.context, paper, clock=HeldClock())
+            await execute(saga, PROVED_OPERATION, asked, small.context, paper, clock=ManualClock())
     assert small.hosts.guests == {(DESTINATION, SERVER): PowerState.RUNNING}
     small.hosts.guests.clear()
-    await execute(saga, PROVED_OPERATION, asked, small.context, paper.adopted(), clock=HeldClock())
+    await execute(saga, PROVED_OPERATION, asked, small.context, paper.adopted(), clock=ManualClock())
     assert (await recorded(small)).moved is None
 
 
@@ -279,7 +279,7 @@ async def test_an_unwinding_move_waits_for_the_old_host_to_start_the_guest(
 
     monkeypatch.setattr(small.hosts, "change_guest", telling)
     with pytest.raises(Unwound, match="its disk cannot be read"):
-        await told(small, "resize/1", asked)
+        await execute_saga(small, "resize/1", asked)
     assert unheard.times == 3
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
 
@@ -295,7 +295,7 @@ async def test_an_unwinding_shelve_waits_for_the_host_to_start_the_guest(small: 
 
     monkeypatch.setattr(small.hosts, "take_snapshot", full)
     with pytest.raises(Unwound, match="its disk is full"):
-        await told(small, "shelve/1", asked)
+        await execute_saga(small, "shelve/1", asked)
     assert unheard.times == 3
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
 
@@ -320,7 +320,7 @@ async def test_sending_ends_before_the_received_guest_is_removed(small: SmallReg
         monkeypatch.setattr(small.hosts, name, noted)
     monkeypatch.setattr(small.hosts, "change_guest", lost)
     with pytest.raises(Unwound):
-        await told(small, "resize/1", asked)
+        await execute_saga(small, "resize/1", asked)
     tried = [host for what, host in seen if what == "destroy_guest"]
     assert DESTINATION in tried
     each = [[("power_off", SOURCE), ("destroy_guest", host), ("power_on", SOURCE)] for host in tried]
@@ -342,7 +342,7 @@ async def test_a_guest_that_stays_gets_its_volumes_current_attachments(small: Sm
     monkeypatch.setattr(small.hosts, "start_guest", broken)
     monkeypatch.setattr(small.hosts, "attach_volume", plugged)
     with pytest.raises(Unwound):
-        await told(small, "resize/1", asked)
+        await execute_saga(small, "resize/1", asked)
     monkeypatch.setattr(small.hosts, "start_guest", start)
     server = await recorded(small)
     assert given == {each.volume: each.attachment for each in server.volumes}

@@ -14,7 +14,7 @@ from moorage.operations.registry import SAGAS
 from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
 from moorage.store.region.notifications import OUTBOX
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_fixture import SmallRegion, a_boot, a_server
 
 __all__ = ["small"]
@@ -42,12 +42,12 @@ class Broker:
     async def close(self) -> None: ...
 
 
-def relay(small: SmallRegion, broker: Broker, clock: HeldClock, **limits: Any) -> NotificationRelay:
+def relay(small: SmallRegion, broker: Broker, clock: ManualClock, **limits: Any) -> NotificationRelay:
     cells = tuple(small.cells.values())
     return NotificationRelay(small.region, cells, broker, Wording(), cast("Any", clock), OutboxLimits(**limits))
 
 
-async def boot_told(small: SmallRegion) -> None:
+async def boot_with_notifications(small: SmallRegion) -> None:
     """The fixture's boot, with the notification writer listening."""
     await small.fresh(a_server(), BOOT)
     boot = SAGAS["boot/1"]
@@ -60,13 +60,13 @@ TOLD = ["create.start", "update", "update", "create.end"]
 
 async def test_notifications_already_fine(small: SmallRegion) -> None:
     broker = Broker()
-    assert await relay(small, broker, HeldClock()).run() == NotificationsDone()
+    assert await relay(small, broker, ManualClock()).run() == NotificationsDone()
     assert broker.taken == []
 
 
 async def test_notifications_are_sent_in_order_and_once(small: SmallRegion) -> None:
-    await boot_told(small)
-    broker, clock = Broker(), HeldClock()
+    await boot_with_notifications(small)
+    broker, clock = Broker(), ManualClock()
     sending = relay(small, broker, clock)
     assert (await sending.run()).sent == len(TOLD)
     assert broker.taken == TOLD
@@ -76,8 +76,8 @@ async def test_notifications_are_sent_in_order_and_once(small: SmallRegion) -> N
 
 async def test_notifications_wait_for_an_unreachable_broker(small: SmallRegion) -> None:
     """Each failure makes the rest longer; what was taken before one is not sent again."""
-    await boot_told(small)
-    broker, clock = Broker(), HeldClock()
+    await boot_with_notifications(small)
+    broker, clock = Broker(), ManualClock()
     broker.takes = 1
     sending = relay(small, broker, clock, retry_first_s=1.0, retry_most_s=3.0)
     rests: list[float] = []
@@ -94,18 +94,18 @@ async def test_notifications_wait_for_an_unreachable_broker(small: SmallRegion) 
 
 async def test_a_notification_sent_but_not_removed_is_sent_again_with_its_id(small: SmallRegion) -> None:
     """A conductor that dies between the two leaves the row; the next one's message can be recognised."""
-    await boot_told(small)
+    await boot_with_notifications(small)
     kept = await small.notifications()
     first, second = Broker(), Broker()
-    await relay(small, first, HeldClock()).run()
+    await relay(small, first, ManualClock()).run()
     await small.region.write(lambda tx: OUTBOX.write(tx, kept))
-    await relay(small, second, HeldClock()).run()
+    await relay(small, second, ManualClock()).run()
     assert (first.taken, first.ids) == (second.taken, second.ids)
 
 
 async def test_an_outbox_keeps_its_limits(small: SmallRegion) -> None:
-    await boot_told(small)
-    broker, clock = Broker(), HeldClock()
+    await boot_with_notifications(small)
+    broker, clock = Broker(), ManualClock()
     broker.out = True
     done = await relay(small, broker, clock, rows_max=3).run()
     assert (done.dropped, await small.region.read(OUTBOX.count)) == (len(TOLD) - 3, 3)
@@ -114,8 +114,8 @@ async def test_an_outbox_keeps_its_limits(small: SmallRegion) -> None:
 
 
 async def test_a_notification_that_the_broker_refuses_is_dropped(small: SmallRegion) -> None:
-    await boot_told(small)
-    broker, clock = Broker(), HeldClock()
+    await boot_with_notifications(small)
+    broker, clock = Broker(), ManualClock()
     broker.out = True
     sending = relay(small, broker, clock, tries_max=3, retry_first_s=1.0, retry_most_s=1.0)
     for _ in range(2):
@@ -126,11 +126,11 @@ async def test_a_notification_that_the_broker_refuses_is_dropped(small: SmallReg
 
 
 async def test_an_unreachable_cell_does_not_delay_notifications_of_others(small: SmallRegion) -> None:
-    await boot_told(small)
+    await boot_with_notifications(small)
     kept = await small.notifications()
     cell = next(iter(small.cells.values()))
     await cell.write(lambda tx: CELL_OUTBOX.write(tx, kept))
-    broker, clock = Broker(), cast("Any", HeldClock())
+    broker, clock = Broker(), cast("Any", ManualClock())
     sending = NotificationRelay(small.region, (a_cell_that_is_out(), cell), broker, Wording(), clock)
     assert await sending.run() == NotificationsDone(2 * len(TOLD), out=("out",))
     assert broker.taken == TOLD * 2
@@ -144,8 +144,8 @@ async def test_sent_notifications_are_not_repeated_while_the_database_is_read_on
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its disk is full, say: rounds come twice a second."""
-    await boot_told(small)
-    broker, clock = Broker(), HeldClock()
+    await boot_with_notifications(small)
+    broker, clock = Broker(), ManualClock()
     sending = relay(small, broker, clock)
 
     async def full(work: object) -> None:
@@ -161,10 +161,10 @@ async def test_sent_notifications_are_not_repeated_while_the_database_is_read_on
 
 
 async def test_an_unreadable_notification_does_not_stop_the_others(small: SmallRegion) -> None:
-    await boot_told(small)
+    await boot_with_notifications(small)
     broken = OUTBOX.table.update().where(OUTBOX.table.c.number == 1).values(doc='{"from": "the future"}')
     await small.region.write(lambda tx: tx.run(broken))
     broker = Broker()
-    done = await relay(small, broker, HeldClock()).run()
+    done = await relay(small, broker, ManualClock()).run()
     assert (done.sent, done.dropped) == (len(TOLD) - 1, 1)
     assert broker.taken == TOLD[1:]

@@ -41,7 +41,7 @@ def plain(part: Any) -> Any:
     return [plain(each) for each in part] if isinstance(part, list) else part
 
 
-async def told(old: OldRegion, gates: str, *, refused: bool) -> tuple[list[Any], list[str]]:
+async def notifications_of_boot(old: OldRegion, gates: str, *, refused: bool) -> tuple[list[Any], list[str]]:
     """A boot that succeeds, at once or at the second host: the messages in both formats, and who said them."""
     levels, credentials = LEVELS[gates]
     await old.of(dict(zip(("host1", "host2", "host3"), levels, strict=True)), credentials=credentials)
@@ -60,8 +60,8 @@ async def told(old: OldRegion, gates: str, *, refused: bool) -> tuple[list[Any],
 @pytest.mark.parametrize("gates", [name for name in LEVELS if name != "all gates open"])
 @pytest.mark.parametrize("refused", [False, True])
 async def test_notifications_are_the_same_with_open_and_shut_gates(gates: str, refused: bool, old: OldRegion) -> None:
-    new_way, _ = await told(old, "all gates open", refused=refused)
-    old_way, publishers = await told(old, gates, refused=refused)
+    new_way, _ = await notifications_of_boot(old, "all gates open", refused=refused)
+    old_way, publishers = await notifications_of_boot(old, gates, refused=refused)
     ends = [each["event_type"] for each in new_way if each["event_type"].startswith("instance")]
     assert ends[0] == "instance.create.start"
     assert ends[-1] == "instance.create.end"

@@ -79,7 +79,7 @@ from moorage_testing.region_states import (
     with_volume,
     with_volumes_ready,
 )
-from moorage_testing.region_waiting import FullRegion, that_waits
+from moorage_testing.region_waiting import FullRegion, waiting_boot
 from moorage_testing.saga_proof import PROVED_OPERATION, ProofPart, prove
 
 
@@ -104,7 +104,7 @@ async def small() -> AsyncIterator[SmallRegion]:
 World: TypeAlias = Callable[[], Awaitable[Any]]
 
 
-def plots(small: SmallRegion) -> dict[str, tuple[msgspec.Struct | World, World]]:
+def scenarios(small: SmallRegion) -> dict[str, tuple[msgspec.Struct | World, World]]:
     """For each saga of the registry: what is asked, or who asks it of a world, and the world it is told in."""
     server = msgspec.structs.replace(a_server(), operation=PROVED_OPERATION)
     return {
@@ -114,8 +114,8 @@ def plots(small: SmallRegion) -> dict[str, tuple[msgspec.Struct | World, World]]
         "attach_interface/2": (attaching("made"), lambda: booted(small)),
         "detach_interface/1": (lambda: detaching(small, "made"), lambda: attached(small, "made")),
         "boot/2": (booting_from_volume(), lambda: with_volumes_ready(small)),
-        "boot/3": (that_waits(a_boot(PROVED_OPERATION)), lambda: small.fresh(a_server(), PROVED_OPERATION)),
-        "boot/4": (that_waits(booting_from_volume()), lambda: with_volumes_ready(small)),
+        "boot/3": (waiting_boot(a_boot(PROVED_OPERATION)), lambda: small.fresh(a_server(), PROVED_OPERATION)),
+        "boot/4": (waiting_boot(booting_from_volume()), lambda: with_volumes_ready(small)),
         "delete/2": (Delete(server, seq=3, request_id="req-delete"), lambda: with_volume(small, goes=True)),
         "attach_volume/1": (attaching_volume(), lambda: booted(small)),
         "extend_volume/1": (extending_volume(), lambda: with_grown_volume(small)),
@@ -162,25 +162,25 @@ def plots(small: SmallRegion) -> dict[str, tuple[msgspec.Struct | World, World]]
     }
 
 
-async def plot(small: SmallRegion, name: str) -> tuple[Any, World]:
+async def scenario(small: SmallRegion, name: str) -> tuple[Any, World]:
     """The one saga's: another's world would leave its wires behind."""
-    asked, new_world = plots(small)[name]
+    asked, new_world = scenarios(small)[name]
     return asked if isinstance(asked, msgspec.Struct) else await asked(), new_world
 
 
-PLOTS = {
-    "resize/2": r"told|(reserve_volumes|start_guest) failing once|(stop_guest|copy_record|show_there) failing",
-    "unshelve/3": r"told|start_guest failing once|(begin_copy|copy_record|show_there) failing",
-    "evacuate/3": r"told|start_guest failing once|(begin_copy|copy_record|show_there) failing",
-    "live_migrate/2": r"told|prepare_guest failing once|switch_guest failing",
+SCENARIOS = {
+    "resize/2": r"executed|(reserve_volumes|start_guest) failing once|(stop_guest|copy_record|show_there) failing",
+    "unshelve/3": r"executed|start_guest failing once|(begin_copy|copy_record|show_there) failing",
+    "evacuate/3": r"executed|start_guest failing once|(begin_copy|copy_record|show_there) failing",
+    "live_migrate/2": r"executed|prepare_guest failing once|switch_guest failing",
 }
 """Of a saga that has most of its steps from another one, in which they are proved whole: the ways in which its own may go."""
 
 
-@every_saga(SAGAS, {"delete/2", "unshelve/1", "boot/4", *PLOTS})
+@every_saga(SAGAS, {"delete/2", "unshelve/1", "boot/4", *SCENARIOS})
 async def test_proved(name: str, part: ProofPart, small: SmallRegion) -> None:
-    asked, new_world = await plot(small, name)
-    part = dataclasses.replace(part, plots=PLOTS.get(name, part.plots))
+    asked, new_world = await scenario(small, name)
+    part = dataclasses.replace(part, scenarios=SCENARIOS.get(name, part.scenarios))
     world = FullRegion(small, new_world) if name in WAITING_BOOTS else PreparedRegion(small, new_world)
     await prove(SAGAS[name], asked, world, part)
 
@@ -189,9 +189,9 @@ async def test_proved(name: str, part: ProofPart, small: SmallRegion) -> None:
 @pytest.mark.parametrize("name", WAITING_BOOTS)
 async def test_a_boot_sleeps_after_an_attempt_that_failed(name: str, part: ProofPart, small: SmallRegion) -> None:
     """Nothing of the attempt is held meanwhile."""
-    asked, new_world = await plot(small, name)
+    asked, new_world = await scenario(small, name)
     world = FullRegion(small, new_world, after_failure=True)
-    await prove(SAGAS[name], asked, world, dataclasses.replace(part, plots=r".* failing once"))
+    await prove(SAGAS[name], asked, world, dataclasses.replace(part, scenarios=r".* failing once"))
     assert world.world.woken_times
 
 
@@ -307,7 +307,7 @@ async def test_a_server_is_unshelved_on_its_own_segment(part: ProofPart, small: 
 @pytest.mark.parametrize("name", ["boot/1", "delete/4"])
 async def test_a_server_with_guaranteed_ports_is_proved(name: str, part: ProofPart, small: SmallRegion) -> None:
     """Both forms of a request: the claim, the bindings' allocation, and everything given back."""
-    asked, _ = await plot(small, name)
+    asked, _ = await scenario(small, name)
 
     async def new_world() -> SmallRegion:
         if name == "boot/1":
@@ -346,4 +346,4 @@ async def test_every_power_verb_is_executed(verb: Any, small: SmallRegion) -> No
 
 
 async def test_every_saga_is_proved(small: SmallRegion) -> None:
-    assert set(plots(small)) == set(SAGAS)
+    assert set(scenarios(small)) == set(SAGAS)

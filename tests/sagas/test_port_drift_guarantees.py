@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.helpers.drifted_ports import ToldAtOnce, changed, record, routed_port, small
+from tests.helpers.drifted_ports import ImmediateDispatcher, changed, record, routed_port, small
 
 from moorage.conductor.reconcilers.port_drift import PortDrift, PortDriftDone
 from moorage.model.ids import ProviderId
@@ -26,7 +26,7 @@ async def test_a_grown_guarantee_is_released_completely_with_its_port(tmp_path: 
     small = await SmallRegion.open(tmp_path)
     await attached(small, "made", guarantees=True)
     await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
-    small.context = dataclasses.replace(small.context, dispatcher=cast("Any", ToldAtOnce(small)))
+    small.context = dataclasses.replace(small.context, dispatcher=cast("Any", ImmediateDispatcher(small)))
     guaranteed = (await record(small)).nics[-1].guarantees
     assert guaranteed
     provider, resource, amount = guaranteed[0]
@@ -50,7 +50,7 @@ async def guaranteed(tmp_path: Path) -> AsyncIterator[SmallRegion]:
     region = await SmallRegion.open(tmp_path)
     await attached(region, "made", guarantees=True)
     await region.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
-    region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ToldAtOnce(region)))
+    region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ImmediateDispatcher(region)))
     yield region
     await region.close()
 

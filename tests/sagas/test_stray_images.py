@@ -16,7 +16,7 @@ from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 
 BOOT = OperationId("boot")
@@ -41,7 +41,7 @@ def plant(small: SmallRegion, image: str, made_for: str, *, whole: bool = False,
 
 
 async def rounds(small: SmallRegion, *waits_s: float) -> list[OrphanImagesDone]:
-    clock = HeldClock()
+    clock = ManualClock()
     reconciler = OrphanImages(small.context, cast("Any", clock))
     done = [await reconciler.run()]
     for wait_s in waits_s:

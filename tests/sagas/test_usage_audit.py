@@ -10,7 +10,7 @@ from moorage.model.ids import CellId, ServerId
 from moorage.model.notification import Notification
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_fixture import SERVER, SmallRegion, a_server
 
 __all__ = ["small"]
@@ -23,12 +23,12 @@ HOUR_US = 3_600_000_000
 
 
 def audit(small: SmallRegion, at_us: int) -> UsageAudit:
-    clock = cast("Any", HeldClock())
+    clock = cast("Any", ManualClock())
     clock.now = lambda: at_us / 1_000_000
     return UsageAudit(small.cells, "hour", clock)
 
 
-async def told_of(small: SmallRegion) -> list[tuple[str, tuple[int, int] | None]]:
+async def audit_notifications(small: SmallRegion) -> list[tuple[str, tuple[int, int] | None]]:
     kept = [
         each
         for database in small.cells.values()
@@ -52,12 +52,12 @@ async def test_usage_audit_already_fine(small: SmallRegion) -> None:
     """The period before its launch has no server to tell of; and a period is told of once."""
     hour = await the_hour(small)
     assert await audit(small, hour + 60_000_000).run() == UsageAuditDone(0)
-    assert await told_of(small) == []
+    assert await audit_notifications(small) == []
     later = audit(small, hour + HOUR_US)
     assert await later.run() == UsageAuditDone(1)
     assert await later.run() == UsageAuditDone(0)
     assert await audit(small, hour + HOUR_US).run() == UsageAuditDone(0), "another conductor finds it told"
-    assert await told_of(small) == [(SERVER, (hour, hour + HOUR_US))]
+    assert await audit_notifications(small) == [(SERVER, (hour, hour + HOUR_US))]
 
 
 async def test_a_usage_audit_of_an_unreachable_cell_is_sent_when_it_answers(small: SmallRegion) -> None:
@@ -67,7 +67,7 @@ async def test_a_usage_audit_of_an_unreachable_cell_is_sent_when_it_answers(smal
     assert await later.run() == UsageAuditDone(1, ("out",))
     later._cells = small.cells
     assert await later.run() == UsageAuditDone()
-    assert await told_of(small) == [(SERVER, (hour, hour + HOUR_US))]
+    assert await audit_notifications(small) == [(SERVER, (hour, hour + HOUR_US))]
 
 
 async def test_a_usage_audit_continues_where_it_stopped(small: SmallRegion) -> None:
@@ -84,7 +84,7 @@ async def test_a_usage_audit_continues_where_it_stopped(small: SmallRegion) -> N
 
     await cell.write(many)
     assert (await audit(small, hour + HOUR_US).run()).told == PAGE_MAX + 5 - 1 + 1
-    told = [server for server, _ in await told_of(small)]
+    told = [server for server, _ in await audit_notifications(small)]
     assert len(told) == len(set(told))
     assert "many-0000" not in told
     assert {"many-0001", "many-0204", SERVER} <= set(told)

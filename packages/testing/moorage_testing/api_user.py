@@ -48,10 +48,10 @@ class Person:
         """Get a token, with the password that the data directory keeps."""
         password = admin_password(self.config) if self.user == "admin" else demo_password(self.config)
         domain = {"id": "default"}
-        who = {"name": self.user, "domain": domain, "password": password}
+        user = {"name": self.user, "domain": domain, "password": password}
         asked = {
             "auth": {
-                "identity": {"methods": ["password"], "password": {"user": who}},
+                "identity": {"methods": ["password"], "password": {"user": user}},
                 "scope": {"project": {"name": self.project_name, "domain": domain}},
             }
         }

@@ -33,9 +33,9 @@ def licence_of(about: Any) -> str:
     """As the package says: its expression, else its classifiers, else its own words."""
     if expression := about.get("License-Expression"):
         return str(expression)
-    said = [each for each in about.get_all("Classifier") or () if each.startswith(CLASSIFIER)]
-    if said:
-        return ", ".join(sorted({each.rpartition(" :: ")[2] for each in said}))
+    declared = [each for each in about.get_all("Classifier") or () if each.startswith(CLASSIFIER)]
+    if declared:
+        return ", ".join(sorted({each.rpartition(" :: ")[2] for each in declared}))
     words = (about.get("License") or "").strip().splitlines()
     return words[0][:WORDS_MAX] if words else "unknown"
 
@@ -69,15 +69,15 @@ def advisories(program: str, service: str) -> tuple[list[str], list[str]] | None
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     try:
-        told = json.loads(done.stdout)["dependencies"]
+        packages = json.loads(done.stdout)["dependencies"]
     except (json.JSONDecodeError, KeyError):
         return None
-    skipped = [each["name"] for each in told if "skip_reason" in each]
-    if len(skipped) == len(told):
+    skipped = [each["name"] for each in packages if "skip_reason" in each]
+    if len(skipped) == len(packages):
         return None
     lines = [
         f"{each['name']} {each['version']}: {hole['id']}, mended in {', '.join(hole['fix_versions']) or 'no version'}"
-        for each in told
+        for each in packages
         for hole in each.get("vulns", ())
     ]
     return lines, skipped

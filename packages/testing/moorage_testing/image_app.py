@@ -70,8 +70,8 @@ async def image_service(directory: Path, url: str = "", settings: ImageSettings 
     await database.close()
 
 
-async def made(client: httpx.AsyncClient, **said: Any) -> dict[str, Any]:
-    answer = await client.post("/v2/images", json={"disk_format": "raw", "container_format": "bare"} | said)
+async def made(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
+    answer = await client.post("/v2/images", json={"disk_format": "raw", "container_format": "bare"} | fields)
     assert answer.status_code == 201, answer.text
     body: dict[str, Any] = answer.json()
     return body

@@ -123,8 +123,8 @@ def _flat(tx: Tx) -> dict[str, list[dict[str, Any]]]:
     """Addresses of flat networks, as ports would show them."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in tx.rows(sa.select(flat_addresses.flat_addresses)):
-        told = {"binding:host_id": row.host, "mac_address": row.mac, "device_owner": "compute:", "name": ""}
-        found.setdefault(row.server, []).append({"id": f"{row.server}/{row.nic}", **told})
+        fields = {"binding:host_id": row.host, "mac_address": row.mac, "device_owner": "compute:", "name": ""}
+        found.setdefault(row.server, []).append({"id": f"{row.server}/{row.nic}", **fields})
     return found
 
 
@@ -147,8 +147,10 @@ def in_region_of(
         held.setdefault(row.consumer, {})[row.provider, row[2]] = row.used
     projects = [row.project for row in tx.rows(sa.select(quotas.quota_usage.c.project))]
     unended = tx.rows(sa.select(operations.operations).where(operations.operations.c.ended_at.is_(None)))
-    said = [f"{row.saga} {row.id} of {row.server} is {row.status} {row.waiting or row.fault or ''}" for row in unended]
-    return held, claim_statements.drift(tx), {each: quotas.usage(tx, each) for each in projects}, said
+    messages = [
+        f"{row.saga} {row.id} of {row.server} is {row.status} {row.waiting or row.fault or ''}" for row in unended
+    ]
+    return held, claim_statements.drift(tx), {each: quotas.usage(tx, each) for each in projects}, messages
 
 
 async def _servers(admin: Person) -> dict[str, ShownServer]:

@@ -19,15 +19,17 @@ PARTS_OF_A_MOVE = frozenset(
 """Ends of what may have been done though the move failed later."""
 
 
-def notification_faults(said: Sequence[Notification]) -> dict[str, Any]:
+def notification_faults(notifications: Sequence[Notification]) -> dict[str, Any]:
     """What a reader would make of it: whether the server came to be or went, and what was said twice or left open."""
-    ids = Counter(each.id for each in said)
-    words = Counter(each.event for each in said)
-    begun = {each.id for each in said if each.event == "create.start"}
-    ended = [each.id.replace("create.error", "create.end") for each in said if each.event.startswith("create.e")]
+    ids = Counter(each.id for each in notifications)
+    events = Counter(each.event for each in notifications)
+    begun = {each.id for each in notifications if each.event == "create.start"}
+    ended = [
+        each.id.replace("create.error", "create.end") for each in notifications if each.event.startswith("create.e")
+    ]
     return {
         "done": sorted(
-            (event, times) for event, times in words.items() if event.endswith(".end") and event not in PARTS_OF_A_MOVE
+            (event, times) for event, times in events.items() if event.endswith(".end") and event not in PARTS_OF_A_MOVE
         ),
         "twice": sorted(each for each, times in ids.items() if times > 1),
         "open": sorted(begun ^ {each.replace("create.end", "create.start") for each in ended}),

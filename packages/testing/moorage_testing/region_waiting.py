@@ -20,7 +20,7 @@ MORE_THAN_THERE_IS = 16
 NEVER_US = 2**62
 
 
-def that_waits(boot: Boot) -> Boot:
+def waiting_boot(boot: Boot) -> Boot:
     """The same, asked to wait for as long as it takes."""
     return msgspec.structs.replace(boot, wait=Wait(NEVER_US, 3_600.0))
 

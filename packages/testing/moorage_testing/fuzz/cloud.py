@@ -124,9 +124,9 @@ def cloud(room: Path, *, hosts: int = 4, postgres: bool = False) -> Iterator[Fuz
 
 def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + READY_S
-    while "Moorage is up" not in (said := log.read_text(errors="replace")):
+    while "Moorage is up" not in (output := log.read_text(errors="replace")):
         if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"the cloud did not start:\n{said[-3_000:]}")
+            raise RuntimeError(f"the cloud did not start:\n{output[-3_000:]}")
         time.sleep(0.05)
 
 

@@ -42,8 +42,8 @@ async def until_logged(person: Person, server: str, words: str, times: int = 1) 
     ends = time.monotonic() + PATIENCE_S
     while True:
         reply = await person.compute("POST", f"/servers/{server}/action", {"os-getConsoleOutput": {}})
-        if reply.is_success and (said := str(reply.json()["output"])).count(words) >= times:
-            return said
+        if reply.is_success and (output := str(reply.json()["output"])).count(words) >= times:
+            return output
         if time.monotonic() > ends:
             raise AssertionError(reply.text)
         await asyncio.sleep(0.3)
@@ -84,8 +84,8 @@ class Pinging:
     def end(self) -> tuple[int, list[int]]:
         """How many were answered, and the numbers of those that were not, up to the last answer."""
         self._process.send_signal(signal.SIGINT)
-        said, _ = self._process.communicate()
-        answered = {int(each) for each in re.findall(r"icmp_seq=(\d+) ttl", said)}
+        output, _ = self._process.communicate()
+        answered = {int(each) for each in re.findall(r"icmp_seq=(\d+) ttl", output)}
         return len(answered), sorted(set(range(1, max(answered, default=0))) - answered)
 
 

@@ -107,15 +107,15 @@ async def outage(cloud: SimulatedCloud, args: Arguments) -> None:
     role.machine.asleep = False
     if role.driver is not None:
         role.driver.lose_power()
-    said = asyncio.create_task(_set_down_later(cloud, role, args["said_s"]))
+    outage_task = asyncio.create_task(_set_down_later(cloud, role, args["said_s"]))
     try:
         await asyncio.sleep(args["for_s"])
         cloud.trace.note("fault", f"{role.name} is switched on")
         role.powerless = False
         role.start()
-        await said
+        await outage_task
     finally:
-        said.cancel()
+        outage_task.cancel()
 
 
 async def _set_down_later(cloud: SimulatedCloud, role: AgentRole, after_s: float) -> None:
