@@ -1,9 +1,9 @@
-"""The ways in which a proof lets a saga go, and which cases of two of them are one and the same.
+"""The scenarios in which a proof executes a saga, and which cases of two scenarios are equal.
 
-Tellings are determined: what happens follows from the faults that fire and from what is done to the executor.  So a case (a way of
-breaking, at a point) of two plots is one case under two names when the faults of both would fire at the same of all the spots that
-its executors came by.  A cancel that lands before the step that fails, for instance, takes the saga back before it gets there, as
-it does where nothing fails; it would be tried once for each step behind it.
+Executions are deterministic: what happens follows from the faults that fire and from what is done to the executor.  So a case (a
+kind of interruption, at a point) of two scenarios is the same when the faults of both would fire at the same moments that its
+executors passed.  A cancel before the step that fails, for instance, undoes the saga before that step, as it does where nothing
+fails; without this comparison it would be tried once for each later step.
 """
 
 from collections.abc import Callable, Sequence
