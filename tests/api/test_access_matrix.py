@@ -1,4 +1,4 @@
-"""Every route of Compute and Placement, asked by every persona, and answered as Nova's and Placement's policies have it."""
+"""Every route of Compute and Placement, called by every persona; the answers are those of Nova's and Placement's policies."""
 
 import os
 import re

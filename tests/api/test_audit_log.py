@@ -1,4 +1,4 @@
-"""The audit log: what is written of requests, by whom, and what never is."""
+"""The audit log: what is written about requests, who made them, and what is never written."""
 
 import contextlib
 import json

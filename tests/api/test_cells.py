@@ -1,4 +1,4 @@
-"""The cells of the region: listed, closed, opened and forgotten."""
+"""The cells of the region are listed, disabled, enabled and deleted."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

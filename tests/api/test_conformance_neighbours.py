@@ -1,4 +1,4 @@
-"""What clients of the field expect of the embedded services, and what suites of others found wrong here before."""
+"""What OpenStack clients expect of the embedded services, and faults that other projects' test suites found here."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

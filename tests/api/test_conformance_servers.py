@@ -1,4 +1,4 @@
-"""What clients of the field send and expect of servers, and what suites of others found wrong here before."""
+"""What OpenStack clients send and expect of servers, and faults that other projects' test suites found here."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A database that cannot be written is 503 with the reason and when to come back, never 500."""
+"""A database that cannot be written is answered with 503, a reason and Retry-After, never with 500."""
 
 import sqlite3
 from pathlib import Path

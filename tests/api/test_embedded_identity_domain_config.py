@@ -1,4 +1,4 @@
-"""The embedded identity service: options that a domain has of its own, and what is not said of them."""
+"""The embedded identity service: options of a domain, and which options are not shown."""
 
 from typing import Any
 

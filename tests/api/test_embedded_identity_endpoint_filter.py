@@ -1,4 +1,4 @@
-"""The embedded identity service: groups of endpoints, and catalogs that are limited to what a project was given."""
+"""The embedded identity service: groups of endpoints, and catalogs that are limited by project."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Logins at the embedded identity service: who guesses waits or is locked out, passwords are dear, and junk is kept by nobody."""
+"""Logins at the embedded identity service: failed logins are delayed or locked, password hashes are expensive, and invalid input is not stored."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The embedded identity service: what an administrator makes works with its own credentials, and nobody else may."""
+"""The embedded identity service: what an administrator makes works with its own credentials, and other users may not make it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

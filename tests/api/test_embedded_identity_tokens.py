@@ -1,4 +1,4 @@
-"""The embedded identity service: tokens issued, checked and voided, through its HTTP dialect."""
+"""The embedded identity service: tokens are issued, validated and revoked over HTTP."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An image's life in the embedded image service: made, filled, shown, changed, fetched, deleted."""
+"""The life of an image in the embedded image service: created, filled, shown, changed, downloaded, deleted."""
 
 import asyncio
 import hashlib

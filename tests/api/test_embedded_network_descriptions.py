@@ -1,4 +1,4 @@
-"""What the embedded network service tells a host of its ports: complete, newer only, and following what it depends on."""
+"""Port descriptions that the embedded network service gives to a host: complete, only newer ones, and updated with everything they depend on."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Rules of security groups as they are kept, when two are the same, and the address groups that they may name."""
+"""Rules of security groups: their stored form, when two are duplicates, and the address groups that they may name."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the embedded network service tells others: after the commit, again until heard, never more than fits."""
+"""Events that the embedded network service sends: after the commit, repeated until accepted, and limited in number."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Ports of the embedded network service: made, in bulk, bound, on routed networks, and who may."""
+"""Ports of the embedded network service: created, in bulk, bound, on routed networks, and the permissions for it."""
 
 import asyncio
 from collections import Counter

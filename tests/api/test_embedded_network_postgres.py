@@ -1,4 +1,4 @@
-"""The embedded network service on PostgreSQL, where rivals really meet."""
+"""The embedded network service on PostgreSQL, with concurrent requests."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What the embedded network service tells a host of routers and floating addresses behind its ports."""
+"""What the embedded network service tells a host about routers and floating addresses of its ports."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is done to volumes of the embedded volume service: grown, copied, uploaded, filled again, retyped, given away."""
+"""Actions on volumes of the embedded volume service: extend, copy, upload, reimage, retype, transfer."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

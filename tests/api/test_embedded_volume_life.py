@@ -1,4 +1,4 @@
-"""A volume's life in the embedded volume service: made, shown, used, deleted."""
+"""The life of a volume in the embedded volume service: created, shown, used, deleted."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The embedded volume service on PostgreSQL: rivals for one quota and for one volume."""
+"""The embedded volume service on PostgreSQL: concurrent requests for one quota and for one volume."""
 
 import asyncio
 from collections.abc import AsyncIterator

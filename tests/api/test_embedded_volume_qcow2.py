@@ -1,4 +1,4 @@
-"""QCOW2 images become volumes: their content, not their bytes."""
+"""QCOW2 images are written to volumes as their content, not as their bytes."""
 
 import os
 import struct

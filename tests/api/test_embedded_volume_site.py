@@ -1,4 +1,4 @@
-"""What the embedded volume service says of itself: services, hosts, extensions; types that nothing fits, and the messages of failures."""
+"""What the embedded volume service reports about itself: services, hosts, extensions, types without a back end, and messages of failures."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every call goes through: ids, limits, tokens, versions, routes, policy, problems."""
+"""What every call passes: ids, limits, tokens, versions, routes, policy, errors."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every microversion's change, seen from outside: the same calls just below it and at it (golden files, `make bless`)."""
+"""The change of every microversion, as clients see it: the same calls just below it and at it (golden files, `make bless`)."""
 
 import json
 import os

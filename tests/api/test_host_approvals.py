@@ -1,4 +1,4 @@
-"""Operators let hosts in, see who waits, and take it back."""
+"""Operators approve hosts, list those that wait, and withdraw approvals."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

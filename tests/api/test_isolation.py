@@ -1,4 +1,4 @@
-"""Every route below a server or a server group, asked by everybody: a project is not told of what another one has.
+"""Every route below a server or a server group, called by every user: a project learns nothing about the servers of another one.
 
 The table of routes is walked, so a route that comes later is asked too.  What a stranger is answered about a server that
 exists must be, word for word, what anybody is answered about a server that never was.

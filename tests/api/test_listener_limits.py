@@ -1,4 +1,4 @@
-"""What one connection may send, hold and take, before anybody is asked who they are."""
+"""Limits of one connection before a client is authenticated: what it may send, hold and receive."""
 
 import asyncio
 import resource

@@ -1,4 +1,4 @@
-"""Who asks too often is told so, and when to come back."""
+"""A client that sends too many requests gets 429 and Retry-After."""
 
 import pytest
 from tests.helpers.raw_http_client import Echo, get, listening

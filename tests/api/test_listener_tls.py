@@ -1,4 +1,4 @@
-"""TLS on a listener: who may connect, and a certificate that is renewed under way."""
+"""TLS on a listener: who may connect, and a certificate that is renewed at run time."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The Compute API refuses what nobody should send: never with a 500, and never by hanging up."""
+"""The Compute API refuses malformed requests, never with a 500 and never by closing the connection."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Numbers in queries that no database takes are numbers all the same: an empty or a whole page, or refused, never a 500."""
+"""Numbers in queries that are too large for a database: an empty or a full page, or a refusal, never a 500."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whatever goes wrong, owners of a server learn no host, cell, provider or other project of it.
+"""Whatever fails, owners of a server see no host, cell, provider or other project in it.
 
 Every kind of problem there is, with a canary in all its fields but the public sentence, goes the way that a failure of an
 operation goes: into its journal, the server's fault and the action's event.  Then it is asked for in all the places where an

@@ -1,4 +1,4 @@
-"""Requests that ask for more than one request may: refused with a sentence, at no cost."""
+"""Requests that exceed the limits of one request are refused with a message, at no cost."""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,4 @@
-"""What may be done to a server, from which states, by whom; and the parts that hang on it."""
+"""Actions on a server: from which states, by whom, and the parts of a server that they change."""
 
 import socket
 from typing import Any

@@ -1,4 +1,4 @@
-"""`evacuate`: who may, from which states, and what each version may say and is told."""
+"""`evacuate`: permissions, states, and the fields of each version."""
 
 from typing import Any
 

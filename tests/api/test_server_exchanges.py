@@ -1,4 +1,4 @@
-"""Every microversion's change to servers, seen from outside: the same calls just below it and at it (golden files)."""
+"""The change of every microversion for servers, as clients see it: the same calls just below it and at it (golden files)."""
 
 import json
 import os

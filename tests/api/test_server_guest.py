@@ -1,4 +1,4 @@
-"""What is asked of a guest that runs: password, crash dump, diagnostics, topology; files below 2.57; `adminPass` and disk config."""
+"""Calls to a running guest: password, crash dump, diagnostics, topology; files below 2.57; `adminPass` and disk config."""
 
 import base64
 from dataclasses import replace

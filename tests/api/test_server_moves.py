@@ -1,4 +1,4 @@
-"""`resize`, `migrate`, `os-migrateLive`, `confirmResize` and `revertResize`: who may, from which states, and what each version may say."""
+"""`resize`, `migrate`, `os-migrateLive`, `confirmResize` and `revertResize`: permissions, states, and the fields of each version."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The action `rebuild`: what each version takes and shows, from which states, by whom."""
+"""The action `rebuild`: fields that each version accepts and shows, states, and permissions."""
 
 from dataclasses import replace
 from typing import Any

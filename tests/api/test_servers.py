@@ -1,4 +1,4 @@
-"""`/servers`: made, shown, listed, changed and deleted, at the versions where something about that changed."""
+"""`/servers`: created, shown, listed, changed and deleted, at the versions that changed something about it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Usage, migrations, extensions, and what is gone."""
+"""Usage, migrations, extensions, and routes that were removed."""
 
 import time
 from datetime import UTC, datetime

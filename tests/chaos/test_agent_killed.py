@@ -1,4 +1,4 @@
-"""An agent as a process of its own, over NATS, killed with -9 at seeded moments: every command is done once, in the end."""
+"""An agent as a separate process, over NATS, killed with -9 at seeded moments: in the end every command was executed once."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""An API process and a conductor are started while the PostgreSQL of one cell cannot be reached, and take the cell in later."""
+"""An API process and a conductor start while the PostgreSQL of one cell is unreachable, and add the cell later."""
 
 import asyncio
 from collections.abc import AsyncIterator

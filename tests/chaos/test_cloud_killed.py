@@ -1,4 +1,4 @@
-"""`moorage up` as a process, killed with -9 or stopped with Ctrl-C: the next start has what people were promised."""
+"""`moorage up` as a process, killed with -9 or stopped with Ctrl-C: the next start has everything that was acknowledged."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""The region's database is far away, and cut off for longer than the lease: the conductor is back soon after the database is."""
+"""The region's database is far away, and cut off for longer than the lease: the conductor works again soon after the database is reachable."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""A set of real processes on PostgreSQL and NATS: whoever is killed or paused, every server that was accepted is there once."""
+"""A set of real processes on PostgreSQL and NATS: whichever process is killed or paused, every accepted server exists once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""Servers that went to another cell in a whole cloud of real processes, of which one database is then put back to before or after that."""
+"""Servers that moved to another cell in a cloud of real processes, of which one database is then restored to before or after the move."""
 
 import asyncio
 import shutil

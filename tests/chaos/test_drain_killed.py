@@ -1,4 +1,4 @@
-"""`moorage up` is killed with -9 in the middle of a drain: the next start goes on with it, and each server is moved once."""
+"""`moorage up` is killed with -9 during a drain: the next start continues it, and each server is moved once."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The metadata service and the console proxy as processes of their own, killed and started again; and what traces say of a set."""
+"""The metadata service and the console proxy as separate processes, killed and started again; and the traces of a set."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""`moorage up`, its agents and all, killed with -9 again and again while servers are moved, cold and live: each ends on one host or waits between two, and nothing is left over."""
+"""`moorage up` with its agents is killed with -9 repeatedly while servers are moved, cold and live: each ends on one host or waits between two, and nothing leaks."""
 
 import asyncio
 import json

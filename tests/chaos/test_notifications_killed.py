@@ -1,4 +1,4 @@
-"""`kill -9` in the middle of boots and deletes, with a broker that is out: afterwards the outbox says each event once."""
+"""`kill -9` during boots and deletes, with a broker that is down: afterwards the outbox has each event once."""
 
 import asyncio
 import importlib.util

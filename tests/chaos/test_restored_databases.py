@@ -1,4 +1,4 @@
-"""Databases that are lost and restored below a whole cloud, step by step as docs/operating/restore.md says it."""
+"""Databases of a whole cloud are lost and restored, step by step as docs/operating/restore.md describes it."""
 
 import asyncio
 import json

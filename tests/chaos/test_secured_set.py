@@ -1,5 +1,4 @@
-"""A set of processes is secured as it starts: whoever has taken a hypervisor gets nothing but that host, and each process has in the
-databases what it needs."""
+"""A set of processes is secured when it starts: a stolen host key gives access to that host only, and each process has the database rights that it needs."""
 
 import asyncio
 import base64

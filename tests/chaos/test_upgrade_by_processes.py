@@ -1,4 +1,4 @@
-"""Agents as processes of their own, killed with -9 and started again at the next level, while two APIs take boots (S0.22)."""
+"""Agents as separate processes, killed with -9 and started again at the next level, while two APIs accept boots (S0.22)."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Servers that wait for a host, in a set of real processes: whoever is killed or paused, none is lost, and each is there once."""
+"""Servers that wait for a host, in a set of real processes: whichever process is killed or paused, none is lost, and each exists once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

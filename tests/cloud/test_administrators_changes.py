@@ -1,4 +1,4 @@
-"""Answered 200, and then a boot: what an administrator was told holds at once, though no picture has heard of it (RULES §21)."""
+"""After the 200 of an administrator's change, no boot violates it, though no provider cache has read it yet (RULES §21)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Boots that were accepted by a process that died are scheduled by the next one with everything it must know."""
+"""Boots that were accepted by a process that died are scheduled by the next one with all data that it needs."""
 
 from pathlib import Path
 

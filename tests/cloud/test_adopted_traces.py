@@ -1,4 +1,4 @@
-"""An operation that another process goes on with stays in its trace. Apart from the other tests of traces: a process has one tracer."""
+"""An operation that another process continues stays in its trace. It is in a file of its own, because a process has one tracer."""
 
 from collections.abc import Iterator
 from pathlib import Path

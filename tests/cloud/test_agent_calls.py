@@ -1,4 +1,4 @@
-"""A conductor's side of a call: sent again until answered, one answer for all who wait, nobody else's answer."""
+"""A conductor's side of a call: repeated until it is answered, one answer for all callers, and answers of others are ignored."""
 
 import asyncio
 

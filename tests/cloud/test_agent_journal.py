@@ -1,4 +1,4 @@
-"""What a host remembers: on the disk before it counts, in few syncs, and nothing of an earlier turn."""
+"""The agent journal: on disk before it counts, with few syncs, and without rows of an earlier token."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""An agent that comes back: it asks first, destroys what is older before it obeys or reports, and starts only what was on."""
+"""An agent that returns asks first, destroys outdated guests before it executes or reports, and starts only guests that were on."""
 
 import asyncio
 from collections.abc import Mapping

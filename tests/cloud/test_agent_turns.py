@@ -1,4 +1,4 @@
-"""What RULES §10 promises of an agent: turns, kept results, tombstones; on a bus that loses, repeats and reorders."""
+"""RULES §10 for agents: fencing tokens, stored results, tombstones, on a bus that loses, repeats and reorders messages."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""Reads that agents of an earlier release do not know: the caller hears `not_supported`, for every one of them.
+"""Reads that agents of an earlier release do not know: the caller gets `not_supported` for each of them.
 
 The first release knew one read, the console's; any other it takes for a command, and one without a turn for an old one.
 """

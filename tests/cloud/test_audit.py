@@ -1,4 +1,4 @@
-"""The audit in a whole cloud, by its commands: nothing after ordinary work, planted leaks found and mended, no alarm while servers come and go."""
+"""The audit in a whole cloud, by its commands: nothing is found after normal work, planted leaks are found and repaired, and servers that are created and deleted cause no alarm."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""No false alarm while two hundred servers move in every way: minutes, so only in `make soak`."""
+"""Two hundred servers that move in every way cause no false alarm. It takes minutes, so it is only in `make soak`."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""The audit log of a whole cloud: what is done at each door, by whom; in a file, and sent on our bus."""
+"""The audit log of a whole cloud: requests at each listener, with their users, in a file and on the bus."""
 
 import json
 from pathlib import Path

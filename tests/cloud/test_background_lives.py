@@ -1,4 +1,4 @@
-"""What goes on in the background goes on: whatever breaks in one round, there is a next one; and what is past is forgotten."""
+"""Background tasks continue: after a failed round there is a next one, and old data are removed."""
 
 import pytest
 from tests.cloud.conftest import Start

@@ -1,4 +1,4 @@
-"""A refusal moves a boot to the next host, with the same port and MAC; what was refused is never asked again."""
+"""After a refusal a boot continues on the next host, with the same port and MAC; a host that refused is not tried again."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A bus that is out for longer than hosts may be silent: nothing fails, nothing is forgotten, and all is done when it is back."""
+"""A bus outage that is longer than the allowed silence of hosts: nothing fails, nothing is lost, and all work is done afterwards."""
 
 import asyncio
 from pathlib import Path

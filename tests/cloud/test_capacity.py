@@ -1,4 +1,4 @@
-"""What fits in a running cloud is what really boots, to the last one; and who has no other place is who an evacuation refuses."""
+"""The predicted number of servers boots in a running cloud; and servers that are predicted to have no other place are those that an evacuation refuses."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A cell of many servers is emptied: how fast, and nobody stays whom the plan did not name (the measure is of `make soak`)."""
+"""A cell with many servers is drained: how fast, and only servers that the plan named stay (measured in `make soak`)."""
 
 import asyncio
 import time

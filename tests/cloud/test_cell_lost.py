@@ -1,4 +1,4 @@
-"""The database of a cell is lost for ever, and then its hosts: its servers go on in another cell, from what the region keeps of them."""
+"""The database of a cell is lost, and then its hosts: its servers continue in another cell, from the copies of the region."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""A cell whose database is out is a cause of its own: boots go to other cells at once, and one that could go nowhere else waits."""
+"""A cell whose database is down is a cause of its own: boots go to other cells at once, and a boot without another cell waits."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""A cell whose database does not answer keeps no process from starting, and is taken in when it does."""
+"""A cell whose database does not answer does not keep a process from starting, and is added when it answers."""
 
 import asyncio
 from pathlib import Path

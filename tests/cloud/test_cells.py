@@ -1,4 +1,4 @@
-"""Cells as a whole, in a whole cloud: closed to servers from elsewhere, and the command."""
+"""Whole cells in a cloud: disabled for servers of other cells, and the command."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The census that other tests trust finds what is planted."""
+"""The census that other tests rely on finds what is planted."""
 
 import shutil
 

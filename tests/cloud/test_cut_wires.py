@@ -1,4 +1,4 @@
-"""The wire to one host is cut: nothing said to it arrives and nothing it says is heard, and it does not know.
+"""The network connection of one host is cut: messages are lost in both directions, and the host does not know.
 
 Boots go elsewhere, deletes do not wait, and what is left on the host goes when it is heard again (RULES §10).
 """

@@ -1,4 +1,4 @@
-"""Decisions of a running cloud are kept, named by `moorage explain`, and made again with the same answer after it was stopped (N11)."""
+"""Decisions of a running cloud are recorded, named by `moorage explain`, and replayed with the same answer after the cloud was stopped (N11)."""
 
 import json
 import stat

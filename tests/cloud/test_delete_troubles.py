@@ -1,4 +1,4 @@
-"""A delete goes forward whatever its host says; meanwhile people see what it waits for."""
+"""A delete goes forward whatever its host answers, and shows what it waits for."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""A host is emptied in a whole cloud: the plan, the moves, what stays, and its command."""
+"""A host is drained in a whole cloud: the plan, the moves, the servers that stay, and the command."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Dry runs in a whole cloud: what they say is what happens then, and nothing is written or called for them."""
+"""Dry runs in a whole cloud: they predict what happens, write nothing and call nothing."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Evacuation in a whole cloud: only from a host that is fenced, never two guests, and nothing is left when the host comes back."""
+"""Evacuation in a whole cloud: only from a fenced host, never two guests, and nothing leaks when the host returns."""
 
 from collections.abc import AsyncIterator
 from typing import Any

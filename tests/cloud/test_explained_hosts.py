@@ -1,4 +1,4 @@
-"""Why each host was refused is remembered of fleets too large to name them all, and told of the host that is asked about (N2)."""
+"""For fleets too large to name all hosts, the reason of each refused host is stored, and shown for the host that is asked about (N2)."""
 
 import pytest
 from tests.cloud.conftest import Start

@@ -1,4 +1,4 @@
-"""`addFixedIp` and `removeFixedIp` in a running cloud: the network service gives, and record and claim say the same."""
+"""`addFixedIp` and `removeFixedIp` in a running cloud: the network service allocates, and record and claim agree."""
 
 import asyncio
 import time

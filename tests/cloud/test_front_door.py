@@ -1,4 +1,4 @@
-"""Every HTTP listener of a cloud, asked by somebody who has no token, or who means no good."""
+"""Every HTTP listener of a cloud, with requests without a token and with hostile requests."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""A host that stood still, or could not be heard: it starts and resumes nothing before its cell has answered (RULES §23)."""
+"""A host that was suspended or unreachable starts and resumes nothing before its cell has answered (RULES §23)."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Scheduler hints name servers that the caller sees, and are kept no longer than something moves by them."""
+"""Scheduler hints name servers that the caller can see, and are stored only as long as they are needed."""
 
 from collections.abc import AsyncIterator
 

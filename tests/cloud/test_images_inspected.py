@@ -1,4 +1,4 @@
-"""A host looks into an image before it makes a guest of it: whatever the image service let through."""
+"""A host inspects an image before it makes a guest of it, whatever the image service accepted."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Interfaces attached to and detached from servers, in a whole cloud: ports, addresses, claims and guests go together."""
+"""Interfaces attached to and detached from servers in a whole cloud: ports, addresses, claims and guests agree."""
 
 import asyncio
 import time

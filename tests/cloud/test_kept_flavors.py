@@ -1,4 +1,4 @@
-"""Flavors kept for boots: never older than this process's own writes, never the ground of a refusal."""
+"""Flavors cached for boots: never older than this process's own writes, and never the reason of a refusal."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One free address, and two hundred boots at the same moment (N1): one gets it, and nobody else is sent where there is none."""
+"""One free address, and two hundred boots at the same moment (N1): one gets it, and no other boot is placed where there is none."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Many requests at the same moment: limits hold to the last server, groups are kept, nothing is left over."""
+"""Many concurrent requests: limits are exact, groups are respected, nothing leaks."""
 
 import asyncio
 from collections import Counter

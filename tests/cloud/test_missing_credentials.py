@@ -1,4 +1,4 @@
-"""A conductor whose credentials the network service does not take: this release falls back and warns, the next refuses (S0.10)."""
+"""A conductor whose credentials the network service refuses: this release falls back and warns, the next refuses to start (S0.10)."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

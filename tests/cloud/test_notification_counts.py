@@ -1,4 +1,4 @@
-"""What notifications cost a boot: nothing when nobody wants them, and a statement in commits that are made anyway when somebody does."""
+"""What notifications cost a boot: nothing when they are off, and one statement in existing commits when they are on."""
 
 from collections import Counter
 from collections.abc import Sequence

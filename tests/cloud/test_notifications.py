@@ -1,4 +1,4 @@
-"""Notifications of a whole cloud, heard by the real oslo.messaging and on our own bus: each event once, in order, in Nova's words."""
+"""Notifications of a whole cloud, received with the real oslo.messaging and on the bus: each event once, in order, in Nova's format."""
 
 import asyncio
 import importlib.util

@@ -1,4 +1,4 @@
-"""A cloud that is watched: what its metrics say after some boots, and one trace through everybody who had to do with one."""
+"""Observability of a cloud: its metrics after some boots, and one trace through all processes."""
 
 import asyncio
 import time

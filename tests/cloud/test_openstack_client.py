@@ -1,4 +1,4 @@
-"""The `openstack` client of the field against a cloud of `moorage up`: every noun and verb that is built, over TLS.
+"""The `openstack` client against a cloud of `moorage up`: every supported command, over TLS.
 
 One cloud, one client process, which trusts the CA that `clouds.yaml` names; `MOORAGE_CLOUDS_YAML` names a running cloud to use in place of one of our own.
 """

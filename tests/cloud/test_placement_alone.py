@@ -1,4 +1,4 @@
-"""`moorage placement`: a process of its own, at the root path, with its own database and nothing else in it."""
+"""`moorage placement` as a separate process, at the root path, with a database of its own."""
 
 import sqlite3
 import subprocess

@@ -1,4 +1,4 @@
-"""ACTIVE waits for the plug where the network did not say so at the bind, and the network's event ends the wait at once."""
+"""ACTIVE waits for the plug event if the network service did not report it with the bind, and the event ends the wait at once."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""A host cannot tell from what it is sent whether a port was made for the server or brought by its user (S3.2)."""
+"""A host cannot distinguish a port made for the server from one of its user (S3.2)."""
 
 from typing import Any
 

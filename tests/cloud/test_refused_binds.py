@@ -1,4 +1,4 @@
-"""A network service that binds ports on no host: the owner is told that, and of no host; the operator is told each."""
+"""The network service binds ports on no host: the owner sees that without host names, the operator sees each host."""
 
 from tests.cloud.conftest import Start
 

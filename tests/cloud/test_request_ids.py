@@ -1,4 +1,4 @@
-"""A caller's request id goes to the services, with what is asked at once and with what is done later."""
+"""A client's request id is sent to the services, during the request and later."""
 
 from collections.abc import Mapping
 from typing import Any

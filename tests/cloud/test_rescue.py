@@ -1,4 +1,4 @@
-"""Rescue and unrescue in a whole cloud: the guest on the rescue image and back, taken back when the host fails, and deleted."""
+"""Rescue and unrescue in a whole cloud: the guest on the rescue image and back, undone when the host fails, and deleted."""
 
 from collections.abc import AsyncIterator
 from typing import Any

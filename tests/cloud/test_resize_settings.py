@@ -1,4 +1,4 @@
-"""Resizes where an operator allows more: on the server's own host, and confirmed by themselves."""
+"""Resizes with operator settings: on the server's own host, and confirmed automatically."""
 
 import pytest
 from tests.cloud.conftest import Start

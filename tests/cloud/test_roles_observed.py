@@ -1,4 +1,4 @@
-"""Each role of a set has a listener of its own for those who watch it: health at once, metrics of what it has."""
+"""Each role of a set has a listener for health and metrics."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

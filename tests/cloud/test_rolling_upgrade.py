@@ -1,4 +1,4 @@
-"""A fleet is upgraded under load: agents of level 1, 2 and 3, gates that open and shut, boots in flight (S0.5 to S0.12, S0.22).
+"""A fleet is upgraded under load: agents of level 1, 2 and 3, gates that open and close, boots under way (S0.5 to S0.12, S0.22).
 
 Every write to the network service is counted where it is made: by the conductor's client, or by one that only old hosts have.
 """

@@ -1,4 +1,4 @@
-"""A routed network of two segments: they fill up one after the other, and then the reason is said."""
+"""A routed network of two segments: they fill up one after the other, and then the reason is shown."""
 
 import asyncio
 import ipaddress

@@ -1,4 +1,4 @@
-"""`moorage up` from a second data directory, on databases that a living conductor uses: it adopts nothing of it."""
+"""`moorage up` from a second data directory, on databases that a living conductor uses: it adopts none of its operations."""
 
 from pathlib import Path
 

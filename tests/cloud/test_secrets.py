@@ -1,4 +1,4 @@
-"""Secrets of callers, put as canaries into everything that takes one, and looked for wherever something is kept or told.
+"""Secrets of callers are put into every field that accepts one, and searched for in everything that is stored, logged or sent.
 
 A token and a password to log in with are kept nowhere. What a guest must be given is kept where it is for the guest, and is in no
 log, fault, explanation, action, notification or line of the audit log.

@@ -1,4 +1,4 @@
-"""What users tell their guests is on no disk of the region in clear, through a server's whole life and a change of keys."""
+"""What users pass to their guests is on no disk of the region in clear, through a server's whole life and a change of keys."""
 
 import base64
 from pathlib import Path

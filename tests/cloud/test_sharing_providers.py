@@ -1,4 +1,4 @@
-"""A storage pool that shares with a rack's hosts by aggregate: servers' groups are claimed there, move with them, and are given back."""
+"""A storage pool that shares with a rack's hosts by aggregate: groups of servers are claimed there, move with them, and are released."""
 
 import uuid
 from typing import Any

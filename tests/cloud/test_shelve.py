@@ -1,4 +1,4 @@
-"""Shelving in a whole cloud: an offloaded server holds nothing but its ports and addresses, and comes back with its disk."""
+"""Shelving in a whole cloud: an offloaded server has only its ports and addresses, and returns with its disk."""
 
 import asyncio
 import time

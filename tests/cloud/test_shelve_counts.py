@@ -1,4 +1,4 @@
-"""What a snapshot, a shelve and an unshelve cost: commits by database, commands to hosts, and calls of the neighbours."""
+"""What a snapshot, a shelve and an unshelve cost: commits by database, commands to hosts, and calls of services."""
 
 from collections import Counter
 from typing import Any

@@ -1,4 +1,4 @@
-"""Images of servers in a whole cloud: what is on the disk is in the image, and nothing is left of one that failed."""
+"""Images of servers in a whole cloud: the image has the data of the disk, and a failed snapshot leaves nothing."""
 
 import asyncio
 import time

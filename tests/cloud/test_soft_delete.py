@@ -1,4 +1,4 @@
-"""Soft delete and restore in a whole cloud: off and out of the quota, had back, deleted for good, reclaimed when its time is over."""
+"""Soft delete and restore in a whole cloud: off and out of the quota, restored, deleted finally, reclaimed after its time."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""At most one guest of a server runs: one whose start does not count yet is off while its host may not act (RULES §23)."""
+"""At most one guest of a server runs: a guest whose start does not count yet is off while its host has no authority (RULES §23)."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""Real tokens of a domain, of the system and without a scope, of somebody who is administrator everywhere: nothing is theirs."""
+"""Real tokens of a domain, of the system and without a scope, of a user with administrator roles everywhere: they give no access to servers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a person brought stays theirs; what a person may do is judged before the 202, and needs their token no more after it."""
+"""Ports of a user stay the user's; permissions are checked before the 202, and the user's token is not needed afterwards."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,5 +1,4 @@
-"""What boots from volumes cost, and what is done to servers that have some: statements, commits, commands to hosts, calls of the
-volume and the image service (docs/performance.md)."""
+"""What boots from volumes and actions on servers with volumes cost: statements, commits, commands to hosts, calls of the volume and the image service (docs/performance.md)."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable

@@ -1,5 +1,4 @@
-"""Every form of a block device mapping that makes something: local disks, the older form, snapshots, blank volumes, types; and
-hosts that a volume cannot be exported to."""
+"""Every form of a block device mapping that creates something: local disks, version 1, snapshots, blank volumes, types; and hosts to which a volume cannot be exported."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Servers that boot from volumes, in a whole cloud: made, held, exported, and gone with what went wrong."""
+"""Servers that boot from volumes in a whole cloud: created, reserved, exported, and cleaned up after failures."""
 
 from typing import Any
 

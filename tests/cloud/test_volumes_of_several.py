@@ -1,4 +1,4 @@
-"""A volume of several writers (its type says `multiattach`): attached to two servers, let go by one after the other."""
+"""A volume for several writers (its type has `multiattach`): attached to two servers, detached one after the other."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who may wait for a host, for how long, how many, and what people are shown of it."""
+"""Waiting for a host: permissions, time limit, number, and what users see."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The web console in headless Chromium over a whole cloud: each page with real data, a boot followed live, a refusal explained, and no complaint.
+"""The web console in headless Chromium over a whole cloud: each page with real data, a boot followed live, a refusal explained, and no errors.
 
 Pictures of every page are written where `MOORAGE_PICTURES` names a directory; people look at them after a change of style.
 """

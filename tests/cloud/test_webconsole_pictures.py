@@ -1,4 +1,4 @@
-"""Pages of the web console are as they were agreed: held against small pictures in tests/golden/pictures, within a tolerance.
+"""Pages of the web console match the small reference pictures in tests/golden/pictures, within a tolerance.
 
 Texts, times and names differ from run to run, and so do fonts from machine to machine; layout, colours and what is drawn do not.
 `MOORAGE_BLESS=1` writes them anew; look at them before they are committed.

@@ -1,4 +1,4 @@
-"""What hosts are wired to, by the records of agents as Neutron 29 gives them: Open vSwitch, SR-IOV, Macvtap, and OVN's chassis."""
+"""Networks of hosts, from the records of agents in the format of Neutron 29: Open vSwitch, SR-IOV, Macvtap, and OVN's chassis."""
 
 from typing import Any, cast
 

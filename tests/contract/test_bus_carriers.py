@@ -1,4 +1,4 @@
-"""One suite, two carriers: what every room may expect of the bus, and no more."""
+"""One suite for two transports: what every package may expect of the bus."""
 
 import asyncio
 import logging

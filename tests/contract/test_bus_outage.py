@@ -1,4 +1,4 @@
-"""A bus that refuses, closes, freezes or is not there yet: it is out for as long as that lasts, and never longer."""
+"""A bus that refuses, closes, hangs or is not up yet counts as down exactly as long as that lasts."""
 
 import asyncio
 import os

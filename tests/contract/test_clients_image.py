@@ -1,4 +1,4 @@
-"""Our client of the image service, and a host's way to its data, over the embedded one and a real Glance: what every saga of images relies on."""
+"""The client of the image service, and a host's access to image data, with the embedded service and a real Glance: what every saga of images needs."""
 
 import hashlib
 import uuid

@@ -1,4 +1,4 @@
-"""What is not shown is not gone (RULES §22), and what was seen is let go only as it was seen: on the embedded and the real service."""
+"""A list without a port or a segment does not mean that it is deleted (RULES §22), and it is released only at the revision that was listed: with the embedded and the real service."""
 
 import pytest
 from tests.helpers.contract_services import Ground, asks, server_id

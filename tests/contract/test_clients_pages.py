@@ -1,4 +1,4 @@
-"""Lists are read to their end also where the service gives fewer rows at once than were asked for.
+"""Lists are read to their end even if the service returns fewer rows per page than requested.
 
 Operators of Neutron and Glance may limit that (`pagination_max_limit`, `api_limit_max`).  The service says that there are more.
 """

@@ -1,4 +1,4 @@
-"""Our client of the volume service, over the embedded one and a real Cinder: what every step of the sagas of volumes relies on."""
+"""The client of the volume service, with the embedded service and a real Cinder: what every step of the sagas of volumes needs."""
 
 import uuid
 from collections.abc import AsyncIterator

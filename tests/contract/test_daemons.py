@@ -1,4 +1,4 @@
-"""Processes that run on without the agent."""
+"""Daemons that continue without the agent."""
 
 import asyncio
 import signal

@@ -1,5 +1,4 @@
-"""What every driver promises; the simulated one is held to it always, the real one by `make test-hypervisor`, another joins by one more
-fixture parameter."""
+"""The contract of every driver. The simulated one is always tested, the real one by `make test-hypervisor`; another one needs one more fixture parameter."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Simulated hosts and a guest that changes hosts while it runs: whatever dies when, it is on one of the two."""
+"""Simulated hosts and a guest that changes hosts while it runs: whichever process dies, the guest is on one of the two."""
 
 import asyncio
 import os

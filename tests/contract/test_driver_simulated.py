@@ -1,4 +1,4 @@
-"""The simulated host alone: guests outlive every process, and every dial turns."""
+"""The simulated host: guests outlive every process, and every fault can be set."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The embedded network service at the Placement API: rivals, answers that are lost, and what does not fit."""
+"""The embedded network service at the Placement API: concurrent changes, lost answers, and shortages."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What dnsmasq is told, to the letter; what guests make of it is in tests/hypervisor/test_guest_services.py."""
+"""The configuration of dnsmasq, exactly. What guests do with it is in tests/hypervisor/test_guest_services.py."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Networks with a VLAN: what `ip` is asked for, and what is said where the kernel cannot. With frames: tests/hypervisor/test_guest_vlans.py."""
+"""Networks with a VLAN: the calls of `ip`, and the error where the kernel has no support. With frames: tests/hypervisor/test_guest_vlans.py."""
 
 from pathlib import Path
 

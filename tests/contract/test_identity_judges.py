@@ -1,4 +1,4 @@
-"""Whether a token is good is the identity service's to say: neither our lost role nor our clock makes it a bad one."""
+"""Only the identity service decides whether a token is valid: neither a lost role of the service user nor the local clock makes it invalid."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime

@@ -1,4 +1,4 @@
-"""The data of images that hosts keep: agents of one machine share the directory and know nothing of one another."""
+"""Image data in a directory that all agents of a machine share without knowing one another."""
 
 import asyncio
 import hashlib

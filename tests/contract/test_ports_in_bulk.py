@@ -1,4 +1,4 @@
-"""Ports of many servers in few calls: who shares a call, who waits, and what each hears when it goes wrong."""
+"""Ports of many servers in few calls: which servers share a call, which wait, and what each gets when it fails."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

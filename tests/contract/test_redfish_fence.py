@@ -1,4 +1,4 @@
-"""The Redfish fence plug-in against the emulator of its library's makers: what is off, what is switched off, and what nobody can say."""
+"""The Redfish fence plug-in against the emulator of its library: what counts as off, what is switched off, and what cannot be decided."""
 
 import asyncio
 import datetime

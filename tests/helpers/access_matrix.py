@@ -1,4 +1,4 @@
-"""Who may call what: personas, and what Nova's and Placement's own policies say of them.
+"""The access matrix: personas, and the policies of Nova and Placement for them.
 
 A line of `tests/golden/access/compute.txt` is a route, the checks that Nova makes there, and one column for each persona.
 The columns come of the checks and of the facts (`*_policies.tsv`), judged by oslo.policy's own enforcer with scopes: never

@@ -1,4 +1,4 @@
-"""What to ask so that a microversion's change can be seen: each is played just below the version, and at it.
+"""Calls that show the change of a microversion; each is made just below the version, and at it.
 
 A change of a noun that other tests prove more fully (servers) may stand in `PROVED_ELSEWHERE`, with the test that does.
 """

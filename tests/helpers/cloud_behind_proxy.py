@@ -1,4 +1,4 @@
-"""A cloud whose network service is reached over a way on which things go wrong; the service itself is the embedded one, on its own."""
+"""A cloud whose network service is behind a proxy that makes faults; the service is the embedded one, on its own."""
 
 import asyncio
 from collections.abc import AsyncIterator

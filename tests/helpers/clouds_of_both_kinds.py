@@ -1,4 +1,4 @@
-"""Moorage with simulated hosts beside its services, embedded or real, and people of fresh projects: one way to both."""
+"""Moorage with simulated hosts and its services, embedded or real, with users of new projects and one interface for both."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The ground of the clients' contract: the same services, embedded or real, with projects, users and hosts to play with.
+"""The services of the clients' contract, embedded or real, with projects, users and hosts.
 
 Hosts: cmp1 and cmp2 are wired to physnet1, cmp3 and cmp4 to physnet2, nobody to physnet3.
 """

@@ -1,5 +1,4 @@
-"""The ground of the volume service's contract: the embedded service or a real Cinder, a compute service that is a dictionary,
-and people who may ask.
+"""The volume service of the contract tests: the embedded service or a real Cinder, a compute service that is a dictionary, and users.
 
 What is asked here goes over plain HTTP, so that both are held against the same words.
 """

@@ -1,4 +1,4 @@
-"""What is common to tests of servers that go to other cells, in a cloud of three cells with two hosts each; and who watches them go."""
+"""What tests of moves between cells share: a cloud of three cells with two hosts each, and a watcher of the lists."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A small cloud around the embedded network service: two hosts, a few people, and somebody who hears its events."""
+"""A small cloud for the embedded network service: two hosts, some users, and a receiver of its events."""
 
 import asyncio
 from collections.abc import AsyncIterator

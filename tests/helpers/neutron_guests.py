@@ -1,4 +1,4 @@
-"""Servers of an administrator at a `NeutronSite`, with a network of their own, and what they and Neutron say of them."""
+"""Servers of an administrator at a `NeutronSite`, with a network of their own, and what Moorage and Neutron show of them."""
 
 import asyncio
 import contextlib

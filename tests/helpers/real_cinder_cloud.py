@@ -1,4 +1,4 @@
-"""A cloud beside a real Cinder, Keystone and Glance, in the form that the tests of `tests/cloud` take: so they run here, too.
+"""A cloud with a real Cinder, Keystone and Glance, in the form that the tests of `tests/cloud` use, so that these tests run here too.
 
 Its configuration names the real services where those tests look for the embedded ones.  It has flat networks of no address: what
 is proved here has nothing to do with ports, and a Neutron takes a second of CPU for each server.

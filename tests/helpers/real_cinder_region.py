@@ -1,4 +1,4 @@
-"""The small region of the proofs, with a real Cinder in the place of the one in dicts."""
+"""The small region of the proofs, with a real Cinder in the place of the dictionary."""
 
 import asyncio
 import json

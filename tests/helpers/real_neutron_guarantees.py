@@ -1,4 +1,4 @@
-"""Two hosts with little bandwidth beside a real Neutron, and a person who boots there."""
+"""Two hosts with little bandwidth and a real Neutron, and a user who boots there."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A Moorage beside the real services, and people's ways to all of them."""
+"""A Moorage with the real services, and clients of all of them."""
 
 import asyncio
 import contextlib

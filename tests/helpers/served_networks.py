@@ -1,4 +1,4 @@
-"""Networks of a host, as it serves them to guests, without a hypervisor: stations stand in the guests' places."""
+"""Networks as a host serves them to guests, without a hypervisor: stations replace the guests."""
 
 import asyncio
 import json

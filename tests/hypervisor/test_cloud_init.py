@@ -1,4 +1,4 @@
-"""A cloud image with systemd and cloud-init takes what it is told: from a config drive, and from the metadata service.
+"""A cloud image with systemd and cloud-init reads its metadata from a config drive and from the metadata service.
 
 It takes minutes, emulated, so it has a target of its own (`make test-hypervisor-cloud-init`).
 """

@@ -1,4 +1,4 @@
-"""Disks beside a guest's root, and limits of what it may write to each."""
+"""Further disks of a guest, and limits of what it may write to each."""
 
 import pytest
 from tests.helpers.libvirt_host import a_spec, says

@@ -1,4 +1,4 @@
-"""What guests have from their network: addresses, names, routes and metadata.  Most of it is told to namespaces in guests' places."""
+"""What guests get from their network: addresses, names, routes and metadata. Most tests use namespaces instead of guests."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""`kill -9` of an agent, a libvirt daemon and a conductor in the middle of what is done to a real guest: it ends well, and is as it is shown."""
+"""`kill -9` of an agent, a libvirt daemon and a conductor during operations on a real guest: the operation ends well, and the guest is as it is shown."""
 
 import asyncio
 import time

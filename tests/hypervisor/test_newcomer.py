@@ -1,4 +1,4 @@
-"""What docs/operating/real-machines.md has a newcomer type: `moorage up --driver libvirt`, an image, a server, its console in a browser."""
+"""The steps of docs/operating/real-machines.md for beginners: `moorage up --driver libvirt`, an image, a server, its console in a browser."""
 
 import asyncio
 import os

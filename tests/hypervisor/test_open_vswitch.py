@@ -1,4 +1,4 @@
-"""The wire `ovs` on a real Open vSwitch in userspace: what is plugged, what is refused, and that nothing is left."""
+"""The wire driver `ovs` on a real Open vSwitch in userspace: what is plugged, what is refused, and that nothing is left."""
 
 import os
 import shutil

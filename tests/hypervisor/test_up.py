@@ -1,4 +1,4 @@
-"""`moorage up --driver libvirt` as a process: a server is a real guest, and a kill at any moment loses none and leaves nothing."""
+"""`moorage up --driver libvirt` as a process: a server is a real guest, and a kill at any moment loses no server and leaves nothing."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""What an agent's file may hold, and what is said of one that holds more; whom the bus settings take for secured."""
+"""The settings of an agent's file, the warnings about other settings, and which bus settings count as secured."""
 
 from pathlib import Path
 

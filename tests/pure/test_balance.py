@@ -1,4 +1,4 @@
-"""A plan that evens out cells: it never makes them more uneven, every move fits, and it goes where moves help."""
+"""A plan that balances cells: it never makes them less balanced, every move fits, and it moves where this helps."""
 
 import random
 from functools import partial

@@ -1,4 +1,4 @@
-"""The bench's table: what misses, and what fails it."""
+"""The table of the benchmarks: missed budgets, and what fails a run."""
 
 from moorage_testing.bench.table import BenchRow, Table
 

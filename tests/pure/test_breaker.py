@@ -1,4 +1,4 @@
-"""A service that keeps failing is left alone, asked again by one call at a time, and believed when it answers (N19)."""
+"""A service that keeps failing is not called, then probed by one call at a time, and used again when it answers (N19)."""
 
 import pytest
 

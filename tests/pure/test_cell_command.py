@@ -1,4 +1,4 @@
-"""How `moorage cell drain` ends: 0 only where nothing is left in the cell; and what is printed."""
+"""The exit code of `moorage cell drain` is 0 only if nothing is left in the cell; and its output."""
 
 from typing import Any
 

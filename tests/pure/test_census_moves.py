@@ -1,4 +1,4 @@
-"""What the census says of records of one server in two cells."""
+"""The census and the records of one server in two cells."""
 
 import pytest
 

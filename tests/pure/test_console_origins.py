@@ -1,4 +1,4 @@
-"""Which pages may open a console, what stays open of one that is not given, and what of the fake screen others rely on."""
+"""Which pages may open a console, what stays open if a console is refused, and which parts of the fake screen others rely on."""
 
 import asyncio
 import struct

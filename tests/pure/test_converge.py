@@ -1,4 +1,4 @@
-"""What a returning agent decides, for every case; and for any case, what it must never do."""
+"""What a returning agent decides in every case, and what it must never do in any."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What dashboards and alert rules ask is PromQL, and names metrics and labels that exist; and the docs name all of them."""
+"""Queries of dashboards and alert rules are PromQL with existing metrics and labels; and the documentation names all of them."""
 
 import json
 from collections.abc import Iterator

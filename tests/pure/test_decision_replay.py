@@ -1,4 +1,4 @@
-"""Decisions that were recorded are made again with the same answer, whatever happened to the fleet between them (N11)."""
+"""Recorded decisions are replayed with the same answer, whatever happened to the fleet between them (N11)."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What other weights would have made of recorded decisions is what a computation from nothing says: every server counted anew."""
+"""What other weights would have decided for recorded decisions equals a full recomputation."""
 
 import asyncio
 import random

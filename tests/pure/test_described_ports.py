@@ -1,4 +1,4 @@
-"""Descriptions arrive in any order, twice, in parts, or not at all; what a host has is never older than what it had."""
+"""Port descriptions arrive in any order, twice, in parts, or not at all; a host never replaces one with an older one."""
 
 import random
 from pathlib import Path

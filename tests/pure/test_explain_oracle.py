@@ -1,4 +1,4 @@
-"""Every refused host and why, with numbers (N2): the account of a decision against a judge that tries everything, on random fleets."""
+"""Every refused host has a reason with numbers (N2): the explanation of a decision against an oracle, on random fleets."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""`/ext/fit-map`: its columns are what the picture has, and ten thousand hosts cost little."""
+"""`/ext/fit-map`: its columns equal the provider cache, and ten thousand hosts cost little."""
 
 import base64
 import time

@@ -1,4 +1,4 @@
-"""Invented fleets: what the file says is there, and what is wrong in it is said in a sentence; and the command that reads it."""
+"""Invented fleets: a file is read as written, errors are reported in one message; and the command that reads it."""
 
 import json
 from pathlib import Path

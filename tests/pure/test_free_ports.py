@@ -1,4 +1,4 @@
-"""Ports that tests pick are theirs until somebody listens there: not the kernel's to give to a connection, nor another process's to pick."""
+"""Ports that tests pick stay reserved: the kernel gives them to no connection, and no other process picks them."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Each gate, over every small fleet: open exactly when everybody it concerns can follow, and shut with the right names."""
+"""Each gate over every small fleet: open exactly when all processes it concerns support it, and closed with the right names."""
 
 from itertools import product
 

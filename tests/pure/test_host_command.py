@@ -1,4 +1,4 @@
-"""How `moorage host` ends: 0 only where nothing is left on the host; and how a refusal is said."""
+"""The exit code of `moorage host` is 0 only if nothing is left on the host; and the output of a refusal."""
 
 from types import SimpleNamespace
 from typing import Any

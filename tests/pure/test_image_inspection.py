@@ -1,4 +1,4 @@
-"""Data of images: what each format is, what is refused, and that nothing in an image makes us open anything else."""
+"""Image data: the format of each image, what is refused, and that no image makes the inspection open another file."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""What guests are told of themselves: versions, network_data.json, devices, EC2's tree, and the ISO 9660 image of it all."""
+"""Metadata of guests: versions, network_data.json, devices, EC2's tree, and the ISO 9660 image of all."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""What the metadata service remembers: for a moment, within bounds, and one question for all who ask at once."""
+"""The cache of the metadata service: short, bounded, and one request for concurrent callers."""
 
 import asyncio
 

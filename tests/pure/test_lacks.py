@@ -1,4 +1,4 @@
-"""What a request lacks, which requests are of one kind, and what the picture notes as freed."""
+"""What a request lacks, which requests are of one kind, and what the provider cache notes as freed."""
 
 from types import SimpleNamespace
 from typing import Any

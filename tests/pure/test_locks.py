@@ -1,4 +1,4 @@
-"""What a newcomer installs is known by hashes: the locks have what pyproject.toml wants, in the versions of constraints.txt."""
+"""Packages are installed by hash: the locks contain what pyproject.toml requires, in the versions of constraints.txt."""
 
 import json
 import re

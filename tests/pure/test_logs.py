@@ -1,4 +1,4 @@
-"""Nothing of a caller's goes into a log line as it came; and the form of lines."""
+"""Input of clients is escaped in log lines; and the format of lines."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Messages only grow: a field once published keeps its name, its type and its meaning for ever (RULES §19).
+"""Messages only get new fields: a published field keeps its name, type and meaning (RULES §19).
 
 `MOORAGE_BLESS=1 pytest tests/pure/test_messages_golden.py` writes down what was added; it refuses to bless anything else.
 """

@@ -1,4 +1,4 @@
-"""The bridge between versions: negotiation, the order of changes, masks, and the shape of the past itself."""
+"""Version changes: negotiation, the order of changes, masks, and their form."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is told of servers, word for word: one server in every event, both formats, and the envelope on the wire.
+"""Notifications of servers, exactly: one server in every event, both formats, and the envelope.
 
 `MOORAGE_BLESS=1 pytest tests/pure/test_notifications_golden.py` writes them anew; read the diff, others depend on it.
 """

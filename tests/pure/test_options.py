@@ -1,4 +1,4 @@
-"""What cannot be meant is said in one sentence, before anything is started."""
+"""Invalid options are refused with one message, before anything is started."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which cells can have a server that is moved, why others cannot, and in which order hosts are asked."""
+"""Which cells can have a moved server, why others cannot, and in which order hosts are tried."""
 
 from types import SimpleNamespace
 from typing import Any

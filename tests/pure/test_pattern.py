@@ -1,4 +1,4 @@
-"""Regular expressions of callers: what is understood, what is refused, and that no search takes long."""
+"""Regular expressions of clients: which are accepted, which are refused, and that no search takes long."""
 
 import time
 

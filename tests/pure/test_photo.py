@@ -1,4 +1,4 @@
-"""A decision replayed from a file is the decision that was made, on any world and for any ask."""
+"""A decision replayed from a file equals the decision that was made, on any world and for any request."""
 
 import msgspec
 from hypothesis import given, settings

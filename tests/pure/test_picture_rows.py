@@ -1,4 +1,4 @@
-"""Providers are made from rows when somebody asks: those kept follow what is read, and letting them go changes no answer."""
+"""Provider objects are made from rows on demand: cached ones follow changes, and dropping them changes no answer."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

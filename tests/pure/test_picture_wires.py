@@ -1,4 +1,4 @@
-"""What is worked out once is worked out again when it has to be, and only then."""
+"""Derived data of the provider cache are recomputed when they must be, and only then."""
 
 from tests.helpers.world_builder import Cloud  # type: ignore[import-not-found]
 

@@ -1,4 +1,4 @@
-"""Policy: Nova's and Placement's names, defaults and scopes, operators' files over them, and the speed it is asked at.
+"""Policy: Nova's and Placement's names, defaults and scopes, operators' files over them, and the speed of a check.
 
 `tests/golden/access` has the facts as Nova's and Placement's own policies state them; a rule that differs is a fault here.
 """

@@ -1,4 +1,4 @@
-"""What the filters of ports say to nftables: the whole text, and each rule against a model of what it means."""
+"""The nftables ruleset of port filters: the whole text, and each rule against a model of its meaning."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""What owners of servers are told of a failure names no host, cell, provider or physical network.
+"""Messages about failures that owners of servers see name no host, cell, provider or physical network.
 
 Faults, explanations and what an operation waits for are the public sentences of problems.  The sources are read: a sentence
 that is put together of a name of the cloud's inside is refused here, unless only administrators hear it, or who hears it

@@ -1,4 +1,4 @@
-"""Ranking: the right hosts, the right words for the others, and properties that no filter may break."""
+"""Ranking: the right hosts, the right reasons for the others, and properties that no filter may break."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Groups: the right devices, the right words, and the same answer as trying everything on random fleets."""
+"""Request groups: the right devices, the right reasons, and the same answer as an exhaustive search on random fleets."""
 
 import itertools
 import random

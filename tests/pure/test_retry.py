@@ -1,4 +1,4 @@
-"""Pauses between tries, and a log that repeats itself seldom."""
+"""Pauses between tries, and log lines that are not repeated often."""
 
 import logging
 import random

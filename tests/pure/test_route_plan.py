@@ -1,4 +1,4 @@
-"""What a host with routers puts into its kernel, to the letter; that it works is in tests/hypervisor/test_guest_routes.py."""
+"""The kernel configuration of a host with routers, exactly; that it works is in tests/hypervisor/test_guest_routes.py."""
 
 from moorage.drivers.libvirt.routes import Outside, RoutedPort, planned
 from moorage.model.ids import NetworkId

@@ -1,4 +1,4 @@
-"""What users tell their guests is encrypted with the first of the region's keys, and decrypted with any."""
+"""What users pass to their guests is encrypted with the first of the region's keys, and decrypted with any."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Passwords may come from files and the environment; where one stands in the configuration, nobody else reads that."""
+"""Passwords may come from files and the environment; a configuration that contains one must be readable by its owner only."""
 
 import os
 from pathlib import Path

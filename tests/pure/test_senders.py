@@ -1,4 +1,4 @@
-"""What a host says is believed of that host alone; and hosts of release 0.1.0, which do not name themselves, are heard once."""
+"""A host may report only itself; hosts of release 0.1.0, which do not name themselves, are accepted once."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What is said of what is being done, and who hears it."""
+"""Spans: what they contain, and who receives them."""
 
 import asyncio
 import subprocess

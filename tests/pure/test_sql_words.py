@@ -1,4 +1,4 @@
-"""Statements in the databases' own words: named parameters become the numbers PostgreSQL counts, casts stay what they are."""
+"""Statements in the databases' own SQL: named parameters become the numbers that PostgreSQL uses, casts stay as they are."""
 
 from moorage.sql import RawStatement
 

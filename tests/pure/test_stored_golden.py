@@ -1,4 +1,4 @@
-"""What is stored only grows: journals, records of servers and hosts (RULES §19), and what the last releases wrote is read whole.
+"""Stored formats only get new fields: journals, records of servers and hosts (RULES §19); and what the last releases wrote is read completely.
 
 `MOORAGE_BLESS=1 pytest tests/pure/test_stored_golden.py` writes down what was added; it refuses to bless anything else.
 `tests/upgrade/write_samples.py` makes the samples, once for each release.

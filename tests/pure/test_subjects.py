@@ -1,4 +1,4 @@
-"""Subjects: names become single words, and patterns mean what NATS means by them."""
+"""Subjects: names become single tokens, and patterns mean what they mean in NATS."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The steps of an operation as owners are shown them: in their order, with undos, and with nothing of what the journal holds."""
+"""The steps of an operation as owners see them: in order, with undos, and without internal data of the journal."""
 
 from moorage.operations.timeline import timeline
 from moorage.saga.journal import Begun, Cause, Ended, Failed, Intent, Stalled, StepResult, Undone, Unwinding, Waiting

@@ -1,4 +1,4 @@
-"""The texts of tokens: one for each, and no other opens."""
+"""The text form of tokens: one for each token, and no other is valid."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the scheduler accepts is what allocation candidates offer, and both are what trying everything finds, on random worlds."""
+"""The scheduler, allocation candidates and an exhaustive search agree on random worlds."""
 
 from dataclasses import dataclass, replace
 

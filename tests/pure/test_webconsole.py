@@ -1,4 +1,4 @@
-"""The web console's server: logins, sessions, what may change something, what every answer says to browsers, and what is said when things fail."""
+"""The web console's server: logins, sessions, protection of changes, headers for browsers, and messages of failures."""
 
 import re
 from pathlib import Path

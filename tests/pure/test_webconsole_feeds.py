@@ -1,4 +1,4 @@
-"""Feeds of the web console: one poll for many browsers, who is shown what, and what ends a stream."""
+"""Feeds of the web console: one poll for many browsers, who sees what, and what ends a stream."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Weighers of the network, multipliers of configuration and of aggregates, and what people are told of them."""
+"""Network weighers, multipliers of the configuration and of aggregates, and what the explanation shows of them."""
 
 import msgspec
 import pytest

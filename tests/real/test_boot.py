@@ -1,4 +1,4 @@
-"""A server boots, is seen and goes, with the real Keystone, Glance and Neutron as neighbours."""
+"""A server boots, is shown and is deleted, with the real Keystone, Glance and Neutron."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The real Ceilometer reads what we tell: events and samples are made by its own definitions, from our messages."""
+"""The real Ceilometer reads Moorage's notifications: it makes events and samples by its own definitions."""
 
 import json
 import subprocess

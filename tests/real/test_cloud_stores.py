@@ -1,4 +1,4 @@
-"""The cloud's own tests of volumes and images, beside a real Cinder and a real Glance: the same words, and the same answers.
+"""The cloud's own tests of volumes and images, with a real Cinder and a real Glance.
 
 After each of them Cinder holds nothing at all: no attachment, reservation, export, snapshot, volume or file, and nothing is charged.
 """

@@ -1,4 +1,4 @@
-"""Servers with guaranteed ports beside a real Neutron, which reports its agents' bandwidth into our Placement itself (S2, N5)."""
+"""Servers with guaranteed ports with a real Neutron, which reports its agents' bandwidth to Moorage's Placement itself (S2, N5)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Images of servers and shelved disks in a real Glance: what is on a disk goes there and comes back, and nothing is left behind."""
+"""Images of servers and shelved disks in a real Glance: disks are uploaded and downloaded, and nothing leaks."""
 
 from pathlib import Path
 from typing import Any

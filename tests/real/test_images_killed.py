@@ -1,4 +1,4 @@
-"""Operations on images whose conductor dies after each step, beside a real Glance: the next one ends them, done or taken back.
+"""Operations on images whose conductor dies after each step, with a real Glance: the next one completes or undoes them.
 
 All images that Glance shows are compared, as in the proofs (`tests/sagas`): which are whole, and which nobody fills any more.
 """

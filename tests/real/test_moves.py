@@ -1,4 +1,4 @@
-"""Moves of a server with a guaranteed port beside a real Neutron: the binding, the allocation and what is used say the same (S1.17)."""
+"""Moves of a server with a guaranteed port with a real Neutron: the binding, the allocation and the usage agree (S1.17)."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

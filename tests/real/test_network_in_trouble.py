@@ -1,4 +1,4 @@
-"""The way to a real Neutron resets, loses, delays and garbles: operations come through, and nothing is left there (N19)."""
+"""The connection to a real Neutron resets, loses, delays and garbles: operations succeed, and nothing leaks there (N19)."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The real services answer, and keep people apart."""
+"""The real services answer, and separate projects."""
 
 import time
 

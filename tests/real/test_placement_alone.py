@@ -1,4 +1,4 @@
-"""A real Neutron reports to `moorage placement` alone, served below `/placement` by a proxy, as web servers do it.
+"""A real Neutron reports to a separate `moorage placement`, which a proxy serves below `/placement`.
 
 Its hosts' providers are made as any compute service makes them; host aggregates are those of a Moorage beside it.
 """

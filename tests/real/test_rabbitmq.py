@@ -1,4 +1,4 @@
-"""Notifications through a real RabbitMQ, with `moorage up` and its listener in processes of their own; the broker goes away, and we are killed."""
+"""Notifications through a real RabbitMQ, with `moorage up` and its listener as separate processes; the broker stops, and Moorage is killed."""
 
 import signal
 from collections.abc import Iterator

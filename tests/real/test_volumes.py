@@ -1,4 +1,4 @@
-"""Volumes with the real Cinder: booted from, attached, detached and let go, and nothing left."""
+"""Volumes with the real Cinder: booted from, attached, detached and released, and nothing leaks."""
 
 from pathlib import Path
 from typing import Any

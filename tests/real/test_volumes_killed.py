@@ -1,4 +1,4 @@
-"""Sagas of volumes whose executor dies after each step, beside a real Cinder: the next one ends them, told or taken back.
+"""Sagas of volumes whose executor dies after each step, with a real Cinder: the next one completes or undoes them.
 
 All that Cinder holds is compared, as in the proofs (`tests/sagas`): volumes and their states, attachments, snapshots, and what its
 back end exports.  Reservations are attachments of no host.

@@ -1,4 +1,4 @@
-"""The cloud's own tests of moves with volumes, beside a real Cinder: both ends of a live migration, a resize, a dead host.
+"""The cloud's own tests of moves with volumes, with a real Cinder: both ends of a live migration, a resize, a dead host.
 
 After each of them Cinder holds nothing at all, and what is in use is exported to one host alone.
 """

@@ -1,4 +1,4 @@
-"""`moorage up` beside a real Cinder, killed with -9 in the middle of boots from volumes, attaches and detaches."""
+"""`moorage up` with a real Cinder, killed with -9 during boots from volumes, attaches and detaches."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""`moorage db adopt` where a cell or the region was put back to before, or after, a server was shown in another cell."""
+"""`moorage db adopt` after a cell or the region was restored to before, or after, a server was shown in another cell."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every kind of leak that is planted is found, named, and mended if it can be; and nothing is found where nothing is wrong (N4)."""
+"""Every kind of planted leak is found, named, and repaired if possible; and nothing is found in a correct region (N4)."""
 
 import dataclasses
 from collections.abc import AsyncIterator, Collection, Mapping

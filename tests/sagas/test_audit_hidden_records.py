@@ -1,4 +1,4 @@
-"""What an audit says of servers with records in two cells: nothing, while the region says which one is not shown; else it is mended."""
+"""The audit and servers with records in two cells: no finding while the region says which one is hidden; otherwise it is repaired."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What the audit does not mend, because what it was told may be less than there is (RULES §22)."""
+"""What the audit does not repair, because a service may have shown less than there is (RULES §22)."""
 
 import dataclasses
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A boot whose executor dies at its very end: what people saw ACTIVE stays where it is, whatever its host does since."""
+"""A boot whose executor dies at its very end: a server that was shown ACTIVE stays on its host, whatever the host does afterwards."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A boot whose record may be in a cell waits for that cell's database as long as an outage takes: a server is never in two cells."""
+"""A boot whose record may be in a cell waits for that cell's database for the whole outage: a server is never in two cells."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Rounds of a cell's drain, one at a time: which hosts it empties, whose record it moves, and what it does again after an accident."""
+"""Rounds of a cell's drain, one at a time: which hosts are drained, whose record is moved, and what is repeated after a crash."""
 
 import dataclasses
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What a host is told of a server that is evacuated from it, and what ends when it is back without the guest."""
+"""What a host gets about a server that is evacuated from it, and what ends when it returns without the guest."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What a host is told of a server whose move turns back while its conductor reads: the guest there is the only one."""
+"""What a host gets about a server whose move is undone while its conductor reads: the guest there is the only one."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the conductors of two cells believe of a server that moves from one into the other, at each instant of the move and after it."""
+"""What the conductors of two cells decide about a server that moves from one to the other, at each moment of the move and after it."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a conductor does with operations that were stuck, or that it could not tell: in their time, as adopted, and only its own."""
+"""What a conductor does with operations that were stuck, or that it could not execute: after a pause, as adopted, and only its own."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path

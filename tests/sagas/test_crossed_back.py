@@ -1,4 +1,4 @@
-"""A server that was moved to another cell is confirmed, reverted or deleted: what survives, who waits for nobody, and the round."""
+"""A server that was moved to another cell is confirmed, reverted or deleted: what is kept, which outages delay nothing, and the reconciler."""
 
 import dataclasses
 from collections.abc import AsyncIterator, Callable

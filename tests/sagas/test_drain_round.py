@@ -1,4 +1,4 @@
-"""Rounds of a drain, one at a time: whose move it confirms, whom it moves, and what it does again after an accident."""
+"""Rounds of a drain, one at a time: whose move is confirmed, which servers are moved, and what is repeated after a crash."""
 
 import asyncio
 import dataclasses

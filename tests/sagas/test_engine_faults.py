@@ -1,4 +1,4 @@
-"""The harness finds each planted fault: a proof that cannot fail proves nothing."""
+"""The proof finds each planted fault: a proof that cannot fail proves nothing."""
 
 from typing import Any
 

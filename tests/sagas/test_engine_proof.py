@@ -1,4 +1,4 @@
-"""The harness proves a sound saga, and finds each planted fault."""
+"""The proof accepts a correct saga, and finds each planted fault."""
 
 import pytest
 from tests.helpers.proof_parameters import every_part

@@ -1,4 +1,4 @@
-"""A cell's conductor and hosts that nobody approved, or that say more than they were approved for."""
+"""A cell's conductor and hosts that are not approved, or that report more than they were approved for."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

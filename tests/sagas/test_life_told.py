@@ -1,4 +1,4 @@
-"""What shelving, moves, evacuations and swaps of volumes say, in order and in both formats, told by the operations themselves.
+"""Notifications of shelving, moves, evacuations and swaps of volumes, in order and in both formats, sent by the operations themselves.
 
 The golden files have what differs from event to event: who speaks, the states, the place, and what only this event has. Which fields and
 versions a payload has is in `tests/pure/test_notifications_golden.py`. `MOORAGE_BLESS=1` writes them anew; read the diff against

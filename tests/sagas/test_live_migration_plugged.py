@@ -1,4 +1,4 @@
-"""Ports that are plugged at the destination before the guest comes: Neutron says nothing of them while their binding there is not active."""
+"""Ports that are plugged at the destination before the guest arrives: Neutron sends no event for them while their binding there is inactive."""
 
 import dataclasses
 import logging

@@ -1,4 +1,4 @@
-"""The network service stops taking our credentials, before or while an interface is attached or detached (S0.10).
+"""The network service refuses Moorage's credentials, before or while an interface is attached or detached (S0.10).
 
 Nothing is begun that could not be taken back; and what is under way keeps no delete waiting for credentials that may never come back.
 """

@@ -1,4 +1,4 @@
-"""The region knows a server that its cell does not: nothing is destroyed, released or unplugged, and it is said (RULES §22)."""
+"""The region has a server that its cell does not have: nothing is destroyed, released or unplugged, and it is reported (RULES §22)."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""Servers whose guests are made, or go on, in another cell: what each of the two cells has of them afterwards."""
+"""Servers whose guests start, or continue, in another cell: the records of both cells afterwards."""
 
 from collections.abc import AsyncIterator
 from types import SimpleNamespace

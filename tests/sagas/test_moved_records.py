@@ -1,4 +1,4 @@
-"""The record of an offloaded server goes to another cell: who may begin that, and what is left while a cell is out."""
+"""The record of an offloaded server moves to another cell: when this may begin, and what remains while a cell is down."""
 
 import dataclasses
 from collections.abc import AsyncIterator

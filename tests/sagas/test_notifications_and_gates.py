@@ -1,4 +1,4 @@
-"""With early ports and binding in the conductor on or off the same is told: types and payloads; publishers may differ (S0.19)."""
+"""Notifications are the same with early ports and binding in the conductor on or off: types and payloads; publishers may differ (S0.19)."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A cell's conductor brings descriptions of ports to hosts: newer ones at once, everything after a loss, and nothing that is too large."""
+"""A cell's conductor sends port descriptions to hosts: newer ones at once, all after a loss, and nothing that is too large."""
 
 from collections.abc import Sequence
 from pathlib import Path

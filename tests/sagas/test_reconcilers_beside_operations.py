@@ -1,4 +1,4 @@
-"""Reconcilers look while operations work: at every call of an operation one begins, stops at every call of its own, and goes on.
+"""Reconcilers run during operations: at every call of an operation one begins, stops at every call of its own, and continues.
 
 Whatever the order, the operation ends as if nobody had looked, and what was stray before is gone once all is quiet.
 """

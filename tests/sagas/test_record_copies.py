@@ -1,4 +1,4 @@
-"""What the region keeps of a cell's servers, and what of it comes back when the cell's database is lost."""
+"""What the region copies of a cell's servers, and what is restored from it when the cell's database is lost."""
 
 import dataclasses
 from functools import partial

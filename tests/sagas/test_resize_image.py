@@ -1,4 +1,4 @@
-"""The temporary image of a move: its steps, in a saga that has nothing else, and what the round makes of what is left."""
+"""The temporary image of a move: its steps, in a saga that has nothing else, and how the reconciler removes leftovers."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Attachments that nobody lists: dropped with two witnesses, kept where a guest may write by them (RULES §22)."""
+"""Attachments that no record lists: removed with two pieces of evidence, kept if a guest may write through them (RULES §22)."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

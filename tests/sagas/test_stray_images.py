@@ -1,4 +1,4 @@
-"""Images that nobody fills or needs go, after a while, and no other image does."""
+"""Images that no operation fills or needs are deleted after a while, and no other image is."""
 
 from collections.abc import AsyncIterator
 from typing import Any, cast

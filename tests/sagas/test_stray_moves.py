@@ -1,4 +1,4 @@
-"""What a move holds on the host that its server leaves: given back when the move's record says that it ended, and not before.
+"""What a move holds on the old host is released when the record of the move says that it ended, and not before.
 
 Meanwhile it is nobody else's, the server's neither.
 """

@@ -1,4 +1,4 @@
-"""What is made for weeks is taken away as fast: the clock is moved, and no table grows."""
+"""Old rows are purged as fast as new ones are made: the clock is advanced, and no table grows."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An offloaded server comes out of its shelf in another cell: who may have that, and how hosts are tried."""
+"""An offloaded server is unshelved in another cell: when this is allowed, and in which order hosts are tried."""
 
 import dataclasses
 from collections.abc import AsyncIterator

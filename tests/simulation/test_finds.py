@@ -1,4 +1,4 @@
-"""The simulation finds what it is for: each fault that the cloud once had, put back, is caught; and the same plans hold without it."""
+"""The simulation finds each reintroduced fault; and the same plans pass without it."""
 
 import pytest
 from tests.helpers.reintroduced_faults import REGRESSIONS, SCENE_OF

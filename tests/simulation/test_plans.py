@@ -1,4 +1,4 @@
-"""Plans that once failed, each for a reason of its own; their names say which."""
+"""Plans that once failed, each for its own reason; their names say which."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The whole cloud under the faults of many seeds: nothing is lost, nothing is left, nothing is stuck."""
+"""The whole cloud under the faults of many seeds: nothing is lost, nothing leaks, nothing is stuck."""
 
 import pytest
 from tests.helpers.simulation_processes import interpreted, simulated

@@ -1,4 +1,4 @@
-"""The simulated bus keeps what a real connection keeps: messages of one way arrive in their order."""
+"""The simulated bus has the ordering of a real connection: messages of one direction arrive in order."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What an administrator was answered holds for every claim that commits after it, in every process (RULES §21).
+"""A change that was answered to an administrator holds for every claim that commits after it, in every process (RULES §21).
 
 Two engines on one database: the change is made through the one, or by neither; the other decides on a picture that was never told.
 """

@@ -1,4 +1,4 @@
-"""One drain of a cell at a time, whoever asks at the same moment; and who writes it has read it."""
+"""Only one drain of a cell at a time, with concurrent requests; and who writes it has read it."""
 
 import asyncio
 

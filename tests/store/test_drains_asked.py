@@ -1,4 +1,4 @@
-"""One drain of a host at a time, whoever asks at the same moment, and so many drains at once."""
+"""Only one drain of a host at a time, with concurrent requests, and a limit of concurrent drains."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a database refuses stands in the log with its statement, and without what users keep in it."""
+"""A database error is logged with its statement, and without users' data."""
 
 import traceback
 

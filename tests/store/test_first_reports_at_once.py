@@ -1,4 +1,4 @@
-"""Every conductor of a cell hears every report: two of them write the first one of a host at the same moment."""
+"""Every conductor of a cell receives every report: two of them write the first one of a host at the same moment."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

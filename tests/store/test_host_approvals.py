@@ -1,4 +1,4 @@
-"""The rows of hosts that are approved or wait: one key for one host, and a bound on who asks."""
+"""The rows of approved and waiting hosts: one key for one host, and a limit of requests."""
 
 import pytest
 

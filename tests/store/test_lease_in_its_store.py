@@ -1,4 +1,4 @@
-"""A lease is taken and renewed only in the region's own database: its connections ask who answers, and are barred with the others."""
+"""A lease is taken and renewed only in the region's own database: its connections check the identity of the database, and are closed with the others."""
 
 import uuid
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""The outbox, on both databases: rows come in order, are crossed out, and the oldest go when there are too many."""
+"""The outbox, on both databases: rows are in order, are removed when sent, and the oldest are dropped when there are too many."""
 
 import asyncio
 from functools import partial

@@ -1,4 +1,4 @@
-"""Claims on devices below hosts: never more than one of them has, whoever comes at the same moment; the choice is what is held."""
+"""Claims on devices below hosts: never more than one device has, with concurrent claims; and the choice is what is held."""
 
 import asyncio
 import random

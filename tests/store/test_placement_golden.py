@@ -1,4 +1,4 @@
-"""The statements of a claim, as they are sent: a change of them is seen here."""
+"""The statements of a claim, as they are sent: this test shows every change of them."""
 
 from pathlib import Path
 

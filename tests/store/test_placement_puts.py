@@ -1,4 +1,4 @@
-"""Requests that share a transaction: what one after the other would have brought, on both databases, and nobody harmed by another."""
+"""Requests that share a transaction: the same results as one after the other, on both databases, and no request affects another."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Reading everything: table by table, into a picture beside the one in use, which loses nothing of what the process knows."""
+"""The whole cache is read table by table, into a second cache, which loses nothing that the process knows."""
 
 import asyncio
 import random

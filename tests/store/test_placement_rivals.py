@@ -1,4 +1,4 @@
-"""Rivals in several processes claim and release against scarce inventory: never too much at any commit, nothing lost or doubled.
+"""Several processes claim and release against scarce inventory: never too much at any commit, nothing lost or doubled.
 
 Every process has a picture and connections of its own; only the database is shared.  A watcher asks it by SQL, all the time,
 whether anything is claimed beyond capacity; in the end what the database holds is what the rivals were told.

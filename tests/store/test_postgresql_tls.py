@@ -1,4 +1,4 @@
-"""TLS to PostgreSQL: what a URL says of it, and real connections, through somebody who speaks TLS in front of the suite's server."""
+"""TLS to PostgreSQL: the parameters of a URL, and real connections through a TLS proxy in front of the suite's server."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""Keys are exchanged and clear text of an earlier release is encrypted, in rows and journals, beside who writes meanwhile."""
+"""Keys are exchanged and clear text of an earlier release is encrypted, in rows and journals, during concurrent writes."""
 
 import json
 from typing import Any

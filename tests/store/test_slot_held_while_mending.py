@@ -1,4 +1,4 @@
-"""What reconcilers decide because nobody holds a server stays true until they have written it; PostgreSQL needs a lock for that.
+"""Decisions of reconcilers about a server without an operation are valid until they are written; PostgreSQL needs a lock for that.
 
 Without one an operation could take the server between the look and the write, claim an address, and lose it again.
 """

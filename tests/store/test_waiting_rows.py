@@ -1,4 +1,4 @@
-"""Rows of servers that wait: falling asleep, waking and being cancelled are changes of one owner, and exactly one of them happens."""
+"""Rows of waiting servers: sleeping, waking and being cancelled are changes of one owner, and exactly one of them happens."""
 
 import msgspec
 import pytest

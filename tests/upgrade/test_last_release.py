@@ -1,4 +1,4 @@
-"""The last release beside this one: separate processes on its databases, exchanged one by one under load (S0.22, S2.12).
+"""The last release together with this one: separate processes on its databases, exchanged one by one under load (S0.22, S2.12).
 
 Each step kills one process and starts it with the other release, while boots, deletes, attaches and stops are under way; then
 everything that was acknowledged must be kept, and nothing be left over.  Forward in the documented order, all the way back, and
