@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
-from tests.cloud.test_cut_wires import Wires
+from tests.cloud.test_network_cuts import Wires
 from tests.cloud.test_shelve import act, actions, failure, guests, held, neighbours_of, ports, until
 from tests.cloud.test_volume_backed import backed
 from tests.cloud.test_volumes import attached, disks

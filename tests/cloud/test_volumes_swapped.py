@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from tests.cloud.conftest import Running
+from tests.cloud.test_multiattach_volumes import several
 from tests.cloud.test_volumes import NO_SUCH, attach, attached, becomes, disks, ended, held, running, status, volume
-from tests.cloud.test_volumes_of_several import several
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage_testing.api_user import VERSION

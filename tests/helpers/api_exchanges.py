@@ -96,7 +96,7 @@ EXCHANGES: dict[tuple[int, int], tuple[Ask, ...]] = {
 }
 
 PROVED_ELSEWHERE: dict[tuple[int, int], str] = {
-    (2, 40): "tests/api/test_small_nouns.py::test_usage",
+    (2, 40): "tests/api/test_usage_and_extensions.py::test_usage",
     (2, 69): "tests/api/test_hosts.py::test_a_cell_that_does_not_answer",
 }
 """Version → `file::test`."""

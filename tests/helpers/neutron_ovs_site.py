@@ -1,6 +1,7 @@
 """Two hosts with real guests and a real Neutron whose own agents wire them.
 
-RabbitMQ, Open vSwitch in userspace, `neutron-openvswitch-agent` on each host and `neutron-dhcp-agent` on one, all in namespaces of this machine."""
+RabbitMQ, Open vSwitch in userspace, `neutron-openvswitch-agent` on each host and `neutron-dhcp-agent` on one, all in namespaces of this machine.
+"""
 
 import asyncio
 import contextlib

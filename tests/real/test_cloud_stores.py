@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.cloud import (
+    test_multiattach_volumes,
     test_shelve,
     test_snapshots,
     test_volume_backed,
     test_volume_forms,
     test_volumes,
     test_volumes_boot,
-    test_volumes_of_several,
     test_volumes_swapped,
 )
 from tests.cloud.test_snapshots import act, until
@@ -67,7 +67,7 @@ for one in (
     test_volumes_boot,
     test_volume_backed,
     test_volume_forms,
-    test_volumes_of_several,
+    test_multiattach_volumes,
     test_volumes_swapped,
     test_snapshots,
     test_shelve,

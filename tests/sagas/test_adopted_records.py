@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 from tests.helpers.cell_conductor import BOOT, CellUnderTest, at
-from tests.sagas.test_cells_believe import Crossing, belongs
+from tests.sagas.test_cell_conductor_cross_cell import Crossing, belongs
 
 from moorage.main import adopt
 from moorage.main.adopt_claims import Reclaimed, claim_again

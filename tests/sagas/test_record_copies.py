@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 from tests.helpers.cell_conductor import BOOT, CellUnderTest, at, known
 from tests.sagas.test_adopted_records import kept, shown_as_waiting
-from tests.sagas.test_cells_believe import Crossing, belongs
+from tests.sagas.test_cell_conductor_cross_cell import Crossing, belongs
 
 from moorage.conductor.reconcilers.record_copies import RecordCopies, RecordCopiesDone
 from moorage.main.adopt_copies import record_again

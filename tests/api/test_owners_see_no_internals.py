@@ -3,7 +3,7 @@
 Every kind of problem there is, with a canary in all its fields but the public sentence, goes the way that a failure of an
 operation goes: into its journal, the server's fault and the action's event.  Then it is asked for in all the places where an
 owner may look.  That the public sentences name nothing is looked at where they are written
-(`tests/pure/test_public_sentences.py`).
+(`tests/pure/test_public_messages.py`).
 """
 
 import importlib
