@@ -1,7 +1,8 @@
 """`make audit-deps`: under which licences the packages of the lock are, and which of them have known advisories.
 
-Licences are what the packages say of themselves.  Advisories are asked of PyPI and of OSV through `pip-audit`; where neither
-answers, nothing was checked, and that is said: no package on PyPI carries a database that is kept (safety-db's is of July 2021).
+Licences are those that the packages declare. Advisories are requested from PyPI and of OSV through `pip-audit`; where
+neither answers, nothing was checked, and this is reported: no package on PyPI carries a database that is kept (safety-db's
+is of July 2021).
 """
 
 import json
@@ -30,7 +31,7 @@ def locked(text: str) -> dict[str, str]:
 
 
 def licence_of(about: Any) -> str:
-    """As the package says: its expression, else its classifiers, else its own words."""
+    """The declared licence: its expression, else its classifiers, else its free text."""
     if expression := about.get("License-Expression"):
         return str(expression)
     declared = [each for each in about.get_all("Classifier") or () if each.startswith(CLASSIFIER)]

@@ -91,7 +91,7 @@ class MoveOutcomes:
     reasons: Counter[str] = field(default_factory=Counter)
     audits: int = 0
     whole: int = 0
-    """Audits that could look at everything."""
+    """Audits that could read everything."""
     alarms: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
@@ -165,7 +165,7 @@ class RoundMoves:
             self._asked.append(AcknowledgedMove(kind, seen["id"], request, seen["OS-EXT-SRV-ATTR:host"]))
 
     async def evacuate(self, admin: Person, fault: ProcessFault) -> int:
-        """Its agent is killed: the host is said to be off, and its servers are to run elsewhere; how many requests got no answer."""
+        """Its agent is killed: the host is reported as off, and its servers are evacuated; how many requests got no answer."""
         host, unheard = fault.target.partition("-")[2], 0
         await self._forced(admin, host, down=True)
         reply = await self._answered(lambda: admin.compute("GET", "/servers/detail", all_tenants="1", host=host))

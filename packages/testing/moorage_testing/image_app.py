@@ -52,7 +52,7 @@ SMALL = ImageSettings(image_max_bytes=4 * 1024 * 1024, properties_max=5, tags_ma
 
 @asynccontextmanager
 async def image_service(directory: Path, url: str = "", settings: ImageSettings = SMALL) -> AsyncIterator[ImageApp]:
-    """The service with limits, small ones if none are said, over a database in `directory` or at `url`."""
+    """The service with limits, small ones by default, over a database in `directory` or at `url`."""
     database = await open_database(url or f"sqlite:///{directory}/image.db", name="image", durability="process")
     service = make(database, directory / "files", settings)
     await service.start()

@@ -66,7 +66,7 @@ class Census(msgspec.Struct, frozen=True):
     left: dict[str, Left] = {}
     """Server → what it has on a host that it left, and may go back to."""
     inactive: dict[str, list[str]] = {}
-    """Port → hosts on which it has inactive bindings, where somebody looked."""
+    """Port → hosts on which it has inactive bindings, if it was read."""
 
 
 def drives_alone(hosts: Path) -> tuple[str, ...]:

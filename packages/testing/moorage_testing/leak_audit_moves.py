@@ -12,7 +12,7 @@ from moorage.model.resources import IPV4_ADDRESS
 
 VERIFY = "VERIFY_RESIZE"
 MAY_WAIT = frozenset({VERIFY, "ERROR"})
-"""Statuses of a server that can be confirmed or reverted; the second is an administrator's word."""
+"""Statuses of a server that can be confirmed or reverted; the second is set by an administrator."""
 
 
 class Left(msgspec.Struct, frozen=True):

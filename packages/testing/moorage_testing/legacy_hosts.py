@@ -125,7 +125,7 @@ class OldRegion(SmallRegion):
     levels: Mapping[str, int] = {name: PORTS_ARRIVE_BOUND for name, _ in HOSTS}
     credentials: bool = True
     upgraded: bool = False
-    """All hosts are of level 3 by the time they are told to build."""
+    """All hosts are of level 3 by the time of the build command."""
 
     async def of(self, levels: Mapping[str, int], *, credentials: bool = True) -> "OldRegion":
         """The same hosts with other agents."""

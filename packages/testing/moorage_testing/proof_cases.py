@@ -51,7 +51,7 @@ class Tried:
         self._cases: dict[tuple[str, int], list[tuple[Case, set[StepMoment], Fired]]] = {}
 
     def add(self, case: Case, recorder: PointRecorder) -> None:
-        """Its executors came by what the onlooker saw."""
+        """Its executors passed the points that the recorder saw."""
         passed = recorder.passed
         self._cases.setdefault((case.way, case.at), []).append((case, passed, case.scenario.fires(passed)))
 

@@ -1,4 +1,4 @@
-"""What was said to others in a proof, as a reader would make of it."""
+"""The notifications of a proof, as a consumer would interpret them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ PARTS_OF_A_MOVE = frozenset(
 
 
 def notification_faults(notifications: Sequence[Notification]) -> dict[str, Any]:
-    """What a reader would make of it: whether the server came to be or went, and what was said twice or left open."""
+    """What a consumer would conclude: whether the server was created or deleted, and which events are duplicated or have no end."""
     ids = Counter(each.id for each in notifications)
     events = Counter(each.event for each in notifications)
     begun = {each.id for each in notifications if each.event == "create.start"}

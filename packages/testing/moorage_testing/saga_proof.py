@@ -173,7 +173,7 @@ class _Prover(Generic[InputT, ContextT]):
                 await self.overtaken(await self._points(part))
 
     async def failing(self) -> None:
-        """Each step fails, for good, once, and for want of a neighbour."""
+        """Each step fails: permanently, once, and because a service is down."""
         for at, step in enumerate(self.saga.steps):
             await self._fails_at(at, step, "before", committed=False)
             await self._fails_at(at, step, "after", committed=step.region)
@@ -308,7 +308,9 @@ class _Prover(Generic[InputT, ContextT]):
                 if (at_commits is None or is_commit(name) is at_commits) and re.fullmatch(part.points, name)
             ]
         every = sorted({at for _, at, _ in points})
-        mine = set(every[part.share :: part.of])  # the same points in all scenarios, so that equal cases of two scenarios are detected
+        mine = set(
+            every[part.share :: part.of]
+        )  # the same points in all scenarios, so that equal cases of two scenarios are detected
         return [each for each in points if each[1] in mine]
 
     async def _fails(self, fault: StepFault, whole: bool) -> None:

@@ -124,7 +124,7 @@ async def delete(call: VolumeCall) -> Response:
 
 
 async def accept(call: VolumeCall) -> Response:
-    """Whoever has the key takes the volume, with its snapshots, into the project of the token."""
+    """A user with the key moves the volume, with its snapshots, into the project of the token."""
     if not call.who.writes(call.who.project):
         raise forbidden("volume:accept_transfer")
     key = ACCEPT(await call.body())["accept"]["auth_key"]

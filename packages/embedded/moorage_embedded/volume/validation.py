@@ -1,4 +1,4 @@
-"""What bodies may be: JSON schemas, compiled when they are first needed, and words that stand for true or false."""
+"""What bodies may be: JSON schemas, compiled when they are first needed, and texts that stand for true or false."""
 
 from typing import Any, TypeAlias
 
@@ -69,7 +69,7 @@ class Check:
 
 
 def flag(said: Any) -> bool:
-    """What was checked to be one of the words, as true or false."""
+    """One of the checked texts, as true or false."""
     return said if isinstance(said, bool) else str(said).strip().lower() in TRUE
 
 

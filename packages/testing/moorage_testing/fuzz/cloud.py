@@ -26,7 +26,7 @@ BROKEN = (
     "a handler of ",
     "Task exception was never retrieved",
 )
-"""Lines of a log that tell of a fault of ours."""
+"""Lines of a log that show a fault of Moorage."""
 CHAINED = ("the direct cause of", "During handling of")
 NEXT_RECORD = re.compile(r"\d{4}-\d\d-\d\d |WARNING:|INFO:|ERROR:")
 SHOWN_LINES = 14
@@ -52,14 +52,14 @@ class FuzzedCloud:
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
     def breaks(self) -> list[str]:
-        """What the log tells of faults: each kind once, with how often."""
+        """Faults in the log: each kind once, with how often."""
         if self.log is None:
             return []
         return faults_of(self.log.read_text(errors="replace").splitlines())
 
 
 def faults_of(lines: list[str]) -> list[str]:
-    """Tracebacks and what else tells of a fault; those that end with the same line count as one kind."""
+    """Tracebacks and other lines that show a fault; those that end with the same line count as one kind."""
     kinds: Counter[str] = Counter()
     shown: dict[str, str] = {}
     for n, line in enumerate(lines):

@@ -216,7 +216,7 @@ class Fuzz:
         return self._cloud.memory_mib()
 
     async def still_boots(self) -> None:
-        """As it did before: hosts that were spoken for by strangers are their own again."""
+        """The cloud works as before: hosts whose names foreign messages used are accepted again."""
         deadline = time.monotonic() + BOOT_S
         while time.monotonic() < deadline:
             try:

@@ -1,4 +1,4 @@
-"""What a cloud that is fuzzed has: one of each noun, made again when it was spoiled or deleted."""
+"""What a cloud that is fuzzed has: one of each resource, made again when it was spoiled or deleted."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from moorage_testing.fuzz.requests import KnownNames
 
 LOGIN_S = 60.0
 KEPT = 8
-"""Ids of a noun that are named; what else there is is found by nobody."""
+"""Known ids of a resource; other ids are never used."""
 ADMINISTRATORS = frozenset({"admin", "demo", "moorage", "default", "Default", "RegionOne"})
 SPARED_COLLECTIONS = ("users", "projects", "domains", "roles", "regions", "services", "endpoints", "groups")
 """Of the identity service only what the fuzzer made is named, or nobody could log in any more."""

@@ -1,4 +1,4 @@
-"""What tests and measures with real guests share: the guest as an image, what it has said, and how long it was silent for one that pings it."""
+"""What tests and measures with real guests share: the guest as an image, its console output, and how long it did not answer a ping."""
 
 import asyncio
 import base64
@@ -38,7 +38,7 @@ async def upload(person: Person) -> str:
 
 
 async def until_logged(person: Person, server: str, words: str, times: int = 1) -> str:
-    """All that it has said on its console, when that is in it so often. Raises AssertionError."""
+    """The console output, once it contains the text so often. Raises AssertionError."""
     ends = time.monotonic() + PATIENCE_S
     while True:
         reply = await person.compute("POST", f"/servers/{server}/action", {"os-getConsoleOutput": {}})

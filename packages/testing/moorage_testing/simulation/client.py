@@ -1,4 +1,4 @@
-"""Whoever uses a simulated cloud: one call at a time, and an answer, or none."""
+"""A client of a simulated cloud: one call at a time, with an answer or none."""
 
 import asyncio
 from typing import Any

@@ -131,7 +131,7 @@ def _draw_evacuate(dice: random.Random, draft: Draft) -> Arguments:
 
 @order("evacuate", 1, _draw_evacuate)
 async def evacuate(cloud: SimulatedCloud, args: Arguments) -> None:
-    """From a host that is said to be off; `runs`: with an older microversion, so that it runs at once."""
+    """From a host that is reported as off; `runs`: with an older microversion, so that it runs at once."""
     booked = watch_of(cloud).book.of(args["server"])
     booked.move_asked = booked.anew = True
     said = {} if args["host"] is None else {"host": args["host"]}

@@ -156,7 +156,7 @@ def _draw_assisted(dice: random.Random, draft: Draft) -> Arguments:
 
 @order("assisted_snapshot", 0, _draw_assisted)
 async def assisted_snapshot(cloud: SimulatedCloud, args: Arguments) -> None:
-    """The volume service has the server's host take a snapshot, waits to be told, and later has it dropped."""
+    """The volume service has the server's host take a snapshot, waits for the result, and later has it dropped."""
     watch = watch_of(cloud)
     volume = await one_of(cloud, args, watch.demo)
     if volume is None:

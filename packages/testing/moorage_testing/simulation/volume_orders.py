@@ -12,7 +12,7 @@ from moorage_testing.simulation.plan import SHARED_VOLUMES, Arguments, Draft
 
 NEW_VOLUME = 0.5
 MADE_WITHIN = 40
-"""Looks at a volume that is being made."""
+"""Checks of a volume that is being created."""
 LOOK_S = 0.25
 OF_SEVERAL = "of several"
 """A type of volumes."""
@@ -150,7 +150,7 @@ def _draw_volume(dice: random.Random, draft: Draft) -> Arguments:
 
 @order("extend_volume", 2, _draw_volume)
 async def extend_volume(cloud: SimulatedCloud, args: Arguments) -> None:
-    """By one GiB; the server that has it is told."""
+    """By one GiB; the server that has it is informed."""
     await _change(cloud, args, "POST", "/action", lambda volume: {"os-extend": {"new_size": volume.size_gib + 1}})
 
 
