@@ -80,7 +80,7 @@ async def test_the_commands_find_and_repair_a_lost_claim(running: Running, capsy
     assert await asyncio.to_thread(audit.main, ["--kind", "allocation_missing", "--json"]) == audit.FOUND
     told = json.loads(capsys.readouterr().out)
     await asyncio.to_thread(status.main, [])
-    assert "found 1 that are not mended" in capsys.readouterr().out
+    assert "found 1 that are not repaired" in capsys.readouterr().out
     assert [each["server"] for each in told["findings"]] == [server]
     heal = heal_allocations.main
     assert await asyncio.to_thread(heal, ["--server", server, "--dry-run"]) == heal_allocations.NOTHING
@@ -112,7 +112,7 @@ async def test_a_left_port_is_found_and_deleted_with_a_journal(
     assert await asyncio.to_thread(audit.main, ["--repair"]) == audit.FOUND
     said = capsys.readouterr().out
     assert f"port_orphaned {port}" in said
-    assert "1 deleted or let go" in said
+    assert "1 deleted or released" in said
     assert (await running.admin.network("GET", f"/ports/{port}")).status_code == 404
     await asyncio.to_thread(status.main, [])
     assert "the last audit" not in capsys.readouterr().out, "it was mended"

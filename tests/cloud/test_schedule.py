@@ -64,7 +64,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "say --world FILE"),
+        ([], "give --world FILE"),
         (["--world", "no-such-file"], "there is no file no-such-file"),
         (["--export", "w", "--data-dir", "no-such-directory"], "there is no region in"),
     ],

@@ -239,7 +239,7 @@ async def test_a_slow_driver_call_is_given_up_once(tmp_path: Path, monkeypatch: 
         first.cancel()  # nobody sends it again
         await asyncio.gather(first, return_exceptions=True)
         for _ in range(2):
-            agent._leave_home("it could not be heard")
+            agent._leave_home("it was unreachable")
             await until(agent.home.is_set)
         goes_on.set()
         assert await second is PowerState.RUNNING

@@ -221,10 +221,10 @@ class OneImage:
 async def test_an_image_with_another_format_than_declared_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "data"
     file.write_bytes(b"QFI\xfb and what may follow")
-    with pytest.raises(HostFailed, match="not what its disk_format says"):
+    with pytest.raises(HostFailed, match="not of its disk_format"):
         await ImageCache(tmp_path, OneImage(ImageFile(file, "raw", "bare")), 0.0).disk(ImageId("i"))
     file.write_bytes(b"no qcow2")
-    with pytest.raises(HostFailed, match="not what its disk_format says"):
+    with pytest.raises(HostFailed, match="not of its disk_format"):
         await ImageCache(tmp_path, OneImage(ImageFile(file, "qcow2", "bare")), 0.0).disk(ImageId("i"))
 
 

@@ -129,7 +129,7 @@ async def test_a_lost_answer_is_looked_up_and_not_counted_twice() -> None:
         lost(post)
 
     placement.after = lost_and_changed
-    with pytest.raises(Unavailable, match="nobody knows"):
+    with pytest.raises(Unavailable, match="it is unknown whether"):
         await placement.door(CHANGES, False)
 
 

@@ -310,7 +310,7 @@ async def test_claims_of_other_consumers_are_named_and_not_waited_for(ground: Gr
         )
     await ground.ask(msgspec.structs.replace(DRAIN, servers=()))
     now = await ground.round()
-    assert (now.status, now.why) == (DrainStatus.RUNNING, "somebody has a claim there, and no record yet")
+    assert (now.status, now.why) == (DrainStatus.RUNNING, "an operation has a claim there, and no record yet")
 
     def drop_claim(tx: Tx) -> None:
         claim_statements.drop(tx, SERVER)

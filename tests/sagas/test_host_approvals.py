@@ -103,7 +103,7 @@ async def test_a_host_approved_for_another_cell_is_refused_and_shown(doors: Door
     await doors.look()
     row = await doors.row()
     assert row is not None
-    assert row.refused_why == f"it says that it is in cell {doors.cell}, and is approved for {other}"
+    assert row.refused_why == f"it reports that it is in cell {doors.cell}, and is approved for {other}"
     assert row.refused_at is not None
     assert (doors.told, doors.placed(), row.cell) == ([], False, other)
     await doors.approve(NEW, doors.cell, now=2)
@@ -124,7 +124,7 @@ async def test_a_message_in_another_hosts_name_is_refused_and_shown(doors: Doors
     await doors.look()
     row = await doors.row()
     assert row is not None
-    assert "it says that it comes from host 'victim'" in row.refused_why
+    assert "it claims to come from host 'victim'" in row.refused_why
     await doors.say(HostReport(NEW, doors.cell, "x", LIFE, hypervisor_hostname="victim"))
     await doors.look()
     row, victim = await doors.row(), await doors.row("victim")

@@ -105,7 +105,7 @@ def test_tls_parameters_of_a_url(tmp_path: Path) -> None:
     assert (full.verify_mode, full.check_hostname) == (ssl.CERT_REQUIRED, True)
     for query, why in (
         ("sslmode=sure", "sslmode is one of disable, allow"),
-        ("sslmode=prefer&sslrootcert=/ca.pem", "does not look at"),
+        ("sslmode=prefer&sslrootcert=/ca.pem", "does not check"),
         (f"sslmode=verify-full&sslrootcert={tmp_path}/absent.pem", "cannot be read"),
     ):
         with pytest.raises(Invalid, match=why):

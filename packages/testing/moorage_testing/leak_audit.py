@@ -185,7 +185,7 @@ def leaks(seen: Census) -> list[str]:
         for server in placed.values()
         if seen.guests.get(server.id) != _hosts_of(server, seen.left)
     ]
-    wrong += [f"a guest of nobody: {each} on {hosts}" for each, hosts in seen.guests.items() if each not in placed]
+    wrong += [f"a guest of no server: {each} on {hosts}" for each, hosts in seen.guests.items() if each not in placed]
     wrong += [f"a config drive of nobody: {each}" for each in seen.drives]
     moves = {each.move for each in seen.left.values()}
     shelved = {server.id for server in seen.servers.values() if server.status == SHELVED_OFFLOADED}

@@ -107,8 +107,8 @@ def lines(told: JsonObject) -> list[str]:
     """Return the report as lines for people."""
     said = [f"audit {told['id']} of {told['ended_at'] or told['asked_at']}: {told['status']} {told['why']}".rstrip()]
     looked = ", ".join(f"{count} {name}" for name, count in told["looked_at"].items())
-    said.append(f"looked at      {looked or 'nothing'}")
-    said += [f"not looked at  {name}: {why}" for name, why in told["not_looked_at"].items()]
+    said.append(f"checked        {looked or 'nothing'}")
+    said += [f"not checked    {name}: {why}" for name, why in told["not_looked_at"].items()]
     if told["findings"]:
         rows = [
             [each[name] for name in ("kind", "what", "where", "server")] + [_differs(each)] for each in told["findings"]
@@ -142,7 +142,7 @@ def _counts(told: JsonObject) -> list[str]:
     return [
         cloud.table([row[:2] for row in rows], ["kind", "found"]),
         "",
-        "`moorage audit --repair --dry-run` says what would be mended",
+        "`moorage audit --repair --dry-run` shows what would be repaired",
     ]
 
 

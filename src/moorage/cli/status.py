@@ -61,7 +61,7 @@ def audited(last: list[JsonObject]) -> list[str]:
             said.append(f"WARNING: the last audit, at {each['ended_at']}, could not look: {each['why']}")
         elif left:
             said.append(
-                f"WARNING: the last audit, at {each['ended_at']}, found {left} that are not mended: `moorage audit --last`"
+                f"WARNING: the last audit, at {each['ended_at']}, found {left} that are not repaired: `moorage audit --last`"
             )
     return ["", *said] if said else []
 

@@ -108,7 +108,7 @@ class PortDescriber:
         if known.not_wired != before.troubles:
             before.troubles = known.not_wired
             for each in known.not_wired:
-                _log.warning("host %s does not wire as it was told: %s", known.host, each)
+                _log.warning("host %s does not wire as described: %s", known.host, each)
         anew = before.agent != known.agent or self._differs(known, before)
         found = await self._network.port_descriptions(known.host, 0 if anew else before.version)
         now = self._clock.monotonic()

@@ -148,7 +148,7 @@ class PortWiring:
         there = (await run("nft", "list", "tables", code="vif_not_plugged")).splitlines()
         if all(f"table {family} {self.table}" in there for family in ("bridge", "inet")):
             return self._shaped
-        _log.error("the filters of this host were removed by somebody, and are written again")
+        _log.error("the filters of this host were removed by another program, and are written again")
         self._written = None
         return False
 
