@@ -43,7 +43,7 @@ def alone(tmp_path: Path) -> Iterator[str]:
                 assert process.poll() is None, (tmp_path / "log").read_text()
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
-        assert "everybody" in (tmp_path / "log").read_text()
+        assert "every client of this port" in (tmp_path / "log").read_text()
         yield url
     finally:
         process.terminate()
