@@ -280,9 +280,7 @@ class Agent:
 
     def _take_refusal(self, refused: AgentRefused) -> None:
         if not self._refused:
-            _log.error(
-                "%s: this agent is refused, and executes no commands until it is accepted: %s", self.host, refused.why
-            )
+            _log.error("%s: this agent is refused, and executes no commands meanwhile: %s", self.host, refused.why)
         self._refused = True
         self._leave_home("another agent speaks for this host")
 
