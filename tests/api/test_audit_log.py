@@ -123,8 +123,8 @@ async def test_refusals_are_logged_and_reads_when_configured(servers: Any, conte
             for method, path, by in asks:
                 await http.request(method, path, headers={} if by is None else {"X-Auth-Token": token(by)})
             await http.get("/healthcheck")
-            told = [(each["action"], each["outcome"], each["reason"]["reasonCode"]) for each in kept.payloads()]
-            assert told == wanted
+            listed = [(each["action"], each["outcome"], each["reason"]["reasonCode"]) for each in kept.payloads()]
+            assert listed == wanted
             assert kept.payloads()[-1]["initiator"]["identity_status"] == "Invalid"
 
 

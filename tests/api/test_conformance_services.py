@@ -80,8 +80,8 @@ async def test_domain_roles_have_effect_only_through_implied_roles(identity: Ide
 
 async def test_limits_are_made_in_bulk(identity: IdentityCloud) -> None:
     service = (await identity.made("service", type="compute"))["id"]
-    said = [{"service_id": service, "resource_name": name, "default_limit": 5} for name in ("a", "b")]
-    made = await identity.ask("POST", "/registered_limits", json={"registered_limits": said})
+    listed = [{"service_id": service, "resource_name": name, "default_limit": 5} for name in ("a", "b")]
+    made = await identity.ask("POST", "/registered_limits", json={"registered_limits": listed})
     assert made.status_code == 201, made.text
     rows = made.json()["registered_limits"]
     assert [(row["resource_name"], row["default_limit"]) for row in rows] == [("a", 5), ("b", 5)]

@@ -48,8 +48,8 @@ async def test_a_catalog_has_the_endpoints_of_its_project(cloud: Cloud) -> None:
         answer = await cloud.ask("GET", f"/OS-EP-FILTER{mine}/endpoints")
         return {each["id"] for each in answer.json()["endpoints"]}
 
-    whole = {"one": set(one.values()), "two": set(two.values())}
-    assert await catalog() == whole
+    expected = {"one": set(one.values()), "two": set(two.values())}
+    assert await catalog() == expected
     direct = f"/OS-EP-FILTER{mine}/endpoints/{one['public']}"
     for method, status in (("HEAD", 404), ("DELETE", 404), ("PUT", 204), ("PUT", 409), ("GET", 204), ("HEAD", 204)):
         assert (await cloud.ask(method, direct)).status_code == status, method
@@ -81,7 +81,7 @@ async def test_a_catalog_has_the_endpoints_of_its_project(cloud: Cloud) -> None:
     nothing = {"endpoint_group": {"filters": {"region_id": "nowhere"}}}
     assert (await cloud.ask("PATCH", f"{GROUPS}/{group}", json=nothing)).status_code == 200
     assert await own() == set()
-    assert await catalog() == whole
+    assert await catalog() == expected
     # what goes, goes from here too: a group, an endpoint, a service's endpoints, a project
     assert (await cloud.ask("DELETE", f"{GROUPS}/{group}")).status_code == 204
     assert (await cloud.ask("GET", f"{GROUPS}/{group}/projects")).json()["projects"] == []

@@ -78,9 +78,9 @@ async def test_a_change_of_password_is_a_guess_too(opened: Open) -> None:
     async with opened(FEW) as cloud:
         admin = await cloud.admin()
         users = (await cloud.ask("GET", "/users", admin, params={"name": "demo"})).json()["users"]
-        said = {"user": {"original_password": "wrong", "password": "other"}}
+        body = {"user": {"original_password": "wrong", "password": "other"}}
         for _ in range(3):
-            reply = await cloud.ask("POST", f"/users/{users[0]['id']}/password", json=said)
+            reply = await cloud.ask("POST", f"/users/{users[0]['id']}/password", json=body)
             assert reply.status_code == 401
         assert (await cloud.login("demo", "demo-secret")).status_code == 401
         assert (await cloud.ask("DELETE", f"/users/{users[0]['id']}", admin)).status_code == 204
@@ -92,8 +92,8 @@ async def test_some_users_are_never_locked(opened: Open) -> None:
     async with opened(FEW) as cloud:
         admin = await cloud.admin()
         users = (await cloud.ask("GET", "/users", admin, params={"name": "demo"})).json()["users"]
-        said = {"user": {"options": {"ignore_lockout_failure_attempts": True}}}
-        assert (await cloud.ask("PATCH", f"/users/{users[0]['id']}", admin, json=said)).status_code == 200
+        body = {"user": {"options": {"ignore_lockout_failure_attempts": True}}}
+        assert (await cloud.ask("PATCH", f"/users/{users[0]['id']}", admin, json=body)).status_code == 200
         for _ in range(5):
             await cloud.login("demo", "wrong")
         assert (await cloud.login("demo", "demo-secret")).status_code == 201
@@ -220,8 +220,8 @@ async def test_secrets_of_application_credentials_become_dear_too(opened: Open) 
     async with opened() as cloud:
         token = await cloud.token("demo", "demo-secret", on("demo"))
         me = (await cloud.ask("GET", "/auth/tokens", token, headers={"X-Subject-Token": token})).json()["token"]["user"]
-        said = {"application_credential": {"name": "a", "secret": "of mine"}}
-        made = await cloud.ask("POST", f"/users/{me['id']}/application_credentials", token, json=said)
+        body = {"application_credential": {"name": "a", "secret": "of mine"}}
+        made = await cloud.ask("POST", f"/users/{me['id']}/application_credentials", token, json=body)
         credential = made.json()["application_credential"]["id"]
     async with opened(rounds=5) as cloud:
         proof = {
@@ -336,15 +336,15 @@ async def valid(cloud: Cloud, token: str) -> bool:
 async def test_behind_a_trusted_proxy_the_forwarded_address_is_limited(opened: Open) -> None:
     async with opened(LockoutLimits(failures_per_minute=1)) as cloud:
         inner = cloud.service.app
-        said = {"caller": "198.51.100.1"}
+        body = {"caller": "198.51.100.1"}
 
         async def named(scope: Any, receive: Any, send: Any) -> None:
-            await inner({**scope, "client": (said["caller"], 0)}, receive, send)
+            await inner({**scope, "client": (body["caller"], 0)}, receive, send)
 
         transport = httpx.ASGITransport(named, client=("203.0.113.5", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://cloud:5000") as http:
             through = Cloud(cloud.service, http, cloud.clock)
             assert (await through.login("admin", "wrong")).status_code == 401
             assert (await through.login("admin", "secret")).status_code == 429
-            said["caller"] = "198.51.100.2"
+            body["caller"] = "198.51.100.2"
             assert (await through.login("admin", "secret")).status_code == 201

@@ -193,8 +193,8 @@ async def test_application_credentials(cloud: Cloud) -> None:
     assert unnamed.status_code == 404, "no subject token was named"
     user = (await cloud.ask("GET", "/users?name=admin")).json()["users"][0]["id"]
     path = f"/users/{user}/application_credentials"
-    said = {"application_credential": {"name": "c", "roles": [{"name": "reader"}]}}
-    made = (await cloud.ask("POST", path, json=said)).json()["application_credential"]
+    body = {"application_credential": {"name": "c", "roles": [{"name": "reader"}]}}
+    made = (await cloud.ask("POST", path, json=body)).json()["application_credential"]
     lent = {"id": made["id"], "secret": made["secret"]}
     issued = await cloud.login({"methods": ["application_credential"], "application_credential": lent})
     assert issued.status_code == 201
@@ -202,9 +202,9 @@ async def test_application_credentials(cloud: Cloud) -> None:
     assert [role["name"] for role in token["roles"]] == ["reader"]
     assert token["application_credential"]["restricted"] is True
     held = issued.headers["x-subject-token"]
-    assert (await cloud.ask("POST", path, held, json=said)).status_code == 403
+    assert (await cloud.ask("POST", path, held, json=body)).status_code == 403
     assert (await cloud.login({"methods": ["token"], "token": {"id": held}})).status_code == 403
-    assert (await cloud.ask("POST", path, json=said)).status_code == 409
+    assert (await cloud.ask("POST", path, json=body)).status_code == 409
     listed = (await cloud.ask("GET", path)).json()["application_credentials"]
     assert ["secret" in one or "secret_hash" in one for one in listed] == [False]
     assert (await cloud.ask("DELETE", f"{path}/{made['id']}")).status_code == 204
@@ -258,8 +258,8 @@ async def test_a_domain_is_listed_among_projects_only_when_asked_for(cloud: Clou
 
 async def lent(cloud: Cloud, rules: Any, status: int = 201) -> Any:
     user = (await cloud.ask("GET", "/users?name=admin")).json()["users"][0]["id"]
-    said = {"application_credential": {"name": f"c{id(rules)}", "secret": "s3cret", "access_rules": rules}}
-    made = await cloud.ask("POST", f"/users/{user}/application_credentials", json=said)
+    body = {"application_credential": {"name": f"c{id(rules)}", "secret": "s3cret", "access_rules": rules}}
+    made = await cloud.ask("POST", f"/users/{user}/application_credentials", json=body)
     assert made.status_code == status, made.text
     return made.json().get("application_credential")
 

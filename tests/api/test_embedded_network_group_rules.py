@@ -81,8 +81,8 @@ async def test_a_port_has_only_stateful_or_only_stateless_groups(cloud: Cloud) -
 
 
 async def test_address_groups(cloud: Cloud) -> None:
-    said = {"name": "a", "addresses": ["192.0.2.5/24", "198.51.100.7/32"]}
-    made = (await cloud.ok("POST", "/address-groups", {"address_group": said}, token="member"))["address_group"]
+    body = {"name": "a", "addresses": ["192.0.2.5/24", "198.51.100.7/32"]}
+    made = (await cloud.ok("POST", "/address-groups", {"address_group": body}, token="member"))["address_group"]
     assert (made["addresses"], made["project_id"]) == (["192.0.2.0/24", "198.51.100.7/32"], "p1")
     at = f"/address-groups/{made['id']}"
     more = await cloud.ok("PUT", f"{at}/add_addresses", {"addresses": ["fd00::/8"]}, token="member")

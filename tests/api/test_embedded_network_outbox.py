@@ -15,14 +15,14 @@ async def _look(segment: str) -> SegmentInventory | None:
 
 
 async def test_events_are_sent_to_compute_in_order_until_accepted() -> None:
-    heard: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     done = asyncio.Event()
     refusals = iter((True, True, False))
 
     async def hear(batch: list[dict[str, Any]]) -> None:
         if next(refusals, False):
             raise OSError("compute is out")
-        heard.extend(batch)
+        messages.extend(batch)
         done.set()
 
     box = ComputeOutbox(hear, None, _look)
@@ -31,7 +31,7 @@ async def test_events_are_sent_to_compute_in_order_until_accepted() -> None:
     async with asyncio.timeout(DEADLINE_S):
         await done.wait()
     await box.stop()
-    assert heard == [{"n": 1}, {"n": 2}]
+    assert messages == [{"n": 1}, {"n": 2}]
 
 
 async def test_the_oldest_events_are_dropped_when_none_is_accepted(monkeypatch: Any) -> None:
@@ -46,7 +46,7 @@ async def test_the_oldest_events_are_dropped_when_none_is_accepted(monkeypatch: 
 
 
 async def test_placement_receives_new_and_deleted_inventories() -> None:
-    told: list[Any] = []
+    calls: list[Any] = []
     failures = iter((True, False))
     done = asyncio.Event()
 
@@ -54,15 +54,15 @@ async def test_placement_receives_new_and_deleted_inventories() -> None:
         async def segment_is(self, inventory: SegmentInventory) -> None:
             if next(failures, False):
                 raise OSError("placement is out")
-            told.append(inventory)
+            calls.append(inventory)
             self.check()
 
         async def segment_gone(self, segment: str) -> None:
-            told.append(segment)
+            calls.append(segment)
             self.check()
 
         def check(self) -> None:
-            if len(told) == 2:
+            if len(calls) == 2:
                 done.set()
 
     box = ComputeOutbox(None, Placement(), _look)
@@ -71,4 +71,4 @@ async def test_placement_receives_new_and_deleted_inventories() -> None:
     async with asyncio.timeout(DEADLINE_S):
         await done.wait()
     await box.stop()
-    assert set(told) == {INVENTORY, "lost"}
+    assert set(calls) == {INVENTORY, "lost"}

@@ -117,13 +117,13 @@ async def test_a_snapshot_of_a_used_volume_needs_force_below_3_66(cloud: VolumeA
     id = (await made(alice))["id"]
     await attached(alice, id)
     old = {"OpenStack-API-Version": "volume 3.65"}
-    said = {"snapshot": {"volume_id": id}}
-    assert (await alice.post("/snapshots", json=said, headers=old)).status_code == 400
-    assert (await alice.post("/snapshots", json=said)).status_code == 202
-    said["snapshot"]["force"] = False
-    assert (await alice.post("/snapshots", json=said)).status_code == 400
-    said["snapshot"]["force"] = True
-    assert (await alice.post("/snapshots", json=said, headers=old)).status_code == 202
+    body = {"snapshot": {"volume_id": id}}
+    assert (await alice.post("/snapshots", json=body, headers=old)).status_code == 400
+    assert (await alice.post("/snapshots", json=body)).status_code == 202
+    body["snapshot"]["force"] = False
+    assert (await alice.post("/snapshots", json=body)).status_code == 400
+    body["snapshot"]["force"] = True
+    assert (await alice.post("/snapshots", json=body, headers=old)).status_code == 202
 
 
 async def test_revert_to_the_latest_snapshot(cloud: VolumeApp) -> None:
@@ -178,12 +178,16 @@ async def test_a_volume_is_uploaded_as_an_image(cloud: VolumeApp) -> None:
     id = (await made(alice, imageRef=IMAGE))["id"]
     answer = await act(alice, id, "os-volume_upload_image", {"image_name": "mine", "visibility": "shared"})
     assert answer.status_code == 202, answer.text
-    told = answer.json()["os-volume_upload_image"]
-    assert (told["status"], told["image_name"], told["visibility"]) == ("uploading", "mine", "shared")
+    shown_answer = answer.json()["os-volume_upload_image"]
+    assert (shown_answer["status"], shown_answer["image_name"], shown_answer["visibility"]) == (
+        "uploading",
+        "mine",
+        "shared",
+    )
     await until(alice, id, "available")
-    image = cloud.images.docs[told["image_id"]]
+    image = cloud.images.docs[shown_answer["image_id"]]
     assert (image["size"], image["min_disk"], image["os_distro"]) == (1024**3, 1, "ubuntu")
-    assert cloud.images.data[told["image_id"]].startswith(DATA)
+    assert cloud.images.data[shown_answer["image_id"]].startswith(DATA)
     await attached(alice, id)
     assert (await act(alice, id, "os-volume_upload_image", {"image_name": "m"})).status_code == 400
     assert (await act(alice, id, "os-volume_upload_image", {"image_name": "m", "force": True})).status_code == 202
@@ -197,8 +201,8 @@ async def test_reimage_of_a_reserved_volume_sends_an_event_to_compute(cloud: Vol
     id = (await made(alice, imageRef=IMAGE))["id"]
     await reserved(alice, id)
     assert (await act(alice, id, "os-reimage", {"image_id": OTHER})).status_code == 400
-    said = {"image_id": OTHER, "reimage_reserved": True}
-    assert (await act(alice, id, "os-reimage", said)).status_code == 202
+    body = {"image_id": OTHER, "reimage_reserved": True}
+    assert (await act(alice, id, "os-reimage", body)).status_code == 202
     volume = await until(alice, id, "reserved")
     await eventually(lambda: cloud.events)
     assert cloud.events == [{"name": "volume-reimaged", "server_uuid": SERVER, "tag": id, "status": "completed"}]
@@ -206,7 +210,7 @@ async def test_reimage_of_a_reserved_volume_sends_an_event_to_compute(cloud: Vol
     assert volume["volume_image_metadata"]["image_name"] == "noble"
     assert _begins(cloud, id, DATA[::-1])
     old = {"OpenStack-API-Version": "volume 3.67"}
-    assert (await act(alice, id, "os-reimage", said, **old)).status_code == 404
+    assert (await act(alice, id, "os-reimage", body, **old)).status_code == 404
 
 
 async def test_image_metadata_is_set_shown_and_unset(cloud: VolumeApp) -> None:
@@ -264,8 +268,8 @@ async def test_the_older_attach_calls(cloud: VolumeApp) -> None:
     await act(alice, id, "os-reserve")
     answer = await act(alice, id, "os-initialize_connection", {"connector": {"host": "h1"}})
     assert answer.json()["connection_info"]["data"]["device_path"].endswith(id)
-    said = {"instance_uuid": SERVER, "mountpoint": "/dev/vdb", "mode": "rw"}
-    assert (await act(alice, id, "os-attach", said)).status_code == 202
+    body = {"instance_uuid": SERVER, "mountpoint": "/dev/vdb", "mode": "rw"}
+    assert (await act(alice, id, "os-attach", body)).status_code == 202
     volume = await shown(alice, id)
     assert (volume["status"], volume["metadata"]) == ("in-use", {"readonly": "False", "attached_mode": "rw"})
     (row,) = volume["attachments"]
@@ -314,11 +318,11 @@ async def test_a_swap_by_compute_moves_the_uses(cloud: VolumeApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     old, new = (await made(alice))["id"], (await made(alice))["id"]
     await attached(alice, old)
-    said = {"new_volume": new}
-    answer = await act(admin, old, "os-migrate_volume_completion", said, **SERVICE_TOKEN)
+    body = {"new_volume": new}
+    answer = await act(admin, old, "os-migrate_volume_completion", body, **SERVICE_TOKEN)
     assert (answer.status_code, answer.json()) == (200, {"save_volume_id": new})
     assert ((await shown(alice, old))["status"], (await shown(alice, new))["status"]) == ("available", "in-use")
-    assert (await act(alice, old, "os-migrate_volume_completion", said)).status_code == 403
+    assert (await act(alice, old, "os-migrate_volume_completion", body)).status_code == 403
 
 
 # ---------------------------------------------------------------------------------------------------- the rest

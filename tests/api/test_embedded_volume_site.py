@@ -90,11 +90,11 @@ async def test_extensions_have_their_names(cloud: VolumeApp) -> None:
 async def test_encryption_of_a_type_is_answered_with_its_ids(cloud: VolumeApp) -> None:
     admin = cloud.open_as("admin")
     type = await new_type(admin, "locked")
-    said = {"provider": "luks", "control_location": "front-end"}
-    answer = await admin.post(f"/types/{type}/encryption", json={"encryption": said})
+    body = {"provider": "luks", "control_location": "front-end"}
+    answer = await admin.post(f"/types/{type}/encryption", json={"encryption": body})
     held = (await admin.get(f"/types/{type}/encryption")).json()
     ids = {"volume_type_id": type, "encryption_id": held["encryption_id"]}
-    assert (answer.status_code, answer.json()["encryption"]) == (200, said | ids)
+    assert (answer.status_code, answer.json()["encryption"]) == (200, body | ids)
 
 
 async def test_a_type_without_a_back_end_ends_in_error_with_a_message(cloud: VolumeApp) -> None:

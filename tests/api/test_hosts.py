@@ -216,8 +216,8 @@ async def test_aggregates(cloud: ApiClient) -> None:
     assert (await service(cloud, "host1"))["zone"] == "north"
     members = await cloud.context.region.read(lambda tx: provider_statements.members(tx, made["uuid"]))
     assert len(members) == 1
-    told = {"set_metadata": {"metadata": {"ssd": "yes", "gone": None}}}
-    assert (await cloud.ask("POST", path + "/action", told)).json()["aggregate"]["metadata"] == {
+    body = {"set_metadata": {"metadata": {"ssd": "yes", "gone": None}}}
+    assert (await cloud.ask("POST", path + "/action", body)).json()["aggregate"]["metadata"] == {
         "availability_zone": "north", "ssd": "yes",
     }  # fmt: skip
     for nowhere, status in ((path, 400), ("/os-aggregates/99", 404)):

@@ -389,6 +389,6 @@ async def test_operations_and_explain(servers: Any) -> None:
     assert (await servers.get("/ext/operations?status=odd", by=MEMBER)).status_code == 400
     assert (await servers.get("/ext/operations/op-1", by=STRANGER)).status_code == 404
     assert (await servers.get("/ext/operations/op-1", by=ADMIN)).json()["operation"]["lines"] == []
-    told = (await servers.get(f"/ext{PATH}/explain", by=MEMBER)).json()["explain"]
-    assert (told["server"], [each["name"] for each in told["operations"]]) == (ID, ["boot"])
+    answer = (await servers.get(f"/ext{PATH}/explain", by=MEMBER)).json()["explain"]
+    assert (answer["server"], [each["name"] for each in answer["operations"]]) == (ID, ["boot"])
     assert (await servers.get(f"/ext{PATH}/explain", by=STRANGER)).status_code == 404

@@ -244,8 +244,10 @@ async def test_an_update_shows_little_below_2_75(servers: Any) -> None:
     assert shown["addresses"] == {"private": [{"version": 4, "addr": "10.0.0.5"}]}
     assert "OS-EXT-STS:vm_state" not in shown
     assert (await servers.shown())["name"] == "new"
-    whole = (await servers.ask("PUT", path, {"server": {"description": None}}, at="latest", by=MEMBER)).json()["server"]
-    assert (whole["description"], whole["OS-EXT-STS:vm_state"]) == (None, "active")
+    shown_answer = (await servers.ask("PUT", path, {"server": {"description": None}}, at="latest", by=MEMBER)).json()[
+        "server"
+    ]
+    assert (shown_answer["description"], shown_answer["OS-EXT-STS:vm_state"]) == (None, "active")
     assert (await servers.ask("PUT", path, {"server": {"description": "x"}}, at="2.18", by=MEMBER)).status_code == 400
     assert (await servers.ask("PUT", path, {"server": {"name": "x"}}, by=READER)).status_code == 403
 
@@ -315,10 +317,10 @@ async def test_multiattach_from_2_60(servers: Any) -> None:
 async def test_an_attach_is_answered_without_a_body_from_2_101(servers: Any) -> None:
     await servers.keep(a_server())
     older, newer = [await attach(servers, at) for at in ("2.100", "2.101")]
-    whole = {"id": VOLUME, "volumeId": VOLUME, "serverId": a_server().id, "device": "/dev/vdb"}
-    assert older.json() == {"volumeAttachment": {**whole, "tag": None, "delete_on_termination": False}}
+    body = {"id": VOLUME, "volumeId": VOLUME, "serverId": a_server().id, "device": "/dev/vdb"}
+    assert older.json() == {"volumeAttachment": {**body, "tag": None, "delete_on_termination": False}}
     assert (older.status_code, newer.status_code, newer.content) == (200, 202, b"")
-    assert (await attach(servers, "2.69")).json() == {"volumeAttachment": whole}
+    assert (await attach(servers, "2.69")).json() == {"volumeAttachment": body}
 
 
 async def test_a_list_of_a_thousand_servers_costs_one_statement_for_each_database(servers: Any) -> None:
@@ -341,11 +343,11 @@ async def test_a_server_is_pinned_to_its_own_zone_only(servers: Any) -> None:
     async def pinned(number: int, zone: str | None) -> tuple[int, Any]:
         body = {"server": {"pinned_availability_zone": zone}}
         answer = await servers.ask("PUT", f"/servers/{a_server(number).id}", body, at="latest")
-        said = answer.json()
+        shown_answer = answer.json()
         return answer.status_code, (
-            said["server"]["pinned_availability_zone"]
+            shown_answer["server"]["pinned_availability_zone"]
             if answer.status_code == 200
-            else said.get("conflictingRequest", said).get("message", said)
+            else shown_answer.get("conflictingRequest", shown_answer).get("message", shown_answer)
         )
 
     direct = "Cannot change pinned availability zone directly. Unpin first by setting pinned_availability_zone to null."

@@ -147,18 +147,18 @@ def test_a_used_port_is_reported_clearly(tmp_path: Path) -> None:
             f"--{name}-port={free}" for name, free in zip(SERVICES[1:], free_ports(len(SERVICES) - 1), strict=True)
         ]
         command = [sys.executable, "-m", "moorage", "up", f"--data-dir={tmp_path}", f"--identity-port={port}", *others]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=tmp_path, check=False)
-    assert told.returncode == 2
-    assert f"port {port} on 127.0.0.1 is taken" in told.stderr
-    assert "Traceback" not in told.stderr
+        reply = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=tmp_path, check=False)
+    assert reply.returncode == 2
+    assert f"port {port} on 127.0.0.1 is taken" in reply.stderr
+    assert "Traceback" not in reply.stderr
 
 
 def test_a_used_directory_is_reported_clearly(upped: UpProcess) -> None:
     ports = [f"--{name}-port={free}" for name, free in zip(SERVICES, free_ports(len(SERVICES)), strict=True)]
     command = [sys.executable, "-m", "moorage", "up", f"--data-dir={upped.config.data}", *ports]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=upped.directory, check=False)
-    assert told.returncode == 2
-    assert "another moorage already runs" in told.stderr
+    reply = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=upped.directory, check=False)
+    assert reply.returncode == 2
+    assert "another moorage already runs" in reply.stderr
 
 
 async def test_stored_files_are_private(upped: UpProcess) -> None:

@@ -63,10 +63,10 @@ async def test_killed_while_servers_move_between_cells(up: UpProcess) -> None:
 async def until(admin: Person, id: str, done: int) -> dict[str, Any]:
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        told: dict[str, Any] = (await admin.compute("GET", f"/ext/cell-drains/{id}")).json()["cell_drain"]
-        if told["ended_at"] is not None or (told["counts"]["moving"] and told["counts"]["done"] >= done):
-            return told
-        assert time.monotonic() < deadline, told
+        answer: dict[str, Any] = (await admin.compute("GET", f"/ext/cell-drains/{id}")).json()["cell_drain"]
+        if answer["ended_at"] is not None or (answer["counts"]["moving"] and answer["counts"]["done"] >= done):
+            return answer
+        assert time.monotonic() < deadline, answer
         await asyncio.sleep(0.05)
 
 

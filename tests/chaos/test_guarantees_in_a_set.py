@@ -126,8 +126,8 @@ async def test_a_suspended_host_releases_evacuated_servers(trial: TrialSet) -> N
             return reply.json()["services"][0]
 
         async def force(down: bool) -> None:
-            told = await admin.compute("PUT", f"/os-services/{(await service())['id']}", {"forced_down": down})
-            assert told.status_code == 200, told.text
+            answer = await admin.compute("PUT", f"/os-services/{(await service())['id']}", {"forced_down": down})
+            assert answer.status_code == 200, answer.text
 
         before = guest(here)
         trial.pause(f"agent-{here}")

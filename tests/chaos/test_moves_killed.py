@@ -117,10 +117,10 @@ async def audited(admin: Person) -> list[Any]:
     assert reply.status_code == 202, reply.text
     id, deadline = reply.json()["audit"]["id"], time.monotonic() + PATIENCE_S
     while True:
-        told = (await admin.compute("GET", f"/ext/audits/{id}")).json()["audit"]
-        if told["ended_at"] is not None:
-            return list(told["findings"])
-        assert time.monotonic() < deadline, told
+        answer = (await admin.compute("GET", f"/ext/audits/{id}")).json()["audit"]
+        if answer["ended_at"] is not None:
+            return list(answer["findings"])
+        assert time.monotonic() < deadline, answer
         await asyncio.sleep(LOOK_S)
 
 

@@ -63,11 +63,11 @@ async def test_each_event_is_sent_once_despite_kills(upped: UpProcess) -> None:
         await admin.gone((await admin.active("afterwards"))["id"])
         await nothing_leaked(upped.config, admin)  # nothing is under way: the last word of each is said by its end
     upped.end(signal.SIGINT)
-    told = await stored_notifications(upped)
-    assert [each for each, times in Counter(each.id for each in told).items() if times > 1] == []
+    notifications = await stored_notifications(upped)
+    assert [each for each, times in Counter(each.id for each in notifications).items() if times > 1] == []
     for server in promised:
-        assert [each.event for each in told if each.server.id == server] == ["create.start", "create.end"]
+        assert [each.event for each in notifications if each.server.id == server] == ["create.start", "create.end"]
     for server in earlier:
-        assert [each.event for each in told if each.server.id == server] == [
+        assert [each.event for each in notifications if each.server.id == server] == [
             "create.start", "create.end", "delete.start", "shutdown.start", "shutdown.end", "delete.end"
         ]  # fmt: skip

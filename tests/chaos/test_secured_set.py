@@ -68,9 +68,9 @@ async def admin(trial: TrialSet) -> AsyncIterator[Person]:
 @asynccontextmanager
 async def as_agent(trial: TrialSet, host: str, nkey: Path | None = None) -> AsyncIterator[NatsBus]:
     """A connection with all that the agent's file has."""
-    said = tomllib.loads(trial.path_of(f"agent-{host}").read_text())["bus"]
-    security = Security(nkey=nkey or Path(said["nkey"]), tls=said["tls"], ca=Path(said["ca"]))
-    bus = await nats.connect([said["url"]], patience_s=60.0, security=security)
+    output = tomllib.loads(trial.path_of(f"agent-{host}").read_text())["bus"]
+    security = Security(nkey=nkey or Path(output["nkey"]), tls=output["tls"], ca=Path(output["ca"]))
+    bus = await nats.connect([output["url"]], patience_s=60.0, security=security)
     try:
         yield bus
     finally:
@@ -101,9 +101,9 @@ async def providers(admin: Person, trial: TrialSet) -> dict[str, int]:
 def test_an_agents_file_contains_no_foreign_secret(trial: TrialSet) -> None:
     for host in (THIEF, VICTIM):
         path = trial.path_of(f"agent-{host}")
-        said = tomllib.loads(path.read_text())
+        output = tomllib.loads(path.read_text())
         assert path.stat().st_mode & 0o777 == 0o600
-        assert not said.keys() & {"region", "cells", "service_user", "admin_password", "database", "network"}
+        assert not output.keys() & {"region", "cells", "service_user", "admin_password", "database", "network"}
         assert "postgresql" not in path.read_text()
         assert trial.config.service_user.password not in path.read_text()
         assert "has no use" not in trial.log_of(f"agent-{host}")
@@ -114,10 +114,10 @@ def test_an_agents_file_contains_no_foreign_secret(trial: TrialSet) -> None:
 async def test_a_stolen_host_key_gives_access_to_that_host_only(trial: TrialSet, admin: Person) -> None:
     """Each of what an agent could once do with everybody's guests."""
     cell, far = cell_of(trial, THIEF), cell_of(trial, VICTIM)
-    heard: list[tuple[str, bytes]] = []
+    messages: list[tuple[str, bytes]] = []
 
     async def hear(subject: str, payload: bytes) -> None:
-        heard.append((subject, payload))
+        messages.append((subject, payload))
 
     before = await providers(admin, trial)
     async with as_agent(trial, THIEF) as thief:
@@ -194,8 +194,8 @@ async def test_a_stolen_host_key_gives_access_to_that_host_only(trial: TrialSet,
         await until(lambda: "which is host host2's" in trial.log_of(conductor), 60.0)
         await until(lambda: thief.denied > 0)
     # nothing has happened to anybody else
-    assert not [each for each in heard if SECRET.encode() in each[1]]
-    assert {subject for subject, _ in heard} <= {subjects.to_host(cell, THIEF)}
+    assert not [each for each in messages if SECRET.encode() in each[1]]
+    assert {subject for subject, _ in messages} <= {subjects.to_host(cell, THIEF)}
     assert digest(file) == guest
     found = (await admin.compute("GET", f"/servers/{server}")).json()["server"]
     assert (found["status"], found["OS-EXT-STS:power_state"]) == ("ACTIVE", 1)

@@ -44,8 +44,8 @@ async def test_an_adopted_operation_continues_its_trace(tmp_path: Path, collecto
     finally:
         await cloud.stop()
     trace = reply.headers["x-openstack-request-id"].removeprefix("req-").replace("-", "")
-    told = [each for each in collector.of(trace) if each.kind == "operation"]
-    outcomes = [each.facts["outcome"] for each in sorted(told, key=lambda each: int(each.facts["epoch"]))]
+    listed = [each for each in collector.of(trace) if each.kind == "operation"]
+    outcomes = [each.facts["outcome"] for each in sorted(listed, key=lambda each: int(each.facts["epoch"]))]
     assert len(outcomes) > 1
     assert outcomes == [*["left"] * (len(outcomes) - 1), "done"]
-    assert {each.parent for each in told} == {collector.named(trace, "POST /servers", "request").id}
+    assert {each.parent for each in listed} == {collector.named(trace, "POST /servers", "request").id}

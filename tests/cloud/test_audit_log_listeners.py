@@ -43,14 +43,14 @@ async def test_actions_at_every_listener_are_logged_and_sent(start: Start, tmp_p
     text = path.read_text()
     for secret in ("canary-", admin_password(running.config), demo_password(running.config), "gAAAA"):
         assert secret not in text
-    told = [(each["event_type"], each["payload"]) for each in lines]
-    logins = [payload for kind, payload in told if kind == "identity.authenticate"]
+    listed = [(each["event_type"], each["payload"]) for each in lines]
+    logins = [payload for kind, payload in listed if kind == "identity.authenticate"]
     assert [each["outcome"] for each in logins[-2:]] == ["failure", "success"]
     assert logins[-2]["initiator"]["name"] == "demo"
     assert logins[-2]["reason"]["reasonCode"] == "401"
     me = logins[-1]["target"]["id"]
     assert me == logins[-1]["initiator"]["id"]
-    mine = [payload for kind, payload in told if kind == "audit.http.response" and payload["initiator"]["id"] == me]
+    mine = [payload for kind, payload in listed if kind == "audit.http.response" and payload["initiator"]["id"] == me]
     seen = [(each["action"], each["target"]["typeURI"], each["outcome"], each["reason"]["reasonCode"]) for each in mine]
     assert seen == [
         ("create", "service/compute/servers", "success", "202"),

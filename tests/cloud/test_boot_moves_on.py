@@ -22,8 +22,8 @@ async def running(shared: Shared) -> AsyncIterator[Running]:
 
 
 async def attempts_of(running: Running, server: str) -> list[dict[str, Any]]:
-    told = (await running.admin.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]
-    found: list[dict[str, Any]] = told["operations"][0]["attempts"]
+    answer = (await running.admin.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]
+    found: list[dict[str, Any]] = answer["operations"][0]["attempts"]
     return found
 
 

@@ -43,12 +43,12 @@ async def emptied(running: Running, servers: list[str]) -> dict[str, Any]:
     assert reply.status_code == 202, reply.text
     path = f"/ext/cell-drains/{reply.json()['cell_drain']['id']}"
     while True:
-        told: dict[str, Any] = (await admin.compute("GET", path)).json()["cell_drain"]
-        if told["ended_at"] is not None:
+        answer: dict[str, Any] = (await admin.compute("GET", path)).json()["cell_drain"]
+        if answer["ended_at"] is not None:
             break
-        assert time.monotonic() < began + PATIENCE_S, told
+        assert time.monotonic() < began + PATIENCE_S, answer
         await asyncio.sleep(0.5)
-    return told
+    return answer
 
 
 @pytest.mark.soak

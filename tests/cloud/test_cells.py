@@ -66,8 +66,8 @@ async def test_a_disabled_cell_gets_no_boots_and_its_servers_move_within_it(
     assert {host_of(each) for each in found} <= second
     refused = await admin.boot("named", availability_zone=f"nova:{min(first)}")
     assert (await admin.settled(refused))["status"] == "ERROR"
-    told = (await admin.compute("GET", f"/ext/servers/{refused}/explain")).text
-    assert "its cell cell1 is disabled by an administrator" in told
+    output = (await admin.compute("GET", f"/ext/servers/{refused}/explain")).text
+    assert "its cell cell1 is disabled by an administrator" in output
     owner = (await admin.server(refused) or {})["fault"]["message"]
     assert "the host's cell is disabled" in owner
 
@@ -225,8 +225,8 @@ async def test_a_cell_is_emptied(running: Running, capsys: pytest.CaptureFixture
     await asked(running, pinned, {"resume": None}, "ACTIVE")
 
     assert await asyncio.to_thread(cell_command.main, ["drain", "cell1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["status"], told["counts"]["left"]) == ("done", 0), told
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["status"], answer["counts"]["left"]) == ("done", 0), answer
     for each in here:
         seen = await admin.settled(each)
         assert (host_of(seen) in second, seen["status"]) == (True, "SHUTOFF" if each == off else "ACTIVE")

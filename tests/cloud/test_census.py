@@ -84,25 +84,25 @@ async def correct(running: Running, server: str, resource: str, truth: dict[Prov
 async def test_unowned_volumes_and_images_are_found(running: Running) -> None:
     config, admin = running.config, running.admin
     server = (await admin.active("one"))["id"]
-    said: list[str] = []
+    messages: list[str] = []
     strays: list[tuple[str, str]] = []
     for volume in ({}, {"metadata": {KEY: NOBODY}}):
         made = await admin.volume("POST", "/volumes", {"volume": {"size": 1, **volume}})
         strays.append(("volume", made.json()["volume"]["id"]))
-    said.append(f"volume {strays[1][1]} (")
+    messages.append(f"volume {strays[1][1]} (")
     await until_available(admin, strays[0][1])
     held = {"attachment": {"volume_uuid": strays[0][1], "instance_uuid": server, "connector": None}}
     reply = await admin.volume("POST", "/attachments", held)
     assert reply.status_code == 200, reply.text
-    said.append(f"attachment {reply.json()['attachment']['id']} of no server")
+    messages.append(f"attachment {reply.json()['attachment']['id']} of no server")
     image = {"name": "half", MADE_FOR: "snapshot", "instance_uuid": server}
     images = f"{config.api.image.url}/v2/images"
     made = await admin.http.post(images, json=image)
     assert made.status_code == 201, made.text
-    said.append(f"image {made.json()['id']} (snapshot, queued)")
+    messages.append(f"image {made.json()['id']} (snapshot, queued)")
     found = "\n".join(leaks(await census(config, admin)))
-    assert [each for each in said if each not in found] == []
-    assert len(found.splitlines()) == len(said), found
+    assert [each for each in messages if each not in found] == []
+    assert len(found.splitlines()) == len(messages), found
 
     await admin.http.delete(f"{images}/{made.json()['id']}")
     await admin.volume("DELETE", f"/attachments/{reply.json()['attachment']['id']}")

@@ -99,10 +99,10 @@ async def test_other_kinds_of_console(with_proxy: Any) -> None:
         direct = await console(running, server["id"], "spice", "spice-direct")
         assert direct.startswith("http://direct/nova?token=")
         reply = await running.admin.compute("GET", f"/os-console-auth-tokens/{token_of(direct)}")
-        told = reply.json()["console"]
-        assert told["instance_uuid"] == server["id"]
-        assert told["tls_port"] == told["port"]
-        assert (told["host"], told["internal_access_path"]) == ("127.0.0.1", None)
+        answer = reply.json()["console"]
+        assert answer["instance_uuid"] == server["id"]
+        assert answer["tls_port"] == answer["port"]
+        assert (answer["host"], answer["internal_access_path"]) == ("127.0.0.1", None)
         mks = await console(running, server["id"], "mks", "webmks")
         async with open_at(address(running, mks)) as socket:
             await socket.send(b"hello")

@@ -223,8 +223,8 @@ async def test_an_offloaded_server_is_unshelved_in_another_cell(running: Running
         assert (disk(running, there), there["addresses"]) == (whole, server["addresses"])
         assert {each["binding:host_id"] for each in await ports(running, id)} == {host_of(there)}
         assert await records(running, id) == (cell, [cell], [])
-    told = [each for each, _ in await actions(running, id)]
-    assert told == ["unshelve", "shelve", "unshelve", "shelve", "create"]
+    listed = [each for each, _ in await actions(running, id)]
+    assert listed == ["unshelve", "shelve", "unshelve", "shelve", "create"]
     assert await images(running) == kept
     await assert_nothing_to_repair(running)
 

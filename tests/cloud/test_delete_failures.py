@@ -33,8 +33,8 @@ async def test_a_failed_destroy_is_sent_again(running: Running) -> None:
     host = server["OS-EXT-SRV-ATTR:host"]
     running.dial(host, destroy_guest=VerbDial(fail_times=2, says="the disk is busy"))
     await running.admin.gone(server["id"])
-    told = [step for at, step in running.told if at == host and step == "destroy_guest"]
-    assert len(told) >= 3, "a busy machine is sent some again"
+    listed = [step for at, step in running.told if at == host and step == "destroy_guest"]
+    assert len(listed) >= 3, "a busy machine is sent some again"
 
 
 async def test_the_cause_of_a_waiting_delete_is_shown(running: Running) -> None:

@@ -200,14 +200,14 @@ async def test_the_command(running: Running, capsys: pytest.CaptureFixture[str])
     assert await asyncio.to_thread(host_command.main, ["drain", HOST, "--plan"]) == 0
     assert "waiting" in capsys.readouterr().out
     assert await asyncio.to_thread(host_command.main, ["drain", HOST, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["status"], told["servers"][0]["server"]) == ("done", server)
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["status"], answer["servers"][0]["server"]) == ("done", server)
     assert await asyncio.to_thread(host_command.main, ["show-drain", HOST]) == 0
     assert f"drain of {HOST}: done" in capsys.readouterr().out
     assert await asyncio.to_thread(host_command.main, ["cancel-drain", HOST]) == 2
     assert await asyncio.to_thread(host_command.main, ["drain", "nowhere"]) == 2
     capsys.readouterr()
-    assert host_command.bar(told) == f"[{'#' * host_command.BAR_CHARACTERS}] 1/1  done"
+    assert host_command.bar(answer) == f"[{'#' * host_command.BAR_CHARACTERS}] 1/1  done"
     async with running.person("demo", "demo") as demo:
         assert (await demo.compute("GET", "/ext/drains")).status_code == 403
         assert (await demo.compute("POST", "/ext/drains", {"drain": {"host": HOST}})).status_code == 403

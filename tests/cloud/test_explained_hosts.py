@@ -30,12 +30,12 @@ async def test_an_administrator_asks_why_one_host_was_refused(start: Start) -> N
         found = await admin.settled(server)
         assert found["status"] == "ERROR"
         path = f"/ext/servers/{server}/explain"
-        told = (await admin.compute("GET", path, host="small-1199")).json()["explain"]
-        ended = told["operations"][0]["ended"]
+        answer = (await admin.compute("GET", path, host="small-1199")).json()["explain"]
+        ended = answer["operations"][0]["ended"]
         assert (ended["left_out"], ended["considered"]) == (0, ended["coded"])
         assert ended["considered"] > FLEET
         assert ended["asked_about"] == {"host": "small-1199", "reason": "not enough memory"}
-        assert any("small-1199: not enough memory" in line for line in _describe(told))
+        assert any("small-1199: not enough memory" in line for line in _describe(answer))
         plain = (await admin.compute("GET", path)).json()["explain"]
         assert "asked_about" not in plain["operations"][0]["ended"]
         await admin.gone(server)

@@ -164,7 +164,7 @@ async def test_the_console_proxy_and_the_metadata_service_have_the_same_limits(t
                 assert page.headers.get_list("x-content-type-options") == ["nosniff"]
                 assert page.headers.get_list("cache-control") == ["no-store"]
                 assert "frame-ancestors" in page.headers.get_list("content-security-policy")[0]
-            told = await browser.get(url(there, "metadata") + "/latest/meta-data")
-            assert told.headers["cache-control"] == "no-store"
+            reply = await browser.get(url(there, "metadata") + "/latest/meta-data")
+            assert reply.headers["cache-control"] == "no-store"
     finally:
         await cloud.stop()

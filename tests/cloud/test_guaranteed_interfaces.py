@@ -68,10 +68,10 @@ async def test_ports_and_networks_with_a_policy_are_claimed_and_released_at_ever
             f"Failed to allocate additional resources to {server} during interface attach"
         )
         why = f"{EGR}: 4000 asked, at most 2000 free on one device"
-        told = (await admin.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]["operations"][-1]
-        assert told["ended"]["message"] == third.json()["badRequest"]["message"]
-        assert [(each["host"], each["reason"]) for each in told["ended"]["refused_hosts"]] == [("host1", why)]
-        assert why in "\n".join(_describe({"summary": None, "operations": [told]}))
+        answer = (await admin.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]["operations"][-1]
+        assert answer["ended"]["message"] == third.json()["badRequest"]["message"]
+        assert [(each["host"], each["reason"]) for each in answer["ended"]["refused_hosts"]] == [("host1", why)]
+        assert why in "\n".join(_describe({"summary": None, "operations": [answer]}))
         assert await failure(running, server, "attach_interface") == (f"{third.json()['badRequest']['message']}: {why}")
         assert await used(admin, bridge) == {EGR: 8_000, IGR: 0}
         assert (await admin.compute("DELETE", f"/servers/{server}/os-interface/{port}")).status_code == 202

@@ -74,10 +74,10 @@ async def test_a_crash_dump_and_diagnostics(running: Running) -> None:
     await until(lambda: driver.dumps_of(ServerId(server["id"])) == 1)
     console = await admin.compute("POST", f"/servers/{server['id']}/action", {"os-getConsoleOutput": {}})
     assert "kdump: saving vmcore" in console.json()["output"]
-    told = (await admin.compute("GET", f"/servers/{server['id']}/diagnostics")).json()
-    assert (told["state"], told["driver"], told["num_nics"]) == ("running", "libvirt", 1)
+    shown_answer = (await admin.compute("GET", f"/servers/{server['id']}/diagnostics")).json()
+    assert (shown_answer["state"], shown_answer["driver"], shown_answer["num_nics"]) == ("running", "libvirt", 1)
     mac = next(iter(server["addresses"].values()))[0]["OS-EXT-IPS-MAC:mac_addr"]
-    assert told["nic_details"][0]["mac_address"] == mac
+    assert shown_answer["nic_details"][0]["mac_address"] == mac
     (await admin.compute("POST", f"/servers/{server['id']}/action", {"os-stop": None})).raise_for_status()
     await admin.settled(server["id"])
     assert (await admin.compute("GET", f"/servers/{server['id']}/diagnostics")).status_code == 409
@@ -114,9 +114,9 @@ async def test_hosts_report_their_uptime(running: Running) -> None:
     assert all(" up  0:0" in row["uptime"] for row in rows)
     headers = {"OpenStack-API-Version": "compute 2.87"}
     url = f"{admin.urls[0]}/os-hypervisors/{rows[0]['id']}/uptime"
-    told = (await admin.http.get(url, headers=headers)).json()["hypervisor"]
-    assert set(told) == {"id", "hypervisor_hostname", "state", "status", "uptime"}
-    assert " up " in told["uptime"]
+    answer = (await admin.http.get(url, headers=headers)).json()["hypervisor"]
+    assert set(answer) == {"id", "hypervisor_hostname", "state", "status", "uptime"}
+    assert " up " in answer["uptime"]
     assert (await admin.compute("GET", f"/os-hypervisors/{rows[0]['id']}/uptime")).status_code == 404
 
 

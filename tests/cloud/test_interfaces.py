@@ -145,8 +145,8 @@ async def test_concurrent_attaches_never_exceed_the_addresses(running: Running) 
     assert len(ports) == SEGMENT_ADDRESSES + 1
     assert len({each["mac_address"] for each in ports}) == len(ports)
     actions = (await running.admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()
-    told = [each["message"] for each in actions["instanceActions"] if each["action"] == "attach_interface"]
-    assert sorted(map(str, told)) == ["Error"] * 2 + ["None"] * SEGMENT_ADDRESSES
+    listed = [each["message"] for each in actions["instanceActions"] if each["action"] == "attach_interface"]
+    assert sorted(map(str, listed)) == ["Error"] * 2 + ["None"] * SEGMENT_ADDRESSES
     await running.admin.gone(server["id"])
 
 

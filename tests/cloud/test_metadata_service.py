@@ -77,9 +77,13 @@ async def test_a_guest_reads_both_trees(proxied: Running) -> None:
         assert await read("/openstack/2012-08-10") == "meta_data.json\nuser_data"
         reply = await guest.get("/openstack/latest/meta_data.json", headers=who)
         assert reply.headers["content-type"] == "application/json"
-        told = reply.json()
-        assert (told["uuid"], told["meta"], told["hostname"]) == (server["id"], {"role": "web"}, "web-one.novalocal")
-        assert "admin_pass" not in told
+        answer = reply.json()
+        assert (answer["uuid"], answer["meta"], answer["hostname"]) == (
+            server["id"],
+            {"role": "web"},
+            "web-one.novalocal",
+        )
+        assert "admin_pass" not in answer
         network = (await guest.get("/openstack/latest/network_data.json", headers=who)).json()
         (address,) = server["addresses"]["private"]
         assert network["links"][0]["ethernet_mac_address"] == address["OS-EXT-IPS-MAC:mac_addr"]
@@ -170,10 +174,10 @@ async def test_an_outage_of_the_network_service_is_shown_and_ends(proxied: Runni
         assert (reply.status_code, "retry-after" in reply.headers) == (503, True)
         assert (await guest.get("/openstack/latest/meta_data.json", headers=who)).status_code == 200
         out[0] = False
-        told = await guest.get("/openstack/latest/network_data.json", headers=who)
-        assert told.status_code == 200
+        answer = await guest.get("/openstack/latest/network_data.json", headers=who)
+        assert answer.status_code == 200
         out[0], now[0] = True, 3600.0
-        assert (await guest.get("/openstack/latest/network_data.json", headers=who)).json() == told.json()
+        assert (await guest.get("/openstack/latest/network_data.json", headers=who)).json() == answer.json()
 
 
 async def test_a_guest_stores_its_password_once(proxied: Running) -> None:
@@ -205,8 +209,8 @@ async def test_flat_networks_identify_guests_by_address(start: Start) -> None:
         server = await running.admin.active("a", networks=[{"uuid": flat_id("office")}])
         (address,) = (each["addr"] for each in server["addresses"]["office"])
         async with service(running, (address, 40000)) as guest:
-            told = (await guest.get("/openstack/latest/meta_data.json")).json()
-            assert told["uuid"] == server["id"]
+            answer = (await guest.get("/openstack/latest/meta_data.json")).json()
+            assert answer["uuid"] == server["id"]
             network = (await guest.get("/openstack/latest/network_data.json")).json()
             assert (network["networks"][0]["type"], network["networks"][0]["ip_address"]) == ("ipv4", address)
             assert network["services"] == [{"type": "dns", "address": "10.9.9.9"}]

@@ -15,8 +15,8 @@ __all__ = ["running"]
 
 async def several(running: Running, name: str, **more: Any) -> str:
     """A volume whose type lets several servers have it."""
-    said = {"volume_type": {"name": name, "extra_specs": {"multiattach": "<is> True"}}}
-    made = await running.admin.volume("POST", "/types", said)
+    body = {"volume_type": {"name": name, "extra_specs": {"multiattach": "<is> True"}}}
+    made = await running.admin.volume("POST", "/types", body)
     assert made.status_code == 200, made.text
     return await volume(running, volume_type=name, **more)
 

@@ -38,8 +38,8 @@ async def waiting_of(behind: CloudBehindProxy, server: str) -> str:
     async with asyncio.timeout(180):
         while True:
             reply = await behind.admin.compute("GET", "/ext/operations", server=server, status="open")
-            if said := [each["waiting"] for each in reply.json()["operations"] if each["waiting"]]:
-                return str(said[0])
+            if answer := [each["waiting"] for each in reply.json()["operations"] if each["waiting"]]:
+                return str(answer[0])
             await asyncio.sleep(0.1)
 
 
@@ -220,9 +220,9 @@ async def test_a_failing_service_is_called_by_one_probe_only(behind: CloudBehind
     seen = await left_alone(behind)
     assert {each["neighbour"] for each in seen} == {"network"}
     assert all(each["failures"] >= 5 and "did not answer" in each["why"] for each in seen)
-    said = "\n".join(status.out((await admin.compute("GET", "/ext/neighbours")).json()["left_alone"]))
-    assert "the network service" in said
-    assert "is left alone by" in said
+    answer = "\n".join(status.out((await admin.compute("GET", "/ext/neighbours")).json()["left_alone"]))
+    assert "the network service" in answer
+    assert "is left alone by" in answer
     behind.proxy.clear_faults()
     found = await asyncio.gather(*(admin.settled(each) for each in servers))
     assert {each["status"] for each in found} == {"ACTIVE"}

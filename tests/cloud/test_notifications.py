@@ -143,17 +143,17 @@ async def test_a_servers_life_is_sent_in_both_formats_through_oslo_messaging(sta
 
 async def test_notifications_are_off_by_default_and_can_use_the_bus(start: Start) -> None:
     async with start(hosts=Hosts(count=1), notifications=Notifications(bus=True)) as running:
-        heard: list[tuple[str, Any]] = []
+        messages: list[tuple[str, Any]] = []
 
         async def hear(subject: str, payload: bytes) -> None:
             envelope = json.loads(payload)
             assert envelope["oslo.version"] == "2.0"
-            heard.append((subject, json.loads(envelope["oslo.message"])))
+            messages.append((subject, json.loads(envelope["oslo.message"])))
 
         await running.cloud.region.bus.subscribe("moorage.notification.>", hear)
         server = (await running.admin.active("a"))["id"]
-        await until(lambda: len(heard) == 2, PATIENCE_S)
-        assert [(subject, id_of(each["payload"]), each["event_type"]) for subject, each in heard] == [
+        await until(lambda: len(messages) == 2, PATIENCE_S)
+        assert [(subject, id_of(each["payload"]), each["event_type"]) for subject, each in messages] == [
             ("moorage.notification.notifications.info", server, "compute.instance.create.start"),
             ("moorage.notification.notifications.info", server, "compute.instance.create.end"),
         ]

@@ -70,8 +70,8 @@ async def test_a_rebuild_changes_the_image_and_keeps_port_and_address(running: R
     rows = (await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()["instanceActions"]
     action = next(row for row in rows if row["action"] == "rebuild")
     assert action["message"] is None
-    whole = await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions/{action['request_id']}")
-    events = whole.json()["instanceAction"]["events"]
+    reply = await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions/{action['request_id']}")
+    events = reply.json()["instanceAction"]["events"]
     assert {(each["event"], each["result"]) for each in events} == {
         ("rebuild_server", "Success"),
         ("compute_rebuild_instance", "Success"),

@@ -29,8 +29,8 @@ async def test_the_owner_sees_no_host_names_when_no_host_binds_a_port(start: Sta
                 "/ext/operations",
                 f"/ext/operations/{operations[0]['id']}",
             ]
-            told = {place: (await demo.compute("GET", place)).text for place in places}
-        assert {place: text for place, text in told.items() if any(each in text for each in INSIDE)} == {}
+            output = {place: (await demo.compute("GET", place)).text for place in places}
+        assert {place: text for place, text in output.items() if any(each in text for each in INSIDE)} == {}
         explained = (await running.admin.compute("GET", f"/ext{at}/explain")).json()["explain"]
         said = str(explained["operations"][0]["attempts"])
         assert all(f"on host host{n}:" in said for n in (1, 2, 3)), "the operator reads which host, and why"

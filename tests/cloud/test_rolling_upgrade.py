@@ -219,9 +219,9 @@ async def test_a_removed_host_blocks_no_gate(start: Start) -> None:
 
 
 async def test_gates_are_shown_to_administrators_only(running: Running) -> None:
-    told = (await running.admin.compute("GET", "/ext/gates")).json()["gates"]
-    assert told["levels"] == {"3": 6}
-    assert told["credentials"] == "working"
-    assert [gate["open"] for gate in told["gates"]] == [True, True]
+    answer = (await running.admin.compute("GET", "/ext/gates")).json()["gates"]
+    assert answer["levels"] == {"3": 6}
+    assert answer["credentials"] == "working"
+    assert [gate["open"] for gate in answer["gates"]] == [True, True]
     async with running.person("demo", "demo") as demo:
         assert (await demo.compute("GET", "/ext/gates")).status_code == 403

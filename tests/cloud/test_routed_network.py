@@ -64,10 +64,10 @@ async def test_the_owner_sees_causes_and_no_host_names(running: Running) -> None
         refused = await demo.settled(await demo.boot("one-too-many", networks=ROUTED))
         assert "details" not in refused["fault"]
         for each in (refused["id"], servers[0]["id"]):
-            told = await demo.compute("GET", f"/ext/servers/{each}/explain")
-            assert told.status_code == 200
-            assert all(f"host{number}" not in told.text for number in range(1, 7))
-        assert "no free address" in told.text or "no free address" in refused["fault"]["message"]
+            reply = await demo.compute("GET", f"/ext/servers/{each}/explain")
+            assert reply.status_code == 200
+            assert all(f"host{number}" not in reply.text for number in range(1, 7))
+        assert "no free address" in reply.text or "no free address" in refused["fault"]["message"]
     theirs = await running.admin.boot("theirs")
     async with running.person("demo", "demo") as demo:
         assert (await demo.compute("GET", f"/ext/servers/{theirs}/explain")).status_code == 404
@@ -92,8 +92,8 @@ async def test_a_refusal_by_the_host_moves_on_to_the_other_segment(start: Start)
             running.dial(refusing, start_guest=VerbDial(fail_times=1))
             for _ in range(6):  # until one was sent to the refusing host first
                 server = await running.admin.active("moves", networks=ROUTED)
-                told = (await running.admin.compute("GET", f"/ext/servers/{server['id']}/explain")).json()["explain"]
-                attempts = told["operations"][0]["attempts"]
+                answer = (await running.admin.compute("GET", f"/ext/servers/{server['id']}/explain")).json()["explain"]
+                attempts = answer["operations"][0]["attempts"]
                 if len(attempts) > 1:
                     break
             assert [each["host"] for each in attempts] == [refusing, taking]

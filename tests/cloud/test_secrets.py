@@ -135,11 +135,11 @@ async def test_secrets_are_logged_nowhere_and_stored_only_for_guests(
             bus=True, notification_format="both", notify_on_state_change="vm_and_task_state"
         ),
     }
-    told: list[str] = []
+    calls: list[str] = []
     async with start(**changes) as running:
 
         async def hear(_: str, payload: bytes) -> None:
-            told.append(payload.decode())
+            calls.append(payload.decode())
 
         await running.cloud.region.bus.subscribe("moorage.notification.>", hear)
         user = {"name": "demo", "domain": {"id": "default"}, "password": WRONG}
@@ -153,15 +153,15 @@ async def test_secrets_are_logged_nowhere_and_stored_only_for_guests(
             files = kept_in(running.config.data)
             for server in servers:
                 await demo.gone(server)
-        await until(lambda: any("compute.instance.delete.end" in each for each in told))
+        await until(lambda: any("compute.instance.delete.end" in each for each in calls))
         after = kept_in(running.config.data)
         logins = [WRONG, admin_password(running.config), demo_password(running.config), *tokens]
-    assert len(told) > 30
+    assert len(calls) > 30
     assert len(answers) > 20
     places = {
         "log": caplog.text,
         "audit log": log_file.read_text(),
-        "notifications": "\n".join(told),
+        "notifications": "\n".join(calls),
         "answers": "\n".join(answers),
     }
     for secret in (*logins, *PASSWORDS.values(), *TO_GUESTS.values()):

@@ -52,8 +52,8 @@ async def failure(running: Running, server: str) -> Any:
     """What the newest action says of its events, to those who may see details."""
     path = f"/servers/{server}/os-instance-actions"
     newest = (await running.admin.compute("GET", path)).json()["instanceActions"][0]
-    told = (await running.admin.compute("GET", f"{path}/{newest['request_id']}")).json()["instanceAction"]
-    return [each.get("details") for each in told["events"]]
+    answer = (await running.admin.compute("GET", f"{path}/{newest['request_id']}")).json()["instanceAction"]
+    return [each.get("details") for each in answer["events"]]
 
 
 async def done(running: Running, server: str, action: dict[str, Any], status: str) -> dict[str, Any]:
@@ -244,8 +244,8 @@ async def test_an_unshelve_without_a_host_restores_the_shelved_server(running: R
     assert (port["binding:host_id"], port["device_id"]) == ("", server["id"])
     assert len(await images(running)) == 1
     assert (await actions(running, server["id"]))[0] == ("unshelve", "Error")
-    told = (await running.admin.compute("GET", f"/ext/servers/{server['id']}/explain")).json()
-    unshelve = told["explain"]["operations"][-1]
+    answer = (await running.admin.compute("GET", f"/ext/servers/{server['id']}/explain")).json()
+    unshelve = answer["explain"]["operations"][-1]
     assert unshelve["name"] == "unshelve"
     assert unshelve["attempts"][0]["failed"]
     running.set_faults_everywhere()

@@ -155,9 +155,9 @@ async def test_a_back_end_failure_for_one_host_leads_to_the_next(start: Start) -
             made = await running.admin.active(f"v{number}", imageRef="", block_device_mapping_v2=[device])
             assert made["OS-EXT-SRV-ATTR:host"] == works
             path = f"/ext/servers/{made['id']}/explain"
-            told = (await running.admin.compute("GET", path)).json()["explain"]
-            if UNREACHABLE in str(told):
-                assert any(root in line for line in _describe(told)), _describe(told)
+            answer = (await running.admin.compute("GET", path)).json()["explain"]
+            if UNREACHABLE in str(answer):
+                assert any(root in line for line in _describe(answer)), _describe(answer)
                 causes.add(UNREACHABLE)
             (attachment,) = [each for each in await held(running) if each["instance"] == made["id"]]
             assert attachment["status"] == "attached"
@@ -175,8 +175,8 @@ async def test_no_host_can_be_reached(start: Start) -> None:
         asked = {"imageRef": "", "block_device_mapping_v2": [{**root, "volume_size": 1}]}
         made = await running.admin.settled(await running.admin.boot("a", **asked))
         assert made["status"] == "ERROR"
-        told = (await running.admin.compute("GET", f"/ext/servers/{made['id']}/explain")).json()["explain"]
-        assert UNREACHABLE in str(told), told
+        answer = (await running.admin.compute("GET", f"/ext/servers/{made['id']}/explain")).json()["explain"]
+        assert UNREACHABLE in str(answer), answer
         for each in await running.admin.volumes():
             await becomes(running, each["id"], "gone")
         assert await held(running) == []

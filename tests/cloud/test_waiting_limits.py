@@ -145,11 +145,11 @@ async def test_waiting_servers_are_shown(
             monkeypatch.setenv(name, value)
         for command, words in ((waiting_command.main, ["list", "--all-projects"]), (explain_command.main, [ids[0]])):
             assert await asyncio.to_thread(command, words) == 0
-        told = capsys.readouterr().out
-        assert "2 servers wait" in told
-        assert "  2 for hosts, the first since " in told
-        assert all(each in told for each in ids)
-        assert "waits for hosts since " in told
+        output = capsys.readouterr().out
+        assert "2 servers wait" in output
+        assert "  2 for hosts, the first since " in output
+        assert all(each in output for each in ids)
+        assert "waits for hosts since " in output
         conductor = region.conductor
         assert conductor is not None
         await until(lambda: not conductor.executing)

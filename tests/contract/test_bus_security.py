@@ -237,9 +237,9 @@ async def test_unknown_and_untrusted_clients_are_refused_with_the_reason(
         async with broker.client(THIEF, patience_s=0.01, **others) as stranger:
             await until(lambda: any(why in each.message for each in caplog.records))
             assert not stranger.healthy
-    said = [each.message for each in caplog.records if each.name == "moorage.bus.nats"]
-    assert len(said) == 1, "one sentence, not one for each try"
-    assert said[0].endswith("trying again until it is back")
+    output = [each.message for each in caplog.records if each.name == "moorage.bus.nats"]
+    assert len(output) == 1, "one sentence, not one for each try"
+    assert output[0].endswith("trying again until it is back")
 
 
 async def test_nothing_is_sent_to_a_server_without_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

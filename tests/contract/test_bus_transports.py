@@ -49,18 +49,18 @@ async def test_a_message_without_subscribers_is_no_error(bus: Bus) -> None:
 
 
 async def test_a_failing_handler_loses_one_message_only(bus: Bus) -> None:
-    heard: list[bytes] = []
+    messages: list[bytes] = []
     subject = fresh()
 
     async def fragile(_: str, payload: bytes) -> None:
         if payload == b"bad":
             raise ValueError("broke")
-        heard.append(payload)
+        messages.append(payload)
 
     await bus.subscribe(subject, fragile)
     for payload in (b"1", b"bad", b"2"):
         await bus.publish(subject, payload)
-    await until(lambda: heard == [b"1", b"2"])
+    await until(lambda: messages == [b"1", b"2"])
 
 
 async def test_one_subscription_handles_one_message_at_a_time(bus: Bus) -> None:
@@ -146,7 +146,7 @@ async def test_every_fault_of_the_memory_transport_can_be_set() -> None:
 
 async def test_rubbish_ends_no_subscriber_and_fills_no_log(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
     """What cannot be read, and what breaks a handler: the next message is heard, and the log says it once."""
-    heard: list[object] = []
+    messages: list[object] = []
     handled = 0
 
     async def hear(_: str, payload: bytes) -> None:
@@ -154,7 +154,7 @@ async def test_rubbish_ends_no_subscriber_and_fills_no_log(bus: Bus, caplog: pyt
         handled += 1
         if payload == b"breaks":
             raise OverflowError("too large for the database")
-        heard.append(read(payload))
+        messages.append(read(payload))
 
     for each in (unreadable, broken):
         each.said_at = float("-inf")
@@ -171,7 +171,7 @@ async def test_rubbish_ends_no_subscriber_and_fills_no_log(bus: Bus, caplog: pyt
         await until(lambda: handled == len(rubbish))
         await bus.publish("moorage.test.rubbish", good)
         await until(lambda: handled == len(rubbish) + 1)
-    assert heard[-1] == read(good)
+    assert messages[-1] == read(good)
     assert [each.message.split(" (")[0].split(":")[0] for each in caplog.records] == [
         "a message of 0 bytes that cannot be read is ignored",
         "a handler of moorage.test.rubbish failed; its message is lost",

@@ -29,9 +29,9 @@ async def made(ground: Ground, who: Tenant, **said: Any) -> str:
 
 async def test_an_image_is_created_by_its_owner_and_filled_by_the_service(ground: Ground) -> None:
     client, who, stranger = ground.image, await ground.tenant(), await ground.tenant()
-    said = {"id": new_id(), "min_disk": 3, "min_ram": 64, "visibility": "private", "hw_rescue_bus": "scsi", KEY: "made"}
-    id = await made(ground, who, **said)
-    assert id == said["id"]
+    body = {"id": new_id(), "min_disk": 3, "min_ram": 64, "visibility": "private", "hw_rescue_bus": "scsi", KEY: "made"}
+    id = await made(ground, who, **body)
+    assert id == body["id"]
     with pytest.raises(Conflict):
         await made(ground, who, id=id)
     found = await client.show(id, who.token)
@@ -46,8 +46,8 @@ async def test_an_image_is_created_by_its_owner_and_filled_by_the_service(ground
         assert missing.value.public == f"Image {absent} could not be found."
     for _ in range(2):
         await client.fill_with_properties(id, {KEY: "whole", "bdm/v2~": "True"})
-    whole = await client.show(id, who.token)
-    assert (whole.status, whole.size_bytes, whole.properties[KEY], whole.properties["bdm/v2~"]) == (
+    reply = await client.show(id, who.token)
+    assert (reply.status, reply.size_bytes, reply.properties[KEY], reply.properties["bdm/v2~"]) == (
         "active",
         0,
         "whole",

@@ -18,8 +18,8 @@ async def context(ground: Ground, tmp_path: Path) -> AsyncIterator[OldNet]:
 
 async def image(context: OldNet, **fields: Any) -> str:
     """A new image of the tenant's."""
-    said = {"name": "old", "disk_format": "raw", "container_format": "bare", **fields}
-    made = await context.ground.raw_image.call("POST", "/v2/images", token=context.tenant.token, body=said)
+    body = {"name": "old", "disk_format": "raw", "container_format": "bare", **fields}
+    made = await context.ground.raw_image.call("POST", "/v2/images", token=context.tenant.token, body=body)
     return str(made.body["id"])
 
 

@@ -55,8 +55,8 @@ async def context(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 async def test_volumes_are_shown_in_the_old_format(context: OldVolumes) -> None:
-    said = {"size": "1", "display_name": "old", "display_description": "of old", "metadata": {"a": "b"}}
-    answer = await context.ask("POST", "/os-volumes", {"volume": said})
+    body = {"size": "1", "display_name": "old", "display_description": "of old", "metadata": {"a": "b"}}
+    answer = await context.ask("POST", "/os-volumes", {"volume": body})
     assert answer.status_code == 200, answer.text
     made = answer.json()["volume"]
     one = made["id"]
@@ -115,8 +115,8 @@ async def test_invalid_volumes_are_refused(context: OldVolumes, wrong: dict[str,
 
 async def test_snapshots(context: OldVolumes) -> None:
     volume = (await context.ground.volume(context.who))["id"]
-    said = {"volume_id": volume, "display_name": "s", "display_description": "d", "force": "true"}
-    made = (await context.ok("POST", "/os-snapshots", {"snapshot": said}))["snapshot"]
+    body = {"volume_id": volume, "display_name": "s", "display_description": "d", "force": "true"}
+    made = (await context.ok("POST", "/os-snapshots", {"snapshot": body}))["snapshot"]
     one = made["id"]
     await context.ground.until(context.who, one, "available", "snapshot")
     shown = (await context.ok("GET", f"/os-snapshots/{one}"))["snapshot"]

@@ -87,12 +87,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         {"uuid": uuid, "name": uuid[-2:], "power_state": state, "nics": []}
         for uuid, state in ((OFF, "Off"), (ON, "On"))
     ]
-    told = {
+    body = {
         "SUSHY_EMULATOR_FAKE_SYSTEMS": systems,
         "SUSHY_EMULATOR_STATE_DIR": str(files),
         "SUSHY_EMULATOR_AUTH_FILE": str(files / "users"),
     }
-    (files / "emulator.conf").write_text("".join(f"{name} = {value!r}\n" for name, value in told.items()))
+    (files / "emulator.conf").write_text("".join(f"{name} = {value!r}\n" for name, value in body.items()))
     words = ["--fake", "-i", "127.0.0.1", "-p", str(port), "--config", str(files / "emulator.conf")]
     words += ["--ssl-certificate", str(files / "cert.pem"), "--ssl-key", str(files / "key.pem")]
     with (files / "log").open("wb") as log:

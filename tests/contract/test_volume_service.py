@@ -114,9 +114,9 @@ async def test_permissions_on_volumes(ground: VolumeGround) -> None:
 async def test_attachments_step_by_step(ground: VolumeGround) -> None:
     who, server, other = await ground.person(), server_id(), server_id()
     id = (await ground.volume(who))["id"]
-    said = {"volume_uuid": id, "instance_uuid": server}
-    assert (await ground.ask(who, "POST", "/attachments", {"attachment": said}, version="3.26")).status_code == 404
-    answer = await ground.ask(who, "POST", "/attachments", {"attachment": said})
+    body = {"volume_uuid": id, "instance_uuid": server}
+    assert (await ground.ask(who, "POST", "/attachments", {"attachment": body}, version="3.26")).status_code == 404
+    answer = await ground.ask(who, "POST", "/attachments", {"attachment": body})
     made = answer.json()["attachment"]
     assert answer.status_code == 200
     assert made.items() >= {
@@ -177,8 +177,8 @@ async def test_an_owner_may_end_an_attachment_that_compute_does_not_know(ground:
     attachment = await ground.attached(who, id, server)
     ground.compute.holds.clear()
     assert (await ground.ask(who, "DELETE", f"/attachments/{attachment}")).status_code == 200
-    said = {"volume_uuid": id, "instance_uuid": server}
-    reserved = (await ground.ask(who, "POST", "/attachments", {"attachment": said})).json()["attachment"]["id"]
+    body = {"volume_uuid": id, "instance_uuid": server}
+    reserved = (await ground.ask(who, "POST", "/attachments", {"attachment": body})).json()["attachment"]["id"]
     ground.compute.holds[server, id] = reserved
     assert (await ground.ask(who, "DELETE", f"/attachments/{reserved}")).status_code == 200, "it was not connected"
     assert (await ground.shown(who, id))["status"] == "available"
@@ -193,8 +193,8 @@ async def test_a_server_that_moves(ground: VolumeGround) -> None:
     assert (await ground.shown(who, id))["status"] == "in-use"
     body = {"attachment": {"connector": {"host": "h2"}}}
     assert (await ground.ask(who, "PUT", f"/attachments/{empty}", body)).status_code == 409
-    whole = {"attachment": said | {"connector": {"host": "h2"}}}
-    second = await ground.ask(who, "POST", "/attachments", whole)
+    fields = {"attachment": said | {"connector": {"host": "h2"}}}
+    second = await ground.ask(who, "POST", "/attachments", fields)
     assert (second.status_code, second.json()["attachment"]["status"]) == (200, "reserved")
     assert (await ground.shown(who, id))["status"] == "attaching"
     await ground.ask(who, "DELETE", f"/attachments/{empty}", service=True)

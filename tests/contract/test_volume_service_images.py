@@ -53,13 +53,13 @@ async def test_a_snapshot_of_a_used_volume(ground: VolumeGround) -> None:
     who = await ground.person()
     id = (await ground.volume(who))["id"]
     await ground.attached(who, id, server_id())
-    said: dict[str, Any] = {"snapshot": {"volume_id": id}}
-    assert (await ground.ask(who, "POST", "/snapshots", said, version="3.65")).status_code == 400
-    said["snapshot"]["force"] = False
-    assert (await ground.ask(who, "POST", "/snapshots", said)).status_code == 400
-    said["snapshot"]["force"] = True
+    body: dict[str, Any] = {"snapshot": {"volume_id": id}}
+    assert (await ground.ask(who, "POST", "/snapshots", body, version="3.65")).status_code == 400
+    body["snapshot"]["force"] = False
+    assert (await ground.ask(who, "POST", "/snapshots", body)).status_code == 400
+    body["snapshot"]["force"] = True
     for version in ("3.65", "3.66"):
-        answer = await ground.ask(who, "POST", "/snapshots", said, version=version)
+        answer = await ground.ask(who, "POST", "/snapshots", body, version=version)
         assert answer.status_code == 202, answer.text
         await ground.until(who, answer.json()["snapshot"]["id"], "available", "snapshot")
 
@@ -68,12 +68,12 @@ async def test_reimage(ground: VolumeGround) -> None:
     who, server = await ground.person(), server_id()
     image, other = await ground.image(who, DATA), await ground.image(who, DATA[::-1], name="other")
     id = (await ground.volume(who, imageRef=image))["id"]
-    said = {"volume_uuid": id, "instance_uuid": server}
-    assert (await ground.ask(who, "POST", "/attachments", {"attachment": said})).status_code == 200
+    fields = {"volume_uuid": id, "instance_uuid": server}
+    assert (await ground.ask(who, "POST", "/attachments", {"attachment": fields})).status_code == 200
     assert (await ground.act(who, id, "os-reimage", {"image_id": other})).status_code == 400
-    whole = {"image_id": other, "reimage_reserved": True}
-    assert (await ground.act(who, id, "os-reimage", whole, version="3.67")).status_code == 404
-    assert (await ground.act(who, id, "os-reimage", whole)).status_code == 202
+    body = {"image_id": other, "reimage_reserved": True}
+    assert (await ground.act(who, id, "os-reimage", body, version="3.67")).status_code == 404
+    assert (await ground.act(who, id, "os-reimage", body)).status_code == 202
     await eventually(lambda: ("volume-reimaged", server, id) in ground.compute.events)
     volume = await ground.shown(who, id)
     assert (volume["status"], volume["volume_image_metadata"]["image_name"]) == ("reserved", "other")
@@ -86,10 +86,15 @@ async def test_a_volume_becomes_an_image(ground: VolumeGround) -> None:
     id = (await ground.volume(who, imageRef=await ground.image(who, DATA)))["id"]
     answer = await ground.act(who, id, "os-volume_upload_image", {"image_name": "mine", "visibility": "private"})
     assert answer.status_code == 202, answer.text
-    told = answer.json()["os-volume_upload_image"]
-    assert (told["id"], told["status"], told["image_name"], told["disk_format"]) == (id, "uploading", "mine", "raw")
+    shown_answer = answer.json()["os-volume_upload_image"]
+    assert (shown_answer["id"], shown_answer["status"], shown_answer["image_name"], shown_answer["disk_format"]) == (
+        id,
+        "uploading",
+        "mine",
+        "raw",
+    )
     await ground.until(who, id, "available")
-    image = await ground.images.get(f"/v2/images/{told['image_id']}", headers={"X-Auth-Token": who.token})
+    image = await ground.images.get(f"/v2/images/{shown_answer['image_id']}", headers={"X-Auth-Token": who.token})
     assert (image.json()["status"], image.json()["size"]) == ("active", 1024**3)
 
 
@@ -97,8 +102,8 @@ async def test_swapped_by_compute(ground: VolumeGround) -> None:
     who, server = await ground.person(), server_id()
     old, new = (await ground.volume(who))["id"], (await ground.volume(who))["id"]
     await ground.attached(who, old, server)
-    said = {"new_volume": new, "error": False}
-    answer = await ground.act(ground.admin, old, "os-migrate_volume_completion", said, service=True)
+    body = {"new_volume": new, "error": False}
+    answer = await ground.act(ground.admin, old, "os-migrate_volume_completion", body, service=True)
     assert (answer.status_code, answer.json()) == (200, {"save_volume_id": new})
     assert (await ground.until(who, old, "available"))["attachments"] == []
     volume = await ground.until(who, new, "in-use")

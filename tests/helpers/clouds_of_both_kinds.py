@@ -55,8 +55,8 @@ class Who:
         return reply.json() if reply.content else {}
 
     async def image(self) -> str:
-        said = {"name": "tiny", "disk_format": "raw", "container_format": "bare"}
-        made = str((await self.ok("image", "POST", "/images", said))["id"])
+        body = {"name": "tiny", "disk_format": "raw", "container_format": "bare"}
+        made = str((await self.ok("image", "POST", "/images", body))["id"])
         headers = {"Content-Type": "application/octet-stream"}
         url = f"{self._urls['image']}/images/{made}/file"
         (await self._http.put(url, content=b"\0" * 1024, headers=headers)).raise_for_status()

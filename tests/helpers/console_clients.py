@@ -35,9 +35,9 @@ async def console(running: Running, server: str, protocol: str = "vnc", kind: st
     asked = {"remote_console": {"protocol": protocol, "type": kind}}
     reply = await running.admin.compute("POST", f"/servers/{server}/remote-consoles", asked)
     assert reply.status_code == 200, reply.text
-    told = reply.json()["remote_console"]
-    assert (told["protocol"], told["type"]) == (protocol, kind)
-    return str(told["url"])
+    answer = reply.json()["remote_console"]
+    assert (answer["protocol"], answer["type"]) == (protocol, kind)
+    return str(answer["url"])
 
 
 def token_of(url: str) -> str:

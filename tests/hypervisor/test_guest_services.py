@@ -74,8 +74,8 @@ async def test_metadata_is_told_to_each_guest_of_its_own(
 
     # By IPv6 the guest has a link-local address, which is no port's; the kernel first looks whether somebody else has it.
     async def is_usable() -> bool:
-        said = first.call("ip", "-6", "address", "show", "dev", "eth0", "scope", "link")
-        return "fe80:" in said and "tentative" not in said
+        reply = first.call("ip", "-6", "address", "show", "dev", "eth0", "scope", "link")
+        return "fe80:" in reply and "tentative" not in reply
 
     await until(is_usable)
     status, body, _ = await ask(first, host="fe80::a9fe:a9fe%eth0")

@@ -55,8 +55,8 @@ def test_an_agents_file_has_all_its_settings(tmp_path: Path) -> None:
 
 
 def test_tables_are_toml() -> None:
-    said = {"": {"a": 'x"y'}, "b": {"c": ["d", "é"], "e": True, "f": 1.5}}
-    assert msgspec.toml.decode(tables(said)) == {"a": 'x"y', "b": {"c": ["d", "é"], "e": True, "f": 1.5}}
+    body = {"": {"a": 'x"y'}, "b": {"c": ["d", "é"], "e": True, "f": 1.5}}
+    assert msgspec.toml.decode(tables(body)) == {"a": 'x"y', "b": {"c": ["d", "é"], "e": True, "f": 1.5}}
 
 
 def test_credentials_give_access_to_hosts_of_their_cells_only() -> None:

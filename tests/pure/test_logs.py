@@ -103,9 +103,9 @@ def test_all_loggers_use_the_format(form: str, capsys: pytest.CaptureFixture[str
         set_up_log(Config(log_format=form))  # type: ignore[arg-type]
         for name in ("moorage.api.app", "uvicorn.error", "asyncio"):
             logging.getLogger(name).error("%s", FORGED)
-        said = capsys.readouterr().err.splitlines()
+        output = capsys.readouterr().err.splitlines()
     finally:
         root.handlers[:] = before
         root.setLevel(level)
-    assert len(said) == 3
-    assert all(line.isprintable() for line in said)
+    assert len(output) == 3
+    assert all(line.isprintable() for line in output)

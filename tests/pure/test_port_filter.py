@@ -202,14 +202,14 @@ def test_a_rule_passes_the_packets_it_describes(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_lists_are_shortened_and_mean_the_same(seed: int) -> None:
     dice = random.Random(seed)
-    said = [f"10.0.{dice.randrange(4)}.{dice.randrange(256)}/{dice.choice((24, 28, 31, 32))}" for _ in range(40)]
-    four, six, bad = networks([*said, "fd00::1", "nothing"])
+    listed = [f"10.0.{dice.randrange(4)}.{dice.randrange(256)}/{dice.choice((24, 28, 31, 32))}" for _ in range(40)]
+    four, six, bad = networks([*listed, "fd00::1", "nothing"])
     assert bad == ["nothing"]
     assert [str(each) for each in six] == ["fd00::1/128"]
     assert not any(one.overlaps(other) for one in four for other in four if one is not other), (
         "nftables refuses overlaps"
     )
-    before = [ip_network(each, strict=False) for each in said]
+    before = [ip_network(each, strict=False) for each in listed]
     for _ in range(200):
         address = ip_address(f"10.0.{dice.randrange(5)}.{dice.randrange(256)}")
         assert any(address in each for each in before) == any(address in each for each in four)

@@ -77,8 +77,8 @@ def sentences() -> Iterator[tuple[str, str]]:
 def names_inside(sentence: str) -> list[str]:
     joined = ast.parse(sentence, mode="eval").body
     assert isinstance(joined, ast.JoinedStr)
-    told = [ast.unparse(each.value) for each in joined.values if isinstance(each, ast.FormattedValue)]
-    return [each for each in told if INSIDE.search(each)]
+    listed = [ast.unparse(each.value) for each in joined.values if isinstance(each, ast.FormattedValue)]
+    return [each for each in listed if INSIDE.search(each)]
 
 
 def as_written(sentence: str) -> str:

@@ -109,8 +109,8 @@ async def test_an_answer_is_sent_to_the_subject_of_the_caller(knows_senders: boo
     )
     await Outgoing(bus, CELL, HOST).answer(command, RESULT)
     patterns = [subjects.results_for(ASKER), legacy_subjects.results_for(ASKER)]
-    heard = [[subjects.matches(pattern, subject) for pattern in patterns] for subject in bus.published]
-    assert heard == [[knows_senders, not knows_senders]]
+    listed = [[subjects.matches(pattern, subject) for pattern in patterns] for subject in bus.published]
+    assert listed == [[knows_senders, not knows_senders]]
 
 
 AMOUNT = ResourceInventory(10)

@@ -195,10 +195,10 @@ async def test_the_not_sampled_flag_is_passed_on(tracing: OtelWatcher) -> None:
 
 
 async def test_called_services_receive_the_trace(tracing: OtelWatcher) -> None:
-    told: list[str | None] = []
+    calls: list[str | None] = []
 
     def answer(asked: httpx.Request) -> httpx.Response:
-        told.append(asked.headers.get("traceparent"))
+        calls.append(asked.headers.get("traceparent"))
         return httpx.Response(200, json={})
 
     neighbour = ServiceClient("network", "http://network/v2.0", transport=httpx.MockTransport(answer))
@@ -206,7 +206,7 @@ async def test_called_services_receive_the_trace(tracing: OtelWatcher) -> None:
     with span(SpanType.OPERATION, "boot/1", parent=f"00-{TRACE}-{PARENT}-00"):
         await neighbour.call("GET", "/ports", token="t")
     await neighbour.close()
-    assert told == [None, f"00-{TRACE}-{PARENT}-00"]
+    assert calls == [None, f"00-{TRACE}-{PARENT}-00"]
 
 
 async def test_a_given_trace_overrides_the_current_one(tracing: OtelWatcher) -> None:
@@ -230,5 +230,5 @@ def test_without_tracing_its_packages_are_not_imported() -> None:
         "import sys, moorage.main.up, moorage.main.roles, moorage.main.placement_role;"
         "print([each for each in sys.modules if each.split('.')[0] in ('prometheus_client', 'opentelemetry')])"
     )
-    said = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+    reply = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+    assert reply.stdout.strip() == "[]"

@@ -150,10 +150,10 @@ def test_samples_of_a_release_are_read_completely(sample: Path) -> None:
             steps = {step.name: get_type_hints(step.do)["return"] for step in saga.steps}
             for line in operation["journal"].splitlines():
                 wrong += read_again(Line, line)
-                told = json.loads(line)
-                assert set(told.get("steps", ())) <= set(steps)
-                if told["type"] == "result" and "value" in told:
-                    wrong += read_again(steps[told["step"]], json.dumps(told["value"]))
+                answer = json.loads(line)
+                assert set(answer.get("steps", ())) <= set(steps)
+                if answer["type"] == "result" and "value" in answer:
+                    wrong += read_again(steps[answer["step"]], json.dumps(answer["value"]))
         for kind, texts in (
             (Server, each["servers"]),
             (Host, each["hosts"]),

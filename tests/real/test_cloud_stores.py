@@ -201,8 +201,8 @@ async def test_only_one_host_is_reached(running: RealRunning, no_way: Callable[.
     no_way(works)
     made = await running.admin.settled(await _boot_from_new(running))
     assert made["status"] == "ERROR"
-    told = (await running.admin.compute("GET", f"/ext/servers/{made['id']}/explain")).json()["explain"]
-    assert UNREACHABLE in str(told), told
+    answer = (await running.admin.compute("GET", f"/ext/servers/{made['id']}/explain")).json()["explain"]
+    assert UNREACHABLE in str(answer), answer
     await until(lambda: running.cinder.every("volumes"), lambda seen: [each["id"] for each in seen] == [root])
 
 

@@ -65,10 +65,10 @@ async def ready(country: Land, prefix: str = "10.200.0.0/16") -> AsyncIterator[s
     outside = (await admin.ok("network", "POST", "/networks", external))["network"]["id"]
     subnet = {"network_id": outside, "ip_version": 4, "cidr": "203.0.113.0/24"}
     await admin.ok("network", "POST", "/subnets", {"subnet": subnet})
-    said = {
+    body = {
         "name": "pool", "prefixes": [prefix], "default_prefixlen": 26, "is_default": True, "shared": True,
     }  # fmt: skip
-    pool = (await admin.ok("network", "POST", "/subnetpools", {"subnetpool": said}))["subnetpool"]["id"]
+    pool = (await admin.ok("network", "POST", "/subnetpools", {"subnetpool": body}))["subnetpool"]["id"]
     try:
         yield str(pool)
     finally:

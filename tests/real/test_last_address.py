@@ -37,8 +37,8 @@ async def routed(admin: Who, project: str, *addresses: int) -> tuple[str, list[s
     for place, (segment, count) in enumerate(zip(segments, addresses, strict=True)):
         pools = [{"start": f"10.8{place}.0.10", "end": f"10.8{place}.0.{9 + count}"}]
         subnet = {"network_id": network, "segment_id": segment, "ip_version": 4, "cidr": f"10.8{place}.0.0/24"}
-        said = {"subnet": {**subnet, "allocation_pools": pools, "project_id": project}}
-        await admin.ok("network", "POST", "/subnets", said)
+        body = {"subnet": {**subnet, "allocation_pools": pools, "project_id": project}}
+        await admin.ok("network", "POST", "/subnets", body)
     return network, segments
 
 

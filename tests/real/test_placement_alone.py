@@ -44,8 +44,8 @@ class Below:
         target = path + ("?" + scope["query_string"].decode() if scope["query_string"] else "")
         headers = {name.decode(): value.decode() for name, value in scope["headers"] if name.decode() in PASSED_ON}
         reply = await self._there.request(scope["method"], target, content=body, headers=headers)
-        said = [(name.lower(), value) for name, value in reply.headers.raw if name.lower().decode() not in FOLDED]
-        await send({"type": "http.response.start", "status": reply.status_code, "headers": said})
+        listed = [(name.lower(), value) for name, value in reply.headers.raw if name.lower().decode() not in FOLDED]
+        await send({"type": "http.response.start", "status": reply.status_code, "headers": listed})
         await send({"type": "http.response.body", "body": reply.content})
 
     async def close(self) -> None:

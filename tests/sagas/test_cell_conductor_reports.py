@@ -194,10 +194,10 @@ async def shown(at: CellUnderTest, directory: Path) -> list[dict[str, Any]]:
         own, client.context.region = client.context.region, at.small.region
         client.context.clock = cast("DeskClock", at.clock)
         assert (await client.get("/ext/hosts", by=MEMBER)).status_code == 403
-        told = (await client.get("/ext/hosts")).json()
+        answer = (await client.get("/ext/hosts")).json()
         client.context.region = own
-    assert told["cells_out"] == []
-    return cast("list[dict[str, Any]]", told["hosts"])
+    assert answer["cells_out"] == []
+    return cast("list[dict[str, Any]]", answer["hosts"])
 
 
 async def test_unknown_guests_and_missing_records_are_shown(at: CellUnderTest, tmp_path: Path) -> None:

@@ -119,10 +119,10 @@ async def test_the_record_is_copied_in_its_final_state(small: SmallRegion) -> No
 
 async def test_notifications_come_in_pairs_as_within_a_cell(small: SmallRegion) -> None:
     await execute_resize(small, await crossing_cells(small))
-    said = [(each.event, each.host) for each in await small.notifications() if each.event.startswith("resize")]
+    notifications = [(each.event, each.host) for each in await small.notifications() if each.event.startswith("resize")]
     there = (await held(small), await small.cells[THERE].read(lambda tx: cell_servers.get(tx, SERVER)))[1]
     assert there is not None
-    assert said == [
+    assert notifications == [
         ("resize_prep.start", there.host),
         ("resize_prep.end", there.host),
         ("resize.start", "host1"),

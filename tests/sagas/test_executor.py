@@ -182,20 +182,20 @@ class TestHosts:
 
 class TestWriting:
     async def test_notifications_of_unwinding_and_ending_are_in_their_commits(self) -> None:
-        told: list[tuple[str, ...]] = []
+        calls: list[tuple[str, ...]] = []
         saga = Saga(
             "t/1",
             Ask,
             *KEEL.parts,
-            turned=lambda tx, run, problem, reason: told.append(("turned", problem.public, reason)),
-            ended=lambda tx, run, status: told.append(("ended", status)),
+            turned=lambda tx, run, problem, reason: calls.append(("turned", problem.public, reason)),
+            ended=lambda tx, run, status: calls.append(("ended", status)),
         )
         paper, context = MemoryJournal(first_lines(saga)), Diary()
         context.problems = [Conflict("no")]
         with pytest.raises(Unwound):
             await execute(saga, ID, Ask(), context, paper)
         await execute(saga, ID, Ask(), Diary(), MemoryJournal(first_lines(saga)))
-        assert told == [("turned", "no", "failed"), ("ended", "unwound"), ("ended", "done")]
+        assert calls == [("turned", "no", "failed"), ("ended", "unwound"), ("ended", "done")]
 
     async def test_a_write_without_an_answer_tears_the_telling_and_is_never_a_failure_of_the_step(self) -> None:
         class Cut(MemoryJournal):
@@ -261,12 +261,12 @@ class TestWriting:
 
 
 async def test_versions_share_a_step_that_reads_a_field_of_only_one_of_them() -> None:
-    heard: list[int | None] = []
+    messages: list[int | None] = []
 
     @step(no_undo="nothing is made")
     async def look(run: DiaryRun) -> None:
-        heard.append(run.get(lay_keel))
+        messages.append(run.get(lay_keel))
 
     for saga in (Saga("ship/1", Ask, look), Saga("ship/2", Ask, lay_keel, look)):
         await execute(saga, ID, Ask(), Diary(), MemoryJournal(first_lines(saga)))
-    assert heard == [None, 7]
+    assert messages == [None, 7]

@@ -89,10 +89,10 @@ async def test_nothing_arrives_from_a_source_that_was_silent_before_sending(
 async def test_an_aborted_migration_is_not_sent_again(small: SmallRegion, why: str, monkeypatch: Any) -> None:
     """The source aborts, and cannot say so at first: the step is tried again. Time runs since it was first told to go."""
     asked = msgspec.structs.replace(await live_migrating(small), timeout_s=3600.0)
-    tell_host, ask, heard, aborts = small.hosts.change_guest, small.hosts.ask, list[Verb](), list[str]()
+    tell_host, ask, messages, aborts = small.hosts.change_guest, small.hosts.ask, list[Verb](), list[str]()
 
     async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
-        heard.append(verb)
+        messages.append(verb)
         if verb is Verb.ABORT_LIVE:
             aborts.append(command_context.step)
         return (
@@ -102,22 +102,22 @@ async def test_an_aborted_migration_is_not_sent_again(small: SmallRegion, why: s
         )
 
     async def asking(to: Any, server: Any, verb: Verb, payload: Any, kind: Any, patience_s: float = 20.0) -> Any:
-        if verb is Verb.LIVE_STATUS and heard.count(Verb.ABORT_LIVE) == 1:
+        if verb is Verb.LIVE_STATUS and messages.count(Verb.ABORT_LIVE) == 1:
             raise HostFailed("its hypervisor is out")
         return await ask(to, server, verb, payload, kind, patience_s)
 
     async def cancelled(_: Any) -> bool:
-        return why == "cancelled" and Verb.SEND_LIVE in heard
+        return why == "cancelled" and Verb.SEND_LIVE in messages
 
     began = now_us()
     later_us = 3601 * 1_000_000 if why == "took too long" else 0
-    monkeypatch.setattr(live_migration, "now_us", lambda: began + (later_us if Verb.SEND_LIVE in heard else 0))
+    monkeypatch.setattr(live_migration, "now_us", lambda: began + (later_us if Verb.SEND_LIVE in messages else 0))
     monkeypatch.setattr(small.hosts, "change_guest", telling)
     monkeypatch.setattr(small.hosts, "ask", asking)
     monkeypatch.setattr(live_migration, "is_cancelled", cancelled)
     with pytest.raises(Unwound):
         await execute_move(small, asked)
-    assert heard.count(Verb.SEND_LIVE) == 1
+    assert messages.count(Verb.SEND_LIVE) == 1
     assert len(aborts) >= 2
     assert len(set(aborts)) == len(aborts), "a host answers from its journal what it was asked under that name before"
     assert small.hosts.guests == AT_SOURCE

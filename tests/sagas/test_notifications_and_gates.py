@@ -52,8 +52,8 @@ async def notifications_of_boot(old: OldRegion, gates: str, *, refused: bool) ->
     boot = msgspec.structs.replace(a_boot(BOOTED), gates=decided, min_level=decided.min_level)
     log = MemoryJournal(first_lines(BOOT), old.transact)
     await execute(BOOT, BOOTED, boot, old.context, log, notification_writer=old.on_commit)
-    said = [each for each in await old.notifications() if each.event.startswith("create")]
-    messages = [message.body for each in said for message in messages_of(each, Wording("both"))]
+    notifications = [each for each in await old.notifications() if each.event.startswith("create")]
+    messages = [message.body for each in notifications for message in messages_of(each, Wording("both"))]
     return [plain(each) for each in messages], [each["publisher_id"] for each in messages]
 
 
@@ -99,9 +99,9 @@ async def test_the_maker_of_the_ports_reports_that_they_could_not_be_made(gates:
             MemoryJournal(first_lines(BOOT), old.transact),
             notification_writer=old.on_commit,
         )
-    said = [each for each in await old.notifications() if each.event.startswith("create")]
-    services = {each.service for each in said if each.event == "create.error"}
-    events = [each.event for each in said]
+    notifications = [each for each in await old.notifications() if each.event.startswith("create")]
+    services = {each.service for each in notifications if each.event == "create.error"}
+    events = [each.event for each in notifications]
     assert events == ["create.start", "create.error"] * (len(events) // 2)
     assert services == {"conductor" if gates == "all gates open" else "compute"}
-    assert {each.server.vm_state.value for each in said} == {"building"}
+    assert {each.server.vm_state.value for each in notifications} == {"building"}

@@ -149,14 +149,14 @@ async def test_notifications_of_a_servers_life(name: str, small: SmallRegion, mo
             clock=ManualClock(),
             notification_writer=small.on_commit,
         )
-    said = [each for each in await small.notifications() if each.event != "update"]
+    notifications = [each for each in await small.notifications() if each.event != "update"]
     assert small.notification_writer.failures == 0
-    told = [as_told(each) for each in said]
+    listed = [as_told(each) for each in notifications]
     file = GOLDEN / f"{name}.json"
     if os.environ.get("MOORAGE_BLESS"):
         GOLDEN.mkdir(exist_ok=True)
-        file.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
-    assert told == json.loads(file.read_text())
+        file.write_text(json.dumps(listed, indent=1, sort_keys=True) + "\n")
+    assert listed == json.loads(file.read_text())
 
 
 def test_every_golden_file_is_used() -> None:

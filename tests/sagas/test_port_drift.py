@@ -194,7 +194,7 @@ async def test_events_of_one_failing_server_do_not_block_others(
 ) -> None:
     events = Events(small.context, cast("Any", None), SystemClock())
     bad = ServerId("0d0c0b0a-0000-4000-8000-00000000bad0")
-    told = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (bad, SERVER)]
+    listed = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (bad, SERVER)]
     looked: list[ServerId] = []
 
     async def look(context: SagaContext, server: ServerId, *, deleted: Collection[str]) -> port_sync.SyncOutcome:
@@ -204,7 +204,7 @@ async def test_events_of_one_failing_server_do_not_block_others(
         return port_sync.SyncOutcome.TRUE
 
     monkeypatch.setattr(port_sync, "reconcile", look)
-    monkeypatch.setattr(inbox, "ready", lambda tx, names, limit, after: told)
+    monkeypatch.setattr(inbox, "ready", lambda tx, names, limit, after: listed)
     assert await events.process_pending() == 1
     assert sorted(looked) == sorted([bad, SERVER])
 
@@ -229,8 +229,8 @@ async def test_unhandled_events_do_not_hide_later_ones(small: SmallRegion, monke
     clock = StoppedClock()
     events = Events(small.context, cast("Any", None), clock)
     bad = [ServerId(f"0d0c0b0a-0000-4000-8000-0000bad0{number:04x}") for number in range(12)]
-    told = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (*bad, SERVER)]
-    rows = [msgspec.structs.asdict(each) for each in told]
+    listed = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (*bad, SERVER)]
+    rows = [msgspec.structs.asdict(each) for each in listed]
     others = [msgspec.structs.replace(a_server(), id=each, operation=None) for each in bad]
     await small.region.write(lambda tx: region_servers.insert(tx, others))
     await small.region.write(lambda tx: tx.run(inbox.inbox.insert(), rows))

@@ -34,9 +34,9 @@ async def audit_notifications(small: SmallRegion) -> list[tuple[str, tuple[int, 
         for database in small.cells.values()
         for each in await database.read(lambda tx: CELL_OUTBOX.first(tx, 1000))
     ]
-    told = [msgspec.json.decode(each.doc, type=Notification) for each in kept]
-    assert {each.event for each in told} <= {"exists"}
-    return sorted((each.server.id, each.period) for each in told)
+    answer = [msgspec.json.decode(each.doc, type=Notification) for each in kept]
+    assert {each.event for each in answer} <= {"exists"}
+    return sorted((each.server.id, each.period) for each in answer)
 
 
 async def the_hour(small: SmallRegion) -> int:
@@ -84,7 +84,7 @@ async def test_a_usage_audit_continues_where_it_stopped(small: SmallRegion) -> N
 
     await cell.write(many)
     assert (await audit(small, hour + HOUR_US).run()).told == PAGE_MAX + 5 - 1 + 1
-    told = [server for server, _ in await audit_notifications(small)]
-    assert len(told) == len(set(told))
-    assert "many-0000" not in told
-    assert {"many-0001", "many-0204", SERVER} <= set(told)
+    notifications = [server for server, _ in await audit_notifications(small)]
+    assert len(notifications) == len(set(notifications))
+    assert "many-0000" not in notifications
+    assert {"many-0001", "many-0204", SERVER} <= set(notifications)

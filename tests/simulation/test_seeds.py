@@ -34,10 +34,10 @@ def test_many_seeds(chunk: int) -> None:
 @pytest.mark.slow
 def test_a_seed_replays_exactly() -> None:
     """Two interpreters, one trace; another seed has another."""
-    said = [simulated("--seed", seed, "--whole").stdout.splitlines()[-1] for seed in ("7", "7", "8")]
-    assert said[0].startswith("trace ")
-    assert said[0] == said[1]
-    assert said[0] != said[2]
+    output = [simulated("--seed", seed, "--whole").stdout.splitlines()[-1] for seed in ("7", "7", "8")]
+    assert output[0].startswith("trace ")
+    assert output[0] == output[1]
+    assert output[0] != output[2]
 
 
 @pytest.mark.slow

@@ -22,10 +22,10 @@ def loop() -> Iterator[VirtualLoop]:
 
 def test_messages_to_a_suspended_machine_keep_their_order(loop: VirtualLoop) -> None:
     hub = Hub(loop, random.Random(1), Trace(loop))
-    heard: list[bytes] = []
+    messages: list[bytes] = []
 
     async def hear(_: str, payload: bytes) -> None:
-        heard.append(payload)
+        messages.append(payload)
 
     async def story() -> None:
         sleeper = SimulatedProcess("sleeper")
@@ -41,4 +41,4 @@ def test_messages_to_a_suspended_machine_keep_their_order(loop: VirtualLoop) -> 
         await asyncio.sleep(2 * ASLEEP_S)
 
     loop.run(story())
-    assert heard == [b"while it slept", b"when it was awake"]
+    assert messages == [b"while it slept", b"when it was awake"]

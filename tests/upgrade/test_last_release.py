@@ -93,9 +93,9 @@ async def in_play(trial: TrialSet, api_process: str, **wanted: dict[str, int]) -
     async with Person(trial.config, urls=[url]) as admin:
         deadline = time.monotonic() + STATUS_S
         while True:
-            told = (await admin.compute("GET", "/ext/gates")).json()["gates"]["releases"]
+            answer = (await admin.compute("GET", "/ext/gates")).json()["gates"]["releases"]
             seen: dict[str, dict[str, int]] = {}
-            for each in told:
+            for each in answer:
                 seen.setdefault(each["role"], {})[each["release"]] = each["count"]
             if seen == wanted:
                 return
