@@ -60,7 +60,7 @@ CONTEXT_VARIABLES = frozenset({"model/task_context.py", "model/tracing.py", "mai
 # ------------------------------------------------------------------------------------------------------- modules
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     every = [*modules(), *(ROOT / "tests").rglob("*.py")]
     silent = [str(each.relative_to(ROOT)) for each in every if not ast.get_docstring(ast.parse(each.read_text()))]
     assert not silent
@@ -107,13 +107,13 @@ def test_every_saga_is_proved() -> None:
     assert "@every_saga(SAGAS, " in text
 
 
-def test_every_step_has_an_undo_or_says_why_not() -> None:
+def test_every_step_has_an_undo_or_a_reason_without() -> None:
     for saga in SAGAS.values():
         for step in saga.steps:
             assert (step.undo_with is not None) != bool(step.no_undo), f"{saga.name}: {step.name}"
 
 
-def test_every_saga_is_told_to_others_or_says_why_not() -> None:
+def test_every_saga_has_notifications_or_a_reason_without() -> None:
     """Its entry is in operations/notifications/event_map.py; and there is one way to accept an operation, which tells of it."""
     assert {name.partition("/")[0] for name in SAGAS} == EVENT_SOURCES.keys() | WITHOUT_NOTIFICATIONS.keys()
     accepting = [

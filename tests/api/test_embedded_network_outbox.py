@@ -19,13 +19,13 @@ async def test_events_are_sent_to_compute_in_order_until_accepted() -> None:
     done = asyncio.Event()
     refusals = iter((True, True, False))
 
-    async def hear(batch: list[dict[str, Any]]) -> None:
+    async def on_message(batch: list[dict[str, Any]]) -> None:
         if next(refusals, False):
             raise OSError("compute is out")
         messages.extend(batch)
         done.set()
 
-    box = ComputeOutbox(hear, None, _look)
+    box = ComputeOutbox(on_message, None, _look)
     box.start()
     box.put([{"n": 1}, {"n": 2}], set())
     async with asyncio.timeout(DEADLINE_S):
@@ -37,10 +37,10 @@ async def test_events_are_sent_to_compute_in_order_until_accepted() -> None:
 async def test_the_oldest_events_are_dropped_when_none_is_accepted(monkeypatch: Any) -> None:
     monkeypatch.setattr(outbox, "EVENTS_MAX", 3)
 
-    async def hear(batch: list[dict[str, Any]]) -> None:
+    async def on_message(batch: list[dict[str, Any]]) -> None:
         raise AssertionError("not started")
 
-    box = ComputeOutbox(hear, None, _look)
+    box = ComputeOutbox(on_message, None, _look)
     box.put([{"n": n} for n in range(5)], set())
     assert box.dropped == 2
 

@@ -178,16 +178,12 @@ async def test_a_volume_is_uploaded_as_an_image(cloud: VolumeApp) -> None:
     id = (await made(alice, imageRef=IMAGE))["id"]
     answer = await act(alice, id, "os-volume_upload_image", {"image_name": "mine", "visibility": "shared"})
     assert answer.status_code == 202, answer.text
-    shown_answer = answer.json()["os-volume_upload_image"]
-    assert (shown_answer["status"], shown_answer["image_name"], shown_answer["visibility"]) == (
-        "uploading",
-        "mine",
-        "shared",
-    )
+    result = answer.json()["os-volume_upload_image"]
+    assert (result["status"], result["image_name"], result["visibility"]) == ("uploading", "mine", "shared")
     await until(alice, id, "available")
-    image = cloud.images.docs[shown_answer["image_id"]]
+    image = cloud.images.docs[result["image_id"]]
     assert (image["size"], image["min_disk"], image["os_distro"]) == (1024**3, 1, "ubuntu")
-    assert cloud.images.data[shown_answer["image_id"]].startswith(DATA)
+    assert cloud.images.data[result["image_id"]].startswith(DATA)
     await attached(alice, id)
     assert (await act(alice, id, "os-volume_upload_image", {"image_name": "m"})).status_code == 400
     assert (await act(alice, id, "os-volume_upload_image", {"image_name": "m", "force": True})).status_code == 202

@@ -201,7 +201,7 @@ async def test_a_field_from_the_future_is_unknown(things: ApiClient) -> None:
         ({"thing": {"name": "cup"}, "more": 1}, "Additional properties are not allowed ('more' was unexpected)"),
     ],
 )  # fmt: skip
-async def test_refusals_are_worded_as_novas(things: ApiClient, body: Any, message: str) -> None:
+async def test_refusals_have_novas_messages(things: ApiClient, body: Any, message: str) -> None:
     answer = await things.ask("POST", "/things", body, at="latest")
     assert (answer.status_code, answer.json()["badRequest"]["message"]) == (400, message)
 

@@ -84,7 +84,7 @@ WHOLE = "&all_tenants=1&all_projects=1&project_id={project}&tenant_id={project}&
 
 
 @pytest.mark.parametrize("path", LISTS)
-async def test_lists_are_of_the_askers_project(servers: Any, path: str) -> None:
+async def test_lists_show_the_users_own_project(servers: Any, path: str) -> None:
     """Whatever the query says, what a stranger is shown does not hold what is another project's."""
     await servers.keep(a_server(1))
     made = await servers.ask(

@@ -121,8 +121,8 @@ async def test_owners_see_no_internal_details(servers: Any, kind: type[Problem])
             answer = await servers.get(place.format(id=server.id), at="latest", by=owner)
             assert answer.status_code in {200, 403}, (place, answer.text)
             assert CANARY not in answer.text, (owner.roles, place, answer.text)
-    shown_answer = (await servers.get(PLACES[0].format(id=server.id), at="latest", by=MEMBER)).json()["server"]
-    assert shown_answer["fault"]["message"] == SENTENCE, "what they may know, they are told"
+    result = (await servers.get(PLACES[0].format(id=server.id), at="latest", by=MEMBER)).json()["server"]
+    assert result["fault"]["message"] == SENTENCE, "what they may know, they are told"
     for place in TOLD_TO_OPERATORS:
         answer = await servers.get(place.format(id=server.id), at="latest", by=ADMIN)
         assert HOST in answer.text, (place, answer.text)

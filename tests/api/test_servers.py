@@ -244,10 +244,10 @@ async def test_an_update_shows_little_below_2_75(servers: Any) -> None:
     assert shown["addresses"] == {"private": [{"version": 4, "addr": "10.0.0.5"}]}
     assert "OS-EXT-STS:vm_state" not in shown
     assert (await servers.shown())["name"] == "new"
-    shown_answer = (await servers.ask("PUT", path, {"server": {"description": None}}, at="latest", by=MEMBER)).json()[
+    result = (await servers.ask("PUT", path, {"server": {"description": None}}, at="latest", by=MEMBER)).json()[
         "server"
     ]
-    assert (shown_answer["description"], shown_answer["OS-EXT-STS:vm_state"]) == (None, "active")
+    assert (result["description"], result["OS-EXT-STS:vm_state"]) == (None, "active")
     assert (await servers.ask("PUT", path, {"server": {"description": "x"}}, at="2.18", by=MEMBER)).status_code == 400
     assert (await servers.ask("PUT", path, {"server": {"name": "x"}}, by=READER)).status_code == 403
 
@@ -343,11 +343,11 @@ async def test_a_server_is_pinned_to_its_own_zone_only(servers: Any) -> None:
     async def pinned(number: int, zone: str | None) -> tuple[int, Any]:
         body = {"server": {"pinned_availability_zone": zone}}
         answer = await servers.ask("PUT", f"/servers/{a_server(number).id}", body, at="latest")
-        shown_answer = answer.json()
+        result = answer.json()
         return answer.status_code, (
-            shown_answer["server"]["pinned_availability_zone"]
+            result["server"]["pinned_availability_zone"]
             if answer.status_code == 200
-            else shown_answer.get("conflictingRequest", shown_answer).get("message", shown_answer)
+            else result.get("conflictingRequest", result).get("message", result)
         )
 
     direct = "Cannot change pinned availability zone directly. Unpin first by setting pinned_availability_zone to null."

@@ -116,7 +116,7 @@ async def test_a_stolen_host_key_gives_access_to_that_host_only(trial: TrialSet,
     cell, far = cell_of(trial, THIEF), cell_of(trial, VICTIM)
     messages: list[tuple[str, bytes]] = []
 
-    async def hear(subject: str, payload: bytes) -> None:
+    async def on_message(subject: str, payload: bytes) -> None:
         messages.append((subject, payload))
 
     before = await providers(admin, trial)
@@ -129,7 +129,7 @@ async def test_a_stolen_host_key_gives_access_to_that_host_only(trial: TrialSet,
             legacy_subjects.results_for(EVIL),
             subjects.ALL_HEARTBEATS,
         ):
-            await thief.subscribe(pattern, hear)
+            await thief.subscribe(pattern, on_message)
         # 1. what tenants tell their guests is not overheard
         victim = await admin.active("victim", availability_zone=f"nova:{VICTIM}", user_data=SECRET, config_drive=True)
         server = ServerId(victim["id"])

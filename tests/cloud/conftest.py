@@ -70,7 +70,7 @@ class Running:
         heard: set[tuple[str, ServerId, FencingToken, str]] = set()
         for plan in self.cloud.plans:
 
-            async def hear(_: str, payload: bytes, host: str = plan.host) -> None:
+            async def on_message(_: str, payload: bytes, host: str = plan.host) -> None:
                 message = read(payload)
                 if isinstance(message, Command):
                     command = (host, message.server, message.turn, message.step)
@@ -79,7 +79,7 @@ class Running:
                         heard.add(command)
                         self.commands_once.append((host, message.step))
 
-            await self.cloud.region.bus.subscribe(subjects.to_host(plan.cell, plan.host), hear)
+            await self.cloud.region.bus.subscribe(subjects.to_host(plan.cell, plan.host), on_message)
 
     def dial(self, host: str, **verbs: VerbDial) -> None:
         """Turn one host's dials; its size and wires stay."""

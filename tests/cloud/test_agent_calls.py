@@ -36,9 +36,9 @@ class HandHost:
         self.taken: list[ResultKey] = []
 
     async def start(self) -> None:
-        await self.bus.subscribe(subjects.to_host(CELL, HOST.host), self.hear)
+        await self.bus.subscribe(subjects.to_host(CELL, HOST.host), self.on_message)
 
-    async def hear(self, _: str, payload: bytes) -> None:
+    async def on_message(self, _: str, payload: bytes) -> None:
         message = read(payload)
         if isinstance(message, Command):
             self.commands.append(message)

@@ -215,12 +215,12 @@ async def test_late_unknown_and_garbled_commands_are_answered(tmp_path: Path) ->
     async with place(MemoryBus(), tmp_path) as at:
         answers: list[Result] = []
 
-        async def hear(_: str, payload: bytes) -> None:
+        async def on_message(_: str, payload: bytes) -> None:
             answer = read(payload)
             assert isinstance(answer, Result)
             answers.append(answer)
 
-        await at.bus.subscribe(subjects.results_for(ConductorId("ear")), hear)
+        await at.bus.subscribe(subjects.results_for(ConductorId("ear")), on_message)
         await at.host.agent.home.wait()
         for each in (
             command(FencingToken(1), "a", Verb.START_GUEST, deadline=1.0),

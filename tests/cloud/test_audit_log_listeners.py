@@ -19,12 +19,12 @@ async def test_actions_at_every_listener_are_logged_and_sent(start: Start, tmp_p
     async with start(hosts=Hosts(count=1), audit_log=wanted, notifications=Notifications(bus=True)) as running:
         sent: list[dict[str, Any]] = []
 
-        async def hear(_: str, payload: bytes) -> None:
+        async def on_message(_: str, payload: bytes) -> None:
             message = json.loads(json.loads(payload)["oslo.message"])
             if message["event_type"].startswith(("audit.", "identity.")):
                 sent.append(message)
 
-        await running.cloud.region.bus.subscribe("moorage.notification.>", hear)
+        await running.cloud.region.bus.subscribe("moorage.notification.>", on_message)
         user = {"name": "demo", "domain": {"id": "default"}, "password": "canary-wrong"}
         auth = {"identity": {"methods": ["password"], "password": {"user": user}}}
         url = f"{running.config.api.identity.url}/v3/auth/tokens"

@@ -74,10 +74,10 @@ async def test_a_crash_dump_and_diagnostics(running: Running) -> None:
     await until(lambda: driver.dumps_of(ServerId(server["id"])) == 1)
     console = await admin.compute("POST", f"/servers/{server['id']}/action", {"os-getConsoleOutput": {}})
     assert "kdump: saving vmcore" in console.json()["output"]
-    shown_answer = (await admin.compute("GET", f"/servers/{server['id']}/diagnostics")).json()
-    assert (shown_answer["state"], shown_answer["driver"], shown_answer["num_nics"]) == ("running", "libvirt", 1)
+    result = (await admin.compute("GET", f"/servers/{server['id']}/diagnostics")).json()
+    assert (result["state"], result["driver"], result["num_nics"]) == ("running", "libvirt", 1)
     mac = next(iter(server["addresses"].values()))[0]["OS-EXT-IPS-MAC:mac_addr"]
-    assert shown_answer["nic_details"][0]["mac_address"] == mac
+    assert result["nic_details"][0]["mac_address"] == mac
     (await admin.compute("POST", f"/servers/{server['id']}/action", {"os-stop": None})).raise_for_status()
     await admin.settled(server["id"])
     assert (await admin.compute("GET", f"/servers/{server['id']}/diagnostics")).status_code == 409

@@ -145,12 +145,12 @@ async def test_notifications_are_off_by_default_and_can_use_the_bus(start: Start
     async with start(hosts=Hosts(count=1), notifications=Notifications(bus=True)) as running:
         messages: list[tuple[str, Any]] = []
 
-        async def hear(subject: str, payload: bytes) -> None:
+        async def on_message(subject: str, payload: bytes) -> None:
             envelope = json.loads(payload)
             assert envelope["oslo.version"] == "2.0"
             messages.append((subject, json.loads(envelope["oslo.message"])))
 
-        await running.cloud.region.bus.subscribe("moorage.notification.>", hear)
+        await running.cloud.region.bus.subscribe("moorage.notification.>", on_message)
         server = (await running.admin.active("a"))["id"]
         await until(lambda: len(messages) == 2, PATIENCE_S)
         assert [(subject, id_of(each["payload"]), each["event_type"]) for subject, each in messages] == [

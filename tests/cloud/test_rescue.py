@@ -144,8 +144,8 @@ async def test_images_that_cannot_rescue(running: Running) -> None:
     for image in (odd, mapped, "00000000-0000-4000-8000-00000000dead"):
         answer = await act(running, server["id"], {"rescue": {"rescue_image_ref": image}})
         assert answer.status_code == 400
-        shown_answer = answer.json()["badRequest"]["message"]
-        assert shown_answer == f"Requested rescue image '{image}' is not supported"
+        result = answer.json()["badRequest"]["message"]
+        assert result == f"Requested rescue image '{image}' is not supported"
 
 
 async def test_the_operators_rescue_image(start: Start) -> None:

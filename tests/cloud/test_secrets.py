@@ -138,10 +138,10 @@ async def test_secrets_are_logged_nowhere_and_stored_only_for_guests(
     calls: list[str] = []
     async with start(**changes) as running:
 
-        async def hear(_: str, payload: bytes) -> None:
+        async def on_message(_: str, payload: bytes) -> None:
             calls.append(payload.decode())
 
-        await running.cloud.region.bus.subscribe("moorage.notification.>", hear)
+        await running.cloud.region.bus.subscribe("moorage.notification.>", on_message)
         user = {"name": "demo", "domain": {"id": "default"}, "password": WRONG}
         auth = {"identity": {"methods": ["password"], "password": {"user": user}}}
         url = f"{running.config.api.identity.url}/v3/auth/tokens"

@@ -165,7 +165,7 @@ async def test_clocks_that_differ_or_jump_do_no_harm(tmp_path: Path, wrong_s: fl
 
 async def test_a_command_of_an_earlier_release_has_an_absolute_deadline(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        await at.bus.subscribe(legacy_subjects.results_for(ConductorId("old")), at.cell.hear)
+        await at.bus.subscribe(legacy_subjects.results_for(ConductorId("old")), at.cell.on_message)
         await at.host.agent.home.wait()
         for turn, deadline, refused in ((1, at.host.clock.now() - 60, True), (2, at.host.clock.now() + 60, False)):
             told = Command(

@@ -149,7 +149,7 @@ async def test_rubbish_ends_no_subscriber_and_fills_no_log(bus: Bus, caplog: pyt
     messages: list[object] = []
     handled = 0
 
-    async def hear(_: str, payload: bytes) -> None:
+    async def on_message(_: str, payload: bytes) -> None:
         nonlocal handled
         handled += 1
         if payload == b"breaks":
@@ -158,7 +158,7 @@ async def test_rubbish_ends_no_subscriber_and_fills_no_log(bus: Bus, caplog: pyt
 
     for each in (unreadable, broken):
         each.said_at = float("-inf")
-    await bus.subscribe("moorage.test.rubbish", hear)
+    await bus.subscribe("moorage.test.rubbish", on_message)
     dice = random.Random(7)
     good = encode(Heartbeat("h", CellId("c"), "life", 1))
     rubbish = [b"", b"{", b"[" * 100_000, b"\xff\xfe", b'{"type":"heartbeat","beat":1e999}', b'{"type":1}', b"breaks"]

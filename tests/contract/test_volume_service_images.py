@@ -86,15 +86,15 @@ async def test_a_volume_becomes_an_image(ground: VolumeGround) -> None:
     id = (await ground.volume(who, imageRef=await ground.image(who, DATA)))["id"]
     answer = await ground.act(who, id, "os-volume_upload_image", {"image_name": "mine", "visibility": "private"})
     assert answer.status_code == 202, answer.text
-    shown_answer = answer.json()["os-volume_upload_image"]
-    assert (shown_answer["id"], shown_answer["status"], shown_answer["image_name"], shown_answer["disk_format"]) == (
+    result = answer.json()["os-volume_upload_image"]
+    assert (result["id"], result["status"], result["image_name"], result["disk_format"]) == (
         id,
         "uploading",
         "mine",
         "raw",
     )
     await ground.until(who, id, "available")
-    image = await ground.images.get(f"/v2/images/{shown_answer['image_id']}", headers={"X-Auth-Token": who.token})
+    image = await ground.images.get(f"/v2/images/{result['image_id']}", headers={"X-Auth-Token": who.token})
     assert (image.json()["status"], image.json()["size"]) == ("active", 1024**3)
 
 

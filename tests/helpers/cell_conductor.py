@@ -63,7 +63,7 @@ class CellUnderTest:
         small = self.small
         return CellConductor(self.cell, small.cells[self.cell], small.region, small.engine, self.bus, self.clock)
 
-    async def hear(self, _: str, payload: bytes) -> None:
+    async def on_message(self, _: str, payload: bytes) -> None:
         message = read(payload)
         assert message is not None
         self.told.append(message)
@@ -145,8 +145,8 @@ async def at(tmp_path: Path) -> AsyncIterator[CellUnderTest]:
     assert found.cell is not None
     assert found.server.host is not None
     here = CellUnderTest(small, found.cell, found.server.host)
-    await here.bus.subscribe(subjects.to_host(here.cell, here.host), here.hear)
-    await here.bus.subscribe(subjects.to_host(here.cell, "new1"), here.hear)
+    await here.bus.subscribe(subjects.to_host(here.cell, here.host), here.on_message)
+    await here.bus.subscribe(subjects.to_host(here.cell, "new1"), here.on_message)
     yield here
     await small.close()
 

@@ -60,7 +60,7 @@ async def upload(person: Person, path: Path) -> str:
     return image
 
 
-async def test_cloud_init_takes_what_it_is_told(tmp_path: Path) -> None:
+async def test_cloud_init_applies_its_metadata(tmp_path: Path) -> None:
     up = UpProcess(tmp_path, REAL)
     [up.metadata_port] = free_ports(1)
     room = tmp_path / "data" / "hosts" / HOST

@@ -40,7 +40,7 @@ async def until_it_fails(driver: LibvirtDriver) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_images_that_are_not_what_they_say(driver: LibvirtDriver, images: ImageFiles, tmp_path: Path) -> None:
+async def test_images_of_another_format_are_refused(driver: LibvirtDriver, images: ImageFiles, tmp_path: Path) -> None:
     secret, trap = tmp_path / "secret", tmp_path / "trap.qcow2"
     secret.write_bytes(b"x" * 4096)
     call("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(secret), str(trap), "1M")
@@ -139,7 +139,7 @@ async def test_a_daemon_that_hangs_is_not_waited_for(driver: LibvirtDriver) -> N
     assert await driver.guests() == {ONE: PowerState.SHUTDOWN}
 
 
-async def test_a_crash_is_asked_for(driver: LibvirtDriver) -> None:
+async def test_a_crash_dump_is_triggered(driver: LibvirtDriver) -> None:
     await driver.start_guest(a_spec(ONE))
     await says(driver, ONE, "GUEST: ready")
     assert await driver.crash_dump(ONE) is PowerState.RUNNING

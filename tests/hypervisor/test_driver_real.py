@@ -103,7 +103,7 @@ async def test_a_guest_on_its_network(driver: LibvirtDriver, tmp_path: Path) -> 
     assert (await driver.console_output(ONE, None)).count("GUEST: kernel") == 1, "it goes on, and does not boot"
 
 
-async def test_it_keeps_its_disk_and_shuts_down_when_asked(driver: LibvirtDriver) -> None:
+async def test_a_guest_keeps_its_disk_and_shuts_down_gracefully(driver: LibvirtDriver) -> None:
     await driver.start_guest(a_spec(ONE))
     await says(driver, ONE, "GUEST: ready")
     assert await driver.power_off(ONE, PATIENCE_S) is PowerState.SHUTDOWN

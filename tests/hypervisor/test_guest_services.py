@@ -24,7 +24,7 @@ __all__ = ["make_host", "stations"]
 pytestmark = pytest.mark.hypervisor
 
 
-async def test_metadata_is_told_to_each_guest_of_its_own(
+async def test_each_guest_gets_its_own_metadata(
     tmp_path: Path, make_host: Callable[[], Host], stations: Callable[[str, GuestSpec], Station]
 ) -> None:
     """Also to guests of two networks with the same addresses, and without a gateway; whoever asks says nothing of who it is."""

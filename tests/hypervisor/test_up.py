@@ -148,7 +148,7 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
             await asyncio.to_thread(up.end, signal.SIGKILL)
 
 
-async def test_what_is_missing_is_said(tmp_path: Path) -> None:
+async def test_missing_programs_are_reported(tmp_path: Path) -> None:
     up = UpProcess(tmp_path, f'{REAL}\n[libvirt]\nuri = "qemu+unix:///system?socket={tmp_path}/nobody"\n')
     words = [sys.executable, "-m", "moorage", "up", "--config", str(up.path), "--no-clouds-yaml"]
     ended = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, cwd=tmp_path)

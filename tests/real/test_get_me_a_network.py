@@ -160,7 +160,7 @@ async def test_none_means_none(country: Land) -> None:
     await who.delete(server["id"])
 
 
-async def test_names_of_groups_are_looked_at_though_nothing_will_have_them(country: Land) -> None:
+async def test_names_of_unused_groups_are_checked(country: Land) -> None:
     who = await country.person()
     status, sentence = await refusal(who, "none", security_groups=GROUPS)
     assert (status, "nobody" in sentence) == (400, True)

@@ -162,7 +162,7 @@ SCENARIOS: dict[str, tuple[str, Any, Callable[[Any], Awaitable[Any]], tuple[str,
 
 
 @pytest.mark.parametrize("what", sorted(SCENARIOS))
-async def test_killed_after_each_step_and_told_on_or_cancelled(what: str, small: GlanceRegion) -> None:
+async def test_sagas_killed_after_each_step_are_completed_or_cancelled(what: str, small: GlanceRegion) -> None:
     saga, asked, world, steps = SCENARIOS[what]
     after_each = ProofPart("dying", scenarios="executed", points=f"leaving do of ({'|'.join(steps)}), .*")
     proof = await prove(SAGAS[saga], asked, lambda: world(small), after_each)

@@ -42,7 +42,7 @@ async def routed(admin: Who, project: str, *addresses: int) -> tuple[str, list[s
     return network, segments
 
 
-async def test_one_gets_it_and_the_others_go_elsewhere_or_are_told(country: Land) -> None:
+async def test_one_server_gets_the_address_and_the_others_another_segment_or_an_error(country: Land) -> None:
     who = await country.person()
     network, (tight, roomy) = await routed(country.admin, who.project, ONE, OTHER)
     flavor = (await who.ok("compute", "GET", "/flavors"))["flavors"][0]["id"]

@@ -141,7 +141,7 @@ STEPS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("saga", sorted(WORLDS))
-async def test_killed_after_each_step_and_told_on_or_cancelled(saga: str, small: CinderRegion) -> None:
+async def test_sagas_killed_after_each_step_are_completed_or_cancelled(saga: str, small: CinderRegion) -> None:
     asked, steps = await asked_of(saga, small), STEPS[saga]
     after_each = ProofPart("dying", scenarios="executed", points=f"leaving do of ({'|'.join(steps)}), .*")
     proof = await prove(SAGAS[saga], asked, lambda: WORLDS[saga](small), after_each)

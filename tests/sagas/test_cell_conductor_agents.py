@@ -119,7 +119,7 @@ async def test_an_answer_queued_behind_a_slow_database_counts(at: CellUnderTest)
     assert isinstance(answer, AgentRefused)
 
 
-async def test_an_agent_that_said_it_stops_is_replaced_at_once(at: CellUnderTest) -> None:
+async def test_an_agent_that_announced_its_stop_is_replaced_at_once(at: CellUnderTest) -> None:
     await known(at)
     await at.say(at.beat(1, ON, leaving=True))
     (answer,) = await question(at, OTHER)

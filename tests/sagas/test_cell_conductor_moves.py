@@ -42,7 +42,7 @@ async def test_an_attempt_on_the_next_host_ends_the_guest_of_the_earlier_host(at
     assert here[SERVER].over == 0, "the boot may still go on elsewhere"
 
 
-async def test_a_host_is_told_that_a_server_is_elsewhere(at: CellUnderTest) -> None:
+async def test_a_host_learns_that_a_server_is_elsewhere(at: CellUnderTest) -> None:
     await known(at)
     where = await at.small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None

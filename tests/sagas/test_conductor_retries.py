@@ -32,7 +32,7 @@ class Ask(msgspec.Struct, frozen=True):
     name: str = "x"
 
 
-class Told:
+class Executions:
     """How often it was told, and whether each time as one that may have been begun."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Clock:
         raise AssertionError("nobody sleeps here")
 
 
-def a_saga(told: Told) -> Saga[Ask, SagaContext]:
+def a_saga(told: Executions) -> Saga[Ask, SagaContext]:
     @step(point_of_no_return=True, no_undo="it goes forward")
     async def carry(run: Run[Ask, SagaContext]) -> None:
         told.unsure.append(run.unsure)
@@ -101,7 +101,7 @@ async def quiet(conductor: Conductor) -> None:
 async def test_an_operation_that_failed_to_execute_waits_and_is_executed_as_adopted(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, clock = Told(), Clock()
+    told, clock = Executions(), Clock()
     saga = a_saga(told)
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
     await write(small, saga, [FIRST], ME)
@@ -120,7 +120,7 @@ async def test_an_operation_that_failed_to_execute_waits_and_is_executed_as_adop
 async def test_a_stuck_operation_adopted_by_another_conductor_is_left_to_it(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, clock = Told(), Clock()
+    told, clock = Executions(), Clock()
     saga = a_saga(told)
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
     await write(small, saga, [FIRST], ME)
@@ -139,7 +139,7 @@ async def test_an_operation_of_another_release_is_left_to_its_conductors(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RULES §19: in the middle of an upgrade the dead may have told sagas that this conductor has never heard of."""
-    told = Told()
+    told = Executions()
     told.bad = False
     saga = a_saga(told)
     await write(small, saga, [FIRST], OTHER)
@@ -154,7 +154,7 @@ async def test_an_operation_of_another_release_is_left_to_its_conductors(
 
 
 async def test_a_stuck_operation_waits_for_a_free_place(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
-    told, clock = Told(), Clock()
+    told, clock = Executions(), Clock()
     told.bad = False
     saga = a_saga(told)
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
@@ -178,7 +178,7 @@ async def test_an_operation_found_by_a_poll_before_its_hand_over_is_executed_onc
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice at once, it would be two operations to the places, one of which is never given back."""
-    told = Told()
+    told = Executions()
     told.bad = False
     saga = a_saga(told)
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)

@@ -80,8 +80,8 @@ class Out:
         return await self.write(work)
 
 
-class Tellers:
-    """Takes what is accepted."""
+class RecordingDispatcher:
+    """Keeps what is accepted."""
 
     def __init__(self, *unknown: str) -> None:
         self.told, self.unknown = list[Accepted](), unknown
@@ -95,7 +95,7 @@ class Tellers:
         self.told.append(accepted)
 
 
-def with_tellers(small: SmallRegion, dispatcher: Tellers, **settings: Any) -> SagaContext:
+def with_dispatcher(small: SmallRegion, dispatcher: RecordingDispatcher, **settings: Any) -> SagaContext:
     context = dataclasses.replace(small.context, dispatcher=cast("Any", dispatcher))
     return dataclasses.replace(context, settings=dataclasses.replace(context.settings, **settings))
 
@@ -296,8 +296,8 @@ async def test_the_sagas_version_follows_from_the_move(
             small.context, THERE, SERVER, Fence(RESIZED, 3, 1, 1),
             lambda now: msgspec.structs.replace(now, moved=msgspec.structs.replace(cast("Any", now.moved), cell=None)),
         )  # fmt: skip
-    server, dispatcher = await recorded(small), Tellers()
-    context = with_tellers(small, dispatcher, resize_confirm_window_s=3600)
+    server, dispatcher = await recorded(small), RecordingDispatcher()
+    context = with_dispatcher(small, dispatcher, resize_confirm_window_s=3600)
 
     async def freed() -> str:
         new = dispatcher.told.pop()
@@ -310,8 +310,8 @@ async def test_the_sagas_version_follows_from_the_move(
     assert await freed() == ("revert_resize/2" if across else "revert_resize/1")
     await accept_delete.begin(context, WHO, server)
     assert await freed() == ("delete/5" if across else "delete/4")
-    old = Tellers("delete/5")
-    await accept_delete.begin(with_tellers(small, old), WHO, server)
+    old = RecordingDispatcher("delete/5")
+    await accept_delete.begin(with_dispatcher(small, old), WHO, server)
     assert [each.saga for each in old.told] == ["delete/4"], "what it leaves goes with the round"
     await released(small, old.told[0].id)
     if across:

@@ -197,7 +197,7 @@ class TestWriting:
         await execute(saga, ID, Ask(), Diary(), MemoryJournal(first_lines(saga)))
         assert calls == [("turned", "no", "failed"), ("ended", "unwound"), ("ended", "done")]
 
-    async def test_a_write_without_an_answer_tears_the_telling_and_is_never_a_failure_of_the_step(self) -> None:
+    async def test_a_write_of_unknown_outcome_stops_the_executor_and_fails_no_step(self) -> None:
         class Cut(MemoryJournal):
             async def append(self, *args: Any, **options: Any) -> Any:
                 appended = await super().append(*args, **options)

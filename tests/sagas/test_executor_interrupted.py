@@ -53,33 +53,33 @@ class Asked(MemoryJournal):
 class TestCancel:
     async def test_a_hint_interrupts_a_waiting_do(self) -> None:
         context, paper, hint = Diary(), MemoryJournal(first_lines(TIDE)), asyncio.Event()
-        telling = asyncio.create_task(execute(TIDE, ID, Ask(), context, paper, cancel_hint=hint))
+        executing = asyncio.create_task(execute(TIDE, ID, Ask(), context, paper, cancel_hint=hint))
         await asyncio.wait_for(context.reached.wait(), DEADLINE_S)
         paper.row.cancel = "deleted"
         hint.set()
         with pytest.raises(Unwound) as unwound:
-            await asyncio.wait_for(telling, DEADLINE_S)
+            await asyncio.wait_for(executing, DEADLINE_S)
         assert unwound.value.reason == "cancel"
         assert context.said == ["lay", "wait", "ebb", "lift"]
         assert '"cancelled":"deleted"' in paper.row.text
 
     async def test_a_false_cancel_hint_changes_nothing(self) -> None:
         context, paper, hint = Diary(), Asked(first_lines(TIDE)), asyncio.Event()
-        telling = asyncio.create_task(execute(TIDE, ID, Ask(), context, paper, cancel_hint=hint))
+        executing = asyncio.create_task(execute(TIDE, ID, Ask(), context, paper, cancel_hint=hint))
         await asyncio.wait_for(context.reached.wait(), DEADLINE_S)
         hint.set()
         await asyncio.wait_for(paper.asked.wait(), DEADLINE_S)
         context.waits.set()
-        assert await telling == 8
+        assert await executing == 8
 
     async def test_a_shutdown_leaves_the_saga_where_it_is(self) -> None:
         context, paper = Diary(), MemoryJournal(first_lines(TIDE))
-        telling = asyncio.create_task(execute(TIDE, ID, Ask(), context, paper, cancel_hint=asyncio.Event()))
+        executing = asyncio.create_task(execute(TIDE, ID, Ask(), context, paper, cancel_hint=asyncio.Event()))
         await asyncio.wait_for(context.reached.wait(), DEADLINE_S)
         before = paper.row.text
-        telling.cancel()
+        executing.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await telling
+            await executing
         assert (paper.row.text, context.said) == (before, ["lay", "wait"])
         context.waits.set()
         assert await execute(TIDE, ID, Ask(), context, paper.adopted()) == 8
@@ -99,9 +99,9 @@ class TestCancel:
             await sleep(seconds)
 
         clock.sleep = until_it_is_shown  # type: ignore[method-assign]
-        telling = execute(TIDE, ID, Ask(), context, paper, cancel_hint=asyncio.Event(), clock=clock)
+        executing = execute(TIDE, ID, Ask(), context, paper, cancel_hint=asyncio.Event(), clock=clock)
         with pytest.raises(Unwound) as unwound:
-            await asyncio.wait_for(telling, DEADLINE_S)
+            await asyncio.wait_for(executing, DEADLINE_S)
         assert unwound.value.reason == "cancel"
         assert len(context.problems) > 10, "tried again long after the line that told of the cancel"
 

@@ -42,13 +42,13 @@ def after_the_switch(small: SmallRegion, monkeypatch: Any, do: Callable[[], None
     """Done as soon as the guest has left."""
     tell_host = small.hosts.change_guest
 
-    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+    async def executing(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         answer = await tell_host(to, command_context, server, verb, payload)
         if verb is Verb.SEND_LIVE:
             do()
         return answer
 
-    monkeypatch.setattr(small.hosts, "change_guest", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", executing)
 
 
 @pytest.mark.parametrize("change", ["deleted", "another-server", "binding-deleted"])
@@ -161,12 +161,12 @@ async def test_the_server_is_recorded_on_a_destination_that_falls_silent_after_t
     asked = await live_migrating(small)
     tell_host = small.hosts.change_guest
 
-    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+    async def executing(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         if verb is Verb.LAND_LIVE:
             raise HostFailed("nobody hears it", code=HOST_SILENT)
         return await tell_host(to, command_context, server, verb, payload)
 
-    monkeypatch.setattr(small.hosts, "change_guest", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", executing)
     await execute_move(small, asked)
     server = await assert_moved(small)
     assert server.power_state == PowerState.RUNNING

@@ -141,7 +141,7 @@ async def test_the_place_is_released_before_the_destination_is_cleaned(small: Sm
         list[bool](),
     )
 
-    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+    async def executing(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         if verb is Verb.SEND_LIVE:
             raise HostFailed("it cannot send it")
         return await tell_host(to, command_context, server, verb, payload)
@@ -152,7 +152,7 @@ async def test_the_place_is_released_before_the_destination_is_cleaned(small: Sm
         stays.append(move.stays)
         await destroy(to, command_context, server, release)
 
-    monkeypatch.setattr(small.hosts, "change_guest", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", executing)
     monkeypatch.setattr(small.hosts, "destroy_guest", clearing)
     with pytest.raises(Unwound):
         await execute_move(small, asked)

@@ -39,7 +39,7 @@ def silence(small: SmallRegion, monkeypatch: Any, *, began: bool, answers: int =
     """The source is not heard from the moment on that it is told to send; `began`: it heard that, and the guest left."""
     tell_host, ask, silent = small.hosts.change_guest, small.hosts.ask, list[str]()
 
-    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+    async def executing(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         if to.host == SOURCE and (silent or verb is Verb.SEND_LIVE) and len(silent) < answers:
             if verb is Verb.SEND_LIVE and began:
                 await tell_host(to, command_context, server, verb, payload)
@@ -53,7 +53,7 @@ def silence(small: SmallRegion, monkeypatch: Any, *, began: bool, answers: int =
             raise HostFailed("nobody hears it", code=HOST_SILENT)
         return await ask(to, server, verb, payload, kind, patience_s)
 
-    monkeypatch.setattr(small.hosts, "change_guest", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", executing)
     monkeypatch.setattr(small.hosts, "ask", asking)
     return silent
 
@@ -91,7 +91,7 @@ async def test_an_aborted_migration_is_not_sent_again(small: SmallRegion, why: s
     asked = msgspec.structs.replace(await live_migrating(small), timeout_s=3600.0)
     tell_host, ask, messages, aborts = small.hosts.change_guest, small.hosts.ask, list[Verb](), list[str]()
 
-    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+    async def executing(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         messages.append(verb)
         if verb is Verb.ABORT_LIVE:
             aborts.append(command_context.step)
@@ -112,7 +112,7 @@ async def test_an_aborted_migration_is_not_sent_again(small: SmallRegion, why: s
     began = now_us()
     later_us = 3601 * 1_000_000 if why == "took too long" else 0
     monkeypatch.setattr(live_migration, "now_us", lambda: began + (later_us if Verb.SEND_LIVE in messages else 0))
-    monkeypatch.setattr(small.hosts, "change_guest", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", executing)
     monkeypatch.setattr(small.hosts, "ask", asking)
     monkeypatch.setattr(live_migration, "is_cancelled", cancelled)
     with pytest.raises(Unwound):
@@ -227,7 +227,7 @@ async def live_migration_events(small: SmallRegion) -> list[str]:
 
 async def test_notifications_of_a_successful_and_a_failed_live_migration(small: SmallRegion, monkeypatch: Any) -> None:
     """Nova's words, of both hosts, in both formats."""
-    await tell_and_hear(small, await live_migrating(small))
+    await execute_and_collect(small, await live_migrating(small))
     there = ["pre.start", "pre.end", "post.start", "post_dest.start", "post_dest.end", "post.end"]
     assert await live_migration_events(small) == there
     older = [event_type(each) for each in await small.notifications() if each.event.startswith("live")]
@@ -239,12 +239,12 @@ async def test_notifications_of_a_successful_and_a_failed_live_migration(small: 
     asked = await live_migrating(small)
     silence(small, monkeypatch, began=False)
     with pytest.raises(Unwound):
-        await tell_and_hear(small, asked)
+        await execute_and_collect(small, asked)
     back = ["rollback.start", "rollback.end", "rollback_dest.start", "rollback_dest.end"]
     assert await live_migration_events(small) == ["pre.start", "pre.end", *back]
 
 
-async def tell_and_hear(small: SmallRegion, asked: Any) -> None:
+async def execute_and_collect(small: SmallRegion, asked: Any) -> None:
     saga = SAGAS["live_migrate/1"]
     paper = MemoryJournal(first_lines(saga), small.transact)
     await execute(

@@ -52,7 +52,7 @@ async def move_in(small: SmallRegion, cell: CellId) -> Migration:
     return found
 
 
-async def test_an_evacuated_server_leaves_a_sealed_record_that_tells_its_old_host(small: SmallRegion) -> None:
+async def test_an_evacuated_server_leaves_a_sealed_record_for_its_old_host(small: SmallRegion) -> None:
     await execute_saga(small, "evacuate/3", await evacuating_elsewhere(small))
     server = await recorded(small)
     assert (server.cell, server.vm_state, server.task_state) == (THERE, VmState.ACTIVE, None)
@@ -94,14 +94,14 @@ async def test_a_guest_lost_in_another_cell_is_reverted_from_the_old_one(
     """Its new host has lost the guest, and the old host's disk is all there is: both records stay until somebody decides."""
     asked, tell_host = await live_migrating_elsewhere(small), small.hosts.change_guest
 
-    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+    async def executing(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         answer = await tell_host(to, command_context, server, verb, payload)
         if verb is Verb.SEND_LIVE:
             small.hosts.guests.clear()
             small.hosts.waits.clear()
         return answer
 
-    monkeypatch.setattr(small.hosts, "change_guest", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", executing)
     await execute_saga(small, "live_migrate/2", asked)
     server = await recorded(small)
     assert (server.cell, server.vm_state) == (THERE, VmState.ERROR)

@@ -129,7 +129,7 @@ async def test_when_a_new_host_fails_the_next_one_is_tried(
             failed.append(host)
             raise HostFailed("the host failed", code="host_unreachable" if kind == "send" else "guest_failed")
 
-    async def telling(to: Any, command_context: Any, server: Any, what: Verb, payload: Any) -> Any:
+    async def executing(to: Any, command_context: Any, server: Any, what: Verb, payload: Any) -> Any:
         answer = await tell_host(to, command_context, server, what, payload)
         kind = {"SendGuest": "send", "TakeGuest": "take"}.get(type(payload).__name__, "")
         fails(kind, payload.to.where if isinstance(payload, SendGuest) else to.host)
@@ -140,7 +140,7 @@ async def test_when_a_new_host_fails_the_next_one_is_tried(
         fails("start", to.host)
         return answer
 
-    monkeypatch.setattr(small.hosts, "change_guest", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", executing)
     monkeypatch.setattr(small.hosts, "start_guest", starting)
     await execute_saga(small, "resize/1", asked)
     server = await recorded(small)
@@ -158,13 +158,13 @@ async def test_a_failure_of_the_old_host_is_not_retried_with_other_hosts(small: 
     asked = await resizing(small)
     tell_host, sent = small.hosts.change_guest, list[str]()
 
-    async def telling(to: Any, command_context: Any, server: Any, what: Verb, payload: Any) -> Any:
+    async def executing(to: Any, command_context: Any, server: Any, what: Verb, payload: Any) -> Any:
         if isinstance(payload, SendGuest):
             sent.append(payload.to.where)
             raise HostFailed("its disk cannot be read", code="host_failed")
         return await tell_host(to, command_context, server, what, payload)
 
-    monkeypatch.setattr(small.hosts, "change_guest", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", executing)
     with pytest.raises(Unwound, match="its disk cannot be read"):
         await execute_saga(small, "resize/1", asked)
     assert len(sent) == 1

@@ -271,13 +271,13 @@ async def test_an_unwinding_move_waits_for_the_old_host_to_start_the_guest(
     asked, unheard = await resizing(small), Unheard(small, monkeypatch)
     tell_host = small.hosts.change_guest
 
-    async def telling(to: Any, command_context: Any, server: Any, what: Verb, payload: Any) -> Any:
+    async def executing(to: Any, command_context: Any, server: Any, what: Verb, payload: Any) -> Any:
         if isinstance(payload, SendGuest):
             small.hosts.guests[SOURCE, SERVER] = PowerState.SHUTDOWN
             raise HostFailed("its disk cannot be read", code="host_failed")
         return await tell_host(to, command_context, server, what, payload)
 
-    monkeypatch.setattr(small.hosts, "change_guest", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", executing)
     with pytest.raises(Unwound, match="its disk cannot be read"):
         await execute_saga(small, "resize/1", asked)
     assert unheard.times == 3

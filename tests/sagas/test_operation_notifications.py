@@ -85,17 +85,17 @@ def failing(small: SmallRegion, name: str, patch: pytest.MonkeyPatch) -> None:
 
     tell_host = small.hosts.change_guest
 
-    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+    async def executing(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         if verb is Verb.SEND_LIVE:
             await refuse()
         return await tell_host(to, command_context, server, verb, payload)
 
-    patch.setattr(small.hosts, "change_guest", telling)
+    patch.setattr(small.hosts, "change_guest", executing)
     patch.setattr(small.hosts, "start_guest", refuse)
     patch.setattr(small.hosts, "swap_volume", refuse)
 
 
-def as_told(notification: Notification) -> dict[str, Any]:
+def normalized(notification: Notification) -> dict[str, Any]:
     """Both messages, without what every event of this server has."""
     found: dict[str, Any] = {}
     for message in messages_of(notification, WORDING):
@@ -151,7 +151,7 @@ async def test_notifications_of_a_servers_life(name: str, small: SmallRegion, mo
         )
     notifications = [each for each in await small.notifications() if each.event != "update"]
     assert small.notification_writer.failures == 0
-    listed = [as_told(each) for each in notifications]
+    listed = [normalized(each) for each in notifications]
     file = GOLDEN / f"{name}.json"
     if os.environ.get("MOORAGE_BLESS"):
         GOLDEN.mkdir(exist_ok=True)

@@ -154,12 +154,12 @@ async def test_an_unreachable_image_service_does_not_delay_the_deletion_of_the_i
         raise Unavailable("the image service is out")
 
     monkeypatch.setattr(small.images, "delete", out)
-    telling = execute(SAGA, PROVED_OPERATION, wish, small.context, MemoryJournal(first_lines(SAGA), small.transact))
+    executing = execute(SAGA, PROVED_OPERATION, wish, small.context, MemoryJournal(first_lines(SAGA), small.transact))
     if where == "forward":
-        await telling
+        await executing
     else:
         with pytest.raises(Unwound):
-            await telling
+            await executing
     assert small.images.whole == {TEMPORARY: True, "backup-1": True, "backup-2": True}
     assert small.images.properties[TEMPORARY]["moorage_made_for"] == "resize"
     assert small.images.properties[TEMPORARY]["instance_uuid"] == SERVER

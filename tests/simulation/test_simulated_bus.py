@@ -24,12 +24,12 @@ def test_messages_to_a_suspended_machine_keep_their_order(loop: VirtualLoop) -> 
     hub = Hub(loop, random.Random(1), Trace(loop))
     messages: list[bytes] = []
 
-    async def hear(_: str, payload: bytes) -> None:
+    async def on_message(_: str, payload: bytes) -> None:
         messages.append(payload)
 
-    async def story() -> None:
+    async def course() -> None:
         sleeper = SimulatedProcess("sleeper")
-        hub.subscribe(sleeper, "news", hear)
+        hub.subscribe(sleeper, "news", on_message)
         hub.weather.late_s = 1.0
         loop.freeze(sleeper)
         await asyncio.sleep(ASLEEP_S - 0.01)
@@ -40,5 +40,5 @@ def test_messages_to_a_suspended_machine_keep_their_order(loop: VirtualLoop) -> 
         hub.send(None, "news", b"when it was awake")
         await asyncio.sleep(2 * ASLEEP_S)
 
-    loop.run(story())
+    loop.run(course())
     assert messages == [b"while it slept", b"when it was awake"]

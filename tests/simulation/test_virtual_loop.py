@@ -39,7 +39,7 @@ def test_a_killed_process_does_nothing_more(loop: VirtualLoop) -> None:
         finally:
             done.append("cleaned up")
 
-    async def story() -> None:
+    async def course() -> None:
         process = SimulatedProcess("victim")
         loop.begin(process, work())
         await asyncio.sleep(0.5)
@@ -47,7 +47,7 @@ def test_a_killed_process_does_nothing_more(loop: VirtualLoop) -> None:
         await asyncio.sleep(10.0)
         assert not done
 
-    loop.run(story())
+    loop.run(course())
 
 
 def test_a_frozen_process_continues_where_it_was(loop: VirtualLoop) -> None:
@@ -58,7 +58,7 @@ def test_a_frozen_process_continues_where_it_was(loop: VirtualLoop) -> None:
             await asyncio.sleep(1.0)
             seen.append(loop.now)
 
-    async def story() -> None:
+    async def course() -> None:
         process = SimulatedProcess("sleeper")
         loop.begin(process, work())
         await asyncio.sleep(2.5)
@@ -69,7 +69,7 @@ def test_a_frozen_process_continues_where_it_was(loop: VirtualLoop) -> None:
         await asyncio.sleep(0.1)
         assert len(seen) == 3
 
-    loop.run(story())
+    loop.run(course())
 
 
 def test_a_resumed_machine_fires_its_overdue_timers(loop: VirtualLoop) -> None:
@@ -81,7 +81,7 @@ def test_a_resumed_machine_fires_its_overdue_timers(loop: VirtualLoop) -> None:
             await clock.sleep(2.0)
             seen.append((loop.now, loop.time(), clock.monotonic()))
 
-    async def story() -> None:
+    async def course() -> None:
         machine = SimulatedMachine(loop, "laptop")
         process = MachineProcess("sleeper", machine)
         began = loop.now
@@ -93,7 +93,7 @@ def test_a_resumed_machine_fires_its_overdue_timers(loop: VirtualLoop) -> None:
         await asyncio.sleep(1.5)
         assert seen == [(began + 12.0, began + 2.0, began + 12.0)]
 
-    loop.run(story())
+    loop.run(course())
 
 
 def test_a_livelock_ends(loop: VirtualLoop) -> None:
@@ -124,12 +124,12 @@ def test_each_process_has_the_clock_of_its_machine(loop: VirtualLoop) -> None:
     async def look() -> None:
         found["there"] = time.time()
 
-    async def story() -> None:
+    async def course() -> None:
         await loop.begin(MachineProcess("p", there), look())
         found["here"] = time.time()
 
     before = time.time()
     with determined(loop, "a seed", here):
-        loop.run(story())
+        loop.run(course())
     assert found["there"] - found["here"] == pytest.approx(300.0)
     assert abs(time.time() - before) < 60.0
