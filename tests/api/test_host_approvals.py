@@ -46,7 +46,7 @@ async def test_an_invalid_approval_is_refused_with_the_reason(cloud: ApiClient, 
     key = make_key(tmp_path / "nk")
     assert (await cloud.ask("PUT", f"{PATH}/h1", {"approval": {"cell": "cell1", "key": key}})).status_code == 200
     for host, wanted, status, why in (
-        ("h2", {}, 400, "say cell"),
+        ("h2", {}, 400, "name the cell"),
         ("h2", {"cell": "nowhere"}, 400, "no cell nowhere"),
         ("h2", {"cell": "cell1", "key": "U" + "A" * 55}, 400, "not the public half"),
         ("h2", {"cell": "cell1", "key": (tmp_path / "nk").read_text().strip()}, 400, ""),
