@@ -135,10 +135,10 @@ def _failovers(arguments: argparse.Namespace) -> int:
         for kind in KINDS:
             names = [name for each, name in wanted if each == kind]
             for start in range(0, len(names), FAILURES_AT_ONCE):
-                some = names[start : start + FAILURES_AT_ONCE]
-                question = {"kind": kind, "names": some, **changes_of(arguments)}
+                batch = names[start : start + FAILURES_AT_ONCE]
+                question = {"kind": kind, "names": batch, **changes_of(arguments)}
                 rows += _post(connection, "/ext/failovers", {"failover": question})["failovers"]
-                done += len(some)
+                done += len(batch)
                 bar.update(done, len(wanted))
     bar.close()
     print(json.dumps(rows, indent=2) if arguments.json else "\n".join(failover_lines(rows)))

@@ -82,7 +82,7 @@ def capacity(arguments: argparse.Namespace, changes: JsonObject) -> JsonObject:
     found = count(ask, loaded.world, PROFILE)
     fill: Fill | None = None
     if not found.sure:
-        fill, bar = Fill(ask, loaded.world, lambda one, there: rank(one, there, PROFILE)), Progress("placed")
+        fill, bar = Fill(ask, loaded.world, lambda one, current: rank(one, current, PROFILE)), Progress("placed")
         while fill.step(FILL_SLICE):
             bar.update(len(fill.placed), found.at_most)
         bar.close()

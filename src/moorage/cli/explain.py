@@ -76,8 +76,8 @@ def _decision(ledger: JsonObject) -> list[str]:
 
 def _provider(given: JsonObject) -> str:
     amounts = ", ".join(f"{amount} {name}" for name, amount in given["resources"].items()) or "its traits"
-    who = f"port {given['port']}" if given["port"] else f"flavor group {given['group']}"
-    return f"{who}: {amounts} of {given['name'] or given['provider']}"
+    requester = f"port {given['port']}" if given["port"] else f"flavor group {given['group']}"
+    return f"{requester}: {amounts} of {given['name'] or given['provider']}"
 
 
 def _readdressed(change: JsonObject) -> str:

@@ -125,9 +125,9 @@ def _bar(drain: JsonObject, *, last: bool = False) -> None:
 
 def lines(drain: JsonObject) -> list[str]:
     """Format a drain for people."""
-    said = [f"drain of {drain['host']}: {drain['status']} {drain['why']}".rstrip()]
+    printed = [f"drain of {drain['host']}: {drain['status']} {drain['why']}".rstrip()]
     if drain["id"]:
-        said[0] += f" ({drain['id']})"
+        printed[0] += f" ({drain['id']})"
     rows = [
         [
             each["name"] or each["server"],
@@ -138,4 +138,4 @@ def lines(drain: JsonObject) -> list[str]:
         ]
         for each in drain["servers"]
     ]
-    return [*said, cloud.table(rows, ["server", "way", "progress", "host", "why"])] if rows else said
+    return [*printed, cloud.table(rows, ["server", "way", "progress", "host", "why"])] if rows else printed
