@@ -49,12 +49,12 @@ def wants(parts: Iterable[tuple[ProviderId, str, int]], old: dict[Key, int]) -> 
     """The net change of every row; portions are checked one by one, capacity against the sum."""
     found: dict[Key, InventoryDelta] = {key: InventoryDelta(*key, -amount) for key, amount in old.items()}
     for provider, resource, amount in parts:
-        was = found.get((provider, resource), InventoryDelta(provider, resource, 0))
-        found[provider, resource] = was._replace(
-            change=was.change + amount,
-            least=min(was.least or amount, amount),
-            most=max(was.most, amount),
-            unit=gcd(was.unit, amount),
+        before = found.get((provider, resource), InventoryDelta(provider, resource, 0))
+        found[provider, resource] = before._replace(
+            change=before.change + amount,
+            least=min(before.least or amount, amount),
+            most=max(before.most, amount),
+            unit=gcd(before.unit, amount),
         )
     return list(found.values())
 
@@ -118,17 +118,17 @@ def in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:
     )
 
 
-def take_rows(tx: Tx, asked: list[InventoryDelta], at: Stamp, choice: Choice) -> list[InventoryState] | Shortage:
+def take_rows(tx: Tx, deltas: list[InventoryDelta], at: Stamp, choice: Choice) -> list[InventoryState] | Shortage:
     """Change all rows, or return which one is short; then the caller rolls back."""
-    rows = claim_statements.take(tx, asked, at, choice.versions)
-    changes = sum(1 for want in asked if want.change)
+    rows = claim_statements.take(tx, deltas, at, choice.versions)
+    changes = sum(1 for want in deltas if want.change)
     if changes and len(rows) == changes:
         return rows
     if stale := provider_statements.stale(tx, choice.versions):
         return Shortage(choice, stale=stale)
     if not changes:
         return rows
-    short, missing = claim_statements.short(tx, asked, rows)
+    short, missing = claim_statements.short(tx, deltas, rows)
     return Shortage(choice, tuple(short), tuple(missing))
 
 
@@ -210,8 +210,8 @@ def adjust(
     owner = claim_statements.owner(tx, consumer)
     if owner is None:
         return None
-    rows = list(shrink(tx, consumer, {key: was - now for key, (was, now) in amounts.items() if was > now}))
-    more = {key: (now - was, now) for key, (was, now) in amounts.items() if now > was}
+    rows = list(shrink(tx, consumer, {key: before - now for key, (before, now) in amounts.items() if before > now}))
+    more = {key: (now - before, now) for key, (before, now) in amounts.items() if now > before}
     at = stamp(tx)
     if force:
         rows += [

@@ -125,8 +125,8 @@ def count(ask: Ask, world: World, profile: Profile) -> Count:
         )
         if counted or (refusals := judge(ask, world)) is None:
             continue
-        if (here := refusals.where & willing).any():
-            refused[refusals.cause] += int(np.count_nonzero(here))
+        if (mask := refusals.where & willing).any():
+            refused[refusals.cause] += int(np.count_nonzero(mask))
             willing &= ~refusals.where
     per_host = count_hosts(ask, world, willing)
     pools = pools_of(ask, world, willing & (per_host.most > 0))
@@ -202,7 +202,7 @@ def answer(found: Count, fill: Fill | None = None) -> CapacityAnswer:
 def _host_binds(found: Count) -> dict[str, Mask]:
     """What runs out first → the hosts, each by itself."""
     most = found.per_host.most
-    binds = {name: here & (found.alone >= most) for name, here in found.per_host.bounds.items()}
+    binds = {name: mask & (found.alone >= most) for name, mask in found.per_host.bounds.items()}
     short = np.zeros(found.world.size, dtype=np.bool_)
     for pool in found.pools or ():
         short |= pool.hosts & (pool.servers <= most)
@@ -221,7 +221,7 @@ def _binds(found: Count, live: Mask) -> dict[str, int]:
         if pool.servers < wanted:
             easy &= ~pool.hosts
     hosts_by_bound = Counter(
-        {name: int(np.count_nonzero(here & live & easy)) for name, here in found.per_host.bounds.items()}
+        {name: int(np.count_nonzero(mask & live & easy)) for name, mask in found.per_host.bounds.items()}
     )
     hosts_by_bound[ADDRESSES] = int(np.count_nonzero(short & live))
     return {name: hosts for name, hosts in hosts_by_bound.most_common() if hosts}
@@ -234,7 +234,7 @@ def _binds_after(fill: Fill) -> dict[str, int]:
 
 def _hosts(found: Count, binds: dict[str, Mask]) -> tuple[HostRoom, ...]:
     world, slots = found.world, np.flatnonzero(found.open)
-    named = [(name, here[slots].tolist()) for name, here in binds.items()]
+    named = [(name, mask[slots].tolist()) for name, mask in binds.items()]
     rows = zip(slots.tolist(), found.alone[slots].tolist(), strict=True)
     return tuple(
         HostRoom(
@@ -242,7 +242,7 @@ def _hosts(found: Count, binds: dict[str, Mask]) -> tuple[HostRoom, ...]:
             str(world.cell_names[int(world.cell[slot])]),
             world.zone_names[int(world.zone[slot])],
             fits,
-            tuple(name for name, here in named if here[at]),
+            tuple(name for name, mask in named if mask[at]),
         )
         for at, (slot, fits) in enumerate(rows)
     )
@@ -276,9 +276,9 @@ def _segments_of(ask: Ask) -> list[ProviderId]:
 def _empty(found: Count, id: ProviderId) -> SegmentRoom:
     """The room of a segment that has no address left, or whose hosts can have no server."""
     segment = found.world.segments[id]
-    here = segment.wired & found.open
-    binds = {ADDRESSES: int(np.count_nonzero(here))} if segment.free <= 0 else _binds(found, here)
-    return SegmentRoom((segment.name,), max(0, segment.free), segment.total, int(np.count_nonzero(here)), 0, binds)
+    mask = segment.wired & found.open
+    binds = {ADDRESSES: int(np.count_nonzero(mask))} if segment.free <= 0 else _binds(found, mask)
+    return SegmentRoom((segment.name,), max(0, segment.free), segment.total, int(np.count_nonzero(mask)), 0, binds)
 
 
 def _segments_taken(found: Count, fill: Fill | None) -> tuple[SegmentRoom, ...]:

@@ -72,16 +72,16 @@ def _shares(left: tuple[ProviderId, ...], world: World, live: Mask) -> list[tupl
     known = world.segments
     only = world.reach(left).only
     found: list[tuple[tuple[ProviderId, ...], Mask]] = [
-        ((segment,), here) for place, segment in enumerate(left) if (here := live & (only == place)).any()
+        ((segment,), mask) for place, segment in enumerate(left) if (mask := live & (only == place)).any()
     ]
     several = np.flatnonzero(live & (only == SEVERAL))
     if len(several):
         wiring = np.stack([known[each].wired[several] for each in left])
         ways, alike = np.unique(wiring, axis=1, return_inverse=True)
         for number in range(ways.shape[1]):
-            here = np.zeros(world.size, dtype=np.bool_)
-            here[several[alike.reshape(-1) == number]] = True
-            found.append((tuple(left[at] for at in np.flatnonzero(ways[:, number]).tolist()), here))
+            mask = np.zeros(world.size, dtype=np.bool_)
+            mask[several[alike.reshape(-1) == number]] = True
+            found.append((tuple(left[at] for at in np.flatnonzero(ways[:, number]).tolist()), mask))
     return found
 
 
@@ -130,9 +130,9 @@ def filled(counts: Counts, pools: Sequence[AddressPool], live: Mask) -> tuple[in
     masks = [pool.hosts & live for pool in pools]
     room = [0] * len(pools)
     for at in sorted(range(len(pools)), key=lambda each: int(np.count_nonzero(masks[each]))):
-        here, servers = masks[at], pools[at].servers
-        room[at] = int(left[here].sum())
+        mask, servers = masks[at], pools[at].servers
+        room[at] = int(left[mask].sum())
         if room[at] > servers:
-            left[here] = 0
-            left[int(np.argmax(here))] = servers
+            left[mask] = 0
+            left[int(np.argmax(mask))] = servers
     return int(left.sum()), room

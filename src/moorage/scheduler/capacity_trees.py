@@ -111,12 +111,12 @@ class CapacityTrees:
         key = (_key(tree, named=bool(self._ask.same_device)), ceiling)
         if (known := self._lines.get(key)) is not None:
             return known
-        count, here = 0, tree
-        while count < ceiling and self._host_has_room(here):
-            way = next(ways(search(self._ask, here)), None)
+        count, current = 0, tree
+        while count < ceiling and self._host_has_room(current):
+            way = next(ways(search(self._ask, current)), None)
             if way is None:
                 break
-            here, count = self._after(here, way), count + 1
+            current, count = self._after(current, way), count + 1
         self._lines[key] = count
         return count
 

@@ -164,7 +164,7 @@ def place_all(
     world: World, residents: Sequence[Resident], profile: Profile, *, first: "set[str] | frozenset[str]" = frozenset()
 ) -> Round:
     """Place all servers, the largest first; `first`: names of servers that come before all others."""
-    trial = Trial(world, lambda ask, there: rank(ask, there, profile))
+    trial = Trial(world, lambda ask, current: rank(ask, current, profile))
     done = Round([], [])
     early = [each for each in residents if each.name in first]
     late = [each for each in residents if each.name not in first]
@@ -245,10 +245,10 @@ def _own(ask: Ask, resident: Resident) -> Ask:
 
 def _distinct(choices: Sequence[Choice]) -> Iterator[Choice]:
     """The first choice of each host: a second server on the same host needs a new decision."""
-    seen = set[HostId]()
+    hosts = set[HostId]()
     for choice in choices:
-        if choice.host not in seen:
-            seen.add(choice.host)
+        if choice.host not in hosts:
+            hosts.add(choice.host)
             yield choice
 
 

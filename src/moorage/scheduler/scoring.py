@@ -71,8 +71,8 @@ def of_aggregates(world: World, slots: Slots, multipliers: Mapping[str, float]) 
             if name == key or name not in multipliers or (number := _number(value)) is None:
                 continue
             column = found.setdefault(name, np.full(len(slots), np.inf, dtype=np.float32))
-            here = aggregate.hosts[slots]
-            column[here] = np.minimum(column[here], np.float32(number))
+            inside = aggregate.hosts[slots]
+            column[inside] = np.minimum(column[inside], np.float32(number))
     return {
         name: np.where(np.isinf(column), np.float32(multipliers[name]), column).astype(np.float32)
         for name, column in found.items()

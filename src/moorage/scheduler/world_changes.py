@@ -133,8 +133,8 @@ def hosts_of(world: World, kind: str, name: str) -> Mask:
         mask = np.logical_or.reduce([mask, *(each.hosts for each in world.aggregates if each.name == name)])
         if all(each.name != name for each in world.aggregates):
             raise Invalid(f"There is no {kind} {name}.")
-        here: Mask = mask & world.present
-        return here
+        matching: Mask = mask & world.present
+        return matching
     if not mask.any():
         raise Invalid(f"There is no {kind} {name}.")
     return mask

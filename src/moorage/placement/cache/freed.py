@@ -131,14 +131,14 @@ class NotingCache(ProviderCache):
             return None, {}
         stocks = list(rows.stocks(place))
         portions = tuple(kind._replace(cap=0) for kind, _ in stocks)
-        said = (
+        facts = (
             rows.traits[place],
             rows.aggregates[place],
             rows.parent[place],
             portions,
             self.hosts.get(ProviderId(uuid)),
         )
-        return said, {kind.resource: kind.cap - used for kind, used in stocks}
+        return facts, {kind.resource: kind.cap - used for kind, used in stocks}
 
     @override
     def _apply_used(self, uuid: ProviderId, resource: str, used: int, cap: int, version: int) -> None:

@@ -141,8 +141,8 @@ class HostFacts:
 
 def facts_of(row: Any) -> HostFacts:
     """The facts in one row of the table."""
-    said = row.forced_down, row.cell_disabled
-    return HostFacts(row.host, row.node, row.cell, row.zone, row.physnets, row.level, *said)
+    overrides = row.forced_down, row.cell_disabled
+    return HostFacts(row.host, row.node, row.cell, row.zone, row.physnets, row.level, *overrides)
 
 
 def inventory_of(row: Any) -> tuple[InventoryKind, int, int]:

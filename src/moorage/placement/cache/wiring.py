@@ -48,9 +48,9 @@ class Wiring:
             rows, found = self._slots.rows, dict[str, list[Provider]]()
             share = {number for number, each in enumerate(rows.sets.all) if trait in each}
             for aggregate, members in self._members.items() if share else ():
-                here = [member for member in members if rows.traits[rows.index[member]] in share]
-                if here:
-                    found[aggregate] = [self._providers[member] for member in here]
+                sharers = [member for member in members if rows.traits[rows.index[member]] in share]
+                if sharers:
+                    found[aggregate] = [self._providers[member] for member in sharers]
             self._sharing = found
         return self._sharing
 

@@ -25,11 +25,11 @@ def promising(picture: ProviderCache, groups: Sequence[GroupDemand], rules: Cand
     demands = [part for group in groups for part in _parts(group)]
     demands += [({}, [frozenset([trait])]) for trait in rules.root_required]
     for number, (amounts, traits) in enumerate(demands):
-        here = _able(roots, amounts, traits)
+        suitable = _able(roots, amounts, traits)
         if below.size and number < len(demands) - len(rules.root_required):
             able = host[_able(below, amounts, traits)]
-            here[able[able != NOWHERE]] = True
-        mask &= here
+            suitable[able[able != NOWHERE]] = True
+        mask &= suitable
     for uuid, _ in picture.pending:
         if (place := picture.rows.find(uuid)) is not None:
             slot = picture.slots.get(picture.rows.ids[picture.rows.root[place]])  # type: ignore[call-overload]

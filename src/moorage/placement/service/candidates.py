@@ -95,11 +95,11 @@ def find_alone(picture: ProviderCache, groups: Sequence[GroupDemand], rules: Can
     plain = not (group.required or group.forbidden or group.member_of or group.not_member_of)
     rooted = bool(rules.root_required or rules.root_forbidden)
     most = min(rules.limit or CANDIDATES_MAX, CANDIDATES_MAX)
-    asked = tuple(group.resources.items())
+    amounts = tuple(group.resources.items())
     found: list[Provider] = []
     for root in _somewhere(picture, groups, rules):
         stocks = root.stocks
-        for resource, amount in asked:
+        for resource, amount in amounts:
             stock = stocks.get(resource)
             if stock is None or stock.used + amount > stock.cap or amount > stock.max_unit:
                 break
@@ -133,8 +133,8 @@ def _alone(root: Provider, groups: Sequence[GroupDemand], rules: CandidateRules)
             stock = root.stocks[resource]
             if stock.used + amount > stock.cap or amount > stock.max_unit:
                 return None
-    here = frozenset([root.uuid])
-    return Answer(amounts, {group.suffix: here for group in groups})
+    providers = frozenset([root.uuid])
+    return Answer(amounts, {group.suffix: providers for group in groups})
 
 
 Search: TypeAlias = tuple[Iterator[Answer], bool]

@@ -76,8 +76,8 @@ def device_kinds(ask: Ask, world: World) -> Refusals | None:
     """Reject hosts that lack a provider with the traits and classes of a group."""
     lacking: list[tuple[RequestGroup, Mask]] = []
     for group in _kinds(ask):
-        there = _anywhere(world, group, right_kind(world, group), right_kind(world.nested, group))
-        lacking.append((group, ~there))
+        available = _anywhere(world, group, right_kind(world, group), right_kind(world.nested, group))
+        lacking.append((group, ~available))
     if not lacking:
         return None
 
@@ -119,8 +119,8 @@ def device_room(ask: Ask, world: World) -> Refusals | None:
     for group in _kinds(ask):
         if group.resources:
             hosts, devices = right_kind(world, group), right_kind(world.nested, group)
-            there = _anywhere(world, group, hosts & _room(world, group), devices & _room(world.nested, group))
-            lacks.append(_Lack(group, ~there, hosts, devices))
+            available = _anywhere(world, group, hosts & _room(world, group), devices & _room(world.nested, group))
+            lacks.append(_Lack(group, ~available, hosts, devices))
     if not lacks:
         return None
 
@@ -200,7 +200,7 @@ def _describe_room(world: World, slot: int, lack: _Lack) -> str:
     """The greatest free amount of each class on any one provider of the right kind."""
     nested, group = world.nested, lack.group
     below = [each for each in nested.below.get(world.host_ids[slot], ()) if lack.devices[each]]
-    said: list[str] = []
+    parts: list[str] = []
     for resource, amount in group.resources.items():
         free = [int(nested.free[resource][each]) for each in below]
         if lack.hosts[slot]:
@@ -210,8 +210,8 @@ def _describe_room(world: World, slot: int, lack: _Lack) -> str:
         if (most := max(free, default=0)) < amount:
             held = max((nested.pending.get((nested.ids[each], resource), 0) for each in below), default=0)
             wait = f", {held} held by claims under way" if held else ""
-            said.append(f"{resource}: {amount} asked, at most {max(0, most)} free on one device{wait}")
-    if said:
-        return "; ".join(said)
-    asked = " and ".join(f"{amount} {resource}" for resource, amount in group.resources.items())
-    return f"no one device has {asked} free, in portions it gives away"
+            parts.append(f"{resource}: {amount} asked, at most {max(0, most)} free on one device{wait}")
+    if parts:
+        return "; ".join(parts)
+    amounts = " and ".join(f"{amount} {resource}" for resource, amount in group.resources.items())
+    return f"no one device has {amounts} free, in portions it gives away"

@@ -51,7 +51,7 @@ def _of_hosts(
     if len(several):
         most = np.full(len(several), -np.inf, dtype=np.float32)
         for _, id, value in known:
-            here = world.segments[id].wired[slots[several]]
-            most[here] = np.maximum(most[here], np.float32(value))
+            wired = world.segments[id].wired[slots[several]]
+            most[wired] = np.maximum(most[wired], np.float32(value))
         scores[several] = most
     return scores
