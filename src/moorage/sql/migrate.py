@@ -84,8 +84,8 @@ def _migrate(connection: Connection, tree: Tree) -> str | None:
             "the %s tables are of a newer release (%s, this one knows %s); going on", tree.name, number, head
         )
         return number
-    there = set(sa.inspect(connection).get_table_names())
-    if number is None and not there & tree.metadata.tables.keys():
+    tables = set(sa.inspect(connection).get_table_names())
+    if number is None and not tables & tree.metadata.tables.keys():
         tree.metadata.create_all(connection)
         _stamp(connection, tree, head)
         return None
