@@ -77,9 +77,9 @@ class VolumeClient:
 
     async def make_snapshot(self, volume: str, name: str, image: str, project: str, token: str) -> VolumeSnapshot:
         """Begin a snapshot of a volume that may be in use, for an image, within the user's quota. Raises OverQuota, Invalid."""
-        asked: Json = {"volume_id": volume, "name": name, "force": True, "metadata": {MADE_FOR_IMAGE: image}}
+        fields: Json = {"volume_id": volume, "name": name, "force": True, "metadata": {MADE_FOR_IMAGE: image}}
         try:
-            reply = await self._call("POST", "snapshots", ATTACHMENTS, project, token, {"snapshot": asked})
+            reply = await self._call("POST", "snapshots", ATTACHMENTS, project, token, {"snapshot": fields})
         except TooLarge as over:
             raise OverQuota(over.public, private=over.private, code="snapshot_quota") from over
         return _snapshot(reply.body["snapshot"])
@@ -92,7 +92,7 @@ class VolumeClient:
 
     async def create(self, wanted: NewVolume, project: str, token: str) -> Volume:
         """Begin to make a volume in the user's project, within its quota. Raises OverQuota, Invalid, NotFound."""
-        asked: Json = {"size": wanted.size_gib, "name": wanted.name, "metadata": dict(wanted.metadata)}
+        fields: Json = {"size": wanted.size_gib, "name": wanted.name, "metadata": dict(wanted.metadata)}
         for name, value in (
             ("imageRef", wanted.image),
             ("snapshot_id", wanted.snapshot),
@@ -100,9 +100,9 @@ class VolumeClient:
             ("availability_zone", wanted.availability_zone),
         ):
             if value is not None:
-                asked[name] = value
+                fields[name] = value
         try:
-            reply = await self._call("POST", "volumes", ATTACHMENTS, project, token, {"volume": asked})
+            reply = await self._call("POST", "volumes", ATTACHMENTS, project, token, {"volume": fields})
         except TooLarge as over:
             raise OverQuota(over.public, private=over.private, code="volume_quota") from over
         return _volume(reply.body["volume"])
@@ -216,10 +216,10 @@ class VolumeClient:
 
         The progress says that our part is over, as Nova does.
         """
-        said = {"status": status, "progress": "90%"}
+        fields = {"status": status, "progress": "90%"}
         try:
             path = f"snapshots/{_id(snapshot)}/action"
-            await self._call("POST", path, ATTACHMENTS, body={"os-update_snapshot_status": said})
+            await self._call("POST", path, ATTACHMENTS, body={"os-update_snapshot_status": fields})
         except Refusal as refused:
             _log.warning(
                 "the volume service did not accept that snapshot %s is %s: %s",
@@ -247,9 +247,9 @@ class VolumeClient:
         The call has no key: a caller that is unsure reads the existing attachments first.
         Raises VolumeUnreachable when the back end cannot export the volume.
         """
-        asked: Json = {"volume_uuid": volume, "instance_uuid": server, "connector": dict(connector)}
+        fields: Json = {"volume_uuid": volume, "instance_uuid": server, "connector": dict(connector)}
         try:
-            reply = await self._call("POST", "attachments", ATTACHMENTS, body={"attachment": asked})
+            reply = await self._call("POST", "attachments", ATTACHMENTS, body={"attachment": fields})
         except UnknownOutcome as lost:
             raise _unreachable(lost, volume, host) from lost
         return _attachment(reply.body["attachment"])
@@ -259,9 +259,9 @@ class VolumeClient:
 
         Raises Invalid when it is taken, and NotFound when it does not exist.
         """
-        asked: Json = {"volume_uuid": volume, "instance_uuid": server, "connector": None}
+        fields: Json = {"volume_uuid": volume, "instance_uuid": server, "connector": None}
         try:
-            reply = await self._call("POST", "attachments", ATTACHMENTS, body={"attachment": asked})
+            reply = await self._call("POST", "attachments", ATTACHMENTS, body={"attachment": fields})
         except NotFound as missing:
             raise NotFound(f"Volume {volume} could not be found.", private=missing.public) from missing
         return _attachment(reply.body["attachment"])

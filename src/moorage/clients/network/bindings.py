@@ -109,14 +109,14 @@ class PortBindings:
         return tuple(await all_of([self._bind_inactive(host, port, profile) for port, profile in wanted]))
 
     async def _bind_inactive(self, host: str, port: Port, profile: Json) -> Port:
-        asked = {"host": host, "vnic_type": port.vnic_type, "profile": profile}
+        binding = {"host": host, "vnic_type": port.vnic_type, "profile": profile}
         try:
-            body = (await self._api.call("POST", path_of("ports", port.id, "bindings"), body={"binding": asked})).body
+            body = (await self._api.call("POST", path_of("ports", port.id, "bindings"), body={"binding": binding})).body
             return binding_of(port.id, body["binding"]).of(port)
-        except Conflict as there:
-            if there.code == BINDING_FAILED_KIND:
-                raise refused(port, host, there.public, there.code) from there
-            if there.code != ALREADY_EXISTS:
+        except Conflict as conflict:
+            if conflict.code == BINDING_FAILED_KIND:
+                raise refused(port, host, conflict.public, conflict.code) from conflict
+            if conflict.code != ALREADY_EXISTS:
                 raise
         except Invalid as wrong:
             raise _not_the_servers(port, wrong) from wrong
@@ -126,8 +126,11 @@ class PortBindings:
         """Give an existing binding this profile."""
         path = path_of("ports", port.id, "bindings", host)
         found = binding_of(port.id, (await self._api.call("GET", path)).body["binding"])
-        asked = {key: value for key, value in profile.items() if not found.active or key != MIGRATING_TO}
-        if asked == {key: found.profile.get(key) for key in asked} and found.profile.keys() <= {*profile, "trusted"}:
+        expected = {key: value for key, value in profile.items() if not found.active or key != MIGRATING_TO}
+        if expected == {key: found.profile.get(key) for key in expected} and found.profile.keys() <= {
+            *profile,
+            "trusted",
+        }:
             return found
         if found.active:
             problem = Conflict(f"port {port.id} is bound there already, in another way", code=BINDING_IS_ACTIVE)

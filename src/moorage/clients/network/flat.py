@@ -222,11 +222,11 @@ class FlatNetwork:
         await self._book.give_back(server)
 
     async def release_strays(self, server: str, ports: Sequence[Port]) -> int:
-        seen = {port.id: port for port in ports}
+        known = {port.id: port for port in ports}
         held = [
             lease
             for lease in await self._book.of_server(server)
-            if self._bound(lease) == seen.get(vif_id(server, lease.nic))
+            if self._bound(lease) == known.get(vif_id(server, lease.nic))
         ]
         return await self._book.give_back_exactly(held)
 

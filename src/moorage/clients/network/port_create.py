@@ -40,13 +40,13 @@ class PortCreation:
         `unsure`: an earlier try may have done a part of it, so existing ports are looked for first.
         Raises OverQuota, Conflict (a port is in use, no address is left) and other Refusals with the service's reason.
         """
-        asks = [await self._with_network(project, nic) for nic in nics]
+        requests = [await self._with_network(project, nic) for nic in nics]
         have: dict[str, Json] = {}
         if unsure:
             have = {row["mac_address"]: row for row in await self._api.ports_of(server)}
         missing: dict[str, list[NicAsk]] = {}
         found: dict[int, Port] = {}
-        for nic in asks:
+        for nic in requests:
             if nic.ours:
                 mine = next((have[mac] for mac in macs_of(server, nic) if mac in have), None)
                 if mine is None:
@@ -54,10 +54,10 @@ class PortCreation:
                 else:
                     found[nic.index] = port_of(mine, nic)
         makings = [self._make(server, project, network, group, security_groups) for network, group in missing.items()]
-        takings = [self._take(server, nic) for nic in asks if not nic.ours]
+        takings = [self._take(server, nic) for nic in requests if not nic.ours]
         for ports in await all_of([*makings, *takings]):
             found.update({port.index: port for port in ports})
-        return tuple(found[nic.index] for nic in asks)
+        return tuple(found[nic.index] for nic in requests)
 
     async def _with_network(self, project: str, nic: NicAsk) -> NicAsk:
         if nic.network or nic.port:
