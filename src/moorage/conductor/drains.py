@@ -89,16 +89,16 @@ class Drains:
             drain = changed(
                 drain_moves.retried(drain), status=DrainStatus.RUNNING, began_at=drain.began_at or self._now_us
             )
-        here = await self._servers(drain)
+        servers = await self._servers(drain)
         known = {each.server for each in drain.servers}
         came = [
             DrainServer(each.id, each.name, drain_moves.way_of(each, live=drain.asked.live))
-            for id, each in here.items()
+            for id, each in servers.items()
             if id not in known
         ]
-        came += await drain_moves.left_before(self._context, drain.cell, drain.host, {*here, *known})
-        rows = [await self._refreshed(drain, each, here) for each in (*drain.servers, *came)]
-        rows, begun = (rows, 0) if drain.cancel else await self._begin(drain, rows, here)
+        came += await drain_moves.left_before(self._context, drain.cell, drain.host, {*servers, *known})
+        rows = [await self._refreshed(drain, each, servers) for each in (*drain.servers, *came)]
+        rows, begun = (rows, 0) if drain.cancel else await self._begin(drain, rows, servers)
         going = changed(drain, servers=tuple(rows), why="")
         now = _ended(going, self._now_us)
         if now.status is DrainStatus.DONE:
@@ -147,13 +147,13 @@ class Drains:
 
     # ---------------------------------------------------------------------------------------------------- progress
 
-    async def _refreshed(self, drain: Drain, row: DrainServer, here: Mapping[ServerId, Server]) -> DrainServer:
+    async def _refreshed(self, drain: Drain, row: DrainServer, servers: Mapping[ServerId, Server]) -> DrainServer:
         """Servers that only wait are known by the record that was just read; for the others, the region is read before
         the record.
 
         In a cancelled drain no server counts as only waiting: the round that was overtaken may have begun its move.
         """
-        known = here.get(row.server)
+        known = servers.get(row.server)
         if row.progress is DrainProgress.DONE and known is None:
             return row
         only_waits = row.progress is DrainProgress.LEFT or (row.progress is DrainProgress.WAITING and not drain.cancel)
@@ -226,13 +226,13 @@ class Drains:
     # ------------------------------------------------------------------------------------------------------ moves
 
     async def _begin(
-        self, drain: Drain, rows: list[DrainServer], here: Mapping[ServerId, Server]
+        self, drain: Drain, rows: list[DrainServer], servers: Mapping[ServerId, Server]
     ) -> tuple[list[DrainServer], int]:
         """Begin moves in the order of the plan."""
         under_way = sum(_on_its_way(each) for each in rows)
         now, begun, found = self._now_us, 0, list[DrainServer]()
         for row in rows:
-            server = here.get(row.server)
+            server = servers.get(row.server)
             ready = row.progress is DrainProgress.WAITING and row.again_at <= now and server is not None
             if not ready or server is None or under_way >= drain.asked.concurrency:
                 found.append(row)

@@ -142,8 +142,8 @@ class AuditReader:
             high = min(ends) if ends else None
             page = _page_of(region, parts, low, high)
             page.devices = tuple(devices[_at(devices, low) : None if high is None else _at(devices, high)])
-            some = guest_ids[_at(guest_ids, low) : None if high is None else _at(guest_ids, high)]
-            page.guests = {ServerId(each): guests[ServerId(each)] for each in some}
+            ids = guest_ids[_at(guest_ids, low) : None if high is None else _at(guest_ids, high)]
+            page.guests = {ServerId(each): guests[ServerId(each)] for each in ids}
             await self._around(site, page)
             yield page
             if high is None:
@@ -185,13 +185,13 @@ class AuditReader:
             found = await self._cell(site, cell, partial(_moves_of, ids=ids, moves=moves)) if ids or moves else None
             for each in () if found is None else found.moves:
                 page.moves.setdefault(each.server, []).append(each)
-            for uuid, told in () if found is None else found.told.items():
+            for uuid, state in () if found is None else found.move_states.items():
                 if (
-                    uuid not in page.told or told.is_open
+                    uuid not in page.move_states or state.is_open
                 ):  # for a move between two cells, one cell that says it is open is enough
-                    page.told[uuid] = told
-        servers = {each.server for each in page.told.values()} - page.mapped.keys()
-        consumers = {each.uuid for some in page.moves.values() for each in some} - page.held.keys()
+                    page.move_states[uuid] = state
+        servers = {each.server for each in page.move_states.values()} - page.mapped.keys()
+        consumers = {each.uuid for moves in page.moves.values() for each in moves} - page.held.keys()
         if not servers and not consumers:
             return
         near = await self._context.region.read(partial(_region_among, ids=servers, consumers=consumers))
@@ -265,7 +265,7 @@ def _region_among(tx: Tx, ids: Collection[str], consumers: Collection[str]) -> _
 
 class _Moves(NamedTuple):
     moves: list[Migration]
-    told: dict[str, MoveState]
+    move_states: dict[str, MoveState]
 
 
 def _moves_of(tx: Tx, ids: Collection[ServerId], moves: Collection[str]) -> _Moves:

@@ -34,7 +34,7 @@ class SnapshotPage:
     """By consumer: servers, and moves."""
     moves: dict[ServerId, list[Migration]] = field(default_factory=dict[ServerId, list[Migration]])
     """Open migrations."""
-    told: dict[str, MoveState] = field(default_factory=dict[str, MoveState])
+    move_states: dict[str, MoveState] = field(default_factory=dict[str, MoveState])
     """The cells' state of the moves among the consumers."""
     devices: tuple[str, ...] = ()
     """Devices of ports, in this range."""

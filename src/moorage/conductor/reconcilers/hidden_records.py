@@ -54,9 +54,9 @@ class HiddenRecords:
     async def run(self) -> HiddenRecordsDone:
         """Run one round. The rows are read first: an operation that holds a server by then has not finished with them."""
         rows = await self._rows()
-        seen = await precheck(self._context, dict.fromkeys(server for server, _ in rows), _may_go_back)
-        removed, waiting = list[str](), len(seen.waiting)
-        for server in seen.suspects:
+        checked = await precheck(self._context, dict.fromkeys(server for server, _ in rows), _may_go_back)
+        removed, waiting = list[str](), len(checked.waiting)
+        for server in checked.suspects:
             try:
                 gone, left = await self._clean(server)
             except Problem as out:  # the cell of its shown record does not answer

@@ -58,10 +58,10 @@ class OrphanAllocations:
         """Run one round. Consumers that are not our servers belong to others, and are left alone."""
         region = self._context.region
         consumers = await region.read(claim_statements.operations_consumers)
-        seen = await precheck(self._context, consumers, cell_servers.placed)
+        checked = await precheck(self._context, consumers, cell_servers.placed)
         released: list[str] = []
-        waiting = len(seen.waiting)
-        for consumer in seen.suspects:
+        waiting = len(checked.waiting)
+        for consumer in checked.suspects:
             try:
                 if await self.release_stray(ServerId(consumer)):
                     released.append(consumer)
@@ -83,14 +83,14 @@ class OrphanAllocations:
         out = False
         for cell in self._context.cells.ids if left else ():
             try:
-                told = [
+                pages = [
                     await self._context.cells[cell].read(partial(migrations.move_states, uuids=page)) for page in every
                 ]
             except Unavailable as problem:
                 logger.info("the moves of cell %s wait: %s", cell, problem)
                 out = True
                 continue
-            for page in told:
+            for page in pages:
                 left -= page.keys()
                 ended |= {uuid: each.server for uuid, each in page.items() if not each.is_open}
                 going |= {uuid for uuid, each in page.items() if each.is_open}

@@ -81,28 +81,30 @@ class OrphanAttachments:
         """Run one round. The attachments are read first: an operation that holds a server by then has not finished with
         them.
         """
-        seen: dict[str, list[Attachment]] = {}
+        by_server: dict[str, list[Attachment]] = {}
         count = 0
         async for each in self._client.all_attachments():
             count += 1
             if each.server:
-                seen.setdefault(each.server, []).append(each)
+                by_server.setdefault(each.server, []).append(each)
         going = await self._going()
 
         def cleared(tx: Tx, servers: Sequence[ServerId]) -> Collection[ServerId]:
             listed = server_queries.listed_attachments(tx, servers)
             return {
-                server for server, those in listed.items() if _fine(seen.get(server, ()), those) and server not in going
+                server
+                for server, those in listed.items()
+                if _fine(by_server.get(server, ()), those) and server not in going
             }
 
         await self.unfinished()
-        found = await precheck(self._context, sorted(seen.keys() | going.keys()), cleared)
+        found = await precheck(self._context, sorted(by_server.keys() | going.keys()), cleared)
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def repair_one(server: ServerId) -> ReleasedAttachments:
             async with slots:
                 try:
-                    return await self.repair(server, seen.get(server, ()), going.get(server, ()))
+                    return await self.repair(server, by_server.get(server, ()), going.get(server, ()))
                 except Problem as problem:  # its cell may not answer: the others are handled all the same
                     logger.info("attachments of server %s wait: %s", server, problem)
                     return ReleasedAttachments(waits=True)

@@ -72,10 +72,10 @@ class OrphanImages:
         by_server: dict[str, list[Image]] = {}
         for image in found:
             by_server.setdefault(image.properties.get(OF_SERVER, ""), []).append(image)
-        seen = await precheck(self._context, by_server, lambda tx, servers: ())
+        checked = await precheck(self._context, by_server, lambda tx, servers: ())
         strays: list[tuple[ServerId, Image]] = []
-        waiting = list(seen.waiting)
-        for server in seen.suspects:
+        waiting = list(checked.waiting)
+        for server in checked.suspects:
             try:
                 strays += [(server, image) for image in await self._strays(server, by_server[server])]
             except Unavailable as out:  # its cell does not answer: the others are handled all the same

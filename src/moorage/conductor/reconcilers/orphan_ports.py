@@ -70,13 +70,13 @@ class OrphanPorts:
             listed = server_queries.listed_ports(tx, servers)
             return {server for server, ports in listed.items() if devices[server].keys() <= ports}
 
-        seen = await precheck(self._context, devices, cleared)
-        mended = await asyncio.gather(*(repair_one(server, devices[server]) for server in seen.suspects))
+        checked = await precheck(self._context, devices, cleared)
+        mended = await asyncio.gather(*(repair_one(server, devices[server]) for server in checked.suspects))
         return OrphanPortsDone(
             len(devices),
             sum(each.released > 0 for each in mended),
             tuple(port for each in mended for port in each.amiss),
-            (*seen.waiting, *(server for server, each in zip(seen.suspects, mended, strict=True) if each.waits)),
+            (*checked.waiting, *(server for server, each in zip(checked.suspects, mended, strict=True) if each.waits)),
         )
 
     async def repair(self, server: ServerId, ports: Mapping[str, Port]) -> ReleasedPorts:

@@ -47,20 +47,20 @@ class UsageAudit:
         period = last_completed(now, self._unit)
         if all(self._finished.get(cell) == period for cell in self._cells):
             return UsageAuditDone()
-        told = 0
+        sent = 0
         waiting: list[str] = []
         for cell, database in self._cells.items():
             try:
                 for _ in range(PAGES_MAX):
                     count, finished = await database.write(lambda tx: _one_page(tx, period, now))
-                    told += count
+                    sent += count
                     if finished:
                         self._finished[cell] = period
                         break
             except Unavailable as out:
                 logger.info("the usage audit of cell %s waits: %s", cell, out)
                 waiting.append(cell)
-        return UsageAuditDone(told, tuple(waiting))
+        return UsageAuditDone(sent, tuple(waiting))
 
 
 def _one_page(tx: Tx, period: tuple[int, int], now: int) -> tuple[int, bool]:
