@@ -156,8 +156,8 @@ class Feeds:
         return feed
 
     def _key(self, session: Session, topic: str) -> tuple[str, ...]:
-        who = session.who
-        return topic, *who.scope, *(() if self._shared else (who.user_id,))
+        identity = session.identity
+        return topic, *identity.scope, *(() if self._shared else (identity.user_id,))
 
     def _begin(self, feed: Feed) -> None:
         self._feeds[feed.key] = feed
@@ -209,7 +209,7 @@ class Feeds:
         began = self._clock()
         self.polls += 1
         try:
-            found = await function(TopicReader(self._upstream, session.who), id, words)
+            found = await function(TopicReader(self._upstream, session.identity), id, words)
         except SessionOver:
             self._sessions.end(session)
             raise
@@ -224,7 +224,7 @@ class Feeds:
     async def _prove(self, session: Session, topic: str) -> None:
         """Make one cheap call with this session's token, to check that it may see the feed."""
         try:
-            await TopicReader(self._upstream, session.who).get("/ext/operations", limit=1)
+            await TopicReader(self._upstream, session.identity).get("/ext/operations", limit=1)
         except SessionOver:
             self._sessions.end(session)
             raise

@@ -41,13 +41,13 @@ class TopicState:
 class TopicReader:
     """Makes calls as one user."""
 
-    def __init__(self, upstream: Upstream, who: Identity) -> None:
+    def __init__(self, upstream: Upstream, identity: Identity) -> None:
         self._upstream = upstream
-        self.who = who
+        self.identity = identity
 
     async def get(self, path: str, service: str = "compute", **query: Any) -> Any:
         """GET a path of a service. Raises Refused when it refuses, Down when it does not answer, and SessionOver for an invalid token."""
-        base = self.who.endpoints.get(service)
+        base = self.identity.endpoints.get(service)
         if base is None:
             raise Down(502, f"Keystone's catalog has no {service} endpoint.")
         if service == "network" and not base.endswith("/v2.0"):
@@ -57,7 +57,7 @@ class TopicReader:
         words = [(name, each) for name, value in query.items() for each in _many(value)]
         url = f"{base}{path}" + (f"?{urlencode(words)}" if words else "")
         try:
-            return (await self._upstream.call("GET", url, self.who.token)).body
+            return (await self._upstream.call("GET", url, self.identity.token)).body
         except UpstreamRefused as refused:
             if refused.status == UNAUTHORIZED:
                 raise SessionOver from refused
@@ -91,12 +91,12 @@ def only(row: Mapping[str, Any], *names: str) -> Json:
 
 
 def _everyone(reader: TopicReader) -> Json:
-    return {"all_projects": 1} if reader.who.is_admin else {}
+    return {"all_projects": 1} if reader.identity.is_admin else {}
 
 
 async def overview(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicState:
     """Return what runs, waits and is stuck, and what runs out first."""
-    tenants: dict[str, Any] = {"all_tenants": 1} if reader.who.is_admin else {}
+    tenants: dict[str, Any] = {"all_tenants": 1} if reader.identity.is_admin else {}
     parts: dict[str, Awaitable[Any]] = {
         "operations": reader.part("operations", "/ext/operations", status=OPEN, limit=LISTED_MAX, **_everyone(reader)),
         "errors": reader.part("servers", "/servers/detail", status="ERROR", limit=ERRORS_SHOWN_MAX, **tenants),
@@ -105,7 +105,7 @@ async def overview(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicS
         "limits": reader.part("limits", "/limits"),
         "sleepers": reader.part("", "/ext/waiting", limit=1, **_everyone(reader)),
     }
-    if reader.who.is_admin:
+    if reader.identity.is_admin:
         parts |= {
             "totals": reader.part("totals", "/ext/fit-map/totals"),
             "segments": reader.part("segments", "/segments", "network"),
@@ -122,7 +122,7 @@ async def overview(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicS
     for name in ("building", "active"):
         found[name] = len(found[name]) if isinstance(found[name], list) else found[name]
     found["limits"] = _each_value(found["limits"], "absolute")
-    if reader.who.is_admin:
+    if reader.identity.is_admin:
         named_segments(found)
         found["warnings"] = found.pop("gates").get("warnings", [])
         found["conductors"] = _each(found["conductors"], lambda each: only(each, "host", "state"))
@@ -131,9 +131,11 @@ async def overview(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicS
     return TopicState(found, lively=len(rows_of(found["operations"])) > asleep)
 
 
-def _sleepers(told: Any) -> Json:
+def _sleepers(waiting: Any) -> Json:
     """How many servers wait for a host, and for what."""
-    return told if "trouble" in told else {"servers": told.get("servers", 0), "causes": told.get("causes", {})}
+    return (
+        waiting if "trouble" in waiting else {"servers": waiting.get("servers", 0), "causes": waiting.get("causes", {})}
+    )
 
 
 def _each(part: Any, change: Callable[[Json], Json]) -> Any:
@@ -175,7 +177,7 @@ SERVERS_QUERY = {"name", "status", "marker"}
 async def servers(reader: TopicReader, _: str, words: Mapping[str, str]) -> TopicState:
     """Return a page of servers, newest first. The API filters them."""
     query: Json = {name: value for name, value in words.items() if name in SERVERS_QUERY and value}
-    if reader.who.is_admin and words.get("all", "1") == "1":
+    if reader.identity.is_admin and words.get("all", "1") == "1":
         query["all_tenants"] = 1
     body = await reader.get("/servers/detail", limit=LISTED_MAX, **query)
     rows = [server_row(each) for each in body["servers"]]
@@ -192,7 +194,7 @@ async def server(reader: TopicReader, id: str, _: Mapping[str, str]) -> TopicSta
         "subnets": reader.part("subnets", "/subnets", "network"),
         "networks": reader.part("networks", "/networks", "network"),
     }
-    if reader.who.is_admin:
+    if reader.identity.is_admin:
         parts["segments"] = reader.part("segments", "/segments", "network")
         parts["moves"] = reader.part("moves", f"/ext/servers/{quote(id, safe='')}/moves", limit=10)
     found = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
