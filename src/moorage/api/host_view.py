@@ -96,11 +96,11 @@ async def servers_on(call: AnyCall, hosts: Sequence[Host]) -> dict[str, list[dic
     names = [host.host for host in hosts]
     found: dict[str, list[dict[str, str]]] = {name: [] for name in names}
 
-    async def ask(name: str, cell: Database, look: CellQuery) -> Sequence[Server]:
+    async def query_cell(name: str, cell: Database, look: CellQuery) -> Sequence[Server]:
         mine = [host.host for host in hosts if host.cell in {"", name}]
         return selected(await cell.read(lambda tx: _on_hosts(tx, mine)), look) if mine else []
 
-    shown = await _every_cell(call, ask).rows()
+    shown = await _every_cell(call, query_cell).rows()
     for each in shown.rows:
         found[str(each.host)].append({"name": each.name, "uuid": each.id})
     return found
@@ -109,11 +109,11 @@ async def servers_on(call: AnyCall, hosts: Sequence[Host]) -> dict[str, list[dic
 async def servers_of(call: AnyCall, host: Host, cell: Database) -> list[Server]:
     """The servers that are shown to be on a host of that cell."""
 
-    async def ask(name: str, database: Database, look: CellQuery) -> Sequence[Server]:
-        here = database is cell
-        return selected(await cell.read(lambda tx: _on_hosts(tx, [host.host])), look) if here else []
+    async def query_cell(name: str, database: Database, look: CellQuery) -> Sequence[Server]:
+        is_its_cell = database is cell
+        return selected(await cell.read(lambda tx: _on_hosts(tx, [host.host])), look) if is_its_cell else []
 
-    return (await _every_cell(call, ask).rows()).rows
+    return (await _every_cell(call, query_cell).rows()).rows
 
 
 def selected(servers: Sequence[Server], look: CellQuery) -> list[Server]:

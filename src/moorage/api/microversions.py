@@ -55,7 +55,7 @@ class VersionChange:
     """What one microversion altered.  Keys are routes, `"GET /flavors/{id}"`, an action's `"POST /servers/{id}/action:lock"`."""
 
     at: tuple[int, int]
-    says: str
+    summary: str
     adds: Mapping[str, Places] = field(default_factory=dict)
     """Fields of answers that older versions do not see."""
     retires: Mapping[str, Places] = field(default_factory=dict)
@@ -109,16 +109,16 @@ def negotiate(modern: str | None, legacy: str | None) -> Version:
 
     Raises Invalid for a malformed version, NotAcceptable for one we do not have.
     """
-    asked = _named(modern) if modern else None
-    if asked is None and legacy:
-        asked = legacy.split(",")[-1].strip()
-    if asked is None:
+    requested = _named(modern) if modern else None
+    if requested is None and legacy:
+        requested = legacy.split(",")[-1].strip()
+    if requested is None:
         return OLDEST
-    if asked == "latest":
+    if requested == "latest":
         return NEWEST
-    found = VERSION_FORM.match(asked)
+    found = VERSION_FORM.match(requested)
     if not found:
-        raise Invalid(f"API Version String {asked} is of invalid format. Must be of format MajorNum.MinorNum.")
+        raise Invalid(f"API Version String {requested} is of invalid format. Must be of format MajorNum.MinorNum.")
     version = Version(int(found[1]), int(found[2]))
     if not OLDEST <= version <= NEWEST:
         raise NotAcceptable(

@@ -191,8 +191,8 @@ class Router:
     ) -> tuple[_Node, tuple[str, ...]] | None:
         if at == len(segments):
             return (node, ()) if method in node.routes else None
-        here = node.literal.get(segments[at])
-        if here is not None and (found := self._walk(here, segments, at + 1, method)) is not None:
+        child = node.literal.get(segments[at])
+        if child is not None and (found := self._walk(child, segments, at + 1, method)) is not None:
             return found
         if node.any is not None and (found := self._walk(node.any, segments, at + 1, method)) is not None:
             return found[0], (segments[at], *found[1])

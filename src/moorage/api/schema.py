@@ -199,17 +199,17 @@ _JSON_NAMES = {
 
 def _reach(body: Json, path: str) -> tuple[str, Json]:
     """The last name on a msgspec path, and the value there if it can be reached."""
-    name, here = "", body
+    name, value = "", body
     for step in _STEP.finditer(path):
         key, index = step[1], step[2]
         if key:
             name = key
-            here = here.get(key) if isinstance(here, dict) else None
+            value = value.get(key) if isinstance(value, dict) else None
         elif index == "...":
-            here = next(iter(here.values()), None) if isinstance(here, dict) else here
-        elif isinstance(here, list) and int(index) < len(here):
-            name, here = index, here[int(index)]
-    return name, here
+            value = next(iter(value.values()), None) if isinstance(value, dict) else value
+        elif isinstance(value, list) and int(index) < len(value):
+            name, value = index, value[int(index)]
+    return name, value
 
 
 def _reworded(reason: str, value: Json) -> str:

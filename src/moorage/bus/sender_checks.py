@@ -36,7 +36,7 @@ class Senders:
         self._tell_forged = forged
         self._named: dict[str, str] = {}
         """The agent (`boot`) of each host that last sent a message under its name."""
-        self._said_at = float("-inf")
+        self._logged_at = float("-inf")
         self.forged = 0
         """Number of ignored messages."""
 
@@ -68,8 +68,8 @@ class Senders:
         if self._tell_forged is not None:
             self._tell_forged(subjects.sender(subject), why)
         now = self._clock.monotonic()
-        if now - self._said_at >= SAY_AGAIN_S:
-            self._said_at = now
+        if now - self._logged_at >= SAY_AGAIN_S:
+            self._logged_at = now
             _log.warning("a message on %s is ignored: %s (%d such messages so far)", subject, why, self.forged)
 
 

@@ -54,7 +54,7 @@ async def know_hosts(region: Database, cell: CellId, database: Database) -> None
             )
             for name, each in host.inventory.items()
         }
-        told = HostInventory(
+        inventory = HostInventory(
             host=host.host,
             node=host.node,
             cell=cell,
@@ -65,7 +65,7 @@ async def know_hosts(region: Database, cell: CellId, database: Database) -> None
             level=host.level,
             enabled=not host.disabled,
         )
-        await region.write(lambda tx, told=told: report_host(tx, told))  # type: ignore[misc]
+        await region.write(lambda tx, inventory=inventory: report_host(tx, inventory))  # type: ignore[misc]
 
 
 async def claim_again(

@@ -180,8 +180,8 @@ class HttpServer:
         self._socket.close()
 
     def _headers(self) -> list[tuple[str, str]]:
-        said = SAID_BY_ITSELF.get(self.name, frozenset())
-        headers = [(name, value) for name, value in HEADERS.items() if name not in said]
+        replaced = SAID_BY_ITSELF.get(self.name, frozenset())
+        headers = [(name, value) for name, value in HEADERS.items() if name not in replaced]
         if self.certificate is not None and self._hsts_s:
             headers.append(("Strict-Transport-Security", f"max-age={self._hsts_s}"))
         return headers

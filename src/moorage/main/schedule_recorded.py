@@ -123,7 +123,7 @@ def _time(at: float) -> str:
 
 def _decision_json(found: ReplayedDecision, again: ReplayedDecision | None) -> dict[str, Any]:
     decided = found.decided
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "decision": _id(found),
         "at": _time(decided.at),
         "consumer": decided.consumer,
@@ -136,7 +136,7 @@ def _decision_json(found: ReplayedDecision, again: ReplayedDecision | None) -> d
         "ask": msgspec.to_builtins(found.ask),
         "verdict": msgspec.to_builtins(found.verdict),
     }
-    return told if again is None else {**told, "with_other_weights": msgspec.to_builtins(again.verdict)}
+    return shown if again is None else {**shown, "with_other_weights": msgspec.to_builtins(again.verdict)}
 
 
 def describe(verdict: Verdict, photo: WorldSnapshot) -> list[str]:

@@ -64,7 +64,7 @@ async def anew(config: Config, databases: Databases, *, lost: bool = False) -> N
     if lost:
         await _adopt(databases.region, Encryption(partial(tuple, _keys(config))))
     seals = await open_seals(config, databases.region)
-    found = await reencrypt(_named(databases), seals, drop_lost=lost, say=_print_result)
+    found = await reencrypt(_named(databases), seals, drop_lost=lost, progress=_print_result)
     if found.lost and not lost:
         raise Invalid(
             f"{found.lost} secrets are encrypted with keys that are not here: copy the keys, or remove the secrets (--lost)"

@@ -68,6 +68,6 @@ def main(argv: list[str]) -> int:
     except Problem as problem:
         print(f"moorage: {problem.public}", file=sys.stderr)
         return REFUSED
-    told = msgspec.to_builtins(found, str_keys=True)
-    print(json.dumps(told, indent=2) if arguments.json else "\n".join(lines(told)))
+    report = msgspec.to_builtins(found, str_keys=True)
+    print(json.dumps(report, indent=2) if arguments.json else "\n".join(lines(report)))
     return WARNED if found.warnings else FINE

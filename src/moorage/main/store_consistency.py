@@ -45,21 +45,21 @@ class CellSeen:
 
 def refusal(region: RegionSeen, cells: Mapping[CellId, CellSeen]) -> str | None:
     """Say why these databases cannot be used together, and what to do; None: they can be used."""
-    for cell, seen in cells.items():
-        said = _refused(cell, seen, region)
-        if said is not None:
-            return said
+    for cell, state in cells.items():
+        reason = _refused(cell, state, region)
+        if reason is not None:
+            return reason
     return None
 
 
-def _refused(cell: CellId, seen: CellSeen, region: RegionSeen) -> str | None:
-    its, mine = seen.identity, region.identity
+def _refused(cell: CellId, state: CellSeen, region: RegionSeen) -> str | None:
+    its, mine = state.identity, region.identity
     known = region.cells.get(cell)
     if its is None:
-        if known is not None or seen.lacks_all:
+        if known is not None or state.lacks_all:
             what = (
                 "has no identity, and is older than the region"
-                if seen.made
+                if state.made
                 else "is empty, and the region knows the cell"
             )
             return (
@@ -113,13 +113,13 @@ async def read_identities(
     region: Database, cells: Mapping[CellId, Database]
 ) -> tuple[RegionSeen, dict[CellId, CellSeen]]:
     """Read the identities and marks of all databases; nothing is written."""
-    seen = {cell: await _cell_seen(database) for cell, database in cells.items()}
+    states = {cell: await _cell_seen(database) for cell, database in cells.items()}
     mine = await _region_seen(region)
     if mine.made:
-        for cell, its in seen.items():
+        for cell, its in states.items():
             if its.identity is None:
-                seen[cell] = CellSeen(its.made, lacks_all=await _lacks_all(region, cells[cell], cell, its.made))
-    return mine, seen
+                states[cell] = CellSeen(its.made, lacks_all=await _lacks_all(region, cells[cell], cell, its.made))
+    return mine, states
 
 
 async def _lacks_all(region: Database, database: Database, cell: CellId, made: bool) -> bool:
@@ -131,12 +131,12 @@ async def _lacks_all(region: Database, database: Database, cell: CellId, made: b
 
 async def check(region: Database, cells: Mapping[CellId, Database]) -> None:
     """Check that the databases belong together. Raises Invalid when they do not, with a message that says what to do."""
-    said: str | None = None
+    reason: str | None = None
     for _ in range(LOOKS):
-        said = refusal(*await read_identities(region, cells))
-        if said is None:
+        reason = refusal(*await read_identities(region, cells))
+        if reason is None:
             return
-    raise Invalid(said or "")
+    raise Invalid(reason or "")
 
 
 async def migrate_all(region: Database, cells: Mapping[CellId, Database]) -> None:

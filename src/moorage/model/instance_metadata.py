@@ -160,14 +160,14 @@ def _address(address: str, subnet: SubnetFacts | None) -> GuestAddress:
 
 def vlan_of(port: Port) -> int | None:
     """Return the tag that the guest of a direct port must know."""
-    said = port.vif_details.get("vlan")
-    return int(said) if isinstance(said, int | str) and str(said).isdecimal() else None
+    value = port.vif_details.get("vlan")
+    return int(value) if isinstance(value, int | str) and str(value).isdecimal() else None
 
 
 def trusted_of(port: Port) -> bool | None:
     """Tell whether a direct port's virtual function is trusted; None: the port does not say."""
-    said = port.profile.get("trusted")
-    return None if said is None else str(said).lower() in {"true", "1", "yes", "on"}
+    value = port.profile.get("trusted")
+    return None if value is None else str(value).lower() in {"true", "1", "yes", "on"}
 
 
 def full_hostname(hostname: str, domain: str) -> str:

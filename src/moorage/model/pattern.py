@@ -81,8 +81,8 @@ def refusal(text: str, *, searched: bool = True) -> str | None:
     except UnicodeEncodeError:
         return "it is not Unicode text"
     except re2.error as wrong:
-        said = wrong.args[0] if wrong.args else ""
-        return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        message = wrong.args[0] if wrong.args else ""
+        return message.decode(errors="replace") if isinstance(message, bytes) else str(message)
     if searched and compiled.programsize > PROGRAM_INSTRUCTIONS_MAX:
         return "it repeats too much"
     return None

@@ -83,24 +83,24 @@ def needs_of(
     suffixed: dict[str, _ParsedGroup] = {}
     for key, value in (extra_specs or {}).items():
         if found := _RESOURCE_SPEC.match(key):
-            asked = suffixed.setdefault(found[1], _ParsedGroup()) if found[1] else own
-            asked.resources[found[2]] = _amount(key, value)
+            group = suffixed.setdefault(found[1], _ParsedGroup()) if found[1] else own
+            group.resources[found[2]] = _amount(key, value)
         elif found := _TRAIT_SPEC.match(key):
-            asked = suffixed.setdefault(found[1], _ParsedGroup()) if found[1] else own
-            _trait(found[2], key, value, asked.required, asked.forbidden)
+            group = suffixed.setdefault(found[1], _ParsedGroup()) if found[1] else own
+            _trait(found[2], key, value, group.required, group.forbidden)
     for key, value in (image_properties or {}).items():
         if (found := _TRAIT_SPEC.match(key)) and not found[1]:
             if value != "required":
                 raise Invalid(f"image property {key} may only be 'required'")
             own.required.add(found[2])
-    for asked in (own, *suffixed.values()):
-        if both := asked.required & asked.forbidden:
+    for group in (own, *suffixed.values()):
+        if both := group.required & group.forbidden:
             raise Invalid(f"trait {min(both)} is both required and forbidden by flavor and image")
     return Needs(
         own.amounts(),
         tuple(sorted(own.required)),
         tuple(sorted(own.forbidden)),
-        tuple(asked.group(suffix) for suffix, asked in sorted(suffixed.items()) if asked.amounts() or asked.required),
+        tuple(group.group(suffix) for suffix, group in sorted(suffixed.items()) if group.amounts() or group.required),
         "isolate" if (extra_specs or {}).get("group_policy") == "isolate" else "none",
     )
 

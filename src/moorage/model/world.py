@@ -324,8 +324,8 @@ class World:
         """Tell whether an enabled host is in this zone, even if it is down."""
         if name not in self.zone_names:
             return False
-        here = self.zone == list(self.zone_names).index(name)
-        return bool(np.any(here & self.present & self.enabled))
+        in_zone = self.zone == list(self.zone_names).index(name)
+        return bool(np.any(in_zone & self.present & self.enabled))
 
     def facts(self, slot: int) -> dict[str, Any]:
         """Return one host in plain values, for people."""

@@ -54,8 +54,8 @@ class WorldColumns:
         lists = (_lists_of(world) if names else {}) | (_device_lists_of(world) if devices else {})
         changed = {name: change for name, new in lists.items() if (change := list_change(self.lists.get(name), new))}
         self.lists |= lists
-        seen = _facts_of(world) if names else {}
-        facts = {name: new for name, new in seen.items() if self.facts.get(name) != new}
+        facts_now = _facts_of(world) if names else {}
+        facts = {name: new for name, new in facts_now.items() if self.facts.get(name) != new}
         self.facts |= facts
         return ColumnChanges(columns=columns, lists=changed, facts=facts, dropped=tuple(gone))
 

@@ -41,11 +41,11 @@ def devices_of(image: Image) -> tuple[BlockDevice, ...]:
 
     Raises Invalid when the property cannot be read or lists too many devices.
     """
-    said = image.properties.get(PROPERTY, "")
-    if not said or image.properties.get(SECOND_FORM, "").lower() not in TRUE:
+    text = image.properties.get(PROPERTY, "")
+    if not text or image.properties.get(SECOND_FORM, "").lower() not in TRUE:
         return ()
     try:
-        rows = msgspec.json.decode(said.encode(), type=list[dict[str, Any]])
+        rows = msgspec.json.decode(text.encode(), type=list[dict[str, Any]])
         if len(rows) > DEVICES_MAX:
             raise Invalid(f"The image {image.id} names more than {DEVICES_MAX} block devices.")
         return tuple(_device(row) for row in rows if not row.get("no_device"))

@@ -125,8 +125,8 @@ async def _read_servers(context: SagaContext) -> _Residents:
     for cell in context.cells.ids:
         try:
             for state in MOVABLE:
-                some, all_of_them = await _of_cell(context, cell, state)
-                found |= {each.id: each for each in some}
+                servers, all_of_them = await _of_cell(context, cell, state)
+                found |= {each.id: each for each in servers}
                 whole &= all_of_them
         except Unavailable:
             out.append(cell)

@@ -67,13 +67,13 @@ async def reencrypt(
     seals: Encryption,
     *,
     drop_lost: bool = False,
-    say: Callable[[RewriteCounts], None],
+    progress: Callable[[RewriteCounts], None],
 ) -> RewriteCounts:
     """Repeat passes until one finds nothing to change; return the last one's counts."""
     found = RewriteCounts()
     for _ in range(PASSES_MAX):
         found = await walk(databases, seals, change=True, drop_lost=drop_lost)
-        say(found)
+        progress(found)
         if not found.changed and not found.overtaken:
             return found
     return found
@@ -96,7 +96,7 @@ async def _walk(database: Database, place: EncryptedColumn, pen: "_Pen", change:
 
 
 def _exchange(tx: Tx, place: EncryptedColumn, new: Sequence[tuple[Text, str]]) -> int:
-    return sum(encrypted_columns.exchange(tx, place, was, becomes) for was, becomes in new)
+    return sum(encrypted_columns.exchange(tx, place, old, becomes) for old, becomes in new)
 
 
 @dataclass

@@ -41,9 +41,9 @@ def page(tx: Tx, place: EncryptedColumn, after: tuple[object, ...] | None, limit
     return [Text(tuple(row[:-1]), row[-1]) for row in rows]
 
 
-def exchange(tx: Tx, place: EncryptedColumn, was: Text, becomes: str) -> bool:
+def exchange(tx: Tx, place: EncryptedColumn, old: Text, becomes: str) -> bool:
     """Replace the text. Returns False when it has changed meanwhile."""
     table = place.column.table
-    same = [key == value for key, value in zip(place.keys, was.at, strict=True)]
-    changed = sa.update(table).where(*same, place.column == was.text).values({place.column: becomes})
+    same = [key == value for key, value in zip(place.keys, old.at, strict=True)]
+    changed = sa.update(table).where(*same, place.column == old.text).values({place.column: becomes})
     return tx.row(changed.returning(place.keys[0])) is not None

@@ -168,8 +168,8 @@ def _searched(
     wanted = sa.select(table.c.id, *fields, *keys).where(*conditions).order_by(*order).limit(SEARCHED_AT_ONCE)
     after, looked_at = query.after, 0
     while True:
-        here = wanted if after is None else wanted.where(_beyond(keys, query.sort, after))
-        rows = tx.rows(here)
+        statement = wanted if after is None else wanted.where(_beyond(keys, query.sort, after))
+        rows = tx.rows(statement)
         yield [
             row[0]
             for row in rows
@@ -282,10 +282,10 @@ def _conditions(
             raise Invalid(f"servers cannot be filtered by '{name}'")
         _search(_plain(table, name, dialect), Pattern(text), _kind(name) is str, dialect, found, tests)
     found += [sa.and_(c[name] >= low, c[name] < high) for name, low, high in query.between]
-    for column, asked in ((c.ips, query.ip), (c.ip6s, query.ip6)):
-        if asked is not None:
+    for column, pattern in ((c.ips, query.ip), (c.ip6s, query.ip6)):
+        if pattern is not None:
             found.append(column != "")
-            tests.append((column, _any_line(Pattern(asked))))
+            tests.append((column, _any_line(Pattern(pattern))))
     changed = sa.func.coalesce(c.updated_at, c.created_at)
     if query.changes_since is not None:
         found.append(changed >= query.changes_since)

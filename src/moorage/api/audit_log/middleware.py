@@ -137,7 +137,7 @@ class _AuditedRequest:
         self._recorded = True
         self.facts.principal = self.identity.principal
         if self._login:
-            self.facts.said = login_in(self._body)
+            self.facts.login = login_in(self._body)
         elif self._looks:
             self.facts.action = action_in(self._body)
         self._listener.answered(self.facts)

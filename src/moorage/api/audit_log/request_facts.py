@@ -50,7 +50,7 @@ class Facts:
     """Of a body that names one."""
     made: str = ""
     """The id of what was made, where the answer says it."""
-    said: JsonObject = field(default_factory=dict)
+    login: JsonObject = field(default_factory=dict)
     """Of a login: who they say they are."""
 
 
@@ -86,8 +86,8 @@ def target_of(facts: Facts) -> tuple[str, str]:
     return kind, found or facts.made or facts.service
 
 
-def singular(noun: str) -> str:
-    return noun[:-1] if noun.endswith("s") else noun or "thing"
+def singular(name: str) -> str:
+    return name[:-1] if name.endswith("s") else name or "thing"
 
 
 def path_of(facts: Facts) -> str:
@@ -161,14 +161,14 @@ def login_in(body: bytes) -> JsonObject:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     user = identity.password.user if "password" in identity.methods else identity.application_credential.user
-    told = {
+    names = {
         "id": user.id,
         "name": user.name,
         "domain": user.domain.id or user.domain.name,
         "application_credential": identity.application_credential.id,
         "methods": ",".join(identity.methods),
     }
-    return {name: value[:NAME_CHARS_MAX] for name, value in told.items() if value}
+    return {name: value[:NAME_CHARS_MAX] for name, value in names.items() if value}
 
 
 def holder_in(body: bytes) -> Principal | None:

@@ -76,9 +76,9 @@ def _kind(protocol: str, name: str) -> ConsoleType:
 
 async def create(call: Call[ConsoleBody]) -> Response:
     server = await the_server(call, RULE)
-    asked = call.body.remote_console
-    url = await _consoles(call).open(server, _kind(asked.protocol, asked.type))
-    return Response(200, {"remote_console": {"protocol": asked.protocol, "type": asked.type, "url": url}})
+    fields = call.body.remote_console
+    url = await _consoles(call).open(server, _kind(fields.protocol, fields.type))
+    return Response(200, {"remote_console": {"protocol": fields.protocol, "type": fields.type, "url": url}})
 
 
 def _older(protocol: str) -> Callable[[AnyCall], Awaitable[Response]]:
@@ -111,15 +111,15 @@ async def token(call: Call[None]) -> Response:
         found = await _consoles(call).resolve(call.path["id"])
     except NotFound as missing:
         raise NotFound("Token not found", private=missing.public) from missing
-    told: JsonObject = {
+    console: JsonObject = {
         "instance_uuid": found.server,
         "host": found.socket.host,
         "port": found.socket.port,
         "internal_access_path": found.socket.path,
     }
     if found.type == ConsoleType.SPICE_DIRECT:
-        told["tls_port"] = found.socket.tls_port
-    return Response(200, {"console": told})
+        console["tls_port"] = found.socket.tls_port
+    return Response(200, {"console": console})
 
 
 ACTION = "/servers/{id}/action"

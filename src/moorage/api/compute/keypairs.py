@@ -42,8 +42,8 @@ def _row(pair: KeyPair) -> JsonObject:
     }
 
 
-def _user(call: AnyCall, rule: str, asked: str | None) -> str:
-    user = asked or call.principal.user
+def _user(call: AnyCall, rule: str, requested_user: str | None) -> str:
+    user = requested_user or call.principal.user
     call.require(RULE + rule, {"user_id": user})
     return user
 

@@ -85,8 +85,8 @@ async def shown(call: AnyCall, found: Iterable[Json]) -> list[JsonObject]:
         if rule.get("remote_group_id") and rule["remote_group_id"] not in known
     }
     if others:
-        asked = {"id": sorted(others), "fields": ["id", "name", "project_id"]}
-        listed = await network_of(call).list_as(call.token, groups.GROUPS, asked)
+        query = {"id": sorted(others), "fields": ["id", "name", "project_id"]}
+        listed = await network_of(call).list_as(call.token, groups.GROUPS, query)
         known.update({row["id"]: row for row in listed})
     return [_group(row, known) for row in rows]
 
@@ -188,8 +188,8 @@ def _id(call: AnyCall) -> str:
 async def index(call: Call[None]) -> Response:
     call.require(RULE + "get")
     everybodys = call.is_admin and "all_tenants" in call.query
-    asked = {} if everybodys else {"project_id": call.project}
-    found = await network_of(call).list_as(call.token, groups.GROUPS, asked)
+    query = {} if everybodys else {"project_id": call.project}
+    found = await network_of(call).list_as(call.token, groups.GROUPS, query)
     offset, most = call.number("offset"), call.context.config.page_max_rows
     limit = min(most, call.number("limit") or most)
     return Response(200, {"security_groups": _in_order(await shown(call, found[offset : offset + limit]))})

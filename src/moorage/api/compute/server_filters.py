@@ -115,10 +115,10 @@ def _all_tenants(call: AnyCall, fields: dict[str, str], *, detail: bool) -> bool
         return False
     if text not in TRUE | FALSE | {""} and text.lower() not in {"t", "f", "y", "n", "true", "false"}:
         raise Invalid(f"Invalid value '{text}' for all_tenants.")
-    asked = text == "" or text in TRUE or text.lower() in {"t", "y", "true"}
-    if asked:
+    all_tenants = text == "" or text in TRUE or text.lower() in {"t", "y", "true"}
+    if all_tenants:
         call.require(f"os_compute_api:servers:{'detail' if detail else 'index'}:get_all_tenants")
-    return asked
+    return all_tenants
 
 
 def _states(call: AnyCall, given: dict[str, list[str]], fields: dict[str, str], found: JsonObject) -> bool:
@@ -242,10 +242,10 @@ def _sort(call: AnyCall, given: dict[str, list[str]]) -> tuple[SortKey, ...]:
     extended = call.is_admin
     sort: dict[str, Literal["asc", "desc"]] = {}
     for place, key in enumerate(keys):
-        asked = ways[place] if place < len(ways) else ways[0]
-        if asked not in {"asc", "desc"}:
+        direction = ways[place] if place < len(ways) else ways[0]
+        if direction not in {"asc", "desc"}:
             raise Invalid("Unknown sort direction, must be one of: asc, desc")
-        way: Literal["asc", "desc"] = "asc" if asked == "asc" else "desc"
+        way: Literal["asc", "desc"] = "asc" if direction == "asc" else "desc"
         if key in {"host", "node"} and not extended:
             raise Forbidden(f"Only administrators can sort servers by {key}")
         if key == "locked" and call.version < (2, 73):

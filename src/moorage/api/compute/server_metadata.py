@@ -40,8 +40,8 @@ class OneTag(Body):
 
 
 async def _changed(call: AnyCall, server: Server, changed: writes.Changed) -> Server:
-    now, told = now_us(call.context.clock), notification_of(call, "update")
-    return await writes.change(call.context.region, call.context.cells, server.id, changed, now, telling=told)
+    now, listener = now_us(call.context.clock), notification_of(call, "update")
+    return await writes.change(call.context.region, call.context.cells, server.id, changed, now, listener=listener)
 
 
 async def metadata_most(call: AnyCall, project: str) -> int:

@@ -213,5 +213,5 @@ def rendered_rows(call: AnyCall, found: ServerPage, rights: Rights, statuses: Ma
         made = {key: write_json(each) for (key, _), each in zip(missing, older, strict=True)}
         cache.add(made)
         shown.update(made)
-    placeholder, here = cache.placeholder.encode(), write_json(call.base_url)[1:-1]
-    return [shown[key].replace(placeholder, here) for key in keys]
+    placeholder, base_url = cache.placeholder.encode(), write_json(call.base_url)[1:-1]
+    return [shown[key].replace(placeholder, base_url) for key in keys]

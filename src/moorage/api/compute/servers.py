@@ -163,24 +163,24 @@ async def update(call: Call[UpdateServerBody]) -> Response:
     Raises Invalid when its zone cannot be changed during an operation.
     """
     server = await the_server(call, RULE + "update")
-    asked = call.body.server
+    body = call.body.server
     fields: JsonObject = {}
-    if asked.name is not UNSET:
-        fields["name"] = str(asked.name)
-    if asked.disk_config is not UNSET:
-        fields["disk_config"] = asked.disk_config
-    if asked.access_ip_v4 is not UNSET:
-        fields["access_ip_v4"] = checked_address(asked.access_ip_v4, 4, "accessIPv4")
-    if asked.access_ip_v6 is not UNSET:
-        fields["access_ip_v6"] = checked_address(asked.access_ip_v6, 6, "accessIPv6")
-    if asked.description is not UNSET:
-        fields["description"] = asked.description
-    if asked.hostname is not UNSET:
-        fields["hostname"] = asked.hostname
-    if asked.pinned_availability_zone is not UNSET:
+    if body.name is not UNSET:
+        fields["name"] = str(body.name)
+    if body.disk_config is not UNSET:
+        fields["disk_config"] = body.disk_config
+    if body.access_ip_v4 is not UNSET:
+        fields["access_ip_v4"] = checked_address(body.access_ip_v4, 4, "accessIPv4")
+    if body.access_ip_v6 is not UNSET:
+        fields["access_ip_v6"] = checked_address(body.access_ip_v6, 6, "accessIPv6")
+    if body.description is not UNSET:
+        fields["description"] = body.description
+    if body.hostname is not UNSET:
+        fields["hostname"] = body.hostname
+    if body.pinned_availability_zone is not UNSET:
         if server.operation is not None and server.task_state is not None:
             raise Invalid("The zone cannot be changed while something is being done to the server.")
-        zone = asked.pinned_availability_zone
+        zone = body.pinned_availability_zone
         fields["pinned_az"] = _pinned(server, None if zone is None else str(zone))
     if fields:
         await writes.change(
@@ -189,7 +189,7 @@ async def update(call: Call[UpdateServerBody]) -> Response:
             server.id,
             writes.with_fields(**fields),
             now_us(call.context.clock),
-            telling=notification_of(call, "update"),
+            listener=notification_of(call, "update"),
         )
         server = await find_server(call.context, server.id)
     rights = rights_of(call, server.project)

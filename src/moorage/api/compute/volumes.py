@@ -41,9 +41,9 @@ OUR_NAMES = {"display_name": "name", "display_description": "description"}
 """The volume service's names of two members that it once called as we do."""
 
 
-def passed_on(asked: Body) -> Json:
+def passed_on(body: Body) -> Json:
     """The members that were given, as the volume service calls them."""
-    given = {name: value for name in asked.__struct_fields__ if (value := getattr(asked, name)) is not UNSET}
+    given = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
     return {OUR_NAMES.get(name, name): _plain(value) for name, value in given.items()}
 
 

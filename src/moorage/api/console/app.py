@@ -220,11 +220,11 @@ async def _refuse(socket: WebSocket, problem: Problem) -> None:
     """Before there is a WebSocket: an HTTP answer that says why; after that: a close."""
     _log.info("a console is refused: %s %s", problem.public, problem.private)
     status = next((number for kind, number in STATUS.items() if isinstance(problem, kind)), 500)
-    said = problem.public if status != 500 else "an unknown error has occurred"
+    reason = problem.public if status != 500 else "an unknown error has occurred"
     if socket.application_state is not WebSocketState.CONNECTING:
         with suppress(RuntimeError):
             await socket.close(BROKEN)
     elif "websocket.http.response" in socket.scope.get("extensions", {}):
-        await socket.send_denial_response(Response(None, status, {**HEADERS, REASON: said}))
+        await socket.send_denial_response(Response(None, status, {**HEADERS, REASON: reason}))
     else:
         await socket.close(BROKEN)

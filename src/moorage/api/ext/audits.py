@@ -44,8 +44,8 @@ async def create(call: Call[CreateAuditBody]) -> Response:
         if each not in KINDS:
             raise Invalid(f"'{each}' is not a kind of findings; GET /ext/audits/kinds lists them")
     id, now = new_uuid(), now_us(call.context.clock)
-    asked = AuditRequest(wanted.kinds, wanted.servers, wanted.repair, wanted.dry_run, wanted.limit)
-    await call.context.region.write(lambda tx: audits.ask(tx, id, call.principal.user, asked, now))
+    request = AuditRequest(wanted.kinds, wanted.servers, wanted.repair, wanted.dry_run, wanted.limit)
+    await call.context.region.write(lambda tx: audits.ask(tx, id, call.principal.user, request, now))
     return Response(202, {"audit": {"id": id, "status": "waiting"}}, finished=True)
 
 
@@ -74,7 +74,7 @@ async def show(call: AnyCall) -> Response:
 async def kinds(call: AnyCall) -> Response:
     call.require("moorage:audits:show")
     rows = [
-        {"kind": kind, "says": known.says, "repairable": known.repairable, "repair": known.repair}
+        {"kind": kind, "says": known.description, "repairable": known.repairable, "repair": known.repair}
         for kind, known in KINDS.items()
     ]
     return Response(200, {"kinds": rows}, finished=True)
@@ -101,8 +101,8 @@ def _row(audit: Audit) -> JsonObject:
 
 
 def _repair(line: Repair) -> JsonObject:
-    told: JsonObject = msgspec.to_builtins(line)
-    return {**told, "at": micros(line.at)}
+    fields: JsonObject = msgspec.to_builtins(line)
+    return {**fields, "at": micros(line.at)}
 
 
 ROUTES = (

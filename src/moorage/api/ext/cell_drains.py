@@ -50,14 +50,14 @@ async def create(call: Call[CreateCellDrainBody]) -> Response:
         raise NotFound(f"Cell {wanted.cell} could not be found.")
     cell, project = CellId(wanted.cell), call.project
     plan = await service_of(call).cell_drain_plan(call.principal, cell, live=wanted.live)
-    asked = CellDrainRequest(wanted.hosts, wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
+    request = CellDrainRequest(wanted.hosts, wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = CellDrain(
         id=new_uuid(),
         cell=cell,
         asked_at=now_us(call.context.clock),
         asked_by=call.principal.user,
         project=project,
-        asked=asked,
+        asked=request,
         status=DrainStatus.WAITING,
         hosts=tuple(HostPart(each.host, servers=_counts(each.servers)) for each in plan.hosts),
     )

@@ -46,7 +46,7 @@ async def create(call: Call[CreateDrainBody]) -> Response:
     wanted = call.body.drain
     host, _ = await host_named(call, wanted.host)
     rows = await service_of(call).drain_plan(call.principal, host, live=wanted.live)
-    asked = DrainRequest(wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
+    request = DrainRequest(wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = Drain(
         id=new_uuid(),
         host=host.host,
@@ -54,7 +54,7 @@ async def create(call: Call[CreateDrainBody]) -> Response:
         asked_at=now_us(call.context.clock),
         asked_by=call.principal.user,
         project=call.project,
-        asked=asked,
+        asked=request,
         status=DrainStatus.WAITING,
         servers=rows,
     )

@@ -38,9 +38,9 @@ async def explain(call: AnyCall) -> Response:
     if whole and engine is not None and (host := call.first("host")):
         roll = engine.world().roll()
         about = About(host, roll.names, roll.digest)
-    told = explained(operations, whole=whole, about=about)
-    told["waits"] = None if waits is None else described(waits)
-    return Response(200, {"explain": {"server": server.id, **told}}, finished=True)
+    explanation = explained(operations, whole=whole, about=about)
+    explanation["waits"] = None if waits is None else described(waits)
+    return Response(200, {"explain": {"server": server.id, **explanation}}, finished=True)
 
 
 def _row(operation: Operation, *, whole: bool) -> JsonObject:

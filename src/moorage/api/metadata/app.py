@@ -97,8 +97,8 @@ class MetadataApp:
             status = next((number for kind_, number in STATUS.items() if isinstance(problem, kind_)), 500)
             if status >= 500:
                 _log.error("%s: %s %s", scope["path"][:PATH_MAX_CHARACTERS], problem.public, problem.private)
-            said = problem.public if status < 500 else "The metadata cannot be told now; ask again."
-            return status, said.encode(), TEXT, BUSY_RETRY_S if status == 503 else 0
+            text = problem.public if status < 500 else "The metadata cannot be told now; ask again."
+            return status, text.encode(), TEXT, BUSY_RETRY_S if status == 503 else 0
         except Exception:  # noqa: BLE001 - a boundary: a guest is told nothing of what broke
             _log.exception("%s", scope["path"][:PATH_MAX_CHARACTERS])
             return 500, b"An unknown error has occurred. Please try your request again.", TEXT, 0

@@ -171,9 +171,9 @@ def _check_one(request: BootRequest, each: BlockDevice) -> None:
             "Blank volumes (source: 'blank', dest: 'volume') need to have non-zero size",
         ),
     )
-    for refused, said in refusals:
+    for refused, reason in refusals:
         if refused:
-            raise Invalid(said)
+            raise Invalid(reason)
 
 
 def _check_local(devices: Sequence[BlockDevice], flavor: Flavor) -> None:

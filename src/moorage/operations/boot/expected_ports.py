@@ -31,8 +31,8 @@ def guaranteed(checked: CheckedNics, rules: Mapping[str, Sequence[Json]]) -> boo
 def ports_expected(boot: Boot, rules: Mapping[str, Sequence[Json]]) -> tuple[Port, ...]:
     """The ports of a boot as they will be, with their resource requests."""
     return tuple(
-        msgspec.structs.replace(port, resource_request=groups.expected(port, boot.networks[port.network], asks))
-        if port.ours and (asks := rules.get(port.network))
+        msgspec.structs.replace(port, resource_request=groups.expected(port, boot.networks[port.network], own_rules))
+        if port.ours and (own_rules := rules.get(port.network))
         else port
         for port in ports_to_be(boot.nics)
     )

@@ -57,5 +57,5 @@ async def _servers(context: SagaContext, ids: Sequence[str]) -> list[Server]:
 
 
 def _hosts(servers: Sequence[Server], project: str | None) -> tuple[HostId, ...]:
-    seen = (each for each in servers if project in (None, each.project) and not each.deleted)
-    return tuple(dict.fromkeys(each.provider for each in seen if each.provider is not None))
+    visible = (each for each in servers if project in (None, each.project) and not each.deleted)
+    return tuple(dict.fromkeys(each.provider for each in visible if each.provider is not None))

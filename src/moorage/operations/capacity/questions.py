@@ -119,6 +119,6 @@ def _guaranteed(
             for way, amount in (("egress", nic.egress_kbps), ("ingress", nic.ingress_kbps))
             if amount
         ]
-        asked = groups.expected(port, networks[port.network], rules) if rules else port.resource_request
-        found.append(msgspec.structs.replace(port, resource_request=asked))
+        request = groups.expected(port, networks[port.network], rules) if rules else port.resource_request
+        found.append(msgspec.structs.replace(port, resource_request=request))
     return tuple(found)

@@ -48,7 +48,7 @@ async def begin(
     """
     waker = await waker_of(context)
     (newest, owner), gates = await newest_known(context, *reversed(VERSIONS)), context.gates()
-    seen, server = await _seen(context, server)
+    last_seq, server = await _seen(context, server)
     operation = region_operations.new_id()
 
     def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
@@ -62,7 +62,7 @@ async def begin(
             if holder is not None and holder.name == "delete":
                 tx.refuse((None, None, None))
             region_operations.ask_to_cancel(tx, held.holder, moving.DELETED, waker)
-        saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != seen + 1)
+        saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != last_seq + 1)
         input = Delete(
             server,
             held.seq,

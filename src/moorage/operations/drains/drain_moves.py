@@ -129,11 +129,11 @@ async def begun_as(context: SagaContext, server: Server, request_id: str) -> boo
 
 async def confirm_move(context: SagaContext, server: Server, request_id: str = "") -> None:
     """Confirm this move of the server, as its owner would. Raises Conflict when it no longer waits for confirmation."""
-    user, project, seen = server.user, server.project, server.moved
+    user, project, moved = server.user, server.project, server.moved
 
     def check(now: Server) -> None:
         move = None if now.moved is None else now.moved.migration
-        if now.vm_state is not VmState.RESIZED or move is None or seen is None or move != seen.migration:
+        if now.vm_state is not VmState.RESIZED or move is None or moved is None or move != moved.migration:
             raise Conflict(f"instance {now.id} no longer waits for confirmation")
 
     await confirm_resize.begin(context, server, user, project, check=check, request_id=request_id)
@@ -190,7 +190,7 @@ async def planned_one(
     row = DrainServer(server.id, server.name, way_of(server, live=move.live))
     if row.way is MoveMethod.NONE:
         return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=why_none(server))
-    asks: Tries | None = None
+    tries: Tries | None = None
     input: msgspec.Struct | None = None
     try:
         await leave(previewing(context), server, move)
@@ -203,12 +203,12 @@ async def planned_one(
         return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=refused.public)
     try:
         if input is not None:
-            _, asks = await dry_run.wanted(context, of_all_cells(input) if move.across else input)
+            _, tries = await dry_run.wanted(context, of_all_cells(input) if move.across else input)
     except Problem as refused:  # one server with unreadable ports must not stop the plan for the others
         return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=refused.public)
-    if asks is None:  # it needs no other host
+    if tries is None:  # it needs no other host
         return row
-    verdict = dry_run.placed(trial, asks)
+    verdict = dry_run.placed(trial, tries)
     if not verdict.best:
         return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=verdict.fault())
     return msgspec.structs.replace(row, planned=verdict.best[0].name)

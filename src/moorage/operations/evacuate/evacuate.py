@@ -166,9 +166,9 @@ async def record_evacuated(run: EvacuateRun) -> None:
 def ended_well(run: EvacuateRun, now: int) -> tuple[ActionEvent, ...]:
     """The last event of its action."""
     claim = run[claim_host]
-    told = segment_change.describe_bound(run.get(read_ports), claim.subnets, run.get(bind_ports))
+    details = segment_change.describe_bound(run.get(read_ports), claim.subnets, run.get(bind_ports))
     return tuple(
-        ActionEvent(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None)
+        ActionEvent(each, now, now, "Success", claim.name, details=details if each == EVENTS[-1] else None)
         for each in EVENTS
     )
 

@@ -109,9 +109,9 @@ async def claim_host(run: EvacuateRun) -> Claim:
     cards = run[read_ports]
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     where = (server_of(run), cards, cell_of(run), run.blamed)
-    asks = tries_of(run.input, *where, attempt=run.attempt, exhausted=exhausted)
-    asks = other_cells.widened(run, asks, cell_of(run), run.get(check_cells))
-    return await move_claims.claimed(run, asks, cards)
+    tries = tries_of(run.input, *where, attempt=run.attempt, exhausted=exhausted)
+    tries = other_cells.widened(run, tries, cell_of(run), run.get(check_cells))
+    return await move_claims.claimed(run, tries, cards)
 
 
 @claim_host.undo

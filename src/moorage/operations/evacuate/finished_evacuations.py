@@ -45,10 +45,10 @@ async def completed_where_shown(
     shown = await region.read(lambda tx: region_servers.cells_of(tx, [each.server for each in over]))
     done: list[Migration] = []
     for each in over:
-        there = cells.get(cell) if (cell := shown.get(each.server)) is not None else None
+        database = cells.get(cell) if (cell := shown.get(each.server)) is not None else None
         try:
-            if there is not None and there is not left:
-                await there.write(lambda tx, move=each: complete(tx, [move], now_us))  # type: ignore[misc]
+            if database is not None and database is not left:
+                await database.write(lambda tx, move=each: complete(tx, [move], now_us))  # type: ignore[misc]
         except Unavailable as out:
             logger.info("the evacuation of server %s waits for its cell: %s", each.server, out)
             continue

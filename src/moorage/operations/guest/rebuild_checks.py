@@ -105,11 +105,11 @@ async def _check_host(context: SagaContext, server: Server, image: Image) -> Non
     if not verdict.best:
         verdict = await context.placement.rank_fresh(ask)
     if not verdict.best:
-        here = next((miss.why for miss in verdict.ledger.misses if miss.host == server.host), "")
+        reason = next((miss.why for miss in verdict.ledger.misses if miss.host == server.host), "")
         raise Invalid(
             f"Image {image.id} is not acceptable for instance {server.id}: its host cannot run it. Rebuild from an image that "
             "asks for less, or create a new server.",
-            private=here or verdict.fault(),
+            private=reason or verdict.fault(),
         )
 
 

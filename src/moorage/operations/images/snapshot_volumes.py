@@ -265,8 +265,8 @@ async def begin(
     quiesce = quiesce_wanted(server)
     saga = SNAPSHOT_VOLUMES if quiesce is Quiesce.NO else SNAPSHOT_STILL
     owner = await context.dispatcher.choose(saga.name)
-    told = {name: value for name, value in wish.metadata.items() if name not in OURS}
-    also = {**told, "root_device_name": server.root_device, "disk_format": "raw", "container_format": "bare"}
+    metadata = {name: value for name, value in wish.metadata.items() if name not in OURS}
+    also = {**metadata, "root_device_name": server.root_device, "disk_format": "raw", "container_format": "bare"}
     image = await snapshot_image.make(context, principal, token, server, wish.name, "snapshot", also)
     still = False
     try:

@@ -232,8 +232,8 @@ async def _groups(context: SagaContext, server: Server, ports: Iterable[Port]) -
     return names
 
 
-def _show(tx: Tx, server: Server, was: int) -> bool:
-    return replace_server(tx, cell_servers.servers, server, was=was) is not None
+def _show(tx: Tx, server: Server, generation: int) -> bool:
+    return replace_server(tx, cell_servers.servers, server, generation=generation) is not None
 
 
 async def _correct_claim(
@@ -250,8 +250,8 @@ async def _correct_claim(
     `held`: what was claimed before the ports were read.
     """
     classes = {IPV4_ADDRESS} | (GUARANTEED if guarantees and not asks_itself(server) else frozenset())
-    truth, was = _of(held_by_all(server.nics), classes), _of(held, classes)
-    differing = sorted({key[1] for key, _ in truth.items() ^ was.items()})
+    truth, before = _of(held_by_all(server.nics), classes), _of(held, classes)
+    differing = sorted({key[1] for key, _ in truth.items() ^ before.items()})
     if not differing:
         return False
     if GUARANTEED.intersection(differing) and not await _settled(context, server, ports):
@@ -261,7 +261,10 @@ async def _correct_claim(
         where = region_servers.find_and_hold(tx, server.id)
         if where is None or where.operation is not None or where.op_seq != seq:
             return ()
-        if claim_statements.owner(tx, server.id) is None or _of(claim_statements.held(tx, server.id), classes) != was:
+        if (
+            claim_statements.owner(tx, server.id) is None
+            or _of(claim_statements.held(tx, server.id), classes) != before
+        ):
             return ()
         rows: list[InventoryState] = []
         for resource in differing:
@@ -272,7 +275,7 @@ async def _correct_claim(
     rows = await context.region.write(work)
     context.placement.settle(rows)
     if rows:
-        logger.warning("server %s held %s, and its ports have %s", server.id, was, truth)
+        logger.warning("server %s held %s, and its ports have %s", server.id, before, truth)
     for row in rows:
         if row.used > row.capacity:
             logger.error("%s of %s: %d are in use, of %d", row.resource, row.provider, row.used, row.capacity)

@@ -152,12 +152,12 @@ async def force_complete(
     server: Server,
     migration: Migration,
     request_id: str,
-    telling: Sequence[ChangeListener] = (),
+    listeners: Sequence[ChangeListener] = (),
 ) -> None:
     """Accept the request; the executor lets the source switch as soon as it reads it."""
     wish = inbox.ExternalEvent(server.id, live_migration.FORCE, migration.uuid, seen_at=now_us())
     await context.region.write(lambda tx: inbox.put_placed(tx, [wish]))
-    await note_action(context, principal, server, "live_migration_force_complete", request_id, telling)
+    await note_action(context, principal, server, "live_migration_force_complete", request_id, listeners)
 
 
 async def abort(
@@ -191,7 +191,7 @@ async def note_action(
     server: Server,
     word: str,
     request_id: str,
-    telling: Sequence[ChangeListener] = (),
+    listeners: Sequence[ChangeListener] = (),
 ) -> None:
     """Record a request about a move among the server's actions; the move's own action says how it ended."""
     assert server.cell is not None
@@ -209,7 +209,7 @@ async def note_action(
 
     def work(tx: Tx) -> None:
         actions.write(tx, action)
-        for tell in telling:
-            tell(tx, CELL_OUTBOX, server, server)
+        for listener in listeners:
+            listener(tx, CELL_OUTBOX, server, server)
 
     await context.cells[server.cell].write(work)

@@ -176,9 +176,9 @@ async def land_guest(run: LiveRun) -> PowerState | None:
         return await run.context.hosts.change_guest(to, mine, guest.server, Verb.LAND_LIVE, order)
     except HostFailed as failed:
         if failed.code == HOST_SILENT:
-            said = (await records.find(run.context, run.input.server.id)).server
+            record = (await records.find(run.context, run.input.server.id)).server
             return (
-                None if said is None or said.moved is None else PowerState.NOSTATE
+                None if record is None or record.moved is None else PowerState.NOSTATE
             )  # it was already lost at the last report
         if failed.code in {NO_GUEST, NOTHING_ARRIVED} and await live_migration.is_lost(run, path_of(run)):
             return PowerState.NOSTATE
@@ -209,8 +209,8 @@ def moved(run: LiveRun, server: Server, *, second: bool = False) -> Server:
         move_claims.on_claimed(server, claim, cards, ports, attachments, state), updated_at=server_action.now_us()
     )
     if not _is_lost(run):  # a guest that was found again is not lost
-        was = server.vm_state if server.moved is None else run.input.server.vm_state
-        return msgspec.structs.replace(placed, vm_state=was, moved=None)
+        vm_state = server.vm_state if server.moved is None else run.input.server.vm_state
+        return msgspec.structs.replace(placed, vm_state=vm_state, moved=None)
     left = left_behind(run, second=second)
     return msgspec.structs.replace(placed, vm_state=VmState.ERROR, fault=Fault(500, LOST, left.at), moved=left)
 
@@ -232,19 +232,19 @@ async def keeps_source(run: LiveRun) -> bool:
 
 def left_behind(run: LiveRun, *, second: bool) -> Moved:
     """What a revert goes back to: off, because its memory is lost."""
-    was = run.input.server
-    assert was.host is not None
+    before = run.input.server
+    assert before.host is not None
     cell = None if run[claim_host].cell == cell_of(run) else cell_of(run)
     return Moved(
         at=server_action.now_us(),
         migration=run.input.migration,
-        vm_state=VmState.ACTIVE if was.vm_state is VmState.ACTIVE else VmState.STOPPED,
-        flavor=was.flavor,
-        host=was.host,
-        node=was.node,
-        provider=was.provider,
-        availability_zone=was.availability_zone,
-        disk_config=was.disk_config,
+        vm_state=VmState.ACTIVE if before.vm_state is VmState.ACTIVE else VmState.STOPPED,
+        flavor=before.flavor,
+        host=before.host,
+        node=before.node,
+        provider=before.provider,
+        availability_zone=before.availability_zone,
+        disk_config=before.disk_config,
         second_bindings=second,
         profiles={} if second else move_ports.profiles_of(run[read_ports]),
         live=True,

@@ -158,8 +158,8 @@ async def claim_host(run: LiveRun) -> Claim:
     """Claim the best host with room, in its cell or in any allowed cell. The move then holds what the server held."""
     cards = run[read_ports]
     ask = ask_of(run.input, server_of(run), cards, cell_of(run), run.blamed, attempt=run.attempt)
-    asks = other_cells.widened(run, Tries((ask,), ask), cell_of(run), run.get(check_cells))
-    return await move_claims.claimed(run, asks, cards)
+    tries = other_cells.widened(run, Tries((ask,), ask), cell_of(run), run.get(check_cells))
+    return await move_claims.claimed(run, tries, cards)
 
 
 @claim_host.undo

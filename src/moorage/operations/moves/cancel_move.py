@@ -71,9 +71,9 @@ async def cancel(context: SagaContext, principal: Principal, server: Server, mov
     if holder is None:
         raise _refusal(server, move, found)
     await accept_live_migrate.note_action(context, principal, server, ACTION, request_id)
-    told = await context.region.read(lambda tx: region_operations.get(tx, holder))
-    if told is not None:
-        await context.dispatcher.cancelled(holder, told.owner)
+    operation = await context.region.read(lambda tx: region_operations.get(tx, holder))
+    if operation is not None:
+        await context.dispatcher.cancelled(holder, operation.owner)
     return None
 
 

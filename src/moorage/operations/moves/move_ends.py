@@ -283,8 +283,8 @@ async def _attachments(context: SagaContext, server: Server) -> tuple[tuple[str,
             hosts = (await volumes_of(context).show(volume)).hosts
         except NotFound:
             continue
-        there = await volumes_of(context).attachments_of(server.id, volume)
-        found += [(hosts.get(each.id, ""), AttachmentSeen(volume, each.id, each.status)) for each in there]
+        attachments = await volumes_of(context).attachments_of(server.id, volume)
+        found += [(hosts.get(each.id, ""), AttachmentSeen(volume, each.id, each.status)) for each in attachments]
     return tuple(found)
 
 

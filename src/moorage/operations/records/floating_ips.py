@@ -103,11 +103,11 @@ async def take_off(network: NetworkBackend, token: str, floating: Json) -> None:
     await network.change_as(token, FLOATING, floating["id"], {"port_id": None})
 
 
-def with_floating(nics: Sequence[Nic], told: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Nic, ...]:
+def with_floating(nics: Sequence[Nic], addresses: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Nic, ...]:
     """The NICs with the floating addresses that the network service lists for their ports."""
     return tuple(
         msgspec.structs.replace(
-            nic, floating=tuple(Floating(address, fixed) for address, fixed in sorted(told.get(str(nic.port), ())))
+            nic, floating=tuple(Floating(address, fixed) for address, fixed in sorted(addresses.get(str(nic.port), ())))
         )
         for nic in nics
     )
@@ -117,9 +117,9 @@ async def show_on(
     region: Database, cells: Mapping[str, Database], network: NetworkBackend, server: Server, now: int
 ) -> None:
     """Write the ports' current floating addresses into the server's record."""
-    told = await network.floating_of([nic.port for nic in server.nics if nic.port])
+    addresses = await network.floating_of([nic.port for nic in server.nics if nic.port])
 
     def changed(found: Server) -> Server:
-        return msgspec.structs.replace(found, nics=with_floating(found.nics, told))
+        return msgspec.structs.replace(found, nics=with_floating(found.nics, addresses))
 
     await servers.change(region, cells, server.id, changed, now)

@@ -203,8 +203,8 @@ async def plug_volumes_again(run: ResizeRun, named: Callable[[str], CommandConte
     for each in () if now is None else now.volumes:
         if each.attachment is not None and each.attachment != before.get(each.bdm):
             disk = await disk_of(run.context, each, each.attachment)
-            here, mine = moving.here(input).address, named(f"plug_{each.bdm}")
-            await moving.if_there(run.context.hosts.attach_volume(here, mine, input.id, disk))
+            source, mine = moving.here(input).address, named(f"plug_{each.bdm}")
+            await moving.if_there(run.context.hosts.attach_volume(source, mine, input.id, disk))
 
 
 @step(host_local=True, needs=(read_ports, claim_host, bind_destination, send_guest), patience_s=NETWORK_PATIENCE_S)

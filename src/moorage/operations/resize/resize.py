@@ -190,9 +190,9 @@ async def record_resized(run: ResizeRun) -> None:
 
 def events_of(run: ResizeRun, now: int) -> tuple[ActionEvent, ...]:
     """The events of the finished action."""
-    claim, told = run[claim_host], segment_change.describe(_readdressed(run))
+    claim, details = run[claim_host], segment_change.describe(_readdressed(run))
     return tuple(
-        ActionEvent(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None)
+        ActionEvent(each, now, now, "Success", claim.name, details=details if each == EVENTS[-1] else None)
         for each in EVENTS
     )
 

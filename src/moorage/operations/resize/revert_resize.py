@@ -287,9 +287,9 @@ async def copy_record(run: RevertRun) -> None:
     events = tuple(server_action.ended_event(each, now, moved.host) for each in EVENTS)
 
     def rewritten(record: RecordCopy) -> RecordCopy:
-        there = record_copies.with_status(record, moved.migration, MigrationStatus.REVERTED, now)
-        there = record_copies.finished(there, server_action.request_of(run), events, now)
-        return msgspec.structs.replace(there, server=reverted(run, record.server, moved, now))
+        copied = record_copies.with_status(record, moved.migration, MigrationStatus.REVERTED, now)
+        copied = record_copies.finished(copied, server_action.request_of(run), events, now)
+        return msgspec.structs.replace(copied, server=reverted(run, record.server, moved, now))
 
     await second_records.copy(run, _cell(run), _old_cell(run), rewritten)
 

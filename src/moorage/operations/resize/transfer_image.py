@@ -44,10 +44,10 @@ async def take_snapshot(run: ResizeRun) -> bool:
     """Let the host that is left copy the disk. Returns False when that is not needed, or when an earlier attempt has
     sent it.
     """
-    image, here = _image(run), moving.here(run.input.server).address
+    image, source = _image(run), moving.here(run.input.server).address
     if image is None:
         if run.tried and run.input.image is not None:  # an earlier attempt may have left a copy that it did not send
-            await disk_copy.drop(run, "drop_copy", here, run.input.image)
+            await disk_copy.drop(run, "drop_copy", source, run.input.image)
         return False
     if await snapshot_image.is_usable(run.context, image):
         return False
@@ -56,7 +56,7 @@ async def take_snapshot(run: ResizeRun) -> bool:
     ):  # its host does not know this attempt yet, so it would still accept commands of an executor that was overtaken
         await moving.not_overtaken(run, moving.here(run.input.server).cell)
     with moving.nowhere_else():
-        await disk_copy.take(run, "take_snapshot", here, image, Quiesce.NO)
+        await disk_copy.take(run, "take_snapshot", source, image, Quiesce.NO)
     return True
 
 

@@ -98,10 +98,10 @@ async def forget_host(run: UnshelveRun) -> None:
 
 
 def _back(server: Server, before: Mapping[PortId | None, Nic]) -> Server:
-    was = server.vm_state
+    vm_state = server.vm_state
     gone = offload.offloaded(server)
     nics = tuple(segment_change.addressed_as(nic, before.get(nic.port)) for nic in gone.nics)
-    return msgspec.structs.replace(gone, vm_state=was, nics=nics)
+    return msgspec.structs.replace(gone, vm_state=vm_state, nics=nics)
 
 
 def _with_record_fields(server: Server, nic: Nic) -> Nic:
@@ -198,8 +198,8 @@ async def show_active(run: UnshelveRun) -> None:
 def ended_well(run: UnshelveRun, now: int) -> tuple[ActionEvent, ...]:
     """The last event of its action."""
     claim = run[claim_host]
-    told = segment_change.describe_bound(run.get(read_ports), claim.subnets, run.get(bind_ports))
-    return (ActionEvent(EVENT, now, now, "Success", claim.name, details=told),)
+    details = segment_change.describe_bound(run.get(read_ports), claim.subnets, run.get(bind_ports))
+    return (ActionEvent(EVENT, now, now, "Success", claim.name, details=details),)
 
 
 @announce.passed

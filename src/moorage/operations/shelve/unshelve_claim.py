@@ -108,9 +108,9 @@ async def claim_host(run: UnshelveRun) -> Claim:
     another claim was faster, try the next (N1).
     """
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
-    asks = tries_of(run.input, _server(run), run[read_ports], cell_of(run), run.blamed, exhausted=exhausted)
-    asks = other_cells.widened(run, asks, cell_of(run), run.get(check_cells))
-    return await claimed_in_turn(run, asks, partial(_claimed, run))
+    tries = tries_of(run.input, _server(run), run[read_ports], cell_of(run), run.blamed, exhausted=exhausted)
+    tries = other_cells.widened(run, tries, cell_of(run), run.get(check_cells))
+    return await claimed_in_turn(run, tries, partial(_claimed, run))
 
 
 async def _claimed(run: UnshelveRun, ask: Ask, may_leave: frozenset[int], lost: list[str]) -> Claim | Verdict:

@@ -99,10 +99,10 @@ async def _known(context: SagaContext, server: Server, found: Host | None, *, be
             return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
     if found is None or not found.forced_down:
         raise _unproved(host)
-    said_at = found.forced_down_at
-    if said_at is None or found.seen_at > said_at + int(min(HEARD_LATE_S, context.settings.host_silence_s) * 1e6):
+    down_at = found.forced_down_at
+    if down_at is None or found.seen_at > down_at + int(min(HEARD_LATE_S, context.settings.host_silence_s) * 1e6):
         raise _came_back(host)
-    return FenceProof(host, FencedBy.OPERATOR, said_at, found.forced_down_by or "")
+    return FenceProof(host, FencedBy.OPERATOR, down_at, found.forced_down_by or "")
 
 
 async def _confirmed(context: SagaContext, input: Awaitable[bool], within_s: float, host: str) -> bool:

@@ -96,12 +96,12 @@ def with_functions(
     profiles: Mapping[int, Mapping[str, Any]], ports: Iterable[Port], functions: Mapping[str, VirtualFunction]
 ) -> dict[int, dict[str, Any]]:
     """The binding profiles, completed with the virtual functions that the claim's transaction chose."""
-    found = {index: dict(said) for index, said in profiles.items()}
+    found = {index: dict(profile) for index, profile in profiles.items()}
     for port in ports:
         if (function := functions.get(port.key)) is not None:
             whole = port.vnic_type == WHOLE_VNIC_TYPE
-            said = function.profile_of_undivided() if whole else function.profile()
-            found[port.index] = found.get(port.index, {}) | said
+            profile = function.profile_of_undivided() if whole else function.profile()
+            found[port.index] = found.get(port.index, {}) | profile
     return found
 
 

@@ -344,10 +344,10 @@ async def switch_on_again(run: MoveRun, mine: CommandContext) -> None:
             raise problem.naming(named) from failed
 
 
-async def if_there(telling: Awaitable[object]) -> None:
+async def if_there(call: Awaitable[object]) -> None:
     """Skip a silent host, or one without the guest: when it returns, its cell tells it what is to run."""
     try:
-        await telling
+        await call
     except HostFailed as failed:
         if failed.code not in {HOST_SILENT, NO_GUEST}:
             raise

@@ -135,8 +135,8 @@ async def _nowhere(context: SagaContext, server: Server, cards: Cards, takes: Ta
         return ONE_BINDING
     if takes.disks and (server.flavor.ephemeral_gib or server.flavor.swap_mib):
         return LOCAL_DISKS
-    here = next((each for each in cards.networks.values() if each.cells), None)
-    return None if here is None else Unfit(NETWORK, here.name or here.id)
+    network = next((each for each in cards.networks.values() if each.cells), None)
+    return None if network is None else Unfit(NETWORK, network.name or network.id)
 
 
 async def _zones(context: SagaContext, server: Server) -> Mapping[str, str | None] | None:

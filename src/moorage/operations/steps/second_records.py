@@ -105,11 +105,11 @@ async def copy(run: CopyRun, left: CellId, to: CellId, rewritten: Rewritten) -> 
     found = await run.context.cells[left].read(partial(record_transfer.read, server=server))
     if found is None:
         raise NotFound(f"server {server} is not in cell {left}")
-    there = rewritten(record_copies.placed(found, left))
-    after = checked_change(found.server, there.server)
+    copied = rewritten(record_copies.placed(found, left))
+    after = checked_change(found.server, copied.server)
     after = msgspec.structs.replace(after, cell=to, generation=found.server.generation + 1)
-    there = msgspec.structs.replace(there, server=after)
-    return await run.context.cells[to].write(lambda tx: record_transfer.copy(tx, there, by))
+    copied = msgspec.structs.replace(copied, server=after)
+    return await run.context.cells[to].write(lambda tx: record_transfer.copy(tx, copied, by))
 
 
 def as_it_is(record: RecordCopy) -> RecordCopy:

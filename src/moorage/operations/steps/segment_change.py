@@ -158,9 +158,9 @@ def readdressed(cards: Cards, subnets: Mapping[int, str], ports: Iterable[Port])
     before = {port.index: port for port in cards.ports if port.index in subnets}
     found: list[Readdressed] = []
     for port in ports:
-        if (was := before.get(port.index)) is not None:
+        if (port_before := before.get(port.index)) is not None:
             network = cards.networks.get(port.network)
-            old, new = nic_of(was, network), nic_of(port, network)
+            old, new = nic_of(port_before, network), nic_of(port, network)
             if old.addresses != new.addresses:
                 found.append(Readdressed(PortId(port.id), old.addresses, new.addresses, old.segment, new.segment))
     return tuple(found)
@@ -200,8 +200,8 @@ def held_before(server: Server) -> dict[Key, int] | None:
     old = {each.port: each for each in server.moved.readdressed}
     nics = [
         nic
-        if nic.port is None or (was := old.get(nic.port)) is None
-        else msgspec.structs.replace(nic, addresses=was.old, segment=was.old_segment)
+        if nic.port is None or (change := old.get(nic.port)) is None
+        else msgspec.structs.replace(nic, addresses=change.old, segment=change.old_segment)
         for nic in server.nics
     ]
     return {key: amount for key, amount in held_by_all(nics).items() if key[1] == IPV4_ADDRESS}

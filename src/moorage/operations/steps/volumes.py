@@ -112,13 +112,15 @@ async def exported(
     client = volumes_of(context)
     connector = await connector_of(context, to, server, device)
     if again:
-        there = await client.attachments_of(server, device.volume)
+        attachments = await client.attachments_of(server, device.volume)
         hosts: dict[str, str] = {}
-        if any(each.status == ATTACHED for each in there):
+        if any(each.status == ATTACHED for each in attachments):
             hosts = (await client.show(device.volume)).hosts
-        kept = next((each.id for each in there if each.status == ATTACHED and hosts.get(each.id) == to.host), None)
-        attachment = kept or await _fresh(client, server, device.volume, there)
-        for each in there:
+        kept = next(
+            (each.id for each in attachments if each.status == ATTACHED and hosts.get(each.id) == to.host), None
+        )
+        attachment = kept or await _fresh(client, server, device.volume, attachments)
+        for each in attachments:
             if each.id != attachment:
                 await client.drop_attachment(each.id)
         if kept is not None:
@@ -136,9 +138,9 @@ async def held_only(context: SagaContext, server: ServerId, volume: str) -> str:
     So no other server gets the volume meanwhile. A repeat returns the same attachment.
     """
     client = volumes_of(context)
-    there = await client.attachments_of(server, volume)
-    kept = await _fresh(client, server, volume, there)
-    for each in there:
+    attachments = await client.attachments_of(server, volume)
+    kept = await _fresh(client, server, volume, attachments)
+    for each in attachments:
         if each.id != kept:
             await client.drop_attachment(each.id)
     return kept
@@ -158,12 +160,12 @@ async def all_held_only(context: SagaContext, server: Server) -> dict[str, str]:
     return found
 
 
-async def _fresh(client: VolumeClient, server: ServerId, volume: str, there: Sequence[Attachment]) -> str:
+async def _fresh(client: VolumeClient, server: ServerId, volume: str, attachments: Sequence[Attachment]) -> str:
     """A reservation without an export: an existing one, or a new one."""
-    found = next((each.id for each in there if each.status == RESERVED), None)
+    found = next((each.id for each in attachments if each.status == RESERVED), None)
     if found is not None:
         return found
-    for each in there:
+    for each in attachments:
         if each.status != ATTACHED:  # the service makes no reservation for a volume that is being attached
             await client.complete(each.id)
     return (await client.reserve(volume, server)).id

@@ -69,8 +69,8 @@ async def find_server(run: SnapshotRun) -> LocatedServer:
 async def report_failure(run: SnapshotRun) -> None:
     """Tell the volume service that the host failed, so that it need not wait for its own time-out."""
     wish = run.input.wish
-    telling = volumes_of(run.context).snapshot_is(wish.snapshot, NOT_DROPPED if wish.drop else NOT_TAKEN)
-    await or_left_to_delete(run.context, run.input.server.id, telling)
+    call = volumes_of(run.context).snapshot_is(wish.snapshot, NOT_DROPPED if wish.drop else NOT_TAKEN)
+    await or_left_to_delete(run.context, run.input.server.id, call)
 
 
 @step(

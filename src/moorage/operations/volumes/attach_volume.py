@@ -306,10 +306,10 @@ async def _listed(context: SagaContext, server: ServerId, bdm: str) -> bool:
 
 def _check_volume(context: SagaContext, volume: Volume, server: Server, wish: VolumeWish) -> None:
     """Check what can be refused before anything is done, in Nova's order."""
-    here = [each for _, each in volume.attachments]
-    if here and not volume.multiattach:
-        raise Invalid(f"Invalid volume: volume {volume.id} is already attached to instances: {' '.join(here)}")
-    if server.id in here:
+    attached_to = [each for _, each in volume.attachments]
+    if attached_to and not volume.multiattach:
+        raise Invalid(f"Invalid volume: volume {volume.id} is already attached to instances: {' '.join(attached_to)}")
+    if server.id in attached_to:
         raise Invalid(f"Invalid volume: volume {volume.id} already attached")
     if server.vm_state is VmState.SHELVED_OFFLOADED:
         if wish.tag:

@@ -192,7 +192,7 @@ async def begin(
 
     A client that waits for the volume's next status would otherwise see the status from before the detach.
     """
-    seen = await volumes_of(context).show(volume, principal.project or "", token)
+    shown = await volumes_of(context).show(volume, principal.project or "", token)
     if device_of(server, volume).boot_index == 0:
         raise Invalid("Cannot detach a root device volume")
     owner = await context.dispatcher.choose(DETACH_VOLUME.name)
@@ -200,7 +200,7 @@ async def begin(
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
         device = device_of(now, volume)
-        if now.host is not None and seen.status != "in-use" and not seen.migration_status:
+        if now.host is not None and shown.status != "in-use" and not shown.migration_status:
             raise Invalid(
                 "Invalid volume: Invalid input received: Invalid volume: Unable to detach volume. Volume status must be "
                 "'in-use' and attach_status must be 'attached' to detach."
@@ -214,7 +214,7 @@ async def begin(
 
     new = await server_lock.accept(context, server.id, ACTION, make)
     await dispatch(context, new)
-    if server.host is None or seen.status != IN_USE or seen.migration_status:
+    if server.host is None or shown.status != IN_USE or shown.migration_status:
         return  # its status stays: the volume is only reserved, or on its way elsewhere
     try:
         await server_lock.ended_or(context, new.id, lambda: _going(context, volume), SHOWN_WITHIN_S)

@@ -286,22 +286,22 @@ async def begin(
     migrate it, Invalid when the new volume is unsuitable, and what `check` raises.
     """
     client, project, old, new = volumes_of(context), principal.project or "", wish.old, wish.new
-    was = await client.show(old, project, token)
-    if not was.migration_status:
+    old_volume = await client.show(old, project, token)
+    if not old_volume.migration_status:
         raise Conflict(f"volume {old} is not migrating; this API should only be called by Cinder")
     try:
         becomes = await client.show(new, project, token)
     except NotFound as missing:
         raise Invalid(missing.public) from missing
     check(server)
-    _check_volumes(was, becomes, server)
+    _check_volumes(old_volume, becomes, server)
     check_zone(context, becomes, server.id, server.availability_zone)
-    if was.status != IN_USE and was.migration_status in SETTLED:
+    if old_volume.status != IN_USE and old_volume.migration_status in SETTLED:
         raise Invalid(
             "Invalid volume: Invalid input received: Invalid volume: Unable to detach volume. Volume status must be "
             "'in-use' and attach_status must be 'attached' to detach."
         )
-    await check_writers(client, was)
+    await check_writers(client, old_volume)
     device_of(server, old)
     if becomes.status != AVAILABLE:
         raise Invalid(
@@ -318,7 +318,7 @@ async def begin(
             device=device_of(now, old),
             new_volume=new,
             size_gib=becomes.size_gib,
-            migrating=was.migration_status == MIGRATING,
+            migrating=old_volume.migration_status == MIGRATING,
             multiattach=becomes.multiattach,
             volume_type=becomes.volume_type,
             request_id=request_id,
@@ -333,16 +333,16 @@ async def begin(
     await dispatch(context, await server_lock.accept(context, server.id, ACTION, make))
 
 
-def _check_volumes(was: Volume, becomes: Volume, server: Server) -> None:
+def _check_volumes(old_volume: Volume, becomes: Volume, server: Server) -> None:
     """Check both volumes, in Nova's order."""
-    if server.id not in [each for _, each in was.attachments]:
+    if server.id not in [each for _, each in old_volume.attachments]:
         raise Invalid("Invalid volume: Old volume is attached to a different instance.")
     if becomes.attachments:
         raise Invalid("Invalid volume: New volume must be detached in order to swap.")
-    if becomes.size_gib < was.size_gib:
+    if becomes.size_gib < old_volume.size_gib:
         raise Invalid("Invalid volume: New volume must be the same size or larger.")
-    if was.migration_status == MIGRATING and becomes.migration_status != TARGET + was.id:
-        raise Invalid(f"Invalid volume: Volume {becomes.id} is not what volume {was.id} is being migrated to.")
+    if old_volume.migration_status == MIGRATING and becomes.migration_status != TARGET + old_volume.id:
+        raise Invalid(f"Invalid volume: Volume {becomes.id} is not what volume {old_volume.id} is being migrated to.")
 
 
 async def check_writers(client: VolumeClient, volume: Volume) -> None:

@@ -41,12 +41,12 @@ _ON_HOST = sa.select(*_PLACED).where(servers.c.host == sa.bindparam("b_host"), s
 _AMONG = sa.select(*_PLACED).where(servers.c.id.in_(sa.bindparam("b_servers", expanding=True)))
 
 
-def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[ServerId, ServerPlace]:
-    """All servers that belong on a host, and those of `asked` that this cell knows, also deleted ones or ones on other
+def where_placed(tx: Tx, host: str, named: Collection[ServerId] = ()) -> dict[ServerId, ServerPlace]:
+    """All servers that belong on a host, and those of `named` that this cell knows, also deleted ones or ones on other
     hosts.
     """
     rows = list(tx.rows(_ON_HOST, {"b_host": host}))
-    missing = sorted(set(asked) - {row.id for row in rows})
+    missing = sorted(set(named) - {row.id for row in rows})
     for first in range(0, len(missing), IDS_PER_STATEMENT):
         rows += tx.rows(_AMONG, {"b_servers": missing[first : first + IDS_PER_STATEMENT]})
     return {

@@ -298,7 +298,7 @@ def observe(tx: Tx, host: str, power_states: Mapping[ServerId, int]) -> Sequence
     """Write the power states that a host reports; return the servers whose state changed."""
     changed: list[ServerId] = []
     for state in set(power_states.values()):
-        ids = [server for server, seen in power_states.items() if seen == state]
+        ids = [server for server, power in power_states.items() if power == state]
         rows = tx.rows(_OBSERVE, {"b_servers": ids, "b_host": host, "b_state": state})
         changed += [ServerId(row.id) for row in rows]
     return changed

@@ -60,9 +60,9 @@ _STANDINGS = _standings()
 
 def standings(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, ServerStanding]:
     """The facts of those servers that the region knows; one statement for 500 of them."""
-    asked, found = list(ids), dict[ServerId, ServerStanding]()
-    for first in range(0, len(asked), IDS_PER_STATEMENT):
-        for row in tx.rows(_STANDINGS, {"b_servers": asked[first : first + IDS_PER_STATEMENT]}):
+    ordered, found = list(ids), dict[ServerId, ServerStanding]()
+    for first in range(0, len(ordered), IDS_PER_STATEMENT):
+        for row in tx.rows(_STANDINGS, {"b_servers": ordered[first : first + IDS_PER_STATEMENT]}):
             found[row.id] = ServerStanding(
                 id=row.id,
                 cell=row.cell,

@@ -315,11 +315,11 @@ def by_cause(tx: Tx, project: str | None = None) -> dict[str, CauseCount]:
 
 def note_causes(tx: Tx, kind: str, causes: Sequence[str], counts: Mapping[str, int]) -> None:
     """What those of a kind lack by now."""
-    said = ",".join(causes)
+    joined = ",".join(causes)
     tx.run(
         waiting_servers.update()
-        .where(W.kind == kind, W.causes != said)
-        .values(causes=said, counts=msgspec.json.encode(counts).decode())
+        .where(W.kind == kind, W.causes != joined)
+        .values(causes=joined, counts=msgspec.json.encode(counts).decode())
     )
 
 

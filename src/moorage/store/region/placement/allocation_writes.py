@@ -149,10 +149,10 @@ def lock_rows(tx: Tx, consumers: Collection[str], named: Collection[str], keys: 
             sight.held[uuid] = {}
         if provider is not None:
             sight.held[uuid][ProviderId(provider), resource] = used
-    asked = set(named)
+    wanted = set(named)
     for held in sight.held.values():
-        asked.update(provider for provider, _ in held)
-    for row in tx.found(_LEVELS, {"providers": _json(asked)}):
+        wanted.update(provider for provider, _ in held)
+    for row in tx.found(_LEVELS, {"providers": _json(wanted)}):
         sight.providers[row[0]] = row[1], row[2]
         if row[3] is not None:
             sight.levels[ProviderId(row[0]), row[3]] = LockedInventory(*row[4:])
@@ -173,8 +173,8 @@ def _lock_rows_postgresql(
     if sight.consumers:
         for consumer, provider, resource, used in tx.found(_HELD, {"consumers": sorted(sight.consumers)}):
             sight.held[consumer][ProviderId(provider), resource] = used
-    asked = sorted({*keys, *(key for held in sight.held.values() for key in held)})
-    found = tx.found(_LEVELS, {"providers": [key[0] for key in asked], "classes": [key[1] for key in asked]})
+    wanted = sorted({*keys, *(key for held in sight.held.values() for key in held)})
+    found = tx.found(_LEVELS, {"providers": [key[0] for key in wanted], "classes": [key[1] for key in wanted]})
     sight.levels.update(((ProviderId(row[0]), row[1]), LockedInventory(*row[2:])) for row in found)
     return sight
 
@@ -266,11 +266,11 @@ def write(tx: Tx, plan: WritePlan, sight: LockedRows) -> WriteResult:
     if holders:
         tx.each(_OWN, [(each.consumer, each.project, each.user, each.type, now) for each in holders])
         tx.each(_HOLD, held)
-    told: list[GenerationChange] = []
+    generations: list[GenerationChange] = []
     for uuid, steps in moved:
         generation, before = sight.providers[uuid]
-        told.append(GenerationChange(ProviderId(uuid), generation + steps, at, before, now))
-    return WriteResult(rows, told)
+        generations.append(GenerationChange(ProviderId(uuid), generation + steps, at, before, now))
+    return WriteResult(rows, generations)
 
 
 def _write_postgresql(

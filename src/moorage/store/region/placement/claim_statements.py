@@ -84,17 +84,17 @@ RETURNING i.provider, i.class, i.used, i.cap, i.version"""
 
 
 @lru_cache(maxsize=64)
-def _take_sqlite(count: int, seen: int = 0) -> sa.Executable:
-    versions = ", ".join(f"(:sp{n}, :sv{n})" for n in range(seen))
+def _take_sqlite(count: int, checked: int = 0) -> sa.Executable:
+    versions = ", ".join(f"(:sp{n}, :sv{n})" for n in range(checked))
     unchanged = f"""
-    AND (SELECT count(*) FROM (VALUES {versions}) AS s JOIN providers AS p ON p.uuid = s.column1 AND p.version = s.column2) = {seen}"""
+    AND (SELECT count(*) FROM (VALUES {versions}) AS s JOIN providers AS p ON p.uuid = s.column1 AND p.version = s.column2) = {checked}"""
     rows = ", ".join(f"(:p{n}, :c{n}, :d{n}, :l{n}, :m{n}, :u{n})" for n in range(count))
     return sa.text(f"""WITH want(provider, class, change, least, most, unit) AS (VALUES {rows})
 UPDATE inventories AS i
 SET used = i.used + w.change, changed = :stamp, version = :stamp
 FROM want AS w
 WHERE i.provider = w.provider AND i.class = w.class
-    AND {_GUARD}{unchanged if seen else ""}
+    AND {_GUARD}{unchanged if checked else ""}
 RETURNING provider, class, used, cap, version""")
 
 
@@ -112,8 +112,12 @@ def take(
         columns = list(zip(*wants, strict=True))
         names = ("provider", "class", "change", "least", "most", "unit")
         parameters: dict[str, Any] = {name: list(c) for name, c in zip(names, columns, strict=True)}
-        seen = sorted(versions.items())
-        parameters |= {"s_uuid": [uuid for uuid, _ in seen], "s_version": [at for _, at in seen], "seen": len(seen)}
+        checked = sorted(versions.items())
+        parameters |= {
+            "s_uuid": [uuid for uuid, _ in checked],
+            "s_version": [at for _, at in checked],
+            "seen": len(checked),
+        }
         found = tx.rows(_TAKE_POSTGRESQL, parameters)
     else:
         parameters = {"stamp": at.changed}

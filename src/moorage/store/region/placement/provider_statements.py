@@ -163,9 +163,9 @@ def touch_hosts(tx: Tx, names: Collection[str], at: Stamp) -> None:
         found += providers_named_hosts(tx, ordered[start : start + NAMES_AT_ONCE])
     found.sort()
     for start in range(0, len(found), NAMES_AT_ONCE):
-        some = found[start : start + NAMES_AT_ONCE]
-        lock(tx, some)
-        tx.run(sa.update(providers).where(providers.c.uuid.in_(some)).values(changed=at.changed, version=at.version))
+        batch = found[start : start + NAMES_AT_ONCE]
+        lock(tx, batch)
+        tx.run(sa.update(providers).where(providers.c.uuid.in_(batch)).values(changed=at.changed, version=at.version))
 
 
 def inventories_of(tx: Tx, uuid: str) -> dict[str, tuple[Inventory, int]]:
