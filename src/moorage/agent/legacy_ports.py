@@ -160,10 +160,10 @@ class Plumbing:
         return tuple(have[nic.index] for nic in order.nics)
 
     async def _facts(self, networks: Collection[str]) -> dict[str, NetworkFacts]:
-        found: dict[str, NetworkFacts] = {}
+        facts: dict[str, NetworkFacts] = {}
         for network in networks:
-            found[network] = await self._patiently(lambda _: self.plumber.network(network))  # noqa: B023  awaited here
-        return found
+            facts[network] = await self._patiently(lambda _: self.plumber.network(network))  # noqa: B023  awaited here
+        return facts
 
     def _keep(self, server: ServerId, ports: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> None:
         self._left[server] = Plumbed(tuple(ports), dict(networks))

@@ -293,13 +293,13 @@ def _refuse_nulls(body: Json, read: object) -> None:
 
 
 def _left_out(body: Json, text: str) -> bool:
-    found = re.match(r"Object contains unknown field `([^`]*)`(?: - at `\$?([^`]*)`)?$", text)
-    if not found:
+    match = re.match(r"Object contains unknown field `([^`]*)`(?: - at `\$?([^`]*)`)?$", text)
+    if not match:
         return False
-    _, place = _reach(body, found[2] or "")
-    if not isinstance(place, dict) or found[1] not in place:
+    _, place = _reach(body, match[2] or "")
+    if not isinstance(place, dict) or match[1] not in place:
         return False
-    del place[found[1]]
+    del place[match[1]]
     return True
 
 

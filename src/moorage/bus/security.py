@@ -136,12 +136,12 @@ def new_seed(random: bytes) -> str:
 
 def _check_file(what: str, path: Path, *, secret: bool) -> None:
     try:
-        found = path.stat()
+        status = path.stat()
         with path.open("rb"):
             pass
     except OSError as missing:
         raise Invalid(f"{what}: {path} cannot be read: {missing.strerror}") from missing
-    if secret and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if secret and status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise Invalid(f"{what}: others on this machine may read {path}: chmod 600 it")
 
 

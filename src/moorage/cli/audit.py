@@ -99,8 +99,8 @@ def last(connection: Any) -> JsonObject:
     ended = [each for each in rows if each["ended_at"] is not None]
     if not ended:
         raise Unaudited("no audit was run yet")
-    found: JsonObject = cloud.get(connection, f"/ext/audits/{ended[0]['id']}")["audit"]
-    return found
+    audit: JsonObject = cloud.get(connection, f"/ext/audits/{ended[0]['id']}")["audit"]
+    return audit
 
 
 def lines(report: JsonObject) -> list[str]:

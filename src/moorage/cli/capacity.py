@@ -167,7 +167,7 @@ def _post(connection: Any, path: str, body: Any) -> Any:
 
 
 def _save(arguments: argparse.Namespace) -> int:
-    found = cloud.get(cloud.connect(arguments.os_cloud), "/ext/capacity/snapshot")
-    arguments.save.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-    print(f"{arguments.save}: {len(found['hosts'])} hosts, {len(found.get('residents', ()))} servers")
+    snapshot = cloud.get(cloud.connect(arguments.os_cloud), "/ext/capacity/snapshot")
+    arguments.save.write_bytes(msgspec.json.format(msgspec.json.encode(snapshot), indent=2) + b"\n")
+    print(f"{arguments.save}: {len(snapshot['hosts'])} hosts, {len(snapshot.get('residents', ()))} servers")
     return FITS

@@ -74,8 +74,8 @@ def main(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     connection = cloud.connect(arguments.os_cloud)
     if arguments.verb == "list":
-        found = cloud.get(connection, "/ext/cells")["cells"]
-        print(json.dumps(found, indent=2) if arguments.json else "\n".join(lines(found)))
+        cells = cloud.get(connection, "/ext/cells")["cells"]
+        print(json.dumps(cells, indent=2) if arguments.json else "\n".join(lines(cells)))
         return DONE
     if arguments.verb == "balance":
         wanted = {"balance": {"dry_run": True, "moves": arguments.moves}}
@@ -108,7 +108,7 @@ def _refused(reply: Any) -> int:
     return REFUSED
 
 
-def lines(found: list[JsonObject]) -> list[str]:
+def lines(cells: list[JsonObject]) -> list[str]:
     """As people read it."""
     heads = ["cell", "database", "state", "hosts", "servers", "deleted", "uuid", "why"]
     rows = [
@@ -120,7 +120,7 @@ def lines(found: list[JsonObject]) -> list[str]:
             each["uuid"] or "",
             "; ".join(why for why in (each["disabled_reason"], each["why"] if each["configured"] else "") if why),
         ]
-        for each in found
+        for each in cells
     ]
     return [cloud.table(rows, heads)]
 

@@ -60,8 +60,8 @@ def _newest(connection: Any, wanted: str) -> JsonObject:
     """The newest drain of a cell's name, or the drain with this id."""
     rows = cloud.get(connection, "/ext/cell-drains", cell=wanted)["cell_drains"]
     path = f"/ext/cell-drains/{rows[0]['id'] if rows else wanted}"
-    found: JsonObject = cloud.get(connection, path)["cell_drain"]
-    return found
+    drain: JsonObject = cloud.get(connection, path)["cell_drain"]
+    return drain
 
 
 def _shown(connection: Any, drain: JsonObject, arguments: argparse.Namespace, *, wait: bool) -> int:

@@ -82,8 +82,8 @@ def _boot(connection: Any, arguments: argparse.Namespace) -> tuple[str, JsonObje
 
 
 def _move(connection: Any, arguments: argparse.Namespace) -> tuple[str, JsonObject]:
-    found = connection.compute.find_server(arguments.server, ignore_missing=True, all_projects=True)
-    server = arguments.server if found is None else found.id
+    existing = connection.compute.find_server(arguments.server, ignore_missing=True, all_projects=True)
+    server = arguments.server if existing is None else existing.id
     if arguments.verb == "resize":
         wanted: Any = {"flavorRef": connection.compute.find_flavor(arguments.flavor, ignore_missing=False).id}
     else:

@@ -86,8 +86,8 @@ def _refused(reply: Any) -> int:
 def _newest(connection: Any, wanted: str) -> JsonObject:
     """The newest drain of a host's name, or the drain with this id."""
     rows = cloud.get(connection, "/ext/drains", host=wanted)["drains"]
-    found: JsonObject = cloud.get(connection, f"/ext/drains/{rows[0]['id'] if rows else wanted}")["drain"]
-    return found
+    drain: JsonObject = cloud.get(connection, f"/ext/drains/{rows[0]['id'] if rows else wanted}")["drain"]
+    return drain
 
 
 def _shown(connection: Any, drain: JsonObject, arguments: argparse.Namespace, *, wait: bool) -> int:

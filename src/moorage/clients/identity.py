@@ -54,9 +54,9 @@ class IdentityClient:
         holder = await self._holder(token, allow_expired=trusted)
         if holder is None:
             raise Unauthenticated("The request you have made requires authentication.")
-        found = msgspec.structs.replace(holder, service_roles=service.roles) if service is not None else holder
-        record_caller(found)
-        return found
+        principal = msgspec.structs.replace(holder, service_roles=service.roles) if service is not None else holder
+        record_caller(principal)
+        return principal
 
     async def project_exists(self, project: str, token: str | None = None) -> bool:
         """Tell whether a project exists; false only if the identity service says so. True if the user may not read projects.

@@ -51,9 +51,9 @@ class CellDrains:
 
     async def run(self) -> CellDrainsDone:
         """One round: every cell that is being drained; a drain waits while its cell's database does not answer."""
-        found = await self._context.region.read(cell_drains.open_ones)
+        open_drains = await self._context.region.read(cell_drains.open_ones)
         ended = 0
-        for each in found:
+        for each in open_drains:
             if each.cell not in self._context.cells.ids:
                 logger.warning("the drain %s waits: cell %s is not in the configuration", each.id, each.cell)
                 continue
@@ -63,7 +63,7 @@ class CellDrains:
                 logger.info("the drain %s of cell %s waits: %s", each.id, each.cell, out)
                 continue
             ended += now.ended_at is not None
-        return CellDrainsDone(len(found), ended)
+        return CellDrainsDone(len(open_drains), ended)
 
     @property
     def _now_us(self) -> int:
@@ -103,13 +103,13 @@ class CellDrains:
         parts = [known.get(name, HostPart(name)) for name in (*known, *(each for each in names if each not in known))]
         looked = [await self._with_progress(drain, each, has_servers=each.host in names) for each in parts]
         under_way = sum(each.progress is DrainProgress.MOVING for each in looked)
-        found: list[HostPart] = []
+        host_parts: list[HostPart] = []
         for part in looked:
             if part.progress is DrainProgress.WAITING and not drain.cancel and under_way < drain.asked.hosts:
                 part = await self._opened(drain, part)
                 under_way += part.progress is DrainProgress.MOVING
-            found.append(part)
-        return tuple(found)
+            host_parts.append(part)
+        return tuple(host_parts)
 
     async def _with_progress(self, drain: CellDrain, part: HostPart, *, has_servers: bool) -> HostPart:
         """The progress of the host's drain."""
@@ -159,12 +159,12 @@ class CellDrains:
     async def _records(self, drain: CellDrain) -> tuple[tuple[RecordRow, ...], int]:
         """Offloaded servers that are still here, and how many of the known ones have left."""
         stay = sum(each.progress is DrainProgress.LEFT for each in drain.records)
-        found = await cell_drain_moves.offloaded(self._context, drain.cell, stay + RECORDS_AT_ONCE)
-        servers = {each.id: each for each in found}
+        records = await cell_drain_moves.offloaded(self._context, drain.cell, stay + RECORDS_AT_ONCE)
+        servers = {each.id: each for each in records}
         known = {each.server for each in drain.records}
         rows: list[RecordRow] = []
         gone = 0
-        for row in (*drain.records, *(RecordRow(each.id, each.name) for each in found if each.id not in known)):
+        for row in (*drain.records, *(RecordRow(each.id, each.name) for each in records if each.id not in known)):
             looked = await self._refreshed(drain, row, servers)
             if looked is None:
                 continue
@@ -208,17 +208,17 @@ class CellDrains:
         self, drain: CellDrain, rows: list[RecordRow], servers: Mapping[ServerId, Server]
     ) -> list[RecordRow]:
         under_way = sum(each.progress is DrainProgress.MOVING for each in rows)
-        found: list[RecordRow] = []
+        changed_rows: list[RecordRow] = []
         for row in rows:
             server = servers.get(row.server)
             ready = row.progress is DrainProgress.WAITING and row.again_at <= self._now_us and row.why != BUSY
             if server is None or not ready or under_way >= drain.asked.concurrency:
-                found.append(row)
+                changed_rows.append(row)
                 continue
             moved = await self._move(drain, row, server)
             under_way += moved.progress is DrainProgress.MOVING
-            found.append(moved)
-        return found
+            changed_rows.append(moved)
+        return changed_rows
 
     async def _move(self, drain: CellDrain, row: RecordRow, server: Server) -> RecordRow:
         tried = changed(row, attempts=row.attempts + 1)

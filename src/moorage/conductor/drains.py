@@ -59,8 +59,8 @@ class Drains:
         servers of another.
         """
         begun = ended = 0
-        found = await self._context.region.read(drains.open_ones)
-        for each in [each for each in found if await self._closed(each)]:
+        open_drains = await self._context.region.read(drains.open_ones)
+        for each in [each for each in open_drains if await self._closed(each)]:
             try:
                 now, moves = await self._turn(each)
             except Unavailable as out:
@@ -68,7 +68,7 @@ class Drains:
                 continue
             begun += moves
             ended += now.ended_at is not None
-        return DrainsDone(len(found), begun, ended)
+        return DrainsDone(len(open_drains), begun, ended)
 
     async def _closed(self, drain: Drain) -> bool:
         """Whether the host is closed to new servers. Returns False when that cannot be written to its cell now."""
@@ -135,15 +135,15 @@ class Drains:
         id = host.id
 
         def work(tx: Tx) -> tuple[bool, list[str]]:
-            found = provider_statements.consumers_at(tx, provider_statements.tree_of(tx, id), CLAIMS_MAX)
-            foreign = [each for each, by in found if by is None and region_servers.find(tx, each) is None]
-            return len(foreign) < len(found), foreign
+            consumers = provider_statements.consumers_at(tx, provider_statements.tree_of(tx, id), CLAIMS_MAX)
+            foreign = [each for each, by in consumers if by is None and region_servers.find(tx, each) is None]
+            return len(foreign) < len(consumers), foreign
 
         return await self._context.region.read(work)
 
     async def _servers(self, drain: Drain) -> Mapping[ServerId, Server]:
-        found = await self._context.cells[drain.cell].read(lambda tx: cell_servers.on_host(tx, drain.host))
-        return {each.id: each for each in found}
+        servers = await self._context.cells[drain.cell].read(lambda tx: cell_servers.on_host(tx, drain.host))
+        return {each.id: each for each in servers}
 
     # ---------------------------------------------------------------------------------------------------- progress
 
@@ -230,27 +230,29 @@ class Drains:
     ) -> tuple[list[DrainServer], int]:
         """Begin moves in the order of the plan."""
         under_way = sum(_on_its_way(each) for each in rows)
-        now, begun, found = self._now_us, 0, list[DrainServer]()
+        now, begun, changed_rows = self._now_us, 0, list[DrainServer]()
         for row in rows:
             server = servers.get(row.server)
             ready = row.progress is DrainProgress.WAITING and row.again_at <= now and server is not None
             if not ready or server is None or under_way >= drain.asked.concurrency:
-                found.append(row)
+                changed_rows.append(row)
                 continue
             if await self._held(row.server):
                 if not await self._ours(
                     drain, row.server
                 ):  # it may take long, and does not count against the limit meanwhile
-                    found.append(changed(row, why=BUSY))
+                    changed_rows.append(changed(row, why=BUSY))
                     continue
-                found.append(changed(row, progress=DrainProgress.MOVING, why=""))  # begun before this process led
+                changed_rows.append(
+                    changed(row, progress=DrainProgress.MOVING, why="")
+                )  # begun before this process led
                 under_way += 1
                 continue
             moved = await self._move(drain, row, server)
             under_way += moved.progress is DrainProgress.MOVING
             begun += moved.progress is DrainProgress.MOVING
-            found.append(moved)
-        return found, begun
+            changed_rows.append(moved)
+        return changed_rows, begun
 
     async def _move(self, drain: Drain, row: DrainServer, server: Server) -> DrainServer:
         tried = changed(row, attempts=row.attempts + 1)

@@ -273,11 +273,11 @@ class Conductor:
         elif hint.operation not in self._tasks:
             try:
                 with label("fetch"):
-                    found = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, [hint.operation]))
+                    owned = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, [hint.operation]))
             except Problem as problem:  # the poll of every second finds it
                 self._log.warning("fetch", "operation %s cannot be read yet: %s", hint.operation, problem)
                 return
-            self._queue(found)
+            self._queue(owned)
             await self.begin_waiting()
 
     async def _poll_loop(self) -> None:
@@ -319,10 +319,10 @@ class Conductor:
     async def _again(self, due: Sequence[OperationId]) -> None:
         """Execute stuck operations again, as far as there are places."""
         with label("look"):
-            found = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, due))
-        gone = set(due) - {each.id for each in found}
+            owned = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, due))
+        gone = set(due) - {each.id for each in owned}
         chosen: list[OperationId] = []
-        for each in found:
+        for each in owned:
             berth = berth_of(each.saga, each.project, each.cell)
             if self.bulkheads.has_place(berth) and each.id not in self.bulkheads:
                 self.bulkheads.enter(each.id, berth)
@@ -342,8 +342,8 @@ class Conductor:
         finally:
             self._leave(set(chosen) - begun)
 
-    def _queue(self, found: Sequence[operation_owners.Owned]) -> None:
-        for each in found:
+    def _queue(self, owned: Sequence[operation_owners.Owned]) -> None:
+        for each in owned:
             if each.id not in self._tasks:
                 self.bulkheads.wait(each.id, berth_of(each.saga, each.project, each.cell))
 

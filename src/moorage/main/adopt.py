@@ -84,23 +84,23 @@ async def adopt_opened(
         await identify(databases.region, databases.cells)
         behind, now = await _is_behind(databases.region, databases.cells), time.time_ns() // 1000
         behind = behind or await know_more(databases.region, databases.cells)
-        found: list[str] = []  # everything here may be done again, so the epoch is raised last
+        notes: list[str] = []  # everything here may be done again, so the epoch is raised last
         if behind:
-            found += await _operations(databases.region, databases.cells, now)
-        found += (await settle_records(databases.region, databases.cells, behind=behind)).describe()
+            notes += await _operations(databases.region, databases.cells, now)
+        notes += (await settle_records(databases.region, databases.cells, behind=behind)).describe()
         for cell, database in (
             databases.cells.items() if behind else ()
         ):  # first: a move has claims on a host of another cell
             await know_hosts(databases.region, cell, database)
         for cell, database in databases.cells.items() if copies else ():
-            found += await record_again(databases.region, cell, database, now)
+            notes += await record_again(databases.region, cell, database, now)
         for cell, database in databases.cells.items():
-            found += await _compare(databases.region, cell, database, now, behind=behind)
+            notes += await _compare(databases.region, cell, database, now, behind=behind)
         await settle_records(
             databases.region, databases.cells, behind=False
         )  # again, for the servers that are listed again
-        found += await record_moves_again(databases.region, databases.cells)
-        lines = await _raise(databases.region, databases.cells) + found
+        notes += await record_moves_again(databases.region, databases.cells)
+        lines = await _raise(databases.region, databases.cells) + notes
         stamped = await databases.region.write(restamp)
         if stamped:
             lines.append(f"placement: {stamped} rows of another PostgreSQL cluster were stamped anew")
@@ -157,17 +157,17 @@ async def _raise(region: Database, cells: Mapping[CellId, Database]) -> list[str
     known = await region.read(region_identities.cells)
     if mine is None:
         raise Internal("the region has no identity")
-    found: dict[CellId, CellIdentity] = {}
+    identities: dict[CellId, CellIdentity] = {}
     for cell, database in cells.items():
         its = await database.read(cell_identities.get)
         if its is None:
             raise Internal(f"{cell} has no identity")
-        found[cell] = its
-    epoch = max(mine.epoch, *(its.epoch for its in found.values())) + 1
-    mark = max(mine.mark, *(its.region_mark for its in found.values())) + 1
+        identities[cell] = its
+    epoch = max(mine.epoch, *(its.epoch for its in identities.values())) + 1
+    mark = max(mine.mark, *(its.region_mark for its in identities.values())) + 1
     lines = [f"region{'':14} epoch {mine.epoch} -> {epoch}" + _behind(mine.mark, mark - 1)]
     kept: dict[CellId, KnownCell] = {}
-    for cell, its in found.items():
+    for cell, its in identities.items():
         remembered = known[cell].mark if cell in known and known[cell].uuid == its.uuid else 0
         after = CellIdentity(its.uuid, epoch, max(its.mark, remembered) + 1, cell, mine.uuid, mark)
         await cells[cell].write(lambda tx, after=after: cell_identities.adopt(tx, after))  # type: ignore[misc]
@@ -251,12 +251,12 @@ async def _list_again(region: Database, cell: CellId, database: Database, page: 
     known = await region.read(lambda tx: region_identities.known(tx, [each.id for each in page]))
     turns = {each.id: each.rank // EPOCHS_PER_OPERATION + 1 for each in page}
     lost = [each.id for each in page if each.id not in known and not each.deleted]
-    found = await database.read(lambda tx: [cell_servers.get(tx, each) for each in lost])
+    records = await database.read(lambda tx: [cell_servers.get(tx, each) for each in lost])
     low = {each: turn for each, turn in turns.items() if each in known and known[each].seq < turn - 1}
 
     def work(tx: Tx) -> None:
         region_identities.raise_turns(tx, low)
-        region_identities.list_again(tx, [each for each in found if each is not None], cell, turns)
+        region_identities.list_again(tx, [each for each in records if each is not None], cell, turns)
 
     if lost or low:
         await region.write(work)

@@ -76,8 +76,8 @@ async def claim_again(
     `behind`: the region is older than the cells, so claims that differ from the records are wrong too.
     """
     living = [each.id for each in page if not each.deleted]
-    found = await database.read(lambda tx: [cell_servers.get(tx, each) for each in living])
-    on_hosts = [each for each in found if each is not None and each.host is not None and each.provider is not None]
+    records = await database.read(lambda tx: [cell_servers.get(tx, each) for each in living])
+    on_hosts = [each for each in records if each is not None and each.host is not None and each.provider is not None]
 
     def work(tx: Tx) -> list[tuple[str, bool]]:
         named = region_servers.cells_of(tx, [each.id for each in on_hosts])

@@ -76,15 +76,15 @@ def is_behind(operation: Operation, in_cells: Sequence[KnownServer]) -> bool:
 
 
 async def _open(region: Database) -> list[Operation]:
-    found: list[Operation] = []
+    operations: list[Operation] = []
     marker: OperationId | None = None
     statuses = tuple(OPEN_STATUSES)
     while page := await region.read(
         lambda tx, marker=marker: region_operations.listed(tx, statuses=statuses, marker=marker, limit=PAGE_ROWS)  # type: ignore[misc]
     ):
         marker = page[-1].id
-        found += await region.read(lambda tx, page=page: region_operations.by_ids(tx, [each.id for each in page]))  # type: ignore[misc]
-    return sorted(found, key=lambda each: (each.server, each.seq))
+        operations += await region.read(lambda tx, page=page: region_operations.by_ids(tx, [each.id for each in page]))  # type: ignore[misc]
+    return sorted(operations, key=lambda each: (each.server, each.seq))
 
 
 async def _read_seen(database: Database, operation: Operation) -> KnownServer:

@@ -134,9 +134,9 @@ async def _settle(
         return
     rows: dict[CellId, _Row] = {}
     for cell, database in cells.items():
-        found, sealed = await database.read(partial(cell_servers.get_with_seal, server=server))
-        if found is not None:
-            rows[cell] = _Row(found, sealed)
+        record, sealed = await database.read(partial(cell_servers.get_with_seal, server=server))
+        if record is not None:
+            rows[cell] = _Row(record, sealed)
     shown = _shown(view.where.cell, rows, behind=behind)
     if shown is None or shown not in rows:
         return

@@ -105,14 +105,14 @@ async def connect_databases(
 ) -> Databases:
     """Open all databases, and read nothing yet. Raises Unavailable when one cannot be reached."""
     opened = opened or _by_url(config, meter or Meter())
-    found = Databases(await opened("region"), {})
+    databases = Databases(await opened("region"), {})
     try:
         for cell in config.cells:
-            found.cells[CellId(cell.name)] = await opened(cell.name)
+            databases.cells[CellId(cell.name)] = await opened(cell.name)
     except BaseException:
-        await found.close()
+        await databases.close()
         raise
-    return found
+    return databases
 
 
 def _by_url(config: Config, meter: Meter) -> OpenNamed:
@@ -142,23 +142,23 @@ async def _migrate_reachable(region: Database, reached: dict[CellId, Database], 
             return
         except Unavailable:
             await region.read(_ping)  # raises if it is the region's database that does not answer
-            found = await _silent(reached)
-            if not found and attempt == BRINGS_MAX:
+            silent = await _silent(reached)
+            if not silent and attempt == BRINGS_MAX:
                 raise
-            for cell, why in found.items():
+            for cell, why in silent.items():
                 out[cell] = why
                 await reached.pop(cell).close()
     await migrate_all(region, reached)
 
 
 async def _silent(cells: Mapping[CellId, Database]) -> dict[CellId, Unavailable]:
-    found: dict[CellId, Unavailable] = {}
+    silent: dict[CellId, Unavailable] = {}
     for cell, database in cells.items():
         try:
             await database.read(_ping)
         except Unavailable as why:
-            found[cell] = why
-    return found
+            silent[cell] = why
+    return silent
 
 
 def _ping(tx: Tx) -> None:

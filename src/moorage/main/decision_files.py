@@ -23,9 +23,11 @@ def directories_of(config: Config, given: list[Path]) -> list[Path]:
 
     Raises Invalid.
     """
-    found = [each / DIRECTORY if (each / DIRECTORY).is_dir() else each for each in given] or [config.data / DIRECTORY]
-    if missing := [str(each) for each in found if not each.is_dir()]:
+    directories = [each / DIRECTORY if (each / DIRECTORY).is_dir() else each for each in given] or [
+        config.data / DIRECTORY
+    ]
+    if missing := [str(each) for each in directories if not each.is_dir()]:
         raise Invalid(
             f"there are no decisions in {', '.join(missing)}: name a conductor's data directory with --decisions"
         )
-    return found
+    return directories

@@ -141,8 +141,8 @@ class HttpServer:
     @property
     def connections(self) -> list[LimitedProtocol]:
         """The connections that speak HTTP."""
-        found = () if self._server is None else self._server.server_state.connections
-        return [each for each in found if isinstance(each, LimitedProtocol)]
+        protocols = () if self._server is None else self._server.server_state.connections
+        return [each for each in protocols if isinstance(each, LimitedProtocol)]
 
     async def open(self, app: Any, *, websockets_max: int = 0) -> None:
         """Serve the application; returns when connections are answered. `websockets_max`: how many WebSockets at once; 0: none."""

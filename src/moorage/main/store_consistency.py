@@ -165,8 +165,8 @@ async def identify(region: Database, cells: Mapping[CellId, Database]) -> None:
 
     A cell's own identity is written first: after a crash in between, a region that knows a cell without identity would be refused.
     """
-    found = await region.read(region_identities.get)
-    mine = await region.write(region_identities.make) if found is None else found
+    identity = await region.read(region_identities.get)
+    mine = await region.write(region_identities.make) if identity is None else identity
     known = await region.read(region_identities.cells)
     fresh: dict[CellId, KnownCell] = {}
     for cell, database in cells.items():

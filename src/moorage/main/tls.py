@@ -68,7 +68,7 @@ class ServedCertificate:
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     """Values that change when the file is written or replaced; None: there is no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size

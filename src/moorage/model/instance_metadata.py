@@ -221,20 +221,20 @@ def _disks(devices: Iterable[BlockDevice]) -> Iterable[Disk]:
 
 def _mappings(server: Server) -> dict[str, str]:
     """EC2's names of the disks: the root twice, ephemeral disks, swap, and volumes as `ebs`."""
-    found = {"ami": _bare(server.root_device), "root": server.root_device}
+    mappings = {"ami": _bare(server.root_device), "root": server.root_device}
     ephemerals = volumes = 0
     for device in server.block_devices:
         if not device.device or device.device == server.root_device:
             continue
         if device.destination == "volume":
-            found[f"ebs{volumes}"] = device.device
+            mappings[f"ebs{volumes}"] = device.device
             volumes += 1
         elif device.guest_format == "swap":
-            found["swap"] = _bare(device.device)
+            mappings["swap"] = _bare(device.device)
         elif device.source == "blank":
-            found[f"ephemeral{ephemerals}"] = _bare(device.device)
+            mappings[f"ephemeral{ephemerals}"] = _bare(device.device)
             ephemerals += 1
-    return found
+    return mappings
 
 
 def _bare(device: str) -> str:

@@ -82,17 +82,17 @@ def needs_of(
     own = _ParsedGroup({VCPU: vcpus, MEMORY_MB: memory_mb, DISK_GB: disk_gb})
     suffixed: dict[str, _ParsedGroup] = {}
     for key, value in (extra_specs or {}).items():
-        if found := _RESOURCE_SPEC.match(key):
-            group = suffixed.setdefault(found[1], _ParsedGroup()) if found[1] else own
-            group.resources[found[2]] = _amount(key, value)
-        elif found := _TRAIT_SPEC.match(key):
-            group = suffixed.setdefault(found[1], _ParsedGroup()) if found[1] else own
-            _trait(found[2], key, value, group.required, group.forbidden)
+        if match := _RESOURCE_SPEC.match(key):
+            group = suffixed.setdefault(match[1], _ParsedGroup()) if match[1] else own
+            group.resources[match[2]] = _amount(key, value)
+        elif match := _TRAIT_SPEC.match(key):
+            group = suffixed.setdefault(match[1], _ParsedGroup()) if match[1] else own
+            _trait(match[2], key, value, group.required, group.forbidden)
     for key, value in (image_properties or {}).items():
-        if (found := _TRAIT_SPEC.match(key)) and not found[1]:
+        if (match := _TRAIT_SPEC.match(key)) and not match[1]:
             if value != "required":
                 raise Invalid(f"image property {key} may only be 'required'")
-            own.required.add(found[2])
+            own.required.add(match[2])
     for group in (own, *suffixed.values()):
         if both := group.required & group.forbidden:
             raise Invalid(f"trait {min(both)} is both required and forbidden by flavor and image")

@@ -180,8 +180,8 @@ def span(kind: SpanType, name: str, *, parent: str = "", seed: str = "", **facts
 def traceparent() -> str:
     """Return the `traceparent` of the present span, for a header or a message; empty if it is not traced."""
     for watcher in _watchers:
-        if found := watcher.traceparent():
-            return found
+        if carried := watcher.traceparent():
+            return carried
     return ""
 
 

@@ -177,9 +177,9 @@ def describe_decision(ledger: DecisionRecord, *, whole: bool) -> dict[str, Any]:
 def _cause(cause: Cause, view: View) -> dict[str, Any]:
     fields: dict[str, Any] = {"step": cause.step, "code": cause.code, "message": cause.public}
     for piece in reversed(cause.private.splitlines()):
-        found = _ledger_in(piece)
-        if found is not None:
-            fields |= _ledger(found, view)
+        ledger = _ledger_in(piece)
+        if ledger is not None:
+            fields |= _ledger(ledger, view)
             break
     else:
         if view.whole and cause.private:

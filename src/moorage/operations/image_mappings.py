@@ -59,7 +59,7 @@ def _device(row: dict[str, Any]) -> BlockDevice:
     source = row.get("source_type")
     if source not in SOURCES:
         raise msgspec.ValidationError(f"source_type {source!r}")
-    found = {
+    fields = {
         "source": source,
         "destination": row.get("destination_type") or ("local" if source == "blank" else "volume"),
         "boot_index": row.get("boot_index"),
@@ -73,7 +73,7 @@ def _device(row: dict[str, Any]) -> BlockDevice:
         "volume_type": row.get("volume_type"),
         "tag": row.get("tag"),
     }
-    device = msgspec.convert(found, BlockDevice, strict=False)
+    device = msgspec.convert(fields, BlockDevice, strict=False)
     if device.destination not in {"local", "volume"} or (source != "blank" and not device.uuid):
         raise msgspec.ValidationError(f"a device from {source} to {device.destination} without its source")
     return device

@@ -169,12 +169,12 @@ class EveryCell(Generic[R]):
 
     def _latest(self, last: "_Read[R]") -> list[R]:
         """The rows of servers that moved between every two reads, from where they are now."""
-        found: list[R] = []
+        rows: list[R] = []
         for cell, answer in last.answers.items():
             hidden = last.hidden.of_cell(cell)
             moved = [row for row in answer or () if self.server_of(row) in last.moved]
-            found += [row for row in moved if self.server_of(row) not in hidden]
-        return found
+            rows += [row for row in moved if self.server_of(row) not in hidden]
+        return rows
 
 
 async def unmoved(region: Database, cells: Mapping[str, Database], count: Callable[[Hidden], Awaitable[R]]) -> R:

@@ -47,16 +47,16 @@ def amounts_of(parts: Iterable[tuple[ProviderId, str, int]]) -> dict[Key, int]:
 
 def wants(parts: Iterable[tuple[ProviderId, str, int]], old: dict[Key, int]) -> list[InventoryDelta]:
     """The net change of every row; portions are checked one by one, capacity against the sum."""
-    found: dict[Key, InventoryDelta] = {key: InventoryDelta(*key, -amount) for key, amount in old.items()}
+    deltas: dict[Key, InventoryDelta] = {key: InventoryDelta(*key, -amount) for key, amount in old.items()}
     for provider, resource, amount in parts:
-        before = found.get((provider, resource), InventoryDelta(provider, resource, 0))
-        found[provider, resource] = before._replace(
+        before = deltas.get((provider, resource), InventoryDelta(provider, resource, 0))
+        deltas[provider, resource] = before._replace(
             change=before.change + amount,
             least=min(before.least or amount, amount),
             most=max(before.most, amount),
             unit=gcd(before.unit, amount),
         )
-    return list(found.values())
+    return list(deltas.values())
 
 
 def claim(
@@ -98,14 +98,14 @@ def asks_functions(ask: Ask) -> bool:
 
 def pick_functions(tx: Tx, consumer: str, choice: Choice, ask: Ask) -> dict[str, VirtualFunction] | Shortage:
     """Port → its virtual function: the exact one is chosen here, and no other port has it (S1.15)."""
-    found: dict[str, VirtualFunction] = {}
+    picked: dict[str, VirtualFunction] = {}
     for group in ask.groups:
         if SRIOV_NET_VF in group.resources and group.port:
             one = virtual_functions.pick(tx, consumer, choice.providers[group.id], group.port)
             if one is None:
                 return Shortage(choice, gone=((choice.providers[group.id], SRIOV_NET_VF),))
-            found[group.port] = one
-    return found
+            picked[group.port] = one
+    return picked
 
 
 def in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:

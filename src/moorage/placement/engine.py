@@ -325,10 +325,10 @@ class Engine:
 
     async def report_host(self, report: HostInventory) -> HostId:
         """Write inventory, traits and facts of a host, where they differ. Raises Conflict for another host's node."""
-        found = await self._region.write(lambda tx: inventory.report_host(tx, report))
+        host = await self._region.write(lambda tx: inventory.report_host(tx, report))
         self.picture.set_level(report.host, report.level)
         await self.catch_up()
-        return found
+        return host
 
     async def report_segments(self, reports: Sequence[SegmentReport]) -> list[ProviderId]:
         """Write address pools and the hosts wired to them."""
@@ -336,9 +336,9 @@ class Engine:
         def work(tx: Tx) -> list[ProviderId]:
             return [inventory.report_segment(tx, report) for report in reports]
 
-        found = await self._region.write(work)
+        segments = await self._region.write(work)
         await self.catch_up()
-        return found
+        return segments
 
     async def report_devices(self, reports: Sequence[DeviceReport]) -> list[str]:
         """Write providers below hosts, parents before children; return the hypervisors that do not exist yet."""

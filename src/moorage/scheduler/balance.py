@@ -174,7 +174,7 @@ class Balance:
 
     def best(self) -> tuple[MovableServer, CellId] | None:
         """Return the server that should move next, and its target cell; None: no move helps enough."""
-        found: tuple[float, int, MovableServer, CellId] | None = None
+        best: tuple[float, int, MovableServer, CellId] | None = None
         most = self.levels.unevenness() - GAIN_LEAST * self.start
         for kind, alike in self._left.items():
             for target in self.levels.cells:
@@ -183,9 +183,9 @@ class Balance:
                 one = next((each for each in reversed(alike) if (each.server, target) not in self._passed), None)
                 if one is None or (after := self.levels.guess(one, target)) >= most:
                     continue
-                if found is None or (after, one.cost, one.server) < (found[0], found[1], found[2].server):
-                    found = after, one.cost, one, target
-        return None if found is None else (found[2], found[3])
+                if best is None or (after, one.cost, one.server) < (best[0], best[1], best[2].server):
+                    best = after, one.cost, one, target
+        return None if best is None else (best[2], best[3])
 
     def place(self, one: MovableServer, target: CellId, wish: MoveRequest) -> ProposedMove | Verdict | None:
         """Add the server's move if the cell has a place and it helps; else return the verdict that rejects it, or None: it does not help."""

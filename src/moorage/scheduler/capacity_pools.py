@@ -41,13 +41,13 @@ def pools_of(ask: Ask, world: World, live: Mask) -> list[AddressPool] | None:
             shares.setdefault(segments, []).append((demand, hosts))
     if not _apart(list(shares)):
         return None
-    found = [AddressPool((), dry, 0)] if dry.any() else []
+    pools = [AddressPool((), dry, 0)] if dry.any() else []
     for segments, users in shares.items():
         servers = _suffice_for(segments, users, world)
         if servers is None:
             return None
-        found.append(AddressPool(segments, np.logical_or.reduce([hosts for _, hosts in users]), servers))
-    return found if len(demands) < 2 or _laminar(found, world.size) else None
+        pools.append(AddressPool(segments, np.logical_or.reduce([hosts for _, hosts in users]), servers))
+    return pools if len(demands) < 2 or _laminar(pools, world.size) else None
 
 
 def most_of(ask: Ask, world: World) -> int | None:
@@ -71,7 +71,7 @@ def _shares(left: tuple[ProviderId, ...], world: World, live: Mask) -> list[tupl
     """Sets of segments, each with the hosts that can choose exactly from it."""
     known = world.segments
     only = world.reach(left).only
-    found: list[tuple[tuple[ProviderId, ...], Mask]] = [
+    shares: list[tuple[tuple[ProviderId, ...], Mask]] = [
         ((segment,), mask) for place, segment in enumerate(left) if (mask := live & (only == place)).any()
     ]
     several = np.flatnonzero(live & (only == SEVERAL))
@@ -81,8 +81,8 @@ def _shares(left: tuple[ProviderId, ...], world: World, live: Mask) -> list[tupl
         for number in range(ways.shape[1]):
             mask = np.zeros(world.size, dtype=np.bool_)
             mask[several[alike.reshape(-1) == number]] = True
-            found.append((tuple(left[at] for at in np.flatnonzero(ways[:, number]).tolist()), mask))
-    return found
+            shares.append((tuple(left[at] for at in np.flatnonzero(ways[:, number]).tolist()), mask))
+    return shares
 
 
 def _apart(sets: Sequence[tuple[ProviderId, ...]]) -> bool:

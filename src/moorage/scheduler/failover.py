@@ -178,11 +178,11 @@ def place_all(
 
 
 def _classes(residents: Sequence[Resident]) -> list[_Class]:
-    found: dict[object, _Class] = {}
+    classes: dict[object, _Class] = {}
     for each in residents:
         key = _alike(each.asks) if not any(ask.group for ask in each.asks) else each.name
-        found.setdefault(key, _Class(each.asks)).members.append(each)
-    return sorted(found.values(), key=_size, reverse=True)
+        classes.setdefault(key, _Class(each.asks)).members.append(each)
+    return sorted(classes.values(), key=_size, reverse=True)
 
 
 def _alike(asks: Sequence[Ask]) -> bytes:

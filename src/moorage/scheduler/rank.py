@@ -65,7 +65,7 @@ def _weights(
         return ledger
     for name, host in islice(dict.fromkeys((choice.name, choice.host) for choice in best), WEIGHTS_MAX):
         slot = world.slots[host]
-        weights[name] = next((found for run in weighed if (found := run.of(slot)) is not None), {})
+        weights[name] = next((weight for run in weighed if (weight := run.of(slot)) is not None), {})
     return msgspec.structs.replace(ledger, weights=weights)
 
 
@@ -97,8 +97,8 @@ def _best(
     scores = weighed[-1].total
     chosen = []
     nowhere = None if any(nic.segments for nic in ask.nics) else tuple(None for _ in ask.nics)
-    for found in slots[best_k(scores, profile.best, dice)].tolist():
-        slot = int(found)
+    for number in slots[best_k(scores, profile.best, dice)].tolist():
+        slot = int(number)
         segments = choose_segments(ask, world, slot) if nowhere is None else nowhere
         if segments is not None:
             cell = world.cell_names[int(world.cell[slot])]

@@ -43,10 +43,10 @@ class Tree:
 
     def revisions(self) -> dict[str, Path]:
         """Return the number of each revision → its file. Raises LookupError when there are none."""
-        found = {match[1]: path for path in self.directory.iterdir() if (match := REVISION_FILE.match(path.name))}
-        if not found:
+        revisions = {match[1]: path for path in self.directory.iterdir() if (match := REVISION_FILE.match(path.name))}
+        if not revisions:
             raise LookupError(f"the tree {self.name} has no revisions in {self.directory}")
-        return found
+        return revisions
 
 
 async def migrate(database: Database, tree: Tree) -> str | None:

@@ -34,10 +34,10 @@ class Text:
 
 def page(tx: Tx, place: EncryptedColumn, after: tuple[object, ...] | None, limit: int) -> Sequence[Text]:
     """The next rows that have a text, in the order of their keys."""
-    found = sa.select(*place.keys, place.column).where(place.column.is_not(None))
+    query = sa.select(*place.keys, place.column).where(place.column.is_not(None))
     if after is not None:
-        found = found.where(sa.tuple_(*place.keys) > sa.tuple_(*(sa.literal(each) for each in after)))
-    rows = tx.rows(found.order_by(*place.keys).limit(limit))
+        query = query.where(sa.tuple_(*place.keys) > sa.tuple_(*(sa.literal(each) for each in after)))
+    rows = tx.rows(query.order_by(*place.keys).limit(limit))
     return [Text(tuple(row[:-1]), row[-1]) for row in rows]
 
 

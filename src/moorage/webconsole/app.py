@@ -118,22 +118,22 @@ class App:
     async def _file(self, request: Request) -> Response:
         path = request.url.path.strip("/")
         if path == "login":
-            found = self._files[LOGIN_PAGE]
+            file = self._files[LOGIN_PAGE]
         elif path.partition("/")[0] in PAGES and path.count("/") <= 1:
             if self._found(request) is None:
                 return Response(status_code=303, headers={"Location": "/login"})
-            found = self._files[PAGE]
+            file = self._files[PAGE]
         elif path.startswith("static/") and (known := self._files.get(path.removeprefix("static/"))):
-            found = known
+            file = known
         else:
             return _refusal(404, "There is no such page.")
-        headers = {"ETag": found.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
-        if request.headers.get("if-none-match") == found.etag:
+        headers = {"ETag": file.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        if request.headers.get("if-none-match") == file.etag:
             return Response(status_code=304, headers=headers)
-        body = found.body
-        if found.packed and "gzip" in request.headers.get("accept-encoding", ""):
-            body, headers["Content-Encoding"] = found.packed, "gzip"
-        return Response(body, media_type=found.type, headers=headers)
+        body = file.body
+        if file.packed and "gzip" in request.headers.get("accept-encoding", ""):
+            body, headers["Content-Encoding"] = file.packed, "gzip"
+        return Response(body, media_type=file.type, headers=headers)
 
     # ------------------------------------------------------------------------------------------------ sessions
 

@@ -65,10 +65,10 @@ class Feed:
     task: asyncio.Task[None] | None = None
     turn: int = 0
 
-    def take(self, found: TopicState) -> None:
+    def take(self, state: TopicState) -> None:
         """Take the result of a poll; browsers get it if it is new."""
-        body = msgspec.json.encode(found.data)
-        self.lively = found.lively
+        body = msgspec.json.encode(state.data)
+        self.lively = state.lively
         if body != self.state.body or self.state.trouble:
             self._show(FeedState(self.state.version + 1, body))
 
@@ -146,9 +146,9 @@ class Feeds:
             if feed is None:
                 if len(self._feeds) >= FEEDS_MAX:
                     raise Full
-                found, took_s = await self._ask(session, topic)
+                state, took_s = await self._ask(session, topic)
                 feed = Feed(key, topic, took_s=took_s)
-                feed.take(found)
+                feed.take(state)
                 self._begin(feed)
                 return feed
         if topic not in session.proved:
@@ -209,7 +209,7 @@ class Feeds:
         began = self._clock()
         self.polls += 1
         try:
-            found = await function(TopicReader(self._upstream, session.identity), id, words)
+            state = await function(TopicReader(self._upstream, session.identity), id, words)
         except SessionOver:
             self._sessions.end(session)
             raise
@@ -219,7 +219,7 @@ class Feeds:
                 AWAY, "The API answered in a form that this page does not know; the console's log has more."
             ) from odd
         _note(session, known)
-        return found, self._clock() - began
+        return state, self._clock() - began
 
     async def _prove(self, session: Session, topic: str) -> None:
         """Make one cheap call with this session's token, to check that it may see the feed."""
@@ -240,7 +240,7 @@ class Feeds:
             feed.turn = (feed.turn + 1) % len(feed.followers)
             session = feed.followers[feed.turn]
             try:
-                found, feed.took_s = await self._ask(session, feed.topic)
+                state, feed.took_s = await self._ask(session, feed.topic)
             except SessionOver:
                 feed.changed.set()  # this follower is told that the session is over, and the next poll uses another token
                 feed.changed = asyncio.Event()
@@ -248,7 +248,7 @@ class Feeds:
             except UpstreamError as trouble:
                 feed.report_trouble(trouble)
             else:
-                feed.take(found)
+                feed.take(state)
 
     async def _pause(self, feed: Feed) -> None:
         try:

@@ -117,18 +117,18 @@ async def overview(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicS
             "audits": reader.part("audits", "/ext/audits", limit=1),
             "conductors": reader.part("services", "/os-services", binary="nova-conductor"),
         }
-    found = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
-    found["errors"] = _each(found["errors"], server_row)
+    data = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
+    data["errors"] = _each(data["errors"], server_row)
     for name in ("building", "active"):
-        found[name] = len(found[name]) if isinstance(found[name], list) else found[name]
-    found["limits"] = _each_value(found["limits"], "absolute")
+        data[name] = len(data[name]) if isinstance(data[name], list) else data[name]
+    data["limits"] = _each_value(data["limits"], "absolute")
     if reader.identity.is_admin:
-        named_segments(found)
-        found["warnings"] = found.pop("gates").get("warnings", [])
-        found["conductors"] = _each(found["conductors"], lambda each: only(each, "host", "state"))
-    found["sleepers"] = _sleepers(found["sleepers"])
-    asleep = found["sleepers"].get("servers", 0)
-    return TopicState(found, lively=len(rows_of(found["operations"])) > asleep)
+        named_segments(data)
+        data["warnings"] = data.pop("gates").get("warnings", [])
+        data["conductors"] = _each(data["conductors"], lambda each: only(each, "host", "state"))
+    data["sleepers"] = _sleepers(data["sleepers"])
+    asleep = data["sleepers"].get("servers", 0)
+    return TopicState(data, lively=len(rows_of(data["operations"])) > asleep)
 
 
 def _sleepers(waiting: Any) -> Json:
@@ -146,11 +146,11 @@ def _each_value(part: Any, key: str) -> Any:
     return part.get(key, part) if isinstance(part, dict) else part
 
 
-def named_segments(found: Json) -> None:
+def named_segments(data: Json) -> None:
     """Return names of segments for people: their own name or their network's, with the physical network."""
-    networks = {each["id"]: each["name"] for each in rows_of(found.pop("networks"))}
-    known = {each["id"]: each for each in rows_of(found.pop("segments"))}
-    totals = found.get("totals") or found.get("fit_map")
+    networks = {each["id"]: each["name"] for each in rows_of(data.pop("networks"))}
+    known = {each["id"]: each for each in rows_of(data.pop("segments"))}
+    totals = data.get("totals") or data.get("fit_map")
     for each in totals.get("segments", []) if isinstance(totals, dict) else []:
         segment = known.get(each["id"])
         if segment is not None:
@@ -197,15 +197,15 @@ async def server(reader: TopicReader, id: str, _: Mapping[str, str]) -> TopicSta
     if reader.identity.is_admin:
         parts["segments"] = reader.part("segments", "/segments", "network")
         parts["moves"] = reader.part("moves", f"/ext/servers/{quote(id, safe='')}/moves", limit=10)
-    found = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
-    whole = found["server"]["server"]
+    data = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
+    whole = data["server"]["server"]
     row = server_row(whole) | only(whole, "flavor", "image", "hostId", "locked", "description", "tags", "key_name")
-    found["server"] = row | {"flavor_name": whole["flavor"].get("original_name")}
-    found["ports"] = _ports(found)
-    if isinstance(found["explain"], dict) and "operations" in found["explain"]:
-        found["explain"] = _lighter(found["explain"])
-    running = any(each["status"] in OPEN for each in rows_of(found["explain"].get("operations")))
-    return TopicState(found, lively=bool(row["task"]) or row["status"] == "BUILD" or running)
+    data["server"] = row | {"flavor_name": whole["flavor"].get("original_name")}
+    data["ports"] = _ports(data)
+    if isinstance(data["explain"], dict) and "operations" in data["explain"]:
+        data["explain"] = _lighter(data["explain"])
+    running = any(each["status"] in OPEN for each in rows_of(data["explain"].get("operations")))
+    return TopicState(data, lively=bool(row["task"]) or row["status"] == "BUILD" or running)
 
 
 REFUSED_HOSTS_MAX, ATTEMPTS_MAX = 200, 50
@@ -229,12 +229,12 @@ def _fewer(ledger: Json) -> Json:
     return kept
 
 
-def _ports(found: Json) -> Any:
+def _ports(data: Json) -> Any:
     """Each port with its addresses, its segment, and its device on the host."""
-    subnets = {each["id"]: each for each in rows_of(found.pop("subnets"))}
-    networks = {each["id"]: each["name"] for each in rows_of(found.pop("networks"))}
-    segments = {each["id"]: each for each in rows_of(found.pop("segments", []))}
-    return _each(found["ports"], lambda port: _port(port, subnets, networks, segments))
+    subnets = {each["id"]: each for each in rows_of(data.pop("subnets"))}
+    networks = {each["id"]: each["name"] for each in rows_of(data.pop("networks"))}
+    segments = {each["id"]: each for each in rows_of(data.pop("segments", []))}
+    return _each(data["ports"], lambda port: _port(port, subnets, networks, segments))
 
 
 def _port(port: Json, subnets: Json, networks: Json, segments: Json) -> Json:
@@ -286,10 +286,10 @@ async def fit_map(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicSt
         reader.part("segments", "/segments", "network"),
         reader.part("networks", "/networks", "network"),
     )
-    found = {"fit_map": picture["fit_map"], "segments": segments, "networks": networks}
-    named_segments(found)
-    found["fit_map"].pop("at", None)  # if only the time differs, it is not sent again
-    return TopicState(found)
+    data = {"fit_map": picture["fit_map"], "segments": segments, "networks": networks}
+    named_segments(data)
+    data["fit_map"].pop("at", None)  # if only the time differs, it is not sent again
+    return TopicState(data)
 
 
 async def fleet(reader: TopicReader, _: str, words: Mapping[str, str]) -> TopicState:
@@ -305,9 +305,9 @@ async def fleet(reader: TopicReader, _: str, words: Mapping[str, str]) -> TopicS
         "troubled": reader.part("hosts", "/ext/hosts"),
         "approvals": reader.part("host_approvals", "/ext/host-approvals"),
     }
-    found = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
-    found["approvals"] = [each for each in rows_of(found["approvals"]) if each["status"] == "waiting"][:LISTED_MAX]
-    return TopicState(found)
+    data = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
+    data["approvals"] = [each for each in rows_of(data["approvals"]) if each["status"] == "waiting"][:LISTED_MAX]
+    return TopicState(data)
 
 
 DRAINS_SHOWN_MAX = 10
@@ -325,7 +325,7 @@ async def moves(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicStat
     details = await asyncio.gather(*(reader.part("drain", f"/ext/drains/{each['id']}") for each in open_drains))
     open_cells = [each for each in rows_of(cell_drains) if not each["ended_at"]][:DRAINS_SHOWN_MAX]
     parts = await asyncio.gather(*(reader.part("cell_drain", f"/ext/cell-drains/{each['id']}") for each in open_cells))
-    found = {
+    data = {
         "drains": drains,
         "cell_drains": cell_drains,
         "migrations": migrations,
@@ -333,7 +333,7 @@ async def moves(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicStat
         "open_cell_drains": [each for each in parts if "hosts" in each],
     }
     going = any(each["status"] not in OVER for each in rows_of(migrations))
-    return TopicState(found, lively=bool(open_drains or open_cells or going))
+    return TopicState(data, lively=bool(open_drains or open_cells or going))
 
 
 OVER = frozenset({"done", "completed", "finished", "confirmed", "reverted", "error", "failed", "cancelled"})
@@ -363,12 +363,12 @@ async def choices(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicSt
         reader.part("images", "/images", "image", limit=LISTED_MAX, status="active"),
         reader.part("networks", "/networks", "network"),
     )
-    found = {
+    data = {
         "flavors": _each(flavors, lambda each: only(each, "id", "name", "vcpus", "ram", "disk")),
         "images": _each(images, lambda each: only(each, "id", "name")),
         "networks": _each(networks, lambda each: only(each, "id", "name")),
     }
-    return TopicState(found)
+    return TopicState(data)
 
 
 PLAIN: dict[str, Topic] = {

@@ -74,16 +74,16 @@ def action_of(facts: Facts) -> str:
 
 def target_of(facts: Facts) -> tuple[str, str]:
     """(type, id): of the nearest thing in the path that has an id, or of what was made; else the service itself."""
-    kind, found = TYPES.get(facts.service, "unknown"), ""
+    kind, target = TYPES.get(facts.service, "unknown"), ""
     parts = parts_of(facts.path)
     if parts and AN_ID.match(parts[0]):  # the project, in front of the noun
         parts = parts[1:]
     for before, part in zip(["", *parts], parts, strict=False):
         if AN_ID.match(part):
-            kind, found = f"{kind}/{singular(before)}", part
+            kind, target = f"{kind}/{singular(before)}", part
         else:
             kind = f"{kind}/{HIDDEN if before in SECRET_PARTS else part[:64]}"
-    return kind, found or facts.made or facts.service
+    return kind, target or facts.made or facts.service
 
 
 def singular(name: str) -> str:
@@ -100,8 +100,8 @@ def path_of(facts: Facts) -> str:
 
 def action_in(body: bytes) -> str:
     """The one key of a body that names an action; nothing else of it is kept."""
-    found = AN_ACTION.match(body)
-    return found[1].decode() if found else ""
+    match = AN_ACTION.match(body)
+    return match[1].decode() if match else ""
 
 
 class _Domain(msgspec.Struct, frozen=True):

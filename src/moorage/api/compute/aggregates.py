@@ -114,8 +114,8 @@ async def _must_be_there(call: AnyCall) -> None:
 
 async def index(call: Call[None]) -> Response:
     call.require(RULE + "index", {})
-    found = await call.context.region.read(reads.every)
-    return Response(body={"aggregates": [_shown(each) for each in found]})
+    aggregates = await call.context.region.read(reads.every)
+    return Response(body={"aggregates": [_shown(each) for each in aggregates]})
 
 
 async def show(call: Call[None]) -> Response:

@@ -53,12 +53,12 @@ async def _with_volume(call: AnyCall, wish: SnapshotWish) -> Server:
 
     context = call.context
     cells = EveryCell(context.region, context.cells, now_us(context.clock), query_cell, lambda server: server.id)
-    found = (await cells.rows()).rows
-    if not found:
+    servers = (await cells.rows()).rows
+    if not servers:
         raise Invalid(f"No volume Block Device Mapping with id {volume}.")
-    if len(found) > 1:
+    if len(servers) > 1:
         raise Invalid(f"Block Device Mapping {volume} is a multi-attach volume and is not valid for this operation.")
-    (server,) = found
+    (server,) = servers
     _ready(server, wish)
     return server
 

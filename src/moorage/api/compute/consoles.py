@@ -59,10 +59,10 @@ class SerialBody(Body):
 
 
 def _consoles(call: AnyCall) -> Consoles:
-    found = call.context.consoles
-    if found is None:
+    consoles = call.context.consoles
+    if consoles is None:
         raise NotBuilt("This API process gives no consoles.")
-    return found
+    return consoles
 
 
 def _kind(protocol: str, name: str) -> ConsoleType:
@@ -108,17 +108,17 @@ async def token(call: Call[None]) -> Response:
             "The server could not comply with the request since it is either malformed or otherwise incorrect."
         )
     try:
-        found = await _consoles(call).resolve(call.path["id"])
+        console_token = await _consoles(call).resolve(call.path["id"])
     except NotFound as missing:
         raise NotFound("Token not found", private=missing.public) from missing
     console: JsonObject = {
-        "instance_uuid": found.server,
-        "host": found.socket.host,
-        "port": found.socket.port,
-        "internal_access_path": found.socket.path,
+        "instance_uuid": console_token.server,
+        "host": console_token.socket.host,
+        "port": console_token.socket.port,
+        "internal_access_path": console_token.socket.path,
     }
-    if found.type == ConsoleType.SPICE_DIRECT:
-        console["tls_port"] = found.socket.tls_port
+    if console_token.type == ConsoleType.SPICE_DIRECT:
+        console["tls_port"] = console_token.socket.tls_port
     return Response(200, {"console": console})
 
 

@@ -258,13 +258,13 @@ def _sorted(call: Call[None], flavors: list[Flavor]) -> list[Flavor]:
 
 async def _page(call: Call[None]) -> tuple[list[Flavor], int]:
     limit, marker = call.page()
-    found = _sorted(call, _passes(call, await call.context.region.read(reads.every)))
+    flavors = _sorted(call, _passes(call, await call.context.region.read(reads.every)))
     if marker is not None:
-        at = next((index for index, each in enumerate(found) if each.id == marker), None)
+        at = next((index for index, each in enumerate(flavors) if each.id == marker), None)
         if at is None:
             raise Invalid(f"marker [{marker}] not found")
-        found = found[at + 1 :]
-    return found[:limit], limit
+        flavors = flavors[at + 1 :]
+    return flavors[:limit], limit
 
 
 def _listed(call: Call[None], path: str, rows: list[JsonObject], limit: int) -> Response:
@@ -275,14 +275,14 @@ def _listed(call: Call[None], path: str, rows: list[JsonObject], limit: int) -> 
 
 
 async def index(call: Call[None]) -> Response:
-    found, limit = await _page(call)
-    return _listed(call, "flavors", [brief(call, each) for each in found], limit)
+    flavors, limit = await _page(call)
+    return _listed(call, "flavors", [brief(call, each) for each in flavors], limit)
 
 
 async def detail(call: Call[None]) -> Response:
-    found, limit = await _page(call)
+    flavors, limit = await _page(call)
     with_specs = call.allows(SPECS_RULE)
-    return _listed(call, "flavors/detail", [full(call, each, with_specs=with_specs) for each in found], limit)
+    return _listed(call, "flavors/detail", [full(call, each, with_specs=with_specs) for each in flavors], limit)
 
 
 # ------------------------------------------------------------------------------------------------ access

@@ -51,9 +51,9 @@ class RemoveFloatingIpBody(Body):
 # ------------------------------------------------------------------------------------------------ addresses
 
 
-async def _shown(call: AnyCall, found: list[Json]) -> list[JsonObject]:
+async def _shown(call: AnyCall, rows: list[Json]) -> list[JsonObject]:
     network = network_of(call)
-    ids = sorted({row["floating_network_id"] for row in found})
+    ids = sorted({row["floating_network_id"] for row in rows})
     query = {"id": ids, "fields": ["id", "name"]}
     names = {row["id"]: row["name"] for row in await network.list_as(call.token, "networks", query)} if ids else {}
     return [
@@ -64,7 +64,7 @@ async def _shown(call: AnyCall, found: list[Json]) -> list[JsonObject]:
             "instance_id": await floats.device_of(network, call.token, row) or None,
             "pool": names.get(row["floating_network_id"]) or row["floating_network_id"],
         }
-        for row in found
+        for row in rows
     ]
 
 
@@ -77,8 +77,8 @@ async def _one(call: AnyCall) -> Json:
 
 async def index(call: Call[None]) -> Response:
     call.require(RULE + "list")
-    found = await network_of(call).list_as(call.token, floats.FLOATING, {"project_id": call.project})
-    return Response(200, {"floating_ips": await _shown(call, found)})
+    rows = await network_of(call).list_as(call.token, floats.FLOATING, {"project_id": call.project})
+    return Response(200, {"floating_ips": await _shown(call, rows)})
 
 
 async def show(call: Call[None]) -> Response:

@@ -118,10 +118,10 @@ async def _rows(call: AnyCall, hosts: Sequence[Host], *, detail: bool, with_serv
 async def _matching(call: AnyCall, pattern: str) -> list[Host]:
     hosts, _ = await every_host(call)
     wanted = like(pattern)
-    found = [host for host in hosts if wanted(host.node)]
-    if not found:
+    matching = [host for host in hosts if wanted(host.node)]
+    if not matching:
         raise NotFound(f"No hypervisor matching '{pattern[:255]}' could be found.")
-    return found
+    return matching
 
 
 def _with_servers(call: AnyCall) -> bool:

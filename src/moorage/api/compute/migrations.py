@@ -90,8 +90,8 @@ async def _gathered(call: AnyCall, query: MigrationQuery) -> list[Migration]:
         except (Unavailable, OSError):
             return None
 
-    found = await _every_cell(call, query_cell, query.limit).rows()
-    return found.rows
+    answer = await _every_cell(call, query_cell, query.limit).rows()
+    return answer.rows
 
 
 async def _marked(call: AnyCall, marker: str) -> Migration:
@@ -107,9 +107,9 @@ async def _marked(call: AnyCall, marker: str) -> Migration:
         wanted = found is not None and found.server not in look.without
         return [found] if found is not None and wanted and (look.only is None or found.server in look.only) else []
 
-    found = (await _every_cell(call, query_cell).rows()).rows
-    if found:
-        return found[0]
+    migrations = (await _every_cell(call, query_cell).rows()).rows
+    if migrations:
+        return migrations[0]
     if silent:
         raise silent[0]
     raise Invalid(f"Marker {marker} could not be found.")
@@ -158,8 +158,8 @@ async def of_server(call: AnyCall) -> Response:
     server = await the_server(call, OF_SERVER + "index")
     hosts = call.allows(OF_SERVER + "index:host", target_of(server))
     database = call.context.cells.get(server.cell or "")
-    found = [] if database is None else await database.read(lambda tx: cell_migrations.open_of(tx, server.id))
-    return Response(200, {"migrations": [_live_row(each, hosts=hosts) for each in found if each.live_in_progress]})
+    migrations = [] if database is None else await database.read(lambda tx: cell_migrations.open_of(tx, server.id))
+    return Response(200, {"migrations": [_live_row(each, hosts=hosts) for each in migrations if each.live_in_progress]})
 
 
 async def show(call: AnyCall) -> Response:
@@ -169,14 +169,14 @@ async def show(call: AnyCall) -> Response:
     """
     server = await the_server(call, OF_SERVER + "show")
     migration_id = call.path["migration"]
-    found = await _of_number(call, server, migration_id)
-    if found is None:
+    migration = await _of_number(call, server, migration_id)
+    if migration is None:
         raise NotFound(f"In-progress live migration {migration_id} is not found for server {server.id}.")
-    if found.type is not MigrationType.LIVE_MIGRATION:
+    if migration.type is not MigrationType.LIVE_MIGRATION:
         raise NotFound(f"Migration {migration_id} for server {server.id} is not live-migration.")
-    if not found.live_in_progress:
+    if not migration.live_in_progress:
         raise NotFound(f"Live migration {migration_id} for server {server.id} is not in progress.")
-    return Response(200, {"migration": _live_row(found, hosts=True)})
+    return Response(200, {"migration": _live_row(migration, hosts=True)})
 
 
 async def _of_number(call: AnyCall, server: Server, number_text: str) -> Migration | None:
@@ -228,7 +228,7 @@ async def force_complete(call: Call[ForceBody]) -> Response:
     not_locked(call, server)
     in_state(server, "force_complete", (VmState.ACTIVE,), (TaskState.MIGRATING,))
     try:
-        found = await _running(call, server, "force complete", (MigrationStatus.RUNNING,))
+        migration = await _running(call, server, "force complete", (MigrationStatus.RUNNING,))
     except NotFound as unknown:  # Nova answers so
         raise Invalid(unknown.public) from unknown
     listeners = (
@@ -238,7 +238,7 @@ async def force_complete(call: Call[ForceBody]) -> Response:
     await service_of(call).force_live_migration(
         call.principal,
         server,
-        found,
+        migration,
         request_id=call.request_id,
         listeners=[each for each in listeners if each is not None],
     )
@@ -251,23 +251,23 @@ async def abort(call: AnyCall) -> Response:
     if server.task_state is not TaskState.MIGRATING:
         in_state(server, "abort live migration", tuple(VmState), (TaskState.MIGRATING,))
     early = call.version >= v2_065_servers.ABORTED_BEFORE_IT_RUNS
-    found = await _running(call, server, "abort live migration", ABORTABLE if early else (MigrationStatus.RUNNING,))
-    await service_of(call).abort_live_migration(call.principal, server, found, request_id=call.request_id)
+    migration = await _running(call, server, "abort live migration", ABORTABLE if early else (MigrationStatus.RUNNING,))
+    await service_of(call).abort_live_migration(call.principal, server, migration, request_id=call.request_id)
     return Response(202)
 
 
 async def _running(call: AnyCall, server: Server, method: str, states: tuple[MigrationStatus, ...]) -> Migration:
     """Raises NotFound, and Invalid when it is in another state."""
     migration_id = call.path["migration"]
-    found = await _of_number(call, server, migration_id)
-    if found is None:
+    migration = await _of_number(call, server, migration_id)
+    if migration is None:
         raise NotFound(f"Migration {migration_id} not found for instance {server.id}")
-    if found.type is not MigrationType.LIVE_MIGRATION or found.status not in states:
+    if migration.type is not MigrationType.LIVE_MIGRATION or migration.status not in states:
         raise Invalid(
-            f"Migration {migration_id} state of instance {server.id} is {found.status.value}. Cannot {method} while the migration is in "
+            f"Migration {migration_id} state of instance {server.id} is {migration.status.value}. Cannot {method} while the migration is in "
             "this state."
         )
-    return found
+    return migration
 
 
 def _moment(since: tuple[int, int]) -> Param:

@@ -84,26 +84,26 @@ async def diagnostics(call: Call[None]) -> Response:
 
 def _free_form(report: GuestDiagnostics) -> dict[str, int]:
     """Whatever the hypervisor said, in libvirt's names, as tools know it."""
-    found: dict[str, int | None] = {}
+    values: dict[str, int | None] = {}
     for cpu in report.cpu_details:
-        found[f"cpu{cpu.id}_time"] = cpu.time
+        values[f"cpu{cpu.id}_time"] = cpu.time
     if report.memory_details.maximum is not None:
-        found["memory"] = report.memory_details.maximum * KIB_PER_MIB
+        values["memory"] = report.memory_details.maximum * KIB_PER_MIB
     for place, disk in enumerate(report.disk_details):
         name = f"vd{chr(ord('a') + place % 26)}"
-        found[f"{name}_read"] = disk.read_bytes
-        found[f"{name}_read_req"] = disk.read_requests
-        found[f"{name}_write"] = disk.write_bytes
-        found[f"{name}_write_req"] = disk.write_requests
-        found[f"{name}_errors"] = -1 if disk.errors_count is None else disk.errors_count
+        values[f"{name}_read"] = disk.read_bytes
+        values[f"{name}_read_req"] = disk.read_requests
+        values[f"{name}_write"] = disk.write_bytes
+        values[f"{name}_write_req"] = disk.write_requests
+        values[f"{name}_errors"] = -1 if disk.errors_count is None else disk.errors_count
     for place, nic in enumerate(report.nic_details):
         name = f"vnet{place}"
-        found[f"{name}_rx"] = nic.rx_octets
-        found[f"{name}_tx"] = nic.tx_octets
+        values[f"{name}_rx"] = nic.rx_octets
+        values[f"{name}_tx"] = nic.tx_octets
         for way in ("rx", "tx"):
             for what in ("drop", "errors", "packets"):
-                found[f"{name}_{way}_{what}"] = getattr(nic, f"{way}_{what}")
-    return {name: value for name, value in found.items() if value is not None}
+                values[f"{name}_{way}_{what}"] = getattr(nic, f"{way}_{what}")
+    return {name: value for name, value in values.items() if value is not None}
 
 
 ROUTES = (

@@ -47,8 +47,8 @@ async def _changed(call: AnyCall, server: Server, changed: writes.Changed) -> Se
 async def metadata_most(call: AnyCall, project: str) -> int:
     """How many items of metadata a server of the project may have; -1 is any number."""
     user, config = call.principal.user, call.context.config.quotas
-    found = await call.context.region.read(lambda tx: both_limits(tx, project, user, config))
-    return int(found["metadata_items"])
+    limits = await call.context.region.read(lambda tx: both_limits(tx, project, user, config))
+    return int(limits["metadata_items"])
 
 
 def _must_be_writable(call: AnyCall, server: Server, word: str) -> None:

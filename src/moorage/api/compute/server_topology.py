@@ -43,18 +43,18 @@ def _setting(server: Server, name: str) -> str:
 
 def _nodes(server: Server, count: int) -> list[JsonObject]:
     """Processors and memory in equal parts, unless the flavor says which node has what."""
-    flavor, found = server.flavor, []
+    flavor, nodes = server.flavor, []
     for node in range(count):
         cpus, memory = _setting(server, f"numa_cpus.{node}"), _setting(server, f"numa_mem.{node}")
         first, past = node * flavor.vcpus // count, (node + 1) * flavor.vcpus // count
-        found.append(
+        nodes.append(
             {
                 "vcpu_set": _cpus(cpus, flavor.vcpus) if cpus else list(range(first, past)),
                 "siblings": [],
                 "memory_mb": int(memory) if memory else flavor.ram_mib // count,
             }
         )
-    return found
+    return nodes
 
 
 def _cpus(text: str, most: int) -> list[int]:

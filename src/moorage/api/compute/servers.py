@@ -101,27 +101,27 @@ async def _page(call: AnyCall, *, detail: bool) -> tuple[ServerPage, int]:
 
 async def index(call: AnyCall) -> Response:
     call.require(RULE + "index")
-    found, limit = await _page(call, detail=False)
-    rows: list[JsonObject] = [basic(call, row.id, row.server.name) for row in found.rows]
-    rows += [{"id": each.id, "status": "UNKNOWN", "links": call.links(f"servers/{each.id}")} for each in found.partial]
-    return Response(200, {"servers": rows, **_next(call, "servers", found, limit)})
+    page, limit = await _page(call, detail=False)
+    rows: list[JsonObject] = [basic(call, row.id, row.server.name) for row in page.rows]
+    rows += [{"id": each.id, "status": "UNKNOWN", "links": call.links(f"servers/{each.id}")} for each in page.partial]
+    return Response(200, {"servers": rows, **_next(call, "servers", page, limit)})
 
 
 async def detail(call: AnyCall) -> Response:
     """Rows are rendered once per state, version and rights, and joined here."""
     call.require(RULE + "detail")
-    found, limit = await _page(call, detail=True)
+    page, limit = await _page(call, detail=True)
     rights = rights_of(call)
-    statuses = await host_statuses(call.context) if rights.host_status != "none" and found.rows else {}
-    rows = rendered_rows(call, found, rights, statuses)
-    rows += [write_json(_partial(call, each)) for each in found.partial]
-    links = _next(call, "servers/detail", found, limit)
+    statuses = await host_statuses(call.context) if rights.host_status != "none" and page.rows else {}
+    rows = rendered_rows(call, page, rights, statuses)
+    rows += [write_json(_partial(call, each)) for each in page.partial]
+    links = _next(call, "servers/detail", page, limit)
     tail = b',"servers_links":' + write_json(links["servers_links"]) if links else b""
     return Response(200, b'{"servers":[' + b",".join(rows) + b"]" + tail + b"}", finished=True)
 
 
-def _next(call: AnyCall, path: str, found: ServerPage, limit: int) -> JsonObject:
-    ids = [row.id for row in found.rows] + [each.id for each in found.partial]
+def _next(call: AnyCall, path: str, page: ServerPage, limit: int) -> JsonObject:
+    ids = [row.id for row in page.rows] + [each.id for each in page.partial]
     links = call.next_links(path, ids, ids[-1], limit) if ids and call.first("limit") is not None else []
     if not links and len(ids) >= call.context.config.page_max_rows:
         links = call.next_links(path, ids, ids[-1], limit)

@@ -166,8 +166,8 @@ async def _update_by_id(call: Call[Json], fields: ById) -> Response:
     service = _uuid(call.path["id"])
     reason = _reason(fields.disabled_reason)
     call.require(RULE + "update", {})
-    found = await by_service(call, service)
-    if found is None:
+    place = await by_service(call, service)
+    if place is None:
         for row in await _all(call):
             if row.get("id") == service:
                 _only_computes(row["binary"])
@@ -176,7 +176,7 @@ async def _update_by_id(call: Call[Json], fields: ById) -> Response:
         raise Invalid("Specifying 'disabled_reason' with status 'enabled' is invalid.")
     if fields.status is None and fields.forced_down is None:
         raise Invalid("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
-    host, cell = found
+    host, cell = place
     now = now_us(call.context.clock)
     if fields.status is not None:
         disabled = fields.status == "disabled"
@@ -199,10 +199,10 @@ async def delete(call: Call[None]) -> Response:
         service = _uuid(service)
     elif not service.isdecimal():
         raise Invalid(f"id must be an integer, not {service[:64]}")
-    found = await by_service(call, service)
-    if found is None:
+    place = await by_service(call, service)
+    if place is None:
         raise NotFound(f"Service {service} not found.")
-    await writes.delete(call.context.region, call.context.cells, found[1], found[0], now_us(call.context.clock))
+    await writes.delete(call.context.region, call.context.cells, place[1], place[0], now_us(call.context.clock))
     return Response(204)
 
 

@@ -85,8 +85,8 @@ async def _rows(call: AnyCall, project: str | None) -> tuple[list[JsonObject], i
 
     now = now_us(call.context.clock)
     cells = EveryCell(call.context.region, call.context.cells, now, query_cell, lambda server: server.id, limit=limit)
-    found = await cells.rows()
-    servers = sorted(found.rows, key=lambda server: server.id)[:limit]
+    answer = await cells.rows()
+    servers = sorted(answer.rows, key=lambda server: server.id)[:limit]
     return [_row(server, start, stop, now) for server in servers], start, stop, limit
 
 

@@ -207,10 +207,10 @@ def _token(principal: HTTPConnection) -> str:
     """From the query, or from the cookie in which older noVNC pages pass it on. Raises Invalid without one."""
     raw = principal.scope.get("query_string", b"")
     try:
-        found = parse_qs(raw.decode("latin-1"), max_num_fields=QUERY_FIELDS_MAX).get("token", [])
+        tokens = parse_qs(raw.decode("latin-1"), max_num_fields=QUERY_FIELDS_MAX).get("token", [])
     except ValueError:
         raise Invalid("the query is too long") from None
-    token = found[-1] if found else principal.cookies.get("token", "")
+    token = tokens[-1] if tokens else principal.cookies.get("token", "")
     if not token:
         raise Invalid("there is no token in the query, nor a cookie with one")
     return token

@@ -53,20 +53,20 @@ async def index(call: AnyCall) -> Response:
     """The newest, without what they found."""
     call.require("moorage:audits:show")
     limit, _ = call.page()
-    found = await call.context.region.read(lambda tx: audits.listed(tx, min(limit, LISTED_MAX)))
-    return Response(200, {"audits": [_row(each) for each in found]}, finished=True)
+    rows = await call.context.region.read(lambda tx: audits.listed(tx, min(limit, LISTED_MAX)))
+    return Response(200, {"audits": [_row(each) for each in rows]}, finished=True)
 
 
 async def show(call: AnyCall) -> Response:
     """Show one audit. Raises NotFound."""
     call.require("moorage:audits:show")
     wanted = call.path["id"]
-    found = await call.context.region.read(lambda tx: audits.get(tx, wanted))
-    if found is None:
+    audit = await call.context.region.read(lambda tx: audits.get(tx, wanted))
+    if audit is None:
         raise NotFound(f"Audit {wanted} could not be found.")
     repairs = await call.context.region.read(lambda tx: audits.repairs_of(tx, wanted))
-    row = _row(found)
-    row["findings"] = msgspec.to_builtins(found.report.findings)
+    row = _row(audit)
+    row["findings"] = msgspec.to_builtins(audit.report.findings)
     row["repairs"] = [_repair(each) for each in repairs]
     return Response(200, {"audit": row}, finished=True)
 

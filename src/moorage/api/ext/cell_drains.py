@@ -95,8 +95,8 @@ async def index(call: AnyCall) -> Response:
     call.require("moorage:cell_drains:show")
     limit, _ = call.page()
     cell = call.first("cell")
-    found = await call.context.region.read(lambda tx: cell_drains.listed(tx, cell, min(limit, LISTED_MAX)))
-    return Response(200, {"cell_drains": [_row(each) for each in found]}, finished=True)
+    rows = await call.context.region.read(lambda tx: cell_drains.listed(tx, cell, min(limit, LISTED_MAX)))
+    return Response(200, {"cell_drains": [_row(each) for each in rows]}, finished=True)
 
 
 async def show(call: AnyCall) -> Response:
@@ -118,10 +118,10 @@ async def cancel(call: AnyCall) -> Response:
 
 async def _drain(call: AnyCall) -> CellDrain:
     wanted = call.path["id"]
-    found = await call.context.region.read(lambda tx: cell_drains.get(tx, wanted))
-    if found is None:
+    drain = await call.context.region.read(lambda tx: cell_drains.get(tx, wanted))
+    if drain is None:
         raise NotFound(f"Drain {wanted} could not be found.")
-    return found
+    return drain
 
 
 def _with_servers(drain: CellDrain, plan: CellPlan | None = None) -> JsonObject:

@@ -92,10 +92,10 @@ async def balance(call: Call[BalanceBody]) -> Response:
 
 async def _row(call: AnyCall) -> JsonObject:
     wanted = call.path["cell"]
-    found = next((row for row in await _rows(call) if row["name"] == wanted), None)
-    if found is None:
+    row = next((row for row in await _rows(call) if row["name"] == wanted), None)
+    if row is None:
         raise NotFound(f"Cell {wanted} could not be found.")
-    return found
+    return row
 
 
 async def _rows(call: AnyCall) -> list[JsonObject]:

@@ -22,9 +22,9 @@ async def show(call: AnyCall) -> Response:
     call.require("moorage:hosts:show")
     now = now_us(call.context.clock)
     cells = call.context.cells
-    found = await asyncio.gather(*(_of_cell(call.context.region, CellId(cell), cells[cell], now) for cell in cells))
-    rows = [row for rows in found if rows is not None for row in rows]
-    out = [cell for cell, rows in zip(cells, found, strict=True) if rows is None]
+    answers = await asyncio.gather(*(_of_cell(call.context.region, CellId(cell), cells[cell], now) for cell in cells))
+    rows = [row for rows in answers if rows is not None for row in rows]
+    out = [cell for cell, rows in zip(cells, answers, strict=True) if rows is None]
     return Response(200, {"hosts": rows, "cells_out": out}, finished=True)
 
 

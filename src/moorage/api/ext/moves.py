@@ -21,8 +21,8 @@ async def index(call: AnyCall) -> Response:
     """The newest first; the services beside us are asked about those that are open."""
     server = await the_server(call, "moorage:moves:show")
     limit, _ = call.page()
-    found = await service_of(call).moves_of(server, limit=min(limit, MOVES_MAX))
-    return Response(200, {"moves": [_move(each) for each in found]}, finished=True)
+    moves = await service_of(call).moves_of(server, limit=min(limit, MOVES_MAX))
+    return Response(200, {"moves": [_move(each) for each in moves]}, finished=True)
 
 
 async def cancel(call: AnyCall) -> Response:

@@ -42,9 +42,9 @@ async def index(req: Req) -> Rep:
         return Rep(raw=_raw([], req, (), classes))
     if req.since(12) and (alone := find_alone(picture, demands, rules)) is not None:
         return Rep(raw=_raw(_fragments(req, demands[0], alone), req, alone, classes))
-    found = find(picture, demands, rules)
-    requests = [msgspec.json.encode(_request(req, one)) for one in found]
-    return Rep(raw=_raw(requests, req, _concerned(req, found), classes))
+    answers = find(picture, demands, rules)
+    requests = [msgspec.json.encode(_request(req, one)) for one in answers]
+    return Rep(raw=_raw(requests, req, _concerned(req, answers), classes))
 
 
 def _bare_as_placement_does(groups: list[GroupDemand], picture: ProviderCache) -> bool:
@@ -98,10 +98,10 @@ def _request(req: Req, one: Answer) -> JsonObject:
     return body
 
 
-def _concerned(req: Req, found: list[Answer]) -> Iterable[Provider]:
+def _concerned(req: Req, answers: list[Answer]) -> Iterable[Provider]:
     """Every provider of the trees concerned; before 1.29 only those that give something."""
     picture = req.engine.picture
-    used = {uuid for one in found for uuid, _ in one.amounts}
+    used = {uuid for one in answers for uuid, _ in one.amounts}
     wanted: dict[str, Provider] = {}
     for uuid in used:
         provider = picture.providers[uuid]

@@ -144,15 +144,15 @@ def mappings_of(configurations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]
     `interface_mappings`.  OVN has no agents of Neutron's: it shows each chassis as one, with `bridge-mappings`, a string of
     `network:bridge` pairs.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    bridges: dict[str, tuple[str, ...]] = {}
     for name in ("bridge_mappings", "device_mappings", "interface_mappings", "bridge-mappings"):
         mappings = configurations.get(name) or {}
         if isinstance(mappings, str):
             pairs = (each.partition(":") for each in mappings.split(","))
             mappings = {network.strip(): bridge.strip() for network, _, bridge in pairs if network.strip()}
         for network, where in mappings.items():
-            found[network] = found.get(network, ()) + ((where,) if isinstance(where, str) else tuple(where))
-    return found
+            bridges[network] = bridges.get(network, ()) + ((where,) if isinstance(where, str) else tuple(where))
+    return bridges
 
 
 def wiring_of(body: Mapping[str, Any]) -> HostWiring:

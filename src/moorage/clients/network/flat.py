@@ -94,10 +94,10 @@ class FlatNetwork:
         raise NotFound(f"Port id {port} could not be found.")
 
     async def devices(self) -> dict[str, dict[str, Port]]:
-        found: dict[str, dict[str, Port]] = {}
+        by_device: dict[str, dict[str, Port]] = {}
         for port in map(self._bound, await self._book.every()):
-            found.setdefault(port.device_id, {})[port.id] = port
-        return found
+            by_device.setdefault(port.device_id, {})[port.id] = port
+        return by_device
 
     async def security_groups_of(self, server: str, token: str) -> list[dict[str, Any]]:
         return []

@@ -74,8 +74,8 @@ class NicValidation:
             return CheckedNics()
         auto = False
         if isinstance(nics, str):
-            found, auto = await self._usual_network(token, project, nics)
-            requests: tuple[NicAsk, ...] = (NicAsk(index=0, network=found or ""),) if found or auto else ()
+            network_id, auto = await self._usual_network(token, project, nics)
+            requests: tuple[NicAsk, ...] = (NicAsk(index=0, network=network_id or ""),) if network_id or auto else ()
         else:
             requests = tuple(nics)
         resolved, ports = await self._users_ports(token, project, requests, hostname)
@@ -140,30 +140,30 @@ class NicValidation:
     async def _users_port(self, token: str, project: str, port: str, hostname: str) -> Port:
         try:
             await self._api.port(port, token)  # checks that this user may see it
-            found = port_of(
+            users_port = port_of(
                 await self._api.port(port)
             )  # all fields, with our own account: users do not see the binding
         except NotFound as missing:
             raise Invalid(f"Port id {port} could not be found.", code="port_not_found") from missing
-        if found.project != project:
+        if users_port.project != project:
             raise Invalid(f"Port {port} not usable for this server.", code="port_not_usable")
-        if found.device_id:
+        if users_port.device_id:
             raise Conflict(f"Port {port} is still in use.", code="port_in_use")
-        if found.wants_address and found.ip_allocation != "deferred" and not found.fixed_ips:
+        if users_port.wants_address and users_port.ip_allocation != "deferred" and not users_port.fixed_ips:
             raise Invalid(f"Port {port} requires a FixedIP in order to be used.", code="port_requires_fixed_ip")
-        if found.dns_name and hostname and found.dns_name != hostname:
+        if users_port.dns_name and hostname and users_port.dns_name != hostname:
             raise Invalid(
-                f"Port {port} not usable: its dns_name {found.dns_name} is not the server's hostname {hostname}.",
+                f"Port {port} not usable: its dns_name {users_port.dns_name} is not the server's hostname {hostname}.",
                 code="port_not_usable_dns",
             )
-        return found
+        return users_port
 
     async def _visible(
         self, token: str, project: str, requests: Sequence[NicAsk], external_allowed: bool
     ) -> dict[str, NetworkFacts]:
         wanted = list(dict.fromkeys(nic.network for nic in requests if nic.network))
-        found = await asyncio.gather(*(self._one_network(token, project, network) for network in wanted))
-        networks = {network.id: network for network in found if network is not None}
+        answers = await asyncio.gather(*(self._one_network(token, project, network) for network in wanted))
+        networks = {network.id: network for network in answers if network is not None}
         if lost := [network for network in wanted if network not in networks]:
             raise Invalid(f"Network {', '.join(lost)} could not be found.", code="network_not_found")
         for nic in requests:
@@ -182,12 +182,12 @@ class NicValidation:
         except NotFound:
             return None
         row: Json = reply.body["network"]
-        found = msgspec.structs.replace(full, shared=bool(row.get("shared")))
+        facts = msgspec.structs.replace(full, shared=bool(row.get("shared")))
         if (
-            found.project == project or found.shared
+            facts.project == project or facts.shared
         ):  # an administrator sees more than other users, so this is not cached
-            self._networks.put(found, project, network)
-        return found
+            self._networks.put(facts, project, network)
+        return facts
 
     async def _addresses_free(self, project: str, requests: Sequence[NicAsk]) -> None:
         for nic in requests:
@@ -209,7 +209,7 @@ class NicValidation:
             return kept
         query = {"project_id": project, "fields": ["id", "name"]}
         known = [_group(row) async for row in self._api.pages("security-groups", query, token)]
-        found: list[SecurityGroup] = []
+        chosen: list[SecurityGroup] = []
         for name in names:
             matching = [each for each in known if each.id == name] or [each for each in known if each.name == name]
             matching = matching or [
@@ -219,21 +219,21 @@ class NicValidation:
                 raise Invalid(f"Security group {name} not found.", code="security_group_not_found")
             if len(matching) > 1:
                 raise Conflict(f"Multiple security groups found matching '{name}'. Use an ID to be more specific.")
-            found.append(matching[0])
-        return self._groups.put(tuple(found), project, *names)
+            chosen.append(matching[0])
+        return self._groups.put(tuple(chosen), project, *names)
 
     async def _names_of_groups(
         self, token: str, requests: Sequence[NicAsk], ports: Mapping[str, Port], named: "Sequence[SecurityGroup]"
     ) -> tuple[str, ...]:
         """The names of the groups that the server's ports will have: the named groups on our ports, and on the user's ports their own."""
         names = [each.name or each.id for each in named] or [DEFAULT_GROUP]
-        found = names if any(nic.ours and nic.port_security for nic in requests) else []
+        group_names = names if any(nic.ours and nic.port_security for nic in requests) else []
         theirs = sorted({group for port in ports.values() for group in port.security_groups})
         if theirs:
             query = {"id": theirs, "fields": ["id", "name"]}
             listed = [_group(row) async for row in self._api.pages("security-groups", query, token)]
-            found = [*found, *(each.name or each.id for each in listed)]
-        return tuple(dict.fromkeys(found))
+            group_names = [*group_names, *(each.name or each.id for each in listed)]
+        return tuple(dict.fromkeys(group_names))
 
     async def _quota(self, project: str, each: int, servers: int) -> int | None:
         if each == 0:

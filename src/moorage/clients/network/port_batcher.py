@@ -205,9 +205,9 @@ class PortBatcher:
 
 def _hand_out(bulk: Sequence[_PortRequest], rows: Sequence[Json]) -> None:
     """Give each request its own ports, which are identified by network and MAC."""
-    found = {(row["network_id"], row["mac_address"]): row for row in rows}
+    by_key = {(row["network_id"], row["mac_address"]): row for row in rows}
     for request in bulk:
-        mine = [found.get((body["network_id"], body["mac_address"])) for body in request.bodies]
+        mine = [by_key.get((body["network_id"], body["mac_address"])) for body in request.bodies]
         if any(row is None for row in mine):
             request.settle(
                 None, UnknownOutcome("the network service's answer does not hold all the ports it was asked for")

@@ -84,19 +84,19 @@ class NetworkQueries:
 
     async def devices(self) -> dict[str, dict[str, Port]]:
         """Return device id → port id → the values that are needed to release the port: revision, MAC, host and binding profile."""
-        found: dict[str, dict[str, Port]] = {}
+        by_device: dict[str, dict[str, Port]] = {}
         async for row in self._api.pages("ports", {"fields": list(DEVICE_FIELDS)}):
             if row["device_id"]:
-                found.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
-        return found
+                by_device.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
+        return by_device
 
     async def held_by_ports(self) -> dict[str, dict[str, Port]]:
         """Return device id → port id → its addresses, guarantees and host, for all ports with a device, from one list."""
-        found: dict[str, dict[str, Port]] = {}
+        by_device: dict[str, dict[str, Port]] = {}
         async for row in self._api.pages("ports", {"fields": list(HELD_FIELDS)}):
             if row["device_id"]:
-                found.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
-        return found
+                by_device.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
+        return by_device
 
     async def ports_gone(self, ports: Collection[str], project: str) -> frozenset[str]:
         """Return those ports of `project`'s server that no longer exist: the service answers 404 for the id (RULES §22).
@@ -274,13 +274,13 @@ class NetworkQueries:
 
     async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
         """Return the floating addresses of these ports: port → (floating address, its fixed address)."""
-        found: dict[str, list[tuple[str, str]]] = {}
+        by_port: dict[str, list[tuple[str, str]]] = {}
         if not ports or "router" not in await self._api.extensions():
-            return found
+            return by_port
         query = {"port_id": list(ports), "fields": ["id", "port_id", "floating_ip_address", "fixed_ip_address"]}
         async for row in self._api.pages("floatingips", query):
-            found.setdefault(row["port_id"], []).append((row["floating_ip_address"], row["fixed_ip_address"]))
-        return found
+            by_port.setdefault(row["port_id"], []).append((row["floating_ip_address"], row["fixed_ip_address"]))
+        return by_port
 
 
 async def _allowed(role: str, call: Awaitable[object]) -> None:

@@ -91,10 +91,10 @@ def of_ports(server: Server, site: ServicesSnapshot) -> Counter[Key]:
     """
     if site.ports is None:
         return Counter(held_by_all(server.nics))
-    found = ports_of(server, site)
+    ports = ports_of(server, site)
     total: Counter[Key] = Counter()
     for nic in server.nics:
-        port = found.get(str(nic.port))
+        port = ports.get(str(nic.port))
         if port is None:
             total.update(held_by_all((nic,)))
             continue
@@ -171,8 +171,8 @@ def _why_not(resource: str, server: Server, site: ServicesSnapshot) -> str:
 
 def hides(server: Server, site: ServicesSnapshot) -> bool:
     """Whether some subnet of its ports' addresses is hidden from us."""
-    found = ports_of(server, site)
-    return any(hidden_subnets(nic, found[str(nic.port)], site) for nic in server.nics if str(nic.port) in found)
+    ports = ports_of(server, site)
+    return any(hidden_subnets(nic, ports[str(nic.port)], site) for nic in server.nics if str(nic.port) in ports)
 
 
 def lacking(server: Server, site: ServicesSnapshot) -> str:

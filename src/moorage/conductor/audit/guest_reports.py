@@ -19,20 +19,20 @@ class ReportedGuests:
 
     def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
         """Host → its guests; and what is silent, with the reason."""
-        found: dict[str, Collection[ServerId]] = {}
+        guests: dict[str, Collection[ServerId]] = {}
         silent: list[str] = []
         for cell in self._cells():
             for known in cell.known:
                 if known.silent or known.reported_guests is None:
                     silent.append(known.host)
                 else:
-                    found[known.host] = known.reported_guests
+                    guests[known.host] = known.reported_guests
         reporting = {cell.cell for cell in self._cells()}
         out = {f"hosts of {cell}": "this process does not hear them" for cell in self._every if cell not in reporting}
         out |= {f"host {each}": "it has not reported" for each in sorted(silent)[:NAMED_MAX]}
         if len(silent) > NAMED_MAX:
             out["hosts"] = f"{len(silent) - NAMED_MAX} more have not reported"
-        return found, out
+        return guests, out
 
     async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
         """Ask these hosts for reports; return those that answered within a few seconds."""

@@ -55,12 +55,12 @@ class SnapshotPage:
     @property
     def settled(self) -> list[tuple[Mapped, Server]]:
         """Servers with one record, in their cell, that no operation holds."""
-        found: list[tuple[Mapped, Server]] = []
+        pairs: list[tuple[Mapped, Server]] = []
         for id, where in self.mapped.items():
             row = self.record(id)
             if row is not None and where.operation is None and not where.deleted:
-                found.append((where, row))
-        return found
+                pairs.append((where, row))
+        return pairs
 
 
 @dataclass

@@ -67,15 +67,15 @@ class HiddenRecords:
         return HiddenRecordsDone(len(rows), tuple(removed), waiting)
 
     async def _rows(self) -> list[tuple[ServerId, CellId]]:
-        found: list[tuple[ServerId, CellId]] = []
+        rows: list[tuple[ServerId, CellId]] = []
         after = ("", "")
-        while len(found) < LOOKED_AT_MAX:
+        while len(rows) < LOOKED_AT_MAX:
             page = await self._context.region.read(partial(hidden_records.open_ones, after=after, limit=PAGE_ROWS))
-            found += [(each.server, each.cell) for each in page]
+            rows += [(each.server, each.cell) for each in page]
             if len(page) < PAGE_ROWS:
                 break
             after = (page[-1].server, page[-1].cell)
-        return found
+        return rows
 
     async def _clean(self, server: ServerId) -> tuple[int, int]:
         """(how many of its records are gone, for how many the cell did not answer). Raises Unavailable."""

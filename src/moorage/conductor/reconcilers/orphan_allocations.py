@@ -138,10 +138,10 @@ class OrphanAllocations:
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.operation is not None:
             return None
-        found = await records.find(self._context, server)
-        if found.missing_in is not None:
+        located = await records.find(self._context, server)
+        if located.missing_in is not None:
             return None
-        record = found.server
+        record = located.server
         stray = record is None or record.deleted or (record.host is None and record.shelved is None)
         return where.op_seq if stray else None
 
@@ -166,10 +166,10 @@ def _pages(moves: set[str]) -> list[list[str]]:
 
 def _of_deleted(tx: Tx, moves: Sequence[str]) -> dict[str, ServerId]:
     """Those of these moves whose server the operation that made them has since deleted."""
-    found: dict[str, ServerId] = {}
+    by_move: dict[str, ServerId] = {}
     for move, operation in claim_statements.made_by(tx, moves).items():
         made = region_operations.get(tx, operation)
         where = None if made is None or made.ended_at is None else region_servers.find(tx, made.server)
         if where is not None and where.deleted:
-            found[move] = where.id
-    return found
+            by_move[move] = where.id
+    return by_move

@@ -98,7 +98,7 @@ class OrphanAttachments:
             }
 
         await self.unfinished()
-        found = await precheck(self._context, sorted(by_server.keys() | going.keys()), cleared)
+        checked = await precheck(self._context, sorted(by_server.keys() | going.keys()), cleared)
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def repair_one(server: ServerId) -> ReleasedAttachments:
@@ -109,14 +109,14 @@ class OrphanAttachments:
                     logger.info("attachments of server %s wait: %s", server, problem)
                     return ReleasedAttachments(waits=True)
 
-        done = await asyncio.gather(*map(repair_one, found.suspects))
-        waiting = [server for server, each in zip(found.suspects, done, strict=True) if each.waits]
+        done = await asyncio.gather(*map(repair_one, checked.suspects))
+        waiting = [server for server, each in zip(checked.suspects, done, strict=True) if each.waits]
         return OrphanAttachmentsDone(
             count,
             tuple(one for each in done for one in each.dropped),
             tuple(one for each in done for one in each.amiss),
             sum(each.mended for each in done),
-            (*found.waiting, *waiting),
+            (*checked.waiting, *waiting),
         )
 
     async def unfinished(self) -> None:
@@ -144,10 +144,10 @@ class OrphanAttachments:
         where = await self._context.region.read(lambda tx: region_servers.find(tx, id))
         if where is None or where.operation is not None:
             return ReleasedAttachments()
-        found = await records.find(self._context, id)
-        if found.missing_in is not None:
+        located = await records.find(self._context, id)
+        if located.missing_in is not None:
             return ReleasedAttachments()
-        server = None if found.server is None or found.server.deleted else found.server
+        server = None if located.server is None or located.server.deleted else located.server
         listed = {} if server is None else {each.attachment: each.volume for each in server.volumes if each.attachment}
         if await self._moved(id, where.op_seq):
             return ReleasedAttachments()
@@ -160,7 +160,7 @@ class OrphanAttachments:
             elif await self._is_stray(each, server, listed.values()):
                 await self._client.drop_attachment(each.id)
                 dropped.append(each.id)
-                await self._goes_with(found.server, each.volume)
+                await self._goes_with(located.server, each.volume)
             else:
                 logger.error(
                     "attachment %s is exported to the host of server %s, whose record does not list it", each.id, id
@@ -197,12 +197,12 @@ def going(volumes: Collection[Volume]) -> dict[str, list[str]]:
     """Server → those of these volumes with the status `detaching`; a volume of several servers is left out, because its
     server is ambiguous.
     """
-    found: dict[str, list[str]] = {}
+    by_server: dict[str, list[str]] = {}
     for volume in volumes:
         servers = {server for _, server in volume.attachments}
         if len(servers) == 1:
-            found.setdefault(servers.pop(), []).append(volume.id)
-    return found
+            by_server.setdefault(servers.pop(), []).append(volume.id)
+    return by_server
 
 
 def _fine(attachments: Sequence[Attachment], listed: Collection[str]) -> bool:

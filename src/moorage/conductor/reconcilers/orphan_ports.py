@@ -84,13 +84,13 @@ class OrphanPorts:
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.operation is not None:
             return ReleasedPorts()
-        found = await records.find(self._context, server)
-        if found.missing_in is not None:
+        located = await records.find(self._context, server)
+        if located.missing_in is not None:
             return ReleasedPorts()
         host, listed = None, set[str]()
-        if found.server is not None and not found.server.deleted:
-            host = found.server.host
-            listed = {str(nic.port) for nic in found.server.nics if nic.port is not None}
+        if located.server is not None and not located.server.deleted:
+            host = located.server.host
+            listed = {str(nic.port) for nic in located.server.nics if nic.port is not None}
         strays = [port for key, port in ports.items() if key not in listed]
         if not strays or await self._moved(server, where.op_seq):
             return ReleasedPorts()

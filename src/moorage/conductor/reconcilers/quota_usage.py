@@ -68,7 +68,7 @@ class QuotaUsage:
     async def run(self) -> QuotaUsageDone:
         """One round over every project that has, or ever had, a server."""
         region = await self._context.region.read(_read_region)
-        counted: dict[str, Counter[str]] = {project: Counter(found) for project, found in region.orders.items()}
+        counted: dict[str, Counter[str]] = {project: Counter(usage) for project, usage in region.orders.items()}
         out: list[CellId] = []
         for cell in self._context.cells.ids:
             try:
@@ -79,8 +79,8 @@ class QuotaUsage:
                 logger.info("the servers of cell %s are not counted: %s", cell, problem)
                 out.append(cell)
                 continue
-            for project, found in charged.items():
-                counted.setdefault(project, Counter()).update(found)
+            for project, usage in charged.items():
+                counted.setdefault(project, Counter()).update(usage)
         hidden = await self._context.region.read(lambda tx: region_servers.projects_in(tx, out)) if out else frozenset()
         mended: list[CorrectedUsage] = []
         missing: set[str] = set()

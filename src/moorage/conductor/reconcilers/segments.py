@@ -125,14 +125,14 @@ class Segments:
         because of a state that is some seconds old. Raises Unavailable when the network service must be read and does
         not answer.
         """
-        found = dict(networks)
-        if all(self._settled(each) for each in found.values()):
-            return found
+        drawn = dict(networks)
+        if all(self._settled(each) for each in drawn.values()):
+            return drawn
         async with self._turn:
             for key, facts in networks.items():
                 if not self._settled(facts):
-                    found[key] = await self._newest(facts)
-        return found
+                    drawn[key] = await self._newest(facts)
+        return drawn
 
     async def redraw(self, network: NetworkId) -> None:
         """Write the current pools of one network: an address was refused that placement took for free.

@@ -69,7 +69,7 @@ def _one_page(tx: Tx, period: tuple[int, int], now: int) -> tuple[int, bool]:
     at = usage_audits.place(tx, began, ended)
     if at.finished:
         return 0, True
-    found = usage_audits.page(tx, began, ended, at.after, PAGE_MAX)
+    servers = usage_audits.page(tx, began, ended, at.after, PAGE_MAX)
     OUTBOX.write(
         tx,
         [
@@ -81,12 +81,12 @@ def _one_page(tx: Tx, period: tuple[int, int], now: int) -> tuple[int, bool]:
                 host=server.host or "",
                 period=period,
             )
-            for server in found
+            for server in servers
         ],
     )
-    finished = len(found) < PAGE_MAX
-    after = found[-1].id if found else at.after
-    usage_audits.put(tx, began, ended, usage_audits.UsageAuditKey(after, at.told + len(found), finished), now)
+    finished = len(servers) < PAGE_MAX
+    after = servers[-1].id if servers else at.after
+    usage_audits.put(tx, began, ended, usage_audits.UsageAuditKey(after, at.told + len(servers), finished), now)
     if finished:
         usage_audits.forget(tx, began - KEPT_US)
-    return len(found), finished
+    return len(servers), finished

@@ -194,9 +194,9 @@ def of_waiting(counts: Mapping[str, CauseCount], now_us: int) -> dict[str, list[
     nobody = CauseCount(0, now_us)
     each = {cause: counts.get(cause, nobody) for cause in CAUSES}
     return {
-        "moorage_waiting_servers": [((cause,), found.servers) for cause, found in each.items()],
+        "moorage_waiting_servers": [((cause,), count.servers) for cause, count in each.items()],
         "moorage_waiting_servers_oldest_seconds": [
-            ((cause,), max(0.0, (now_us - found.oldest_at) / US)) for cause, found in each.items()
+            ((cause,), max(0.0, (now_us - count.oldest_at) / US)) for cause, count in each.items()
         ],
     }
 

@@ -21,8 +21,8 @@ App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 def traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the caller's `traceparent` if it is well formed; empty otherwise."""
     values = [value for name, value in headers if name.lower() == b"traceparent"]
-    found = TRACEPARENT.fullmatch(values[0]) if len(values) == 1 else None
-    if found is None or not found[1].strip(b"0") or not found[2].strip(b"0"):
+    match = TRACEPARENT.fullmatch(values[0]) if len(values) == 1 else None
+    if match is None or not match[1].strip(b"0") or not match[2].strip(b"0"):
         return ""
     return values[0].decode("ascii")
 

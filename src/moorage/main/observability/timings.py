@@ -86,5 +86,5 @@ def _child(known: dict[Labels, Any], family: Any, labels: Labels, act: str) -> A
         labels = (OTHER,) * len(labels)
         if (other := known.get(labels)) is not None:
             return other
-    found = known[labels] = getattr(family.labels(*labels), act)
-    return found
+    child = known[labels] = getattr(family.labels(*labels), act)
+    return child

@@ -223,24 +223,24 @@ async def _volume(
             f"Invalid volume: Volume {volume.id} status must be available or downloading to reserve, but the current status "
             f"is {volume.status}."
         )
-    found = msgspec.structs.replace(
+    understood = msgspec.structs.replace(
         device,
         volume=volume.id,
         size_gib=volume.size_gib,
         volume_type=volume.volume_type,
         multiattach=volume.multiattach,
     )
-    return found, volume
+    return understood, volume
 
 
 async def _snapshot(
     context: SagaContext, project: str, token: str, device: BlockDevice
 ) -> tuple[BlockDevice, VolumeSnapshot]:
     try:
-        found = await volumes_of(context).snapshot(device.uuid or "", project, token)
+        snapshot = await volumes_of(context).snapshot(device.uuid or "", project, token)
     except NotFound as missing:
         raise Invalid(f"{WRONG}: failed to get snapshot {device.uuid}.") from missing
-    return msgspec.structs.replace(device, size_gib=device.size_gib or found.size_gib), found
+    return msgspec.structs.replace(device, size_gib=device.size_gib or snapshot.size_gib), snapshot
 
 
 async def _written_on(

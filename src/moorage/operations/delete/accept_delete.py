@@ -102,10 +102,10 @@ async def _seen(context: SagaContext, server: Server) -> tuple[int, Server]:
     if where is None or where.cell is None:
         return (0 if where is None else where.op_seq), server
     try:
-        found = await context.cells[where.cell].read_inline(lambda tx: cell_servers.get(tx, server.id))
+        record = await context.cells[where.cell].read_inline(lambda tx: cell_servers.get(tx, server.id))
     except Unavailable:
-        found = None
-    return where.op_seq, found or server
+        record = None
+    return where.op_seq, record or server
 
 
 def _version(server: Server, newest: DeleteSaga, holder: Operation | None, *, overtaken: bool) -> DeleteSaga:

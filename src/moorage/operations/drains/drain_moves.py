@@ -107,13 +107,13 @@ async def left_before(context: SagaContext, cell: CellId, host: str, known: Coll
     stays with them.
     """
     leaving = await context.cells[cell].read(lambda tx: migrations.leaving(tx, host))
-    found = list[DrainServer]()
+    rows = list[DrainServer]()
     for id in sorted(leaving.stay - set(known))[:SERVERS_MAX]:
         server = (await records.find(context, id)).server
         if server is not None and server.moved is not None and server.moved.host == host != server.host:
             place, why = server.host or "", OWNERS_MOVE if server.vm_state is VmState.RESIZED else UNDECIDED
-            found.append(DrainServer(id, server.name, MoveMethod.NONE, DrainProgress.LEFT, host=place, why=why))
-    return found
+            rows.append(DrainServer(id, server.name, MoveMethod.NONE, DrainProgress.LEFT, host=place, why=why))
+    return rows
 
 
 async def begun_as(context: SagaContext, server: Server, request_id: str) -> bool:
@@ -123,8 +123,8 @@ async def begun_as(context: SagaContext, server: Server, request_id: str) -> boo
     if server.moved is None or server.cell is None:
         return False
     move = server.moved.migration
-    found = await context.cells[server.cell].read(lambda tx: migrations.get(tx, move))
-    return found is not None and found.request_id == request_id
+    migration = await context.cells[server.cell].read(lambda tx: migrations.get(tx, move))
+    return migration is not None and migration.request_id == request_id
 
 
 async def confirm_move(context: SagaContext, server: Server, request_id: str = "") -> None:
@@ -173,11 +173,11 @@ async def _placed(context: SagaContext, trial: Trial, drain: Drain) -> None:
     for row in drain.servers:
         if (
             row.progress is DrainProgress.WAITING
-            and (found := (await records.find(context, row.server)).server) is not None
+            and (server := (await records.find(context, row.server)).server) is not None
         ):
             wanted = drain.asked
             move = MoveAway(drain.host, drain.asked_by, drain.project, wanted.live, wanted.across)
-            await planned_one(context, trial, found, move)
+            await planned_one(context, trial, server, move)
 
 
 async def planned_one(

@@ -85,9 +85,9 @@ async def reconcile(
         return SyncOutcome.NO_SERVER
     if where.operation is not None:
         return SyncOutcome.BUSY
-    found = await records.find(context, server_id)
-    server = found.server
-    if server is None or server.deleted or found.cell is None or server.host is None:
+    located = await records.find(context, server_id)
+    server = located.server
+    if server is None or server.deleted or located.cell is None or server.host is None:
         return SyncOutcome.NO_SERVER
     held = await context.region.read(
         lambda tx: claim_statements.held(tx, server_id)
@@ -111,7 +111,7 @@ async def reconcile(
     )
     if wanted != server:
         shown = msgspec.structs.replace(wanted, updated_at=time.time_ns() // 1000)
-        if not await context.cells[found.cell].write(lambda tx: _show(tx, shown, server.generation)):
+        if not await context.cells[located.cell].write(lambda tx: _show(tx, shown, server.generation)):
             return SyncOutcome.BUSY
     for each in amiss.values():
         logger.error("server %s: %s", server.id, each)
@@ -134,8 +134,8 @@ async def _lost(context: SagaContext, server: Server, lost: Sequence[Nic], delet
             port,
         )
     sure = [nic for nic in lost if nic in named or str(nic.port) in gone]
-    found = await _detach_lost(context, server, sure) if sure else SyncOutcome.AMISS
-    return found if len(sure) == len(lost) or found is SyncOutcome.BUSY else SyncOutcome.AMISS
+    outcome = await _detach_lost(context, server, sure) if sure else SyncOutcome.AMISS
+    return outcome if len(sure) == len(lost) or outcome is SyncOutcome.BUSY else SyncOutcome.AMISS
 
 
 async def _detach_lost(context: SagaContext, server: Server, lost: Sequence[Nic]) -> SyncOutcome:
@@ -202,18 +202,18 @@ async def _as_is(
 def _amiss(context: SagaContext, server: Server, ports: Mapping[str, Port]) -> dict[str, str]:
     """Port → why its guarantees cannot be compared with a claim."""
     below = context.placement.world().device_names(HostId(str(server.provider))).keys()
-    found: dict[str, str] = {}
+    amiss: dict[str, str] = {}
     for port in [ports[str(nic.port)] for nic in server.nics if str(nic.port) in ports]:
         if unnamed := unnamed_guarantees(port):
-            found[port.id] = (
+            amiss[port.id] = (
                 f"the binding of port {port.id} names no provider for what it is guaranteed in {', '.join(unnamed)}"
             )
         elif strange := {provider for provider, _, _ in guarantees_of(port)} - below - {str(server.provider)}:
             names = ", ".join(sorted(strange))
-            found[port.id] = (
+            amiss[port.id] = (
                 f"the binding of port {port.id} names provider {names}, which is not below host {server.host}"
             )
-    return found
+    return amiss
 
 
 def asks_itself(server: Server) -> bool:

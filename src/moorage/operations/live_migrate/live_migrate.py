@@ -226,8 +226,8 @@ async def keeps_source(run: LiveRun) -> bool:
     """
     if not _is_lost(run):
         return False
-    found = await records.find(run.context, run.input.server.id)
-    return found.server is not None and found.server.moved is not None
+    located = await records.find(run.context, run.input.server.id)
+    return located.server is not None and located.server.moved is not None
 
 
 def left_behind(run: LiveRun, *, second: bool) -> Moved:

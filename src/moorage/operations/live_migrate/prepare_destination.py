@@ -83,8 +83,8 @@ async def begin_action(run: LiveRun) -> LocatedServer:
 @begin_action.undo
 async def fail_action(run: LiveRun) -> None:
     """End the action and the move's record with Error; the server stays where it was, and was never off."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is None or found.server is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is None or located.server is None:
         return
     now, turned, stopped = server_action.now_us(), run.turned, was_stopped(run)
     status = MigrationStatus.ERROR
@@ -101,7 +101,7 @@ async def fail_action(run: LiveRun) -> None:
         actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
 
     changed = lambda server: as_it_was(server, None if stopped else turned, now)  # noqa: E731
-    await records.change(run.context, found.cell, found.server.id, records.fence(run), changed, finish)
+    await records.change(run.context, located.cell, located.server.id, records.fence(run), changed, finish)
 
 
 def was_stopped(run: LiveRun) -> bool:
@@ -242,12 +242,12 @@ async def export_volumes(run: LiveRun) -> dict[str, str]:
 
 @export_volumes.undo
 async def drop_exports(run: LiveRun) -> None:
-    found = run.get(begin_action)
-    if found is None or found.server is None:
+    located = run.get(begin_action)
+    if located is None or located.server is None:
         return
-    for each in found.server.volumes:
+    for each in located.server.volumes:
         await or_left_to_delete(
-            run.context, found.server.id, live_migration.drop_second_attachments(run.context, found.server, each)
+            run.context, located.server.id, live_migration.drop_second_attachments(run.context, located.server, each)
         )
 
 

@@ -161,9 +161,9 @@ def _delete_accepted(input: delete.Delete) -> Iterator[ServerEvent]:
 
 
 def _delete_events(run: Run[delete.Delete, SagaContext], line: Line, written: Server | None) -> Iterator[ServerEvent]:
-    found = run.get(delete.find_server)
-    server = None if found is None else found.server
-    if found is None or (server is not None and server.deleted):
+    located = run.get(delete.find_server)
+    server = None if located is None else located.server
+    if located is None or (server is not None and server.deleted):
         return
     server = msgspec.structs.replace(server or run.input.server, task_state=TaskState.DELETING)
     match line:
@@ -195,8 +195,8 @@ POWER_ACTIONS: dict[str, str] = {
 
 
 def _powered(run: Run[power.Power, SagaContext], written: Server | None) -> Server:
-    found, state = run.get(power.begin_action), run.get(power.switch_power)
-    server = run.input.server if found is None or found.server is None else found.server
+    located, state = run.get(power.begin_action), run.get(power.switch_power)
+    server = run.input.server if located is None or located.server is None else located.server
     return msgspec.structs.replace(
         server,
         vm_state=power.EFFECTS[run.input.verb].becomes,
@@ -210,8 +210,8 @@ def _powered(run: Run[power.Power, SagaContext], written: Server | None) -> Serv
 
 
 def _attached(run: Run[attach_claim.AttachInterfaceInput, SagaContext], written: Server | None) -> Server:
-    found, port = run.get(attach_claim.begin_action), run.get(attach_claim.bind_port)
-    server = run.input.server if found is None or found.server is None else found.server
+    located, port = run.get(attach_claim.begin_action), run.get(attach_claim.bind_port)
+    server = run.input.server if located is None or located.server is None else located.server
     if written is not None:
         return written
     return server if port is None else attach_interface.with_card(server, run, port, now_us())
@@ -236,8 +236,8 @@ def _snapshot_events(
 ) -> Iterator[ServerEvent]:
     """Nova notifies the copy itself, and no failure."""
     input = run.input
-    found = run.get(snapshot.begin_action)
-    server = input.server if found is None or found.server is None else found.server
+    located = run.get(snapshot.begin_action)
+    server = input.server if located is None or located.server is None else located.server
     match line:
         case StepResult(step=snapshot.show_taking.name):
             taking = msgspec.structs.replace(server, task_state=snapshot.TAKING[input.kind])
@@ -307,10 +307,10 @@ def _soft_delete_accepted(input: soft_delete.SoftDelete) -> Iterator[ServerEvent
 def _soft_delete_events(
     run: Run[soft_delete.SoftDelete, SagaContext], line: Line, written: Server | None
 ) -> Iterator[ServerEvent]:
-    found, state = run.get(soft_delete.find_server), run.get(soft_delete.switch_off)
-    if not isinstance(line, Ended) or line.status != "done" or found is None or found.server is None:
+    located, state = run.get(soft_delete.find_server), run.get(soft_delete.switch_off)
+    if not isinstance(line, Ended) or line.status != "done" or located is None or located.server is None:
         return
-    busy = msgspec.structs.replace(found.server, task_state=TaskState.SOFT_DELETING)
+    busy = msgspec.structs.replace(located.server, task_state=TaskState.SOFT_DELETING)
     done = soft_delete.soft_deleted(busy, busy.power_state if state is None else state, now_us())
     yield changed(busy, done, host=done.host)
     yield ServerEvent("soft_delete.end", msgspec.structs.replace(done, deleted_at=done.soft_deleted_at), host=done.host)

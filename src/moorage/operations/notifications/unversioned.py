@@ -174,7 +174,7 @@ def _states(notification: Notification) -> dict[str, Any]:
     assert update is not None
     task = None if server.task_state is None else server.task_state.value
     begins, ends = notification.period or running(notification.at, "month")
-    found: dict[str, Any] = {
+    states: dict[str, Any] = {
         "old_state": update.old_state or server.vm_state.value,
         "state": server.vm_state.value,
         "old_task_state": task if update.old_state is None else update.old_task_state,
@@ -183,8 +183,8 @@ def _states(notification: Notification) -> dict[str, Any]:
         "audit_period_ending": written(ends),
     }
     if update.old_name is not None:
-        found["old_display_name"] = update.old_name
-    return found
+        states["old_display_name"] = update.old_name
+    return states
 
 
 # ----------------------------------------------------------------------------------------------------------- times

@@ -46,22 +46,22 @@ def of_volume(
 
 
 def _attached(run: Run[Any, SagaContext], written: Server | None) -> Server:
-    found, attachment = run.get(attach_volume.begin_action), run.get(attach_volume.connect)
-    server = run.input.server if found is None or found.server is None else found.server
+    located, attachment = run.get(attach_volume.begin_action), run.get(attach_volume.connect)
+    server = run.input.server if located is None or located.server is None else located.server
     if written is not None:
         return written
     return server if attachment is None else attach_volume.attached(server, run, attachment, now_us())
 
 
 def _detached(run: Run[Any, SagaContext], written: Server | None) -> Server:
-    found = run.get(detach_volume.begin_action)
-    server = run.input.server if found is None or found.server is None else found.server
+    located = run.get(detach_volume.begin_action)
+    server = run.input.server if located is None or located.server is None else located.server
     return without_device(server, run.input.device.bdm, now_us())
 
 
 def _swapped(run: Run[Any, SagaContext], written: Server | None) -> Server:
-    found, attachment = run.get(swap_volume.begin_action), run.get(swap_volume.connect)
-    server = run.input.server if found is None or found.server is None else found.server
+    located, attachment = run.get(swap_volume.begin_action), run.get(swap_volume.connect)
+    server = run.input.server if located is None or located.server is None else located.server
     return server if attachment is None else swap_volume.swapped(server, run, attachment)
 
 

@@ -78,13 +78,13 @@ async def put_on(network: NetworkBackend, token: str, server: Server, address: s
     """Associate the floating address with this fixed address. Raises Invalid, NotFound, Forbidden."""
     port = next(nic.port for nic in server.nics if nic.port and fixed in {each.address for each in nic.addresses})
     try:
-        found = await by_address(network, token, address)
+        floating_ip = await by_address(network, token, address)
     except NotFound as missing:
         raise NotFound("floating IP not found") from missing
     except Conflict as several:
         raise _unable(server, address, fixed, several) from several
     try:
-        await network.change_as(token, FLOATING, found["id"], {"port_id": port, "fixed_ip_address": fixed})
+        await network.change_as(token, FLOATING, floating_ip["id"], {"port_id": port, "fixed_ip_address": fixed})
     except Forbidden:
         raise
     except Conflict as taken:
@@ -119,7 +119,7 @@ async def show_on(
     """Write the ports' current floating addresses into the server's record."""
     addresses = await network.floating_of([nic.port for nic in server.nics if nic.port])
 
-    def changed(found: Server) -> Server:
-        return msgspec.structs.replace(found, nics=with_floating(found.nics, addresses))
+    def changed(record: Server) -> Server:
+        return msgspec.structs.replace(record, nics=with_floating(record.nics, addresses))
 
     await servers.change(region, cells, server.id, changed, now)

@@ -51,23 +51,23 @@ async def change(
     notifications of `listener`.
     """
     for _ in range(TRIES):
-        database, table, found, being_built = await _record(region, cells, ServerId(server_id))
-        if found is None or found.deleted:
+        database, table, record, being_built = await _record(region, cells, ServerId(server_id))
+        if record is None or record.deleted:
             raise NotFound(f"Instance {server_id} could not be found.")
         if being_built:  # its cell will have the record in a moment, and would miss a change that is written here
             await asyncio.sleep(BUILT_SOON_S)
             continue
-        wanted = checked_change(found, changed(found))
-        if wanted == found and action is None:
-            return found
+        wanted = checked_change(record, changed(record))
+        if wanted == record and action is None:
+            return record
         wanted = msgspec.structs.replace(wanted, updated_at=now)
         shown = action if table is cell_servers.servers else None
         written = await database.write(
-            partial(_write, table=table, before=found, server=wanted, action=shown, listener=listener)
+            partial(_write, table=table, before=record, server=wanted, action=shown, listener=listener)
         )
         if written is not None:
             return written
-        if table is cell_servers.servers and await database.read(partial(record_transfer.is_sealed, server=found.id)):
+        if table is cell_servers.servers and await database.read(partial(record_transfer.is_sealed, server=record.id)):
             await asyncio.sleep(BUILT_SOON_S)  # another cell will have the record in a moment
     raise Conflict(f"Server {server_id} is changed by other requests all the time; try again later.")
 

@@ -123,10 +123,10 @@ def _check_host(context: SagaContext, server: Server, wish: ResizeWish) -> None:
 
 async def _flavor(context: SagaContext, server: Server, wish: ResizeWish) -> FlavorCopy:
     assert wish.flavor is not None
-    found = await flavor_cache.read(context.region, wish.flavor)
-    if found is None or found.disabled or not _usable(found, server, wish):
+    flavor = await flavor_cache.read(context.region, wish.flavor)
+    if flavor is None or flavor.disabled or not _usable(flavor, server, wish):
         raise Invalid(f"Flavor {wish.flavor} could not be found.")
-    return found.copy()
+    return flavor.copy()
 
 
 def _usable(flavor: Flavor, server: Server, wish: ResizeWish) -> bool:

@@ -56,11 +56,11 @@ async def begin_action(run: ResizeRun) -> LocatedServer:
 @begin_action.undo
 async def fail_action(run: ResizeRun) -> None:
     """End the action and the move's record with Error; the server is as before, with the reason as its fault."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is None or found.server is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is None or located.server is None:
         return
     now = server_action.now_us()
-    events = (failed_event(EVENTS[0], now, found.server.host, run.turned),)
+    events = (failed_event(EVENTS[0], now, located.server.host, run.turned),)
 
     status = MigrationStatus.CANCELLED if run.cancelled == moving.ON_REQUEST else MigrationStatus.ERROR
 
@@ -70,7 +70,7 @@ async def fail_action(run: ResizeRun) -> None:
 
     cause = None if run.cancelled is not None else run.turned
     changed = lambda server: as_it_was(server, cause, now)  # noqa: E731
-    await records.change(run.context, found.cell, found.server.id, records.fence(run), changed, finish)
+    await records.change(run.context, located.cell, located.server.id, records.fence(run), changed, finish)
 
 
 @step(needs=(begin_action,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
@@ -195,11 +195,11 @@ async def start_source(run: ResizeRun) -> None:
 
 async def plug_volumes_again(run: ResizeRun, named: Callable[[str], CommandContext]) -> None:
     """The old host's guest used attachments that no longer exist, if its volumes were switched."""
-    input, found = run.input.server, run.get(begin_action)
-    if not input.volumes or found is None:
+    input, located = run.input.server, run.get(begin_action)
+    if not input.volumes or located is None:
         return
     now = (await records.find(run.context, input.id)).server
-    before = {} if found.server is None else {each.bdm: each.attachment for each in found.server.volumes}
+    before = {} if located.server is None else {each.bdm: each.attachment for each in located.server.volumes}
     for each in () if now is None else now.volumes:
         if each.attachment is not None and each.attachment != before.get(each.bdm):
             disk = await disk_of(run.context, each, each.attachment)

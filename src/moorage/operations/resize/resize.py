@@ -76,11 +76,11 @@ async def switch_volumes(run: ResizeRun) -> dict[str, str]:
 
 @switch_volumes.undo
 async def switch_volumes_back(run: ResizeRun) -> None:
-    found, claim = run.get(begin_action), run.get(claim_host)
-    if found is None or found.server is None or not found.server.volumes:
+    located, claim = run.get(begin_action), run.get(claim_host)
+    if located is None or located.server is None or not located.server.volumes:
         return
-    if claim is not None and claim.name != found.server.host:
-        await or_left_to_delete(run.context, found.server.id, offload.exported_back(run, found.server))
+    if claim is not None and claim.name != located.server.host:
+        await or_left_to_delete(run.context, located.server.id, offload.exported_back(run, located.server))
 
 
 @step(

@@ -83,9 +83,9 @@ async def begin_revert(run: RevertRun) -> LocatedServer:
 async def fail_revert(run: RevertRun) -> None:
     """It is still on its new host, and may be confirmed or reverted."""
     await server_action.failed(run, EVENTS[0])
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is not None and found.server.moved is not None:
-        await moving.show_moved(run, found, MigrationStatus.FINISHED)
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is not None and located.server.moved is not None:
+        await moving.show_moved(run, located, MigrationStatus.FINISHED)
 
 
 @step(needs=(begin_revert,), no_undo="a guest that is off stays off", patience_s=HOST_PATIENCE_S)
@@ -217,8 +217,8 @@ async def start_source(run: RevertRun) -> PowerState:
 @step(needs=(begin_revert, read_ports, start_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def record_reverted(run: RevertRun) -> None:
     """Show the server where and as it was, and finish the action."""
-    found, now, server = run[begin_revert], server_action.now_us(), _server(run)
-    assert found.cell is not None
+    located, now, server = run[begin_revert], server_action.now_us(), _server(run)
+    assert located.cell is not None
     moved = moving.moved_of(server)
     events = tuple(server_action.ended_event(each, now, moved.host) for each in EVENTS)
 
@@ -227,7 +227,7 @@ async def record_reverted(run: RevertRun) -> None:
         server_action.finish(tx, run, events, now)
 
     changed = lambda row: reverted(run, row, moved, now)  # noqa: E731
-    await records.change(run.context, found.cell, server.id, records.fence(run), changed, also)
+    await records.change(run.context, located.cell, server.id, records.fence(run), changed, also)
     run.context.hosts.start_counts(moved.host, server.id, run.input.seq)
 
 

@@ -88,8 +88,8 @@ async def record_host(run: UnshelveRun) -> Server:
 @record_host.undo
 async def forget_host(run: UnshelveRun) -> None:
     """Restore the record: on no host."""
-    found = run.get(begin_action)
-    before = found.server.nics if found is not None and found.server is not None and run.input.across else ()
+    located = run.get(begin_action)
+    before = located.server.nics if located is not None and located.server is not None and run.input.across else ()
     back = lambda server: _back(server, {nic.port: nic for nic in before})  # noqa: E731
     try:
         await records.change(run.context, cell_at_begin(run), run.input.server.id, records.fence(run), back)

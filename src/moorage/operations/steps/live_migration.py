@@ -102,8 +102,8 @@ async def _unless(call: Awaitable[AnswerT], *codes: str | None) -> AnswerT | Non
 
 async def sending_since(run: MoveRun, way: LiveMovePath) -> int:
     """When the guest was first sent, from the move's record, in microseconds since 1970; now, when there is no record."""
-    found = await run.context.cells[way.source.cell].read(lambda tx: migrations.get(tx, way.move))
-    return found.sending_at if found is not None and found.sending_at else now_us()
+    migration = await run.context.cells[way.source.cell].read(lambda tx: migrations.get(tx, way.move))
+    return migration.sending_at if migration is not None and migration.sending_at else now_us()
 
 
 def is_overdue(since: int, timeout_s: float) -> bool:
@@ -239,8 +239,8 @@ async def unplugged_after(run: MoveRun, ports: set[str], timeout_s: float) -> se
 
 async def is_cancelled(run: MoveRun) -> bool:
     """Whether the migration was cancelled."""
-    found = await run.context.region.read(lambda tx: region_operations.get(tx, run.operation))
-    return found is not None and found.cancel is not None
+    operation = await run.context.region.read(lambda tx: region_operations.get(tx, run.operation))
+    return operation is not None and operation.cancel is not None
 
 
 async def _is_forced(run: MoveRun, move: str) -> bool:
@@ -346,7 +346,7 @@ async def _second_attachments(context: SagaContext, server: Server, device: Bloc
 
 async def complete_second_attachments(context: SagaContext, to: HostAddress, server: Server) -> dict[str, str]:
     """Mark each volume as in use there; return mapping → attachment. A volume that no longer exists is left out."""
-    found: dict[str, str] = {}
+    attachments: dict[str, str] = {}
     for each in server.volumes:
         try:
             attachment = await export_second_attachment(context, to, server, each)
@@ -356,8 +356,8 @@ async def complete_second_attachments(context: SagaContext, to: HostAddress, ser
                 "volume %s of server %s is not exported to %s: %s", each.volume, server.id, to.host, gone.public
             )
         else:
-            found[each.bdm] = attachment
-    return found
+            attachments[each.bdm] = attachment
+    return attachments
 
 
 async def present_second_attachments(

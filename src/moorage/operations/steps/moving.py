@@ -120,16 +120,18 @@ def with_status(
     """Write the status into the move's record, except when it has the status `unless`; a move without a record stays
     without one.
     """
-    found = migrations.get(tx, move)
-    if found is not None and found.status not in unless:
-        migrations.put(tx, msgspec.structs.replace(found, status=status, updated_at=server_action.now_us(), **changes))
+    recorded = migrations.get(tx, move)
+    if recorded is not None and recorded.status not in unless:
+        migrations.put(
+            tx, msgspec.structs.replace(recorded, status=status, updated_at=server_action.now_us(), **changes)
+        )
 
 
 def put(tx: Tx, migration: Migration) -> None:
     """Write the record of a move that begins; a repeat keeps its start time."""
-    found = migrations.get(tx, migration.uuid)
-    if found is not None:
-        migration = msgspec.structs.replace(migration, created_at=found.created_at)
+    recorded = migrations.get(tx, migration.uuid)
+    if recorded is not None:
+        migration = msgspec.structs.replace(migration, created_at=recorded.created_at)
     migrations.put(tx, migration)
 
 
@@ -139,10 +141,10 @@ async def begun(
     """Show the action `word` and the move's record from here on; `new` is the new flavor. Raises NotFound when the
     server is on no host, Stale when the executor was overtaken.
     """
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
-    server, input, now = found.server, run.input, server_action.now_us()
+    server, input, now = located.server, run.input, server_action.now_us()
     migration = Migration(
         uuid=input.migration,
         server=server.id,
@@ -152,7 +154,7 @@ async def begun(
         project=input.by_project,
         created_at=now,
         updated_at=now,
-        source_host=found.server.host,
+        source_host=located.server.host,
         source_node=server.node or "",
         source_provider=server.provider,
         old_flavor=server.flavor,
@@ -164,8 +166,8 @@ async def begun(
         put(tx, migration)
         actions.write(tx, server_action.action_of(run, word))
 
-    written = await records.change(run.context, found.cell, server.id, records.fence(run), as_it_is, also)
-    return LocatedServer(written, found.cell)
+    written = await records.change(run.context, located.cell, server.id, records.fence(run), as_it_is, also)
+    return LocatedServer(written, located.cell)
 
 
 async def show(
@@ -183,24 +185,24 @@ async def begun_after(
     """Show the action `word` of a confirm or revert, and the move's status, from here on. Raises NotFound when the
     server is on no host, Stale.
     """
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
-    move = moved_of(found.server).migration
+    move = moved_of(located.server).migration
 
     def also(tx: Tx) -> None:
         with_status(tx, move, status)
         actions.write(tx, server_action.action_of(run, word))
 
-    written = await records.change(run.context, found.cell, found.server.id, records.fence(run), as_it_is, also)
-    return LocatedServer(written, found.cell)
+    written = await records.change(run.context, located.cell, located.server.id, records.fence(run), as_it_is, also)
+    return LocatedServer(written, located.cell)
 
 
-async def show_moved(run: MoveRun, found: LocatedServer, status: MigrationStatus) -> None:
+async def show_moved(run: MoveRun, located: LocatedServer, status: MigrationStatus) -> None:
     """Write the status into the record of the move that waits for confirm or revert. Raises Stale."""
-    assert found.server is not None
-    assert found.cell is not None
-    await show(run, found.cell, moved_of(found.server).migration, status)
+    assert located.server is not None
+    assert located.cell is not None
+    await show(run, located.cell, moved_of(located.server).migration, status)
 
 
 def as_it_is(server: Server) -> Server:

@@ -59,10 +59,10 @@ SnapshotRun = Run[AssistedSnapshot, SagaContext]
 @step(of_request=True)
 async def find_server(run: SnapshotRun) -> LocatedServer:
     """Find where the server is. Raises NotFound when it is in no cell."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
-    return found
+    return located
 
 
 @find_server.undo

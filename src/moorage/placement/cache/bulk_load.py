@@ -102,7 +102,7 @@ def _providers(rows: Rows, read: Plain) -> None:
 def _sets(rows: Rows, column: "array[int]", read: Plain) -> list[int]:
     """Sets of names, which each provider has in one text; returns their providers."""
     numbers: dict[str, int] = {}
-    found: list[int] = []
+    places: list[int] = []
     for uuid, text in read:
         if (place := rows.find(uuid)) is None:
             continue
@@ -110,8 +110,8 @@ def _sets(rows: Rows, column: "array[int]", read: Plain) -> list[int]:
         if number is None:
             number = numbers[text] = rows.sets[frozenset(text.split(","))]
         column[place] = number
-        found.append(place)
-    return found
+        places.append(place)
+    return places
 
 
 def _hosts(picture: ProviderCache, read: Plain) -> None:

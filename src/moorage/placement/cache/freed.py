@@ -70,10 +70,10 @@ class Freed:
     @property
     def keys(self) -> frozenset[str]:
         """As `scheduler/lacks.py` names what a request lacks."""
-        found = {resource for _, resource in self.amounts}
-        found |= {f"{resource}@{provider}" for provider, resource in self.amounts}
-        found |= {f"group:{group}" for group in self.groups}
-        return frozenset(found | ({"hosts"} if self.hosts else set()))
+        keys = {resource for _, resource in self.amounts}
+        keys |= {f"{resource}@{provider}" for provider, resource in self.amounts}
+        keys |= {f"group:{group}" for group in self.groups}
+        return frozenset(keys | ({"hosts"} if self.hosts else set()))
 
 
 class NotingCache(ProviderCache):

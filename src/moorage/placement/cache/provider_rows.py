@@ -113,26 +113,26 @@ class Rows:
 
     def place(self, uuid: ProviderId) -> int:
         """The place of a provider; it gets one if it has none."""
-        found = self.index.get(uuid)
-        if found is None:
-            found = self.index[uuid] = len(self.ids)
+        place = self.index.get(uuid)
+        if place is None:
+            place = self.index[uuid] = len(self.ids)
             self.ids.append(uuid)
             self._blanks(1)
-        return found
+        return place
 
     def places(self, uuids: Sequence[ProviderId]) -> list[int]:
         """The places of many providers; see `place`."""
-        found: list[int | None] = list(map(self.index.get, uuids))
-        if None not in found:
-            return found  # type: ignore[return-value]
+        places: list[int | None] = list(map(self.index.get, uuids))
+        if None not in places:
+            return places  # type: ignore[return-value]
         before = len(self.ids)
         for number, uuid in enumerate(uuids):
-            if found[number] is None:
-                found[number] = place = self.index.setdefault(uuid, len(self.ids))
+            if places[number] is None:
+                places[number] = place = self.index.setdefault(uuid, len(self.ids))
                 if place == len(self.ids):
                     self.ids.append(uuid)
         self._blanks(len(self.ids) - before)
-        return found  # type: ignore[return-value]
+        return places  # type: ignore[return-value]
 
     def _blanks(self, number: int) -> None:
         self.names.extend(repeat("", number))
@@ -143,8 +143,8 @@ class Rows:
 
     def find(self, uuid: ProviderId) -> int | None:
         """Its place, if it was read."""
-        found = self.index.get(uuid)
-        return None if found is None or self.version[found] == NOT_READ else found
+        place = self.index.get(uuid)
+        return None if place is None or self.version[place] == NOT_READ else place
 
     def read(self) -> NDArray[np.intp]:
         """The places of all that were read."""
@@ -293,10 +293,10 @@ class Rows:
         kinds = self.layouts.all[layout].kinds
         each = self.used[first : first + len(kinds)]
         key = layout, each.tobytes()
-        found = self._alike.get(key)
-        if found is None:
+        inventories = self._alike.get(key)
+        if inventories is None:
             if len(self._alike) >= ALIKE_MAX:
                 self._alike.clear()
-            found = {kind.resource: InventoryRow(kind, used) for kind, used in zip(kinds, each, strict=True)}
-            self._alike[key] = found
-        return found
+            inventories = {kind.resource: InventoryRow(kind, used) for kind, used in zip(kinds, each, strict=True)}
+            self._alike[key] = inventories
+        return inventories

@@ -228,12 +228,12 @@ def reshape(
     Raises Invalid for an unknown provider, Conflict for another generation, and what `put` and the inventories raise.
     """
     for uuid, (expected, _) in inventories.items():
-        found = find(tx, uuid)
-        if found is None:
+        row = find(tx, uuid)
+        if row is None:
             raise Invalid(f"Resource provider {uuid} in inventories not found", code=error_codes.PROVIDER_NOT_FOUND)
-        if found.generation != expected:
+        if row.generation != expected:
             raise Conflict(
-                f"resource provider generation conflict for provider {uuid}: actual: {found.generation}, given: {expected}",
+                f"resource provider generation conflict for provider {uuid}: actual: {row.generation}, given: {expected}",
                 code=error_codes.CONCURRENT_UPDATE,
             )
     from_before = {uuid: inventories_of(tx, uuid) for uuid in inventories}

@@ -50,16 +50,16 @@ def _parts(group: GroupDemand) -> list[tuple[dict[str, int], list[frozenset[str]
 def _able(columns: Amounts, amounts: dict[str, int], traits: Sequence[frozenset[str]]) -> Mask:
     """The providers with all these amounts, and with one trait of each set."""
     size = columns.size
-    found = np.ones(size, dtype=np.bool_)
+    mask = np.ones(size, dtype=np.bool_)
     for resource, amount in amounts.items():
         free = columns.free.get(resource)
         if free is None:
             return np.zeros(size, dtype=np.bool_)
-        found &= free[:size] >= min(amount, INT32_MAX)
+        mask &= free[:size] >= min(amount, INT32_MAX)
     for each in traits:
         bits = [bit for trait in each if (bit := columns.trait_bits.get(trait)) is not None]
         has: NDArray[np.bool_] = np.zeros(size, dtype=np.bool_)
         for bit in bits:
             has |= columns.trait_bitmap[bit // WORD_BITS, :size] & np.uint64(1 << bit % WORD_BITS) != 0
-        found &= has
-    return found
+        mask &= has
+    return mask

@@ -28,11 +28,11 @@ _WORDS = (
 
 def _kinds(ask: Ask) -> list[RequestGroup]:
     """The different groups: equal groups are checked once."""
-    found: dict[object, RequestGroup] = {}
+    kinds: dict[object, RequestGroup] = {}
     for group in ask.groups:
         key = (tuple(sorted(group.resources.items())), group.required, group.forbidden)
-        found.setdefault(key, group)
-    return list(found.values())
+        kinds.setdefault(key, group)
+    return list(kinds.values())
 
 
 def right_kind(numbers: Numbers, group: RequestGroup) -> Mask:
@@ -58,11 +58,11 @@ def _room(numbers: Numbers, group: RequestGroup) -> Mask:
 def _anywhere(world: World, group: RequestGroup, on_hosts: Mask, on_devices: Mask) -> Mask:
     """Hosts that are such a provider themselves, have one below them, or can use a sharing one."""
     hosts = world.nested.host[on_devices]
-    found = on_hosts.copy()
-    found[hosts[hosts >= 0]] = True
+    mask = on_hosts.copy()
+    mask[hosts[hosts >= 0]] = True
     for each in _sharing(world, group, on_hosts, on_devices):
-        found |= each.hosts
-    return found
+        mask |= each.hosts
+    return mask
 
 
 def _sharing(world: World, group: RequestGroup, on_hosts: Mask, on_devices: Mask) -> list[SharingProvider]:
@@ -91,8 +91,8 @@ def device_kinds(ask: Ask, world: World) -> Refusals | None:
 
 
 def _describe_kind(group: RequestGroup) -> str:
-    physnets = [found[1] for name in group.required if (found := _PHYSNET.match(name))]
-    vnics = [found[1].lower() for name in group.required if (found := _VNIC_TYPE.match(name))]
+    physnets = [match[1] for name in group.required if (match := _PHYSNET.match(name))]
+    vnics = [match[1].lower() for name in group.required if (match := _VNIC_TYPE.match(name))]
     others = [name for name in group.required if not _PHYSNET.match(name) and not _VNIC_TYPE.match(name)]
     words = ["no device"]
     words += [f"on physical network {' and '.join(physnets)}"] if physnets else []
@@ -186,8 +186,8 @@ def _summed(world: World, kind: RequestGroup, resource: str, on_hosts: Mask, on_
     for each in _sharing(world, kind, on_hosts, on_devices):
         numbers: Numbers = nested if each.nested else world
         total = total + np.where(each.hosts, max(0, int(numbers.free[resource][each.slot])), 0)
-    found: Ints = np.minimum(total, INT32_MAX).astype(np.int32)
-    return found
+    totals: Ints = np.minimum(total, INT32_MAX).astype(np.int32)
+    return totals
 
 
 def _describe_classes(groups: Sequence[RequestGroup]) -> str:

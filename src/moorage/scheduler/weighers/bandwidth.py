@@ -52,5 +52,5 @@ def _compute_left(world: World, slots: Slots) -> Shares:
 
 
 def _share(free: NDArray[np.float64] | NDArray[np.int32], total: NDArray[np.float64] | NDArray[np.int32]) -> Shares:
-    found: Shares = np.maximum(free, 0) / np.maximum(total, 1)
-    return found
+    shares: Shares = np.maximum(free, 0) / np.maximum(total, 1)
+    return shares

@@ -88,8 +88,8 @@ def begin(tx: Tx, id: str, now_us: int) -> int | None:
 def is_mine(tx: Tx, id: str, began_at: int) -> bool:
     """Whether it has neither ended nor begun again since this run began."""
     c = audits.c
-    found = sa.select(c.id).where(c.id == id, c.ended_at.is_(None), c.began_at == began_at)
-    return tx.row(found) is not None
+    query = sa.select(c.id).where(c.id == id, c.ended_at.is_(None), c.began_at == began_at)
+    return tx.row(query) is not None
 
 
 def end(tx: Tx, id: str, began_at: int, report: AuditReport, now_us: int, why: str = "") -> None:
@@ -116,8 +116,8 @@ def listed(tx: Tx, limit: int) -> Sequence[Audit]:
 
 def last_of(tx: Tx, by: str) -> int | None:
     """When this user last requested one."""
-    found: int | None = tx.scalar(sa.select(sa.func.max(audits.c.asked_at)).where(audits.c.asked_by == by))
-    return found
+    latest: int | None = tx.scalar(sa.select(sa.func.max(audits.c.asked_at)).where(audits.c.asked_by == by))
+    return latest
 
 
 def note(tx: Tx, line: Repair) -> int:

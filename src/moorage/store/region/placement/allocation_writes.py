@@ -174,8 +174,8 @@ def _lock_rows_postgresql(
         for consumer, provider, resource, used in tx.found(_HELD, {"consumers": sorted(sight.consumers)}):
             sight.held[consumer][ProviderId(provider), resource] = used
     wanted = sorted({*keys, *(key for held in sight.held.values() for key in held)})
-    found = tx.found(_LEVELS, {"providers": [key[0] for key in wanted], "classes": [key[1] for key in wanted]})
-    sight.levels.update(((ProviderId(row[0]), row[1]), LockedInventory(*row[2:])) for row in found)
+    rows = tx.found(_LEVELS, {"providers": [key[0] for key in wanted], "classes": [key[1] for key in wanted]})
+    sight.levels.update(((ProviderId(row[0]), row[1]), LockedInventory(*row[2:])) for row in rows)
     return sight
 
 
