@@ -76,19 +76,23 @@ def hosts(troubled: list[JsonObject]) -> list[str]:
                 f"{where}: another agent spoke for it and was refused, last at {each['refused_at']}: two machines have one name"
             )
         if each["set_aside"]:
-            warnings.append(f"{where} put records of guests aside that it cannot read: {_some(each['set_aside'])}")
+            warnings.append(
+                f"{where} put records of guests aside that it cannot read: {_first_names(each['set_aside'])}"
+            )
         if each["missing_guests"]:
-            warnings.append(f"{where} has guests whose records its cell has lost: {_some(each['missing_guests'])}")
+            warnings.append(
+                f"{where} has guests whose records its cell has lost: {_first_names(each['missing_guests'])}"
+            )
         if each["unknown_guests"]:
             warnings.append(
-                f"{where} has guests that no database knows; they are left alone: {_some(each['unknown_guests'])}"
+                f"{where} has guests that no database knows; they are left alone: {_first_names(each['unknown_guests'])}"
             )
         if (more := each["left_alone"] - len(each["missing_guests"]) - len(each["unknown_guests"])) > 0:
             warnings.append(f"{where} has {more} more guests that are left alone")
     return ["", *warnings] if warnings else []
 
 
-def _some(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     return ", ".join(names[:BLOCKERS_SAID_MAX]) + (" ..." if len(names) > BLOCKERS_SAID_MAX else "")
 
 

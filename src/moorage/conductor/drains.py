@@ -164,7 +164,7 @@ class Drains:
         if server is None or server.deleted:
             return changed(row, progress=DrainProgress.DONE, why="it was deleted")
         if server.host == drain.host:
-            return self._here(drain, row, server, held=held)
+            return self._present_row(drain, row, server, held=held)
         leaves_something = server.moved is not None and server.moved.host == drain.host
         if leaves_something and server.vm_state is VmState.RESIZED:
             return await self._confirm(drain, row, server, held=held)
@@ -189,7 +189,7 @@ class Drains:
 
         return await self._context.region.read(work)
 
-    def _here(self, drain: Drain, row: DrainServer, server: Server, *, held: bool) -> DrainServer:
+    def _present_row(self, drain: Drain, row: DrainServer, server: Server, *, held: bool) -> DrainServer:
         """It is still on the host: its move is under way, or has failed."""
         if held:
             return changed(row, progress=DrainProgress.MOVING, why="")

@@ -156,12 +156,12 @@ class Belonging:
         counts = self._counts(row, where, host)
         if where is None:
             if counts:
-                return _here(row, where)
+                return _present_turn(row, where)
             return ServerTurn(server, here=False, gone=True) if turns_only and row is None else None
         if where.operation is not None:
             return self._under_way(server, host, row, where)
         if counts:
-            return _here(row, where)
+            return _present_turn(row, where)
         if row is None and where.recorded_in in (self._cell, None) and not where.has_order:
             return None
         if row is not None and row.seq > where.op_seq:
@@ -180,7 +180,7 @@ class Belonging:
             if name != host:  # earlier attempts are over, even if messages of theirs are still under way
                 return ServerTurn(server, FencingToken(where.operation_seq, where.attempt - 1, UNDO), here=False)
         if self._counts(row, where, host):
-            return _here(row, where)
+            return _present_turn(row, where)
         if where.claimed_on is not None or where.operation_seq is None:
             return None
         return ServerTurn(server, FencingToken(where.operation_seq - 1, LAST_ATTEMPT, UNDO), here=False)
@@ -217,7 +217,7 @@ def _is_on(row: ServerPlace | None, host: str) -> bool:
     return row is not None and not row.deleted and row.host == host
 
 
-def _here(row: ServerPlace | None, where: ServerStanding | None) -> ServerTurn:
+def _present_turn(row: ServerPlace | None, where: ServerStanding | None) -> ServerTurn:
     assert row is not None
     return ServerTurn(row.id, None, here=True, running=_runs(row), over=_over(where))
 

@@ -66,7 +66,7 @@ async def read_region(config: Config, server: str | None) -> tuple[WorldSnapshot
     return photo, ask
 
 
-def export(config: Config, world: Path, server: str | None, ask: Path) -> list[str]:
+def export(config: Config, world: Path, server: str | None, ask_path: Path) -> list[str]:
     """Write the files. Returns a line for each of them. Raises Invalid when there is no region's database."""
     if not config.region.database and not (config.data / "region.db").exists():
         raise Invalid(f"there is no region in {config.data}: say where with --data-dir or --config")
@@ -74,8 +74,8 @@ def export(config: Config, world: Path, server: str | None, ask: Path) -> list[s
     world.write_bytes(written_pretty(photo))
     lines = [f"{world}: {len(photo.hosts)} hosts, {len(photo.segments)} segments"]
     if request is not None:
-        ask.write_bytes(written_pretty(request))
-        lines.append(f"{ask}: what was asked for {server}")
+        ask_path.write_bytes(written_pretty(request))
+        lines.append(f"{ask_path}: what was asked for {server}")
     return lines
 
 

@@ -89,13 +89,13 @@ def _refused(cell: CellId, state: CellSeen, region: RegionSeen) -> str | None:
     return None
 
 
-def _there(connection: Connection) -> tuple[bool, bool]:
+def _tables_made(connection: Connection) -> tuple[bool, bool]:
     """Whether the database has Moorage's tables, and whether the table of the identity is among them."""
     return has_table(connection, "servers"), has_table(connection, "store_identity")
 
 
 async def _region_seen(database: Database) -> RegionSeen:
-    made, named = await database.alter(_there)
+    made, named = await database.alter(_tables_made)
     if not named:
         return RegionSeen(made)
     identity, cells = await database.read(lambda tx: (region_identities.get(tx), region_identities.cells(tx)))
@@ -103,7 +103,7 @@ async def _region_seen(database: Database) -> RegionSeen:
 
 
 async def _cell_seen(database: Database) -> CellSeen:
-    made, named = await database.alter(_there)
+    made, named = await database.alter(_tables_made)
     if not named:
         return CellSeen(made)
     return CellSeen(made, await database.read(cell_identities.get))

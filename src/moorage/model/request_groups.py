@@ -91,8 +91,8 @@ def groups_of(request: ResourceRequest | None, port: str) -> tuple[tuple[Request
     if not request:
         return (), ()
     if "request_groups" not in request:
-        return _some((_group(port, port, request),)), ()
-    groups = _some(tuple(_group(each["id"], port, each) for each in request["request_groups"]))
+        return _nonempty((_group(port, port, request),)), ()
+    groups = _nonempty(tuple(_group(each["id"], port, each) for each in request["request_groups"]))
     together = tuple(request.get("same_subtree") or ())
     return groups, (together,) if len(together) > 1 else ()
 
@@ -102,7 +102,7 @@ def _group(id: str, port: str, request: ResourceRequest) -> RequestGroup:
     return RequestGroup(id, resources, tuple(request.get("required") or ()), port=port)
 
 
-def _some(groups: tuple[RequestGroup, ...]) -> tuple[RequestGroup, ...]:
+def _nonempty(groups: tuple[RequestGroup, ...]) -> tuple[RequestGroup, ...]:
     return tuple(group for group in groups if group.resources or group.required)
 
 

@@ -105,7 +105,7 @@ class Wholes:
     def _of_quota(each: CorrectedUsage) -> Finding:
         kind = "quota_user_usage_wrong" if each.user else "quota_usage_wrong"
         what = f"{each.project} {each.user}".strip()
-        return finding(kind, what, "region", expected=each.now, found=each.was)
+        return finding(kind, what, "region", expected=each.now, found=each.before)
 
     async def _tokens(self, site: ServicesSnapshot) -> list[Finding]:
         before = self._now_us - OVERDUE_US

@@ -36,7 +36,7 @@ Amounts = Mapping[str, int]
 
 class CorrectedUsage(msgspec.Struct, frozen=True):
     project: str
-    was: dict[str, int]
+    before: dict[str, int]
     now: dict[str, int]
     user: str = ""
     """Empty: the project's own counters."""

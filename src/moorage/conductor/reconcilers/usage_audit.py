@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class UsageAuditDone(msgspec.Struct, frozen=True):
-    told: int = 0
+    sent: int = 0
     waiting: tuple[str, ...] = ()
     """Cells that did not answer: their servers are sent when they do."""
 

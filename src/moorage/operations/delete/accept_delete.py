@@ -48,7 +48,7 @@ async def begin(
     """
     waker = await waker_of(context)
     (newest, owner), gates = await newest_known(context, *reversed(VERSIONS)), context.gates()
-    last_seq, server = await _seen(context, server)
+    last_seq, server = await _read_server(context, server)
     operation = region_operations.new_id()
 
     def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
@@ -92,7 +92,7 @@ async def begin(
     await dispatch(context, new, holder, holder_owner)
 
 
-async def _seen(context: SagaContext, server: Server) -> tuple[int, Server]:
+async def _read_server(context: SagaContext, server: Server) -> tuple[int, Server]:
     """The server's number of operations, and then its record. The record is read after the number, so it shows the
     effects of every operation that had ended by then.
 

@@ -76,7 +76,7 @@ async def find_server(run: SoftDeleteRun) -> LocatedServer:
     return await records.find(run.context, run.input.server.id)
 
 
-def _there(located: LocatedServer) -> bool:
+def _is_present(located: LocatedServer) -> bool:
     """Whether there is work to do: the server is neither deleted nor soft-deleted."""
     server = located.server
     return (
@@ -94,7 +94,7 @@ async def switch_off(run: SoftDeleteRun) -> int:
     Raises Unavailable when the host fails.
     """
     located = run[find_server]
-    if not _there(located) or located.server is None or located.server.host is None:
+    if not _is_present(located) or located.server is None or located.server.host is None:
         return ApiPowerState.NOSTATE  # it was shelved, and left its host, between the request and now
     try:
         return int(
@@ -113,7 +113,7 @@ async def switch_off(run: SoftDeleteRun) -> int:
 async def mark_soft_deleted(run: SoftDeleteRun) -> None:
     """Let the record say SOFT_DELETED, and finish the action."""
     located = run[find_server]
-    if not _there(located):
+    if not _is_present(located):
         return
     assert located.cell is not None
     assert located.server is not None
@@ -156,7 +156,7 @@ async def release_quota(run: SoftDeleteRun) -> None:
     located = run[find_server]
 
     def work(tx: Tx) -> None:
-        if _there(located) and located.server is not None:
+        if _is_present(located) and located.server is not None:
             quotas.release(tx, located.server.project, weight_of(located.server), located.server.user)
 
     await run.commit(work)

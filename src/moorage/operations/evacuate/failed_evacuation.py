@@ -49,7 +49,7 @@ async def bind_back(
 
     A port that the network service cannot bind there stays unbound; it is still the server's, with its addresses.
     """
-    end, server = moving.here(run.input.server), run.input.server.id
+    end, server = moving.current_end(run.input.server), run.input.server.id
     await moving.not_overtaken(run, end.cell)
     try:
         await run.context.network.bind_ports(

@@ -93,9 +93,11 @@ async def reconcile(
         lambda tx: claim_statements.held(tx, server_id)
     )  # read before the ports, so that a change in between is noticed
     carded = {str(nic.port) for nic in server.nics}  # users may set this server as the device of their own ports
-    seen = segment_change.shown(server, await context.network.ports_of(server_id))
+    shown_ports = segment_change.shown(server, await context.network.ports_of(server_id))
     ports = {
-        port.id: await _without_held_addresses(context, server, port, segments) for port in seen if port.id in carded
+        port.id: await _without_held_addresses(context, server, port, segments)
+        for port in shown_ports
+        if port.id in carded
     }
     if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
         return await _lost(context, server, lost, deleted)

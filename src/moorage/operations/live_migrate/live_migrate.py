@@ -43,12 +43,12 @@ from moorage.operations.live_migrate.prepare_destination import (
     claim_host,
     export_volumes,
     guest_there,
-    here,
     path_of,
     prepare_guest,
     read_ports,
     record_destination,
     server_of,
+    source_end,
     wants_second_bindings,
 )
 from moorage.operations.steps import live_migration, live_migration_limit, move_ports, moving, server_action
@@ -112,7 +112,7 @@ async def keep_at_source(run: LiveRun) -> None:
     """Stop the sending; the guest stays at the source."""
     if run.get(claim_host) is not None:
         await live_migration.stay(run, path_of(run))
-        await live_migration_limit.freed(run, here(run).cell, run.input.migration)
+        await live_migration_limit.freed(run, source_end(run).cell, run.input.migration)
 
 
 @switch_guest.passed
@@ -134,7 +134,7 @@ async def activate_bindings(run: LiveRun) -> tuple[Port, ...]:
     end = End(claim.cell, claim.name, claim.availability_zone)
     second = await bound_twice(run, claim, cards)
     return await live_migration.bound_after(
-        run, cards, move_ports.BindTarget(end, claim.profiles, here(run).name), second=second
+        run, cards, move_ports.BindTarget(end, claim.profiles, source_end(run).name), second=second
     )
 
 
@@ -260,7 +260,7 @@ async def clear_source(run: LiveRun) -> None:
     """
     if _is_lost(run):
         return
-    mine, source = live_migration.command_after(run, "clear_source", run[claim_host].attempt), here(run).address
+    mine, source = live_migration.command_after(run, "clear_source", run[claim_host].attempt), source_end(run).address
     try:
         await moving.if_there(run.context.hosts.destroy_guest(source, mine, run.input.server.id))
     except HostFailed as failed:
@@ -280,7 +280,7 @@ async def drop_source_bindings(run: LiveRun) -> None:
     """Remove the bindings there, together with the claim (S1.7)."""
     cards, claim = run[read_ports], run[claim_host]
     if not await keeps_source(run) and cards.ports and await bound_twice(run, claim, cards):
-        await live_migration.drop_bindings(run, here(run).name, cards)
+        await live_migration.drop_bindings(run, source_end(run).name, cards)
 
 
 @step(region=True, needs=(begin_action, land_guest, clear_source, drop_source_bindings), no_undo=FORWARD_ONLY)
@@ -300,7 +300,7 @@ async def record_completed(run: LiveRun) -> None:
     """End the action and the move; for a lost guest something is left to decide."""
     now, name = server_action.now_us(), run[claim_host].name
     status = MigrationStatus.FINISHED if await keeps_source(run) else MigrationStatus.COMPLETED
-    at = {EVENTS[0]: None, EVENTS[3]: here(run).name}
+    at = {EVENTS[0]: None, EVENTS[3]: source_end(run).name}
     events = tuple(server_action.ended_event(each, now, at.get(each, name)) for each in EVENTS)
 
     def also(tx: Tx) -> None:

@@ -93,7 +93,9 @@ async def fail_action(run: LiveRun) -> None:
     elif turned is not None and turned.step == SWITCHING:
         status = MigrationStatus.FAILED
     events = (
-        failed_event(EVENTS[3 if turned is not None and turned.step == SWITCHING else 0], now, here(run).name, turned),
+        failed_event(
+            EVENTS[3 if turned is not None and turned.step == SWITCHING else 0], now, source_end(run).name, turned
+        ),
     )
 
     def finish(tx: Tx) -> None:
@@ -115,7 +117,7 @@ async def read_ports(run: LiveRun) -> Cards:
     that.
     """
     cards = await cards_of(run.context, server_of(run))
-    await refuse_guarantees(run.context, cards, here(run).name)
+    await refuse_guarantees(run.context, cards, source_end(run).name)
     return cards
 
 
@@ -142,7 +144,7 @@ async def check_source(run: LiveRun) -> LiveSource:
     """Check that its own host can send it, before anything is changed. Raises HostFailed when it cannot."""
     if any(each.attachment is None for each in server_of(run).volumes):
         raise HostFailed("a volume of the server is not exported to its host", code="volume_not_exported")
-    return await live_migration.source_of(run, here(run).address)
+    return await live_migration.source_of(run, source_end(run).address)
 
 
 @step(needs=(begin_action, read_ports), no_undo="reads only", patience_s=VOLUME_PATIENCE_S)
@@ -207,7 +209,7 @@ async def unbind_destination(run: LiveRun) -> None:
 
 
 async def wants_second_bindings(run: LiveRun, claim: Claim, cards: Cards) -> bool:
-    return await move_ports.second_bindings(run.context, cards, here(run).name, claim.name)
+    return await move_ports.second_bindings(run.context, cards, source_end(run).name, claim.name)
 
 
 @step(
@@ -275,7 +277,7 @@ async def drop_guest(run: LiveRun) -> None:
     claim = run.get(claim_host)
     if claim is None:
         return
-    await live_migration_limit.freed(run, here(run).cell, run.input.migration)
+    await live_migration_limit.freed(run, source_end(run).cell, run.input.migration)
     try:
         await destroy_or_leave(run, "drop_guest", claim.cell, claim.name, run.input.server.id)
     except HostFailed as failed:
@@ -316,12 +318,12 @@ async def guest_there(run: LiveRun, claim: Claim, ports: tuple[Port, ...], attac
 def path_of(run: LiveRun) -> LiveMovePath:
     claim, target = run[claim_host], run.get(check_destination)
     to = End(claim.cell, claim.name).address
-    return LiveMovePath(here(run).address, to, run.input.migration, target or MoveTarget(), claim.attempt)
+    return LiveMovePath(source_end(run).address, to, run.input.migration, target or MoveTarget(), claim.attempt)
 
 
-def here(run: LiveRun) -> End:
+def source_end(run: LiveRun) -> End:
     """The host where the server was when the move was accepted: no other operation can come in between."""
-    return moving.here(run.input.server)
+    return moving.current_end(run.input.server)
 
 
 def server_of(run: LiveRun) -> Server:
@@ -331,4 +333,4 @@ def server_of(run: LiveRun) -> Server:
 
 
 def cell_of(run: LiveRun) -> CellId:
-    return moving.here(run.input.server).cell
+    return moving.current_end(run.input.server).cell

@@ -136,7 +136,7 @@ async def seen(context: SagaContext, server: Server, *, limit: int) -> tuple[Mov
         return ()
     region = await context.region.read(lambda tx: _read_region(tx, server, moves))
     outside = await _outside(context, server) if any(not each.ended for each in moves) else NOTHING
-    return tuple(_seen(each, server, region, NOTHING if each.ended else outside) for each in moves)
+    return tuple(_overview(each, server, region, NOTHING if each.ended else outside) for each in moves)
 
 
 def _read_region(tx: Tx, server: Server, moves: Sequence[Migration]) -> _RegionRows:
@@ -151,7 +151,7 @@ def _read_region(tx: Tx, server: Server, moves: Sequence[Migration]) -> _RegionR
     return _RegionRows(held, names, roots, operation)
 
 
-def _seen(move: Migration, server: Server, region: _RegionRows, outside: _Outside) -> MoveSeen:
+def _overview(move: Migration, server: Server, region: _RegionRows, outside: _Outside) -> MoveSeen:
     consumers = _consumers(move, server, region)
     left, to = move.source_cell or server.cell, move.dest_cell or server.cell
     source = _end(move.source_host, move.source_node or None, left, consumers[0], region, outside)

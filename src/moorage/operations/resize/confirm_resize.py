@@ -120,7 +120,7 @@ async def drop_source_bindings(run: ConfirmRun) -> None:
     await drop_bindings(run, server)
     left = {str(each.port): [old.address for old in each.old] for each in moving.moved_of(server).readdressed}
     if left:
-        await moving.not_overtaken(run, moving.here(server).cell)
+        await moving.not_overtaken(run, moving.current_end(server).cell)
         await run.context.network.leave_addresses(server.id, left)
 
 
@@ -142,7 +142,7 @@ async def drop_bindings_at_both_ends(run: Run[AboutServer, SagaContext], server:
     except Conflict as conflict:
         if conflict.code != BINDING_IS_ACTIVE:
             raise
-    for host in (moving.moved_of(server).host, moving.here(server).name):
+    for host in (moving.moved_of(server).host, moving.current_end(server).name):
         for port in [str(nic.port) for nic in server.nics if nic.port is not None]:
             try:
                 await run.context.network.delete_binding(server.id, host, [port])
@@ -257,7 +257,7 @@ async def begin(
         if moving.moved_of(
             now
         ).live:  # the new host had lost the guest: nothing is removed before it reports the guest again
-            move_ports.refuse_silent(context, moving.here(now).name)
+            move_ports.refuse_silent(context, moving.current_end(now).name)
         input = ConfirmResize(now, seq, request_id, user, global_request_id.get(), project)
         return accepted(saga, operation, now, input, owner=owner, user=user, seq=seq, request_id=request_id)
 

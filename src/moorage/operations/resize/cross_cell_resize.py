@@ -120,7 +120,7 @@ async def end_sending(run: ResizeRun) -> None:
     claim = run.get(claim_host)
     if claim is None or claim.cell != run.input.server.cell:
         return
-    source = moving.here(run.input.server).address
+    source = moving.current_end(run.input.server).address
     await moving.if_there(run.context.hosts.power_off(source, command_context(run, "end_sending"), run.input.server.id))
     if claim.name != run.input.server.host:
         await moving.take_back_guest(run, "drop_what_came", claim, run.input.migration, same_host=False)
@@ -213,7 +213,7 @@ async def seal_record(run: ResizeRun) -> None:
 @seal_record.undo
 async def unseal_record(run: ResizeRun) -> None:
     """Let requests write to the record again."""
-    await second_records.unseal(run, moving.here(run.input.server).cell)
+    await second_records.unseal(run, moving.current_end(run.input.server).cell)
 
 
 @step(

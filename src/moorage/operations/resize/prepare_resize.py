@@ -77,7 +77,7 @@ async def fail_action(run: ResizeRun) -> None:
 async def check_source(run: ResizeRun) -> None:
     """Check, before anything is changed, that its own host can send guests and that no disk shrinks."""
     server = server_of(run)
-    await moving.target_at(run, moving.here(server))
+    await moving.target_at(run, moving.current_end(server))
     refuse_shrinking(server, run.input.flavor)
 
 
@@ -183,7 +183,7 @@ async def start_source(run: ResizeRun) -> None:
     is to be deleted, a silent destination that may run the guest is not waited for: then the guest stays off.
     """
     server, claim = run.input.server, run.get(claim_host)
-    hosts, source = run.context.hosts, moving.here(server).address
+    hosts, source = run.context.hosts, moving.current_end(server).address
     await moving.if_there(hosts.power_off(source, command_context(run, "stop_sending"), server.id))
     gone = True
     if claim is not None and claim.name != server.host:
@@ -203,7 +203,7 @@ async def plug_volumes_again(run: ResizeRun, named: Callable[[str], CommandConte
     for each in () if now is None else now.volumes:
         if each.attachment is not None and each.attachment != before.get(each.bdm):
             disk = await disk_of(run.context, each, each.attachment)
-            source, mine = moving.here(input).address, named(f"plug_{each.bdm}")
+            source, mine = moving.current_end(input).address, named(f"plug_{each.bdm}")
             await moving.if_there(run.context.hosts.attach_volume(source, mine, input.id, disk))
 
 
@@ -252,8 +252,8 @@ async def activate_source(run: ResizeRun) -> None:
     claim, cards = run.get(claim_host), run.get(read_ports)
     if claim is None or cards is None or _stays_bound(run, claim):
         return
-    await moving.not_overtaken(run, moving.here(run.input.server).cell)
-    second, end = await _second(run, claim, cards), moving.here(run.input.server)
+    await moving.not_overtaken(run, moving.current_end(run.input.server).cell)
+    second, end = await _second(run, claim, cards), moving.current_end(run.input.server)
     kept = segment_change.addresses_until_confirmed(cards, claim.subnets)
     try:
         await move_ports.bound_at(

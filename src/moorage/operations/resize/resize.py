@@ -184,7 +184,7 @@ async def record_resized(run: ResizeRun) -> None:
         actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None)
 
     by, changed = records.fence(run), lambda server: resized(run, server, now)
-    await records.change(run.context, moving.here(run.input.server).cell, run.input.server.id, by, changed, also)
+    await records.change(run.context, moving.current_end(run.input.server).cell, run.input.server.id, by, changed, also)
     run.context.hosts.start_counts(claim.name, run.input.server.id, run.input.seq)
 
 
@@ -200,7 +200,7 @@ def events_of(run: ResizeRun, now: int) -> tuple[ActionEvent, ...]:
 @record_resized.passed
 async def was_recorded(run: ResizeRun) -> bool:
     """Whether the record says so already, by this operation. An adopter asks this."""
-    by, cell = records.fence(run), moving.here(run.input.server).cell
+    by, cell = records.fence(run), moving.current_end(run.input.server).cell
     row = await run.context.cells[cell].write(lambda tx: cell_servers.take_over(tx, run.input.server.id, by))
     shown = row is not None and row.moved is not None and row.moved.migration == run.input.migration
     if shown and row is not None and run.context.notification_writer is not None:

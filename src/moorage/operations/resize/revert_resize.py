@@ -124,7 +124,7 @@ async def stop_destination(run: RevertRun) -> None:
     server = _server(run)
     try:
         await run.context.hosts.power_off(
-            moving.here(server).address, command_context(run, "stop_destination"), server.id
+            moving.current_end(server).address, command_context(run, "stop_destination"), server.id
         )
     except HostFailed as failed:
         if failed.code != NO_GUEST or moving.on_one_host(server):
@@ -139,7 +139,7 @@ async def start_destination(run: RevertRun) -> None:
         return
     try:
         await run.context.hosts.power_on(
-            moving.here(server).address, command_context(run, "start_destination"), server.id
+            moving.current_end(server).address, command_context(run, "start_destination"), server.id
         )
     except HostFailed as failed:
         if failed.code not in {"host_silent", "guest_not_found"}:
@@ -151,7 +151,7 @@ async def clear_destination(run: RevertRun) -> None:
     """Remove the new guest. It is off already, so a host that falls silent now destroys it when it returns."""
     server = _server(run)
     move, same = moving.moved_of(server).migration, moving.on_one_host(server)
-    await moving.take_back_guest(run, "clear_destination", moving.here(server), move, same_host=same)
+    await moving.take_back_guest(run, "clear_destination", moving.current_end(server), move, same_host=same)
 
 
 @step(region=True, needs=(begin_revert, clear_destination), no_undo=FORWARD_ONLY)
@@ -187,7 +187,7 @@ async def return_ports(run: RevertRun) -> tuple[Port, ...]:
     if moving.on_one_host(server) and not any(moved.profiles.values()) and not moved.readdressed:
         return cards.ports
     await moving.not_overtaken(run, _cell(run))
-    to, left = moving.source_of(server), moving.here(server).name
+    to, left = moving.source_of(server), moving.current_end(server).name
     kept = segment_change.addresses_to_restore(server, cards)
     return await move_ports.bound_at(
         run, cards, move_ports.BindTarget(to, moved.profiles, left, keeps=kept), second=moved.second_bindings
@@ -265,7 +265,7 @@ async def _drop_bindings(run: RevertRun) -> None:
     server = _server(run)
     ports = [port.id for port in run[read_ports].ports]
     if moving.moved_of(server).second_bindings and ports and not moving.on_one_host(server):
-        await run.context.network.delete_binding(server.id, moving.here(server).name, ports)
+        await run.context.network.delete_binding(server.id, moving.current_end(server).name, ports)
 
 
 @step(needs=(begin_revert, check_source), no_undo=second_records.A_FENCE, patience_s=HOST_PATIENCE_S)

@@ -13,7 +13,7 @@ from moorage.model.host import Host
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, unique_command
-from moorage.operations.steps.moving import MoveRun, here
+from moorage.operations.steps.moving import MoveRun, current_end
 from moorage.operations.steps.server_action import now_us
 from moorage.store.cell import hosts as cell_hosts
 
@@ -37,7 +37,7 @@ async def refuse_unfenced(context: SagaContext, server: Server) -> FenceProof | 
     A host that is forced down and still answers is asked itself before anything is changed (`prove`): then its answer
     counts, not the operator's word.
     """
-    host = here(server)
+    host = current_end(server)
     row = await _row(context, server)
     if row is not None and not context.hosts.is_silent(host.name):
         if not row.forced_down:
@@ -53,7 +53,7 @@ async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
     Each command has a new name, because an answer that the host stored earlier proves nothing now. Raises Conflict when
     there is no proof any more, Unavailable while a host that answers does not switch the guest off.
     """
-    source = here(server)
+    source = current_end(server)
     if not run.context.hosts.is_silent(source.name):
         try:
             await run.context.hosts.power_off(
@@ -72,7 +72,7 @@ async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
 
 
 async def _row(context: SagaContext, server: Server) -> Host | None:
-    host = here(server)
+    host = current_end(server)
     return await context.cells[host.cell].read(lambda tx: cell_hosts.named(tx, host.name))
 
 
@@ -86,7 +86,7 @@ async def _known(context: SagaContext, server: Server, row: Host | None, *, begu
     The operator's word is about one outage: a host that answered after it has been on since. So the time of the word
     must be known.
     """
-    host = here(server).name
+    host = current_end(server).name
     fence = context.fence
     if fence is not None and await _confirmed(context, fence.is_off(host), PLUGIN_WITHIN_S, host):
         return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)

@@ -99,7 +99,7 @@ def cell_left(server: Server) -> CellId | None:
     return None if cell == server.cell else cell
 
 
-def here(server: Server) -> End:
+def current_end(server: Server) -> End:
     """The host where the server is."""
     assert server.cell is not None
     assert server.host is not None
@@ -246,7 +246,7 @@ async def is_lost(context: SagaContext, server: Server, *, sure: bool = False) -
     or is too old to be asked.
     """
     try:
-        return not await has_guest(context, here(server), server.id)
+        return not await has_guest(context, current_end(server), server.id)
     except BusOut:
         raise
     except Unavailable as out:
@@ -333,7 +333,7 @@ async def switch_on_again(run: MoveRun, mine: CommandContext) -> None:
     A silent host may have received the command to switch it off, and only this operation switches it on again: so the
     host is waited for, unless it is fenced or the server is to be deleted. Raises Unavailable meanwhile.
     """
-    old = here(run.input.server)
+    old = current_end(run.input.server)
     try:
         await run.context.hosts.power_on(old.address, mine, run.input.server.id)
     except HostFailed as failed:

@@ -39,13 +39,13 @@ class Consumer(NamedTuple):
 
 
 class NewAllocations(NamedTuple):
-    """The new allocations of a consumer; `was` is None for a new consumer."""
+    """The new allocations of a consumer; `before` is None for a new consumer."""
 
     consumer: str
     project: str
     user: str
     type: str
-    was: Consumer | None
+    before: Consumer | None
     amounts: Mapping[Key, int]
 
 
@@ -284,7 +284,7 @@ def _write_postgresql(
 ) -> WriteResult:
     now = now_s()
     owners = [
-        (each.consumer, 1 if each.was is None else each.was.generation + 1, each.project, each.user, each.type)
+        (each.consumer, 1 if each.before is None else each.before.generation + 1, each.project, each.user, each.type)
         for each in holders
     ]
     columns = {
