@@ -1,6 +1,6 @@
 """The table of routes, and a router that costs a few dictionary look-ups.
 
-A noun module makes a tuple of `Route`s; `TABLE` in api/route_table.py joins them.  A route's lifetime (since, until) comes
+The module of a resource makes a tuple of `Route`s; `TABLE` in api/route_table.py joins them.  A route's lifetime (since, until) comes
 from the past: a `Change` that lists it under `begins` or `ends`.
 """
 

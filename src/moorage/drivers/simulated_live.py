@@ -199,7 +199,7 @@ class SimulatedLive(ABC):
         except asyncio.CancelledError:
             transfer.state = LiveState.ABORTED
             raise
-        except Exception as failure:  # noqa: BLE001 - a boundary: it is said to who asks how it stands
+        except Exception as failure:  # noqa: BLE001 - a boundary: the next question for the state shows it
             transfer.state = LiveState.FAILED
             transfer.why = failure.public if isinstance(failure, Problem) else repr(failure)
         finally:

@@ -202,7 +202,7 @@ def shrink(
 def adjust(
     tx: Tx, consumer: str, amounts: Mapping[Key, tuple[int, int]], *, force: bool = False
 ) -> tuple[InventoryState, ...] | None:
-    """Change what a consumer holds of each row for one purpose from `was` to `now`; its other amounts stay.
+    """Change what a consumer holds of each row for one purpose from `before` to `now`; its other amounts stay.
 
     Returns None when it holds nothing, or when one does not fit; then the caller must roll back. `force`: restored
     amounts are counted, even if another claim has taken the room meanwhile.

@@ -39,7 +39,7 @@ CAUSES = (
     "server_group",
     "vcpu",
 )
-"""What metrics and lists call them; `hosts` is said of who lacks nothing that could be counted."""
+"""What metrics and lists call them; `hosts` stands for a server that lacks nothing that could be counted."""
 _CAUSE_OF = (
     (re.compile(r"IPV4_ADDRESS"), "addresses"),
     (re.compile(r"NET_BW_"), "bandwidth"),

@@ -57,7 +57,7 @@ def of_request(facts: Facts) -> event.Event:
 
 @quiet
 def of_login(facts: Facts) -> event.Event:
-    """`identity.authenticate`, as Keystone tells it: whose account was proved, or who they said they were."""
+    """`identity.authenticate`, as Keystone records it: whose account was proved, or which one was claimed."""
     account = facts.principal.user if facts.principal is not None else str(facts.login.get("id") or words.UNKNOWN)
     made = event.Event(
         action=words.ACTION_AUTHENTICATE,

@@ -76,7 +76,7 @@ def target_of(facts: Facts) -> tuple[str, str]:
     """(type, id): of the nearest thing in the path that has an id, or of what was made; else the service itself."""
     kind, target = TYPES.get(facts.service, "unknown"), ""
     parts = parts_of(facts.path)
-    if parts and AN_ID.match(parts[0]):  # the project, in front of the noun
+    if parts and AN_ID.match(parts[0]):  # the project, in front of the resource
         parts = parts[1:]
     for before, part in zip(["", *parts], parts, strict=False):
         if AN_ID.match(part):

@@ -1,4 +1,4 @@
-"""`/os-instance_usage_audit_log`: which hosts' servers have been told of for the last period that is over.
+"""`/os-instance_usage_audit_log`: the hosts whose usage audit of the last complete period was sent.
 
 The audit is one of cells here (`conductor/reconcilers/usage_audit.py`, off unless an operator turns it on), so the hosts of a
 cell are done together.  What servers used stands in `/os-simple-tenant-usage` in any case.

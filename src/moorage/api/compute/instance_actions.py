@@ -50,7 +50,7 @@ async def _server(call: AnyCall, rule: str) -> Server:
 
 
 async def _actions(call: AnyCall, server: Server) -> Sequence[Action]:
-    """From the server's cell; what was done before it had one is told from its operations.
+    """From the server's cell; the actions before it had one are made from its operations.
 
     They go along when the server moves into another cell, so where there are none it is looked for again.
     """

@@ -1,8 +1,8 @@
 """The metadata service as an ASGI application.
 
-Who asks is told by Neutron's proxy (`X-Instance-ID`, `X-Tenant-ID`, and `X-Instance-ID-Signature`: HMAC-SHA256 of the id with the shared
-secret), or, where networks are flat, by the address that the connection comes from.  Statuses are Nova's: 400 for missing headers,
-403 for a wrong signature, 404 for everything that is not there or not the caller's.
+The header fields of Neutron's proxy name the server that asks (`X-Instance-ID`, `X-Tenant-ID`, and `X-Instance-ID-Signature`:
+HMAC-SHA256 of the id with the shared secret); where networks are flat, the address from which the connection comes does.  Statuses
+are Nova's: 400 for missing headers, 403 for a wrong signature, 404 for everything that does not exist or is not the caller's.
 
     /                                        EC2's versions, told to everybody
     /latest/meta-data/…, /latest/user-data   EC2's tree (`/ec2/…` is the same)
