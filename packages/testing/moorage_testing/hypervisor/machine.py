@@ -5,14 +5,17 @@ outside.
     install cloud-init      and a small cloud image, made of Debian's packages
     probe       a guest in the namespaces, or one sentence that says why none can run here, and status 1
     bench …     the measures of bench.py, in the namespaces
-    run …       pytest with these arguments, in the namespaces
-    inside …    a module of Python with its arguments, already there
+    run …       pytest with these arguments; MOORAGE_HYPERVISORS (2) workers, each with namespaces and a daemon of its own. With 0
+                pytest itself is in the namespaces, for `-s` and `--pdb`
+    python …    Python with these arguments, in the namespaces
+    inside …    a command, already there
 
 No module, bridge, firewall rule or directory of the machine is touched but `/usr`, and everything that was started is stopped.
 """
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -37,6 +40,8 @@ GUEST = Path(sys.prefix) / "hypervisor-guest"
 CLOUD_GUEST = Path(sys.prefix) / "hypervisor-cloud-guest"
 CLOUD_PACKAGES = ("mmdebstrap",)
 SOCKET = Path("/run/libvirt/libvirt-sock")
+WORKERS = 2
+"""As many as CI has processors: an emulated guest keeps one busy while it boots."""
 NICER_BY = 15
 """Emulated guests take all the processor that they are given. Who has given us a priority already knows what else runs."""
 
@@ -87,16 +92,31 @@ def probe() -> int:
     except (OSError, subprocess.CalledProcessError) as failure:
         command = " ".join(failure.cmd[:2]) if isinstance(failure, subprocess.CalledProcessError) else failure
         sys.exit(f"no guest can run here: what it needs cannot be installed from Debian ({command})")
-    return run("moorage_testing.hypervisor.probe", [])
+    return python("-m", "moorage_testing.hypervisor.probe")
 
 
-def run(module: str, arguments: list[str]) -> int:
+def python(*arguments: str) -> int:
+    """Executes Python in namespaces of its own, beside a libvirt daemon of its own."""
     words = ["unshare", "--net", "--mount", "--uts", "--propagation", "private"]
-    inside = [sys.executable, "-m", __package__ or "", "inside", module, *arguments]
-    return subprocess.run([*words, *inside], check=False).returncode
+    command = [sys.executable, "-m", __package__ or "", "inside", sys.executable, *arguments]
+    return subprocess.run([*words, *command], check=False).returncode
 
 
-def inside(module: str, arguments: list[str]) -> int:
+def pytest(*arguments: str) -> int:
+    """Executes tests, each file in one of several workers.
+
+    A worker of pytest-xdist is an interpreter that the controller starts by a command, so the command is what makes namespaces.
+    """
+    workers = int(os.environ.get("MOORAGE_HYPERVISORS", WORKERS))
+    if workers == 0:
+        return python("-m", "pytest", *arguments)
+    command = shlex.join([sys.executable, "-m", __package__ or "", "python"])
+    side_by_side = ["--tx", f"{workers}*popen//python={command}", "--dist", "loadfile", "--no-loadscope-reorder"]
+    words = [sys.executable, "-m", "pytest", *side_by_side, *arguments]
+    return subprocess.run(words, check=False).returncode
+
+
+def inside(command: list[str]) -> int:
     """Nothing that is mounted or made here is seen outside."""
     if os.nice(0) == 0:
         os.nice(NICER_BY)
@@ -116,7 +136,7 @@ def inside(module: str, arguments: list[str]) -> int:
         with daemon():
             environment = os.environ | {"MOORAGE_TEST_GUEST": str(GUEST), "MOORAGE_HYPERVISOR": "1"}
             environment["MOORAGE_TEST_CLOUD_IMAGE"] = str(CLOUD_GUEST / "cloud.qcow2")
-            return subprocess.run([sys.executable, "-m", module, *arguments], check=False, env=environment).returncode
+            return subprocess.run(command, check=False, env=environment).returncode
     finally:
         end_all_in_here()
         for place in PRIVATE:
@@ -152,7 +172,8 @@ def start_daemon() -> subprocess.Popen[bytes]:
     for file in (SOCKET, Path("/run/libvirt/libvirtd.pid")):
         file.unlink(missing_ok=True)
     words = ["/usr/sbin/libvirtd", "--pid-file", "/run/libvirt/libvirtd.pid"]
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+    quiet = subprocess.DEVNULL  # the output of a worker is its way to the controller
+    process = subprocess.Popen(words, stdin=quiet, stdout=quiet, start_new_session=True)
     ends = time.monotonic() + STARTS_WITHIN_S
     while not SOCKET.exists() or subprocess.run(["virsh", "-q", "uri"], capture_output=True, check=False).returncode:
         if process.poll() is not None or time.monotonic() > ends:
@@ -169,11 +190,13 @@ def main(arguments: list[str]) -> int:
         case ["probe"]:
             return probe()
         case ["bench", *rest]:
-            return run("moorage_testing.hypervisor.bench", rest)
+            return python("-m", "moorage_testing.hypervisor.bench", *rest)
         case ["run", *rest]:
-            return run("pytest", rest)
-        case ["inside", module, *rest]:
-            return inside(module, rest)
+            return pytest(*rest)
+        case ["python", *rest]:
+            return python(*rest)
+        case ["inside", *command]:
+            return inside(command)
         case _:
             print(__doc__)  # noqa: T201 - a command
             return 2
