@@ -69,9 +69,18 @@ exec "/sbin/mkfs.$kind" -q -F "$@"
 S
 cat >"$R/usr/bin/curl" <<'S'
 #!/bin/bash
-# By wget: a page, or (-V) what it is.
-case "$1" in -V|--version) echo "curl by BusyBox's wget"; exit ;; esac
-exec busybox timeout 30 busybox wget -q -O - "${@: -1}"
+# By wget: a page, what is posted (-d), or what it is (-V).
+own=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+  -V|--version) echo "curl by BusyBox's wget"; exit ;;
+  -X) shift ;;
+  -d) shift; own+=("--post-data=$1") ;;
+  *) own+=("$1") ;;
+  esac
+  shift
+done
+exec busybox timeout 30 busybox wget -q -O - "${own[@]}"
 S
 cat >"$R/usr/bin/nc" <<'S'
 #!/bin/bash

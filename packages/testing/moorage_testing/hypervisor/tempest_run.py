@@ -148,15 +148,19 @@ def tests(outside: Station, room: Path, conf: Path, regexes: list[str]) -> int:
     """What Tempest's own runner ends with."""
     tempest = interpreter().with_name("tempest")
     workspace = room / "workspace"
-    subprocess.run([tempest, "init", workspace], check=True, stdout=subprocess.DEVNULL, cwd=room)
+    environment = os.environ | {"HOME": str(room)}  # where it remembers its workspaces
+    subprocess.run([tempest, "init", workspace], check=True, stdout=subprocess.DEVNULL, env=environment)
     inside = ["ip", "netns", "exec", outside.name, str(tempest), "run", "--serial", "--config-file", str(conf)]
-    return subprocess.run([*inside, "--regex", "|".join(regexes)], check=False, cwd=workspace).returncode
+    words = [*inside, "--regex", "|".join(regexes)]
+    return subprocess.run(words, check=False, cwd=workspace, env=environment).returncode
 
 
 def main(arguments: list[str]) -> int:
     """The status of Tempest's run: 0 when no test failed."""
     parser = argparse.ArgumentParser(prog="python -m moorage_testing.hypervisor tempest", description=__doc__)
-    parser.add_argument("--room", type=Path, help="a new directory for what is said; else one below that of temporary files")
+    parser.add_argument(
+        "--room", type=Path, help="a new directory for what is said; else one below that of temporary files"
+    )
     parser.add_argument("regex", nargs="*", default=["tempest.scenario"], help="which tests; all of tempest.scenario")
     told = parser.parse_args(arguments)
     room = told.room or Path(tempfile.mkdtemp(prefix="moorage-tempest-"))
