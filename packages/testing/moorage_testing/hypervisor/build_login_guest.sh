@@ -122,6 +122,12 @@ may_log_in() {
     # values of "public_keys" are the only ones that begin like keys
     grep -o '"[a-z0-9@.-]* AAAA[^"\\]*' "$1" | tr -d '"' | sort -u >$home/.ssh/authorized_keys
     secret=$(sed -n 's/.*"admin_pass": *"\([^"]*\)".*/\1/p' "$1")
+    # files that were given with the server
+    grep -o '{"path": *"[^"]*", *"content_path": *"[^"]*"}' "$1" | sed 's/.*"path": *"\([^"]*\)".*"content_path": *"\([^"]*\)".*/\1 \2/' \
+      | while read -r path content; do
+        mkdir -p "${path%/*}"
+        cp "/mnt/config/openstack$content" "$path" 2>/dev/null || timeout 9 wget -q -O "$path" "http://169.254.169.254/openstack$content"
+      done
     [ -z "$secret" ] || sed -i "s|^$USER_NAME:[^:]*|$USER_NAME:$(mkpasswd -m sha256 "$secret")|" /etc/shadow
   fi
   umount /mnt/config 2>/dev/null

@@ -81,7 +81,8 @@ def settings(up: Upped, password: str, images: tuple[str, str], public: str, roo
             "hostname_fqdn_sanitization": True,
             "ide_bus": False,
         },
-        "network": waits | {"public_network_id": public, "floating_network_name": "public"},
+        "network": waits
+        | {"build_timeout": PATIENCE_S // 5, "public_network_id": public, "floating_network_name": "public"},
         "network-feature-enabled": {"ipv6_subnet_attributes": True, "port_security": True},
         "image": waits | {"disk_formats": "raw,qcow2", "container_formats": "bare"},
         "volume": waits | {"min_microversion": "3.0", "max_microversion": "latest"},

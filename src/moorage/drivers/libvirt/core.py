@@ -249,7 +249,8 @@ class Core:
 
     async def _serve_networks(self, *, nobody: bool = False) -> None:
         """As the guests of this host need them; whoever calls holds `_wiring`. `nobody`: as if there were none."""
-        here = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
+        known = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
+        here = [self._descriptions.as_described(each) for each in known]
         await self._wires.serve([vif for spec in here for vif in spec.vifs])
         await self._services.keep(await self._wires.seats(here), self._descriptions.ports)
 
