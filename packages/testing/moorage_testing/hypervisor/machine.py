@@ -5,6 +5,7 @@ outside.
     install cloud-init      and a small cloud image, made of Debian's packages
     probe       a guest in the namespaces, or one sentence that says why none can run here, and status 1
     bench …     the measures of bench.py, in the namespaces
+    tempest …   Tempest's tests, which log into guests, by tempest_run.py in the namespaces
     run …       pytest with these arguments; MOORAGE_HYPERVISORS (2) workers, each with namespaces and a daemon of its own. With 0
                 pytest itself is in the namespaces, for `-s` and `--pdb`
     python …    Python with these arguments, in the namespaces
@@ -26,6 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moorage.main.local_cluster.libvirt_daemon import DAEMON_CONF, PRIVATE, QEMU_CONF, STARTS_WITHIN_S, STOPS_WITHIN_S
+from moorage_testing.hypervisor.tempest_run import interpreter
 from moorage_testing.real_services.install import install as install_neighbours
 
 PACKAGES = (
@@ -46,7 +48,7 @@ NICER_BY = 15
 """Emulated guests take all the processor that they are given. Who has given us a priority already knows what else runs."""
 
 
-def install(*, cloud_init: bool = False) -> None:
+def install(*, cloud_init: bool = False, login: bool = False) -> None:
     """What is missing, from the distribution; then the guests, once."""
     if os.geteuid() != 0:
         sys.exit("make test-hypervisor needs root: it installs Debian packages and makes network devices")
@@ -61,6 +63,8 @@ def install(*, cloud_init: bool = False) -> None:
     install_neighbours()  # in the namespaces there is no way to PyPI
     if not (GUEST / "guest.qcow2").exists():
         _run("bash", str(Path(__file__).with_name("build_guest.sh")), str(GUEST))
+    if login and not (GUEST / "login.qcow2").exists():
+        _run("bash", str(Path(__file__).with_name("build_login_guest.sh")), str(GUEST))
     if cloud_init and not (CLOUD_GUEST / "cloud.qcow2").exists():
         _run("bash", str(Path(__file__).with_name("build_cloud_guest.sh")), str(CLOUD_GUEST))
     if not (GUEST / "novnc").exists():
@@ -191,6 +195,10 @@ def main(arguments: list[str]) -> int:
             return probe()
         case ["bench", *rest]:
             return python("-m", "moorage_testing.hypervisor.bench", *rest)
+        case ["tempest", *rest]:
+            install(login=True)
+            interpreter()  # in the namespaces there is no way to PyPI
+            return python("-m", "moorage_testing.hypervisor.tempest_run", *rest)
         case ["run", *rest]:
             return pytest(*rest)
         case ["python", *rest]:
