@@ -16,6 +16,7 @@ from moorage.model.port_description import (
     PortDescription,
     Rate,
 )
+from moorage.model.route_description import SubnetHints
 from moorage_embedded.network import port_descriptions
 from moorage_embedded.network.hosts import HostNetworks
 
@@ -90,6 +91,17 @@ async def test_a_bound_port_is_described_and_its_binding_says_that_it_is_filtere
         (web, {port["fixed_ips"][0]["ip_address"], "fd00::7", "10.9.0.128/25"})
     ]
     assert (await described(cloud, THERE)).present.ports == ()
+
+
+async def test_what_a_subnet_tells_guests_is_followed(cloud: Cloud, network: str) -> None:
+    port = await cloud.port(network)
+    await cloud.bind(port["id"], HERE)
+    before, subnet = await described(cloud), port["fixed_ips"][0]["subnet_id"]
+    assert before.ports[0].subnets == (SubnetHints(subnet),)
+    said = {"dns_nameservers": ["9.8.7.6"], "host_routes": [{"destination": "10.1.0.0/16", "nexthop": "10.9.0.7"}]}
+    await cloud.ok("PUT", f"/subnets/{subnet}", {"subnet": said})
+    [now] = (await described(cloud, after=before.version)).ports
+    assert now.subnets == (SubnetHints(subnet, ("9.8.7.6",), (("10.1.0.0/16", "10.9.0.7"),)),)
 
 
 async def test_only_what_changed_is_newer(cloud: Cloud, network: str) -> None:

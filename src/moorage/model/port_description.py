@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from moorage.model.ids import NetworkId, PortId
-from moorage.model.route_description import FloatingAddress, RouterDescription
+from moorage.model.route_description import FloatingAddress, RouterDescription, SubnetHints
 
 ADDRESSES_PER_PART = 5_000
 """Of one `AddressSetPart`: at most a quarter of a megabyte."""
@@ -88,6 +88,8 @@ class PortDescription(msgspec.Struct, frozen=True, omit_defaults=True):
     floating: tuple[FloatingAddress, ...] = ()
     """On the host where the port is bound, and on no other one that it is on its way to."""
     routers: tuple[RouterDescription, ...] = ()
+    subnets: tuple[SubnetHints, ...] = ()
+    """Of its addresses; a network service of an earlier release says nothing of them."""
 
 
 class AddressSetPart(msgspec.Struct, frozen=True, omit_defaults=True):

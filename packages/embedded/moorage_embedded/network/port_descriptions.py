@@ -32,7 +32,7 @@ from moorage_embedded.network.binding import BRIDGE, FILTERS
 from moorage_embedded.network.faults import NeutronFault, forbidden
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import OURSELVES, NetworkCall
-from moorage_embedded.network.route_descriptions import Reached, reached_from
+from moorage_embedded.network.route_descriptions import Reached, hints_of, reached_from
 from moorage_embedded.network.security_group_rules import protocol_number
 from moorage_embedded.network.store import Doc, NetworkStore
 
@@ -63,11 +63,12 @@ def describe(store: NetworkStore, host: str) -> tuple[list[PortDescription], dic
         each["id"]: each["stateful"] for each in store.many("security_group", where={"id": sorted(groups)}) if groups
     }
     policies = _policies(store, ports)
-    reached = reached_from(store, ports)
+    reached, hints = reached_from(store, ports), hints_of(store, ports)
     found = [
         _with_routes(each, host, reached, _port(each, rules, stateful, policies.get(_policy_of(each))))
         for each in ports
     ]
+    found = [msgspec.structs.replace(each, subnets=hints.get(each.port, ())) for each in found]
     sets: dict[str, list[str]] = {}
     named = [rule for each in rules.values() for rule in each]
     for group in sorted({rule["remote_group_id"] for rule in named if rule["remote_group_id"]}):

@@ -8,6 +8,7 @@
 # only unpacked.  The guest says each thing that it does on its console, in a line that begins with GUEST.
 set -euo pipefail
 OUT=$(realpath -m "${1:?DIRECTORY}")
+HERE=$(dirname "$(realpath "$0")")
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 mkdir -p "$OUT"
@@ -66,7 +67,7 @@ S
 cat >"$R/etc/power.sh" <<'S'
 #!/bin/busybox sh
 echo "GUEST: power button" >/dev/console
-sync; umount /mnt/disk 2>/dev/null; poweroff -f
+sync; umount /mnt/disk 2>/dev/null || mount -o remount,ro / 2>/dev/null; poweroff -f
 S
 cat >"$R/init" <<'S'
 #!/bin/busybox sh
@@ -78,8 +79,6 @@ exec </dev/console >/dev/console 2>&1
 for m in $(cat /etc/modules); do insmod /lib/modules/$m.ko || echo "GUEST: insmod $m failed"; done
 ip link set lo up
 echo "GUEST: kernel $(uname -r), $(nproc) cpu, $(awk '/MemTotal/{print $2}' /proc/meminfo) kB, up $(cut -d' ' -f1 /proc/uptime)s"
-mkdir -p /etc/acpi/PWRF
-acpid -d -c /etc/acpi >/dev/null 2>&1 &
 # root disk: mounted when there, with a boot counter that shows persistence
 for d in /dev/vda1 /dev/sda1; do
   [ -b $d ] && mount -t ext4 $d /mnt/disk 2>/dev/null && break
@@ -88,14 +87,28 @@ if [ -e /mnt/disk/boot ]; then
   n=$(( $(cat /mnt/disk/boots 2>/dev/null || echo 0) + 1 )); echo $n >/mnt/disk/boots; sync
   echo "GUEST: boot number $n"
 fi
+# a disk with a system of its own (build_login_guest.sh) is run from
+if [ -x /mnt/disk/etc/guest.sh ]; then
+  for d in proc sys dev run; do mount --move /$d /mnt/disk/$d; done
+  exec switch_root /mnt/disk /etc/guest.sh
+fi
+exec /etc/guest.sh
+S
+cat >"$R/etc/guest.sh" <<'S'
+#!/bin/busybox sh
+[ -e /etc/login.sh ] && . /etc/login.sh
+acpid -d -c /etc/acpi >/dev/null 2>&1 &
 # network: DHCP on every Ethernet NIC, also ones that are plugged in later
 nics() {
+  for f in $(ls /run/nic.* 2>/dev/null); do i=${f##*.}
+    [ -e /sys/class/net/$i ] || { kill $(cat /run/udhcpc.$i.pid) 2>/dev/null; rm -f $f; }
+  done
   for i in /sys/class/net/*; do i=${i##*/}
     case $i in lo|sit*) continue;; esac
     [ -e /run/nic.$i ] && continue
     : >/run/nic.$i
     ip link set $i up
-    udhcpc -i $i -s /etc/udhcpc.sh -t 8 -T 1 -A 3 -b -S -O staticroutes -O mtu -x hostname:$(hostname) >/dev/null 2>&1
+    udhcpc -i $i -p /run/udhcpc.$i.pid -s /etc/udhcpc.sh -t 8 -T 1 -A 3 -b -S -O staticroutes -O mtu -x hostname:$(hostname) >/dev/null 2>&1
   done
 }
 hostname guest
@@ -113,7 +126,7 @@ done
 MD=/mnt/config/openstack/latest
 if [ ! -e $MD/meta_data.json ]; then
   MD=/run/md; mkdir -p $MD
-  for t in 1 2 3; do
+  for t in $(seq ${METADATA_TRIES:-3}); do
     timeout 4 wget -q -O $MD/meta_data.json http://169.254.169.254/openstack/latest/meta_data.json && break
     rm -f $MD/meta_data.json; sleep 1
   done
@@ -126,13 +139,14 @@ else
   echo "GUEST: metadata none"
 fi
 case "$(head -c 2 $MD/user_data 2>/dev/null)" in '#!') tail -n +2 $MD/user_data >/run/ud; sh /run/ud;; esac
-hostname >/www/index.html; httpd -h /www
+hostname >/www/index.html; [ -e /etc/login.sh ] || httpd -h /www
+[ -e /etc/login.sh ] && may_log_in $MD/meta_data.json
 echo "GUEST: ready $(hostname) up $(cut -d' ' -f1 /proc/uptime)s"
 while :; do setsid cttyhack sh -l; done
 S
 mkdir -p "$R/etc/acpi/PWRF"
 cp "$R/etc/power.sh" "$R/etc/acpi/PWRF/00000080"
-chmod 755 "$R/init" "$R/etc/udhcpc.sh" "$R/etc/power.sh" "$R/etc/acpi/PWRF/00000080"
+chmod 755 "$R/init" "$R/etc/guest.sh" "$R/etc/udhcpc.sh" "$R/etc/power.sh" "$R/etc/acpi/PWRF/00000080"
 (cd "$R" && find . | LC_ALL=C sort | cpio --quiet -o -H newc -R 0:0 --reproducible) | gzip -9n >"$OUT/initrd.img"
 
 # ---- disk image ----------------------------------------------------------
@@ -147,20 +161,5 @@ linux /boot/vmlinuz console=tty0 console=ttyS0 quiet no_timer_check panic=5
 initrd /boot/initrd.img
 boot
 S
-MIB=${GUEST_DISK_MIB:-48}
-truncate -s "${MIB}M" "$WORK/disk.raw"
-printf 'label: dos\nstart=2048, type=83, bootable\n' | /sbin/sfdisk -q "$WORK/disk.raw"
-/sbin/mke2fs -q -t ext4 -O ^metadata_csum,^64bit,^orphan_file -m 0 -L guest -d "$B" \
-   -E offset=$((2048*512)) "$WORK/disk.raw" $(( (MIB-1)*1024 ))
-cat >"$WORK/early.cfg" <<'S'
-set root=hd0,msdos1
-set prefix=(hd0,msdos1)/boot/grub
-configfile (hd0,msdos1)/boot/grub/grub.cfg
-S
-G=/usr/lib/grub/i386-pc
-grub-mkimage -O i386-pc -c "$WORK/early.cfg" -p /boot/grub -o "$WORK/core.img" \
-   biosdisk part_msdos ext2 linux normal configfile serial terminal
-[ "$(stat -c %s "$WORK/core.img")" -lt $((2047*512)) ]
-dd if="$G/boot.img" of="$WORK/disk.raw" bs=1 count=440 conv=notrunc status=none
-dd if="$WORK/core.img" of="$WORK/disk.raw" bs=512 seek=1 conv=notrunc status=none
-qemu-img convert -f raw -O qcow2 -c "$WORK/disk.raw" "$OUT/guest.qcow2"
+. "$HERE/boot_disk.sh"
+boot_disk "$B" "${GUEST_DISK_MIB:-48}" guest "$OUT/guest.qcow2"

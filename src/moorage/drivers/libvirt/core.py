@@ -249,9 +249,10 @@ class Core:
 
     async def _serve_networks(self, *, nobody: bool = False) -> None:
         """As the guests of this host need them; whoever calls holds `_wiring`. `nobody`: as if there were none."""
-        here = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
+        known = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
+        here = [self._descriptions.as_described(each) for each in known]
         await self._wires.serve([vif for spec in here for vif in spec.vifs])
-        await self._services.keep(self._wires.seats(here), self._descriptions.ports)
+        await self._services.keep(await self._wires.seats(here), self._descriptions.ports)
 
     async def _switch_on(self, record: GuestRecord) -> PowerState:
         """Start the guest from its disk, as its record says; it is off, or saved, and a saved state is dropped."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from moorage.model.clock import Clock
+from moorage.model.guest import GuestSpec, VifData
 from moorage.model.ids import PortId
 from moorage.model.port_description import PARTS_MAX, AddressSetPart, PortDescription, Present, held_digest
 
@@ -56,6 +57,22 @@ class DescribedPorts:
     @property
     def sets(self) -> Mapping[str, AddressSet]:
         return self._now.sets
+
+    def as_described(self, guest: GuestSpec) -> GuestSpec:
+        """With what its subnets tell guests now, in the place of what they told when its ports were bound."""
+        vifs = tuple(self._with_current_subnets(each) for each in guest.vifs)
+        return guest if vifs == guest.vifs else msgspec.structs.replace(guest, vifs=vifs)
+
+    def _with_current_subnets(self, vif: VifData) -> VifData:
+        told = self._now.ports.get(vif.port)
+        hints = {each.subnet: each for each in told.subnets} if told is not None else {}
+        addresses = tuple(
+            msgspec.structs.replace(each, dns=hints[each.subnet].dns, routes=hints[each.subnet].routes)
+            if each.subnet in hints
+            else each
+            for each in vif.addresses
+        )
+        return msgspec.structs.replace(vif, addresses=addresses)
 
     @property
     def digest(self) -> str:

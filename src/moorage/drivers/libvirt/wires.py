@@ -157,14 +157,15 @@ class Wires:
             if name.startswith(OWN_BRIDGES) and link.alias == f"{ALIAS}{self._owner}" and name not in needed:
                 await _ip("link", "delete", "dev", name)
 
-    def seats(self, guests: Iterable[GuestSpec]) -> dict[str, list[Seat]]:
-        """Bridge of ours → who is on it, where this host serves networks."""
+    async def seats(self, guests: Iterable[GuestSpec]) -> dict[str, list[Seat]]:
+        """Bridge of ours that is there → who is on it, where this host serves networks: a guest is known before its bridge is made."""
         found: dict[str, list[Seat]] = {}
         for guest in guests if self._serves else ():
             for vif in guest.vifs:
                 if vif.vif_type == "bridge" and (name := bridge_of(vif, self._bridges)).startswith(BRIDGE_PREFIX):
                     found.setdefault(name, []).append(Seat(vif, guest))
-        return found
+        there = await links() if found else {}
+        return {name: each for name, each in found.items() if name in there}
 
     def has_lost_servers(self) -> bool:
         """Whether one that should answer DHCP does not run."""

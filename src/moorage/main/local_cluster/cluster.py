@@ -31,6 +31,7 @@ from moorage.main.db import ROLES
 from moorage.main.hosts import HostPlan, planned_hosts
 from moorage.main.local_cluster.files import (
     CONFIG,
+    CONFIG_DRIVES,
     ON_THE_BUS,
     REAL_GUESTS,
     Guarded,
@@ -201,7 +202,9 @@ class TrialSet:
             own = {name: postgres.url_as(f"moorage_{role}", name) for name in urls} if role else urls
             cells = "".join(f'[[cells]]\nname = "{name}"\ndatabase = "{own[name]}"\n\n' for name in self.cell_names)
             values = {**settings, "region": own["region"], "cells": cells, "bus": tables({"bus": bus}) if bus else ""}
-            return CONFIG.format(**values) + neighbours + self.settings + (REAL_GUESTS if self.real_guests else "")
+            guests = REAL_GUESTS if self.real_guests else ""
+            guests += CONFIG_DRIVES if self.real_guests and self.beside is not None else ""
+            return CONFIG.format(**values) + neighbours + self.settings + guests
 
         write(self.config_path, file({}))
         write(self.path_of(CONSOLE_WEB), console_file(self.config, self.console_port))
