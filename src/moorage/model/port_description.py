@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from moorage.model.ids import NetworkId, PortId
-from moorage.model.route_description import FloatingAddress, RouterDescription
+from moorage.model.route_description import FloatingAddress, Neighbour, RouterDescription
 
 ADDRESSES_PER_PART = 5_000
 """Of one `AddressSetPart`: at most a quarter of a megabyte."""
@@ -88,10 +88,16 @@ class PortDescription(msgspec.Struct, frozen=True, omit_defaults=True):
     floating: tuple[FloatingAddress, ...] = ()
     """On the host where the port is bound, and on no other one that it is on its way to."""
     routers: tuple[RouterDescription, ...] = ()
+    bound: bool = False
+    """Whether this is the host where the port is bound, and not one that it is on its way to."""
 
 
 class AddressSetPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Addresses and prefixes that rules name by the id of the set: members of a security group or an address group."""
+    """What several ports have in common, by the id of the set.
+
+    Addresses and prefixes that rules name: members of a security group or an address group.  Or neighbours: those ports of a network that is
+    routed whose addresses begin alike (`neighbours_id`).
+    """
 
     id: str
     version: int
@@ -99,6 +105,21 @@ class AddressSetPart(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: int = 1
     """It is used when all parts of its version are there."""
     addresses: tuple[str, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+
+
+NEIGHBOURS = "neighbours"
+
+
+def neighbours_id(network: NetworkId, address: str) -> str:
+    """Of the set with this address in it: at most 256 of a network are in one, so a port that comes or goes changes few."""
+    return f"{NEIGHBOURS}/{network}/{address.rpartition('.')[0]}"
+
+
+def network_of_neighbours(id: str) -> NetworkId | None:
+    """The network whose neighbours a set with this id has; None: it has none."""
+    kind, _, rest = id.partition("/")
+    return NetworkId(rest.partition("/")[0]) if kind == NEIGHBOURS else None
 
 
 class Present(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from moorage.model.port_description import (
     Present,
     Rate,
 )
+from moorage.model.route_description import Neighbour
 from moorage_embedded.network.binding import BRIDGE, FILTERS
 from moorage_embedded.network.faults import NeutronFault, forbidden
 from moorage_embedded.network.policy import NetworkCaller
@@ -44,14 +45,16 @@ RULES_MAX = 4_000
 """Of one port; those beyond them let nothing pass, and the log says so. Half a megabyte at most, which the broker still lets through."""
 
 T = TypeVar("T")
+Members = Sequence[str] | Sequence[Neighbour]
 _log = logging.getLogger(__name__)
 
 
 # ------------------------------------------------------------------------------------------------ from documents
 
 
-def describe(store: NetworkStore, host: str) -> tuple[list[PortDescription], dict[str, list[str]]]:
-    """The ports that this host wires or is about to, with version 0, and the sets that their rules name: id → addresses, in order."""
+def describe(store: NetworkStore, host: str) -> tuple[list[PortDescription], dict[str, Members]]:
+    """The ports that this host wires or is about to, with version 0, and the sets that their rules name and their routers' networks have: id → who
+    is in it, in order."""
     if not any(each["configurations"].get(FILTERS) for each in store.many("agent", where={"key": [host]})):
         return [], {}
     ports = [each for each in store.all_mentioning("port", host) if _wired_at(each, host)]
@@ -63,18 +66,19 @@ def describe(store: NetworkStore, host: str) -> tuple[list[PortDescription], dic
         each["id"]: each["stateful"] for each in store.many("security_group", where={"id": sorted(groups)}) if groups
     }
     policies = _policies(store, ports)
-    reached = reached_from(store, ports)
+    reached = reached_from(store, host, ports)
     found = [
         _with_routes(each, host, reached, _port(each, rules, stateful, policies.get(_policy_of(each))))
         for each in ports
     ]
-    sets: dict[str, list[str]] = {}
+    sets: dict[str, Members] = {}
     named = [rule for each in rules.values() for rule in each]
     for group in sorted({rule["remote_group_id"] for rule in named if rule["remote_group_id"]}):
         sets[group] = sorted(_members(store, group))
     lists = sorted({rule["remote_address_group_id"] for rule in named if rule["remote_address_group_id"]})
     for each in store.many("address_group", where={"id": lists}) if lists else ():
         sets[each["id"]] = sorted(each["addresses"])
+    sets |= reached.neighbours
     return sorted(found, key=lambda each: each.port), sets
 
 
@@ -125,6 +129,7 @@ def _with_routes(port: Doc, host: str, reached: Reached, told: PortDescription) 
         told,
         floating=reached.floating.get(port["id"], ()) if here else (),
         routers=tuple(routers[each] for each in sorted(routers)),
+        bound=here,
     )
 
 
@@ -183,7 +188,7 @@ class _OfHost:
     """How many writes there had been before it was read."""
     version: int = 0
     ports: dict[PortId, PortDescription] = field(default_factory=dict)
-    sets: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
+    sets: dict[str, tuple[int, Members]] = field(default_factory=dict)
 
 
 class TransactionRunner(Protocol):
@@ -259,14 +264,24 @@ def _answer(known: _OfHost, after: int) -> HostDescriptions:
     )  # fmt: skip
 
 
-def _parts(name: str, version: int, addresses: Sequence[str]) -> list[AddressSetPart]:
-    cuts = [addresses[at : at + ADDRESSES_PER_PART] for at in range(0, len(addresses), ADDRESSES_PER_PART)] or [()]
+def _parts(name: str, version: int, members: Members) -> list[AddressSetPart]:
+    cuts = [members[at : at + ADDRESSES_PER_PART] for at in range(0, len(members), ADDRESSES_PER_PART)] or [()]
     if len(cuts) > PARTS_MAX:
         _log.error(
-            "group %s has %d members, of which hosts are told %d", name, len(addresses), PARTS_MAX * ADDRESSES_PER_PART
+            "group %s has %d members, of which hosts are told %d", name, len(members), PARTS_MAX * ADDRESSES_PER_PART
         )
         cuts = cuts[:PARTS_MAX]
-    return [AddressSetPart(name, version, part, len(cuts), tuple(each)) for part, each in enumerate(cuts)]
+    return [
+        AddressSetPart(
+            name,
+            version,
+            part,
+            len(cuts),
+            tuple(each for each in cut if isinstance(each, str)),
+            tuple(each for each in cut if isinstance(each, Neighbour)),
+        )
+        for part, cut in enumerate(cuts)
+    ]
 
 
 def query_of(pairs: Iterable[tuple[str, str]]) -> tuple[str, int]:

@@ -251,7 +251,7 @@ class Core:
         """As the guests of this host need them; whoever calls holds `_wiring`. `nobody`: as if there were none."""
         here = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
         await self._wires.serve([vif for spec in here for vif in spec.vifs])
-        await self._services.keep(self._wires.seats(here), self._descriptions.ports)
+        await self._services.keep(self._wires.seats(here), self._descriptions.ports, self._wires.far_side)
 
     async def _switch_on(self, record: GuestRecord) -> PowerState:
         """Start the guest from its disk, as its record says; it is off, or saved, and a saved state is dropped."""
