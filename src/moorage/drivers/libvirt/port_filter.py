@@ -15,7 +15,7 @@ that router: there and back it may go through different bridges, of which a host
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, IPv6Network, collapse_addresses
+from ipaddress import IPv6Address, IPv6Network
 
 from moorage.drivers.libvirt.described_ports import AddressSet
 from moorage.drivers.libvirt.filter_rules import Inexpressible, listed, networks, rule_line, set_name
@@ -130,9 +130,7 @@ def _states(bridges: Mapping[str, FilteredBridge], routed: Sequence[RoutedZone])
     inner: list[str] = []
     ways: list[str] = []  # a packet is in the first zone that it is put into
     for each in routed:
-        subnets, _, _ = networks(each.subnets)
-        further, _, _ = networks(each.beyond)
-        ranges = collapse_addresses([*subnets, *(one for one in further if one.prefixlen)])
+        ranges, _, _ = networks((*each.subnets, *(one for one in each.beyond if not one.endswith("/0"))))
         inner += _set(f"router_{each.zone}", "ipv4_addr", listed(ranges))
         own = [f"ip saddr {cidr} ip daddr {cidr} return" for cidr in each.subnets if ":" not in cidr]
         inner += _chain(f"routed_{each.zone}", [*own, f"ct zone set {each.zone}"])
