@@ -139,6 +139,13 @@ class HostDescriptions(msgspec.Struct, frozen=True):
     present: Present = Present()
 
 
+class ChangedHosts(msgspec.Struct, frozen=True):
+    """Which hosts are described otherwise than by an earlier version, and the version of the newest of them."""
+
+    version: int
+    hosts: tuple[str, ...] = ()
+
+
 def held_digest(ports: Mapping[PortId, int], sets: Mapping[str, int]) -> str:
     """Of ids and versions: the same for the same descriptions, whatever their order."""
     whole = hashlib.blake2b(digest_size=8)
