@@ -1,5 +1,6 @@
 """What the embedded network service tells a host of its ports: complete, newer only, and following what it depends on."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from moorage.model.network_providers import TUNNELLED, known
 from moorage.model.port_description import (
     ADDRESSES_PER_PART,
     AllowedAddresses,
+    ChangedHosts,
     FilterRule,
     HostDescriptions,
     PortDescription,
@@ -304,11 +306,53 @@ async def test_neighbours_of_a_network_are_so_many_at_the_most(
     assert "has 3 neighbours, of which hosts are told 2" in caplog.text
 
 
+async def changed(cloud: Cloud, after: int, wait_s: int = 0) -> ChangedHosts:
+    return msgspec.convert(await cloud.get("/port-descriptions", after=after, wait_s=wait_s), ChangedHosts)
+
+
+async def test_which_hosts_changed_is_said_at_once_and_waited_for(cloud: Cloud, network: str) -> None:
+    port = await cloud.port(network)
+    await cloud.bind(port["id"], HERE)
+    first = await changed(cloud, 0)
+    assert first.hosts == (HERE, THERE), "those that wire by descriptions, at first"
+    assert (await described(cloud, HERE)).version <= first.version
+    assert await changed(cloud, first.version) == ChangedHosts(first.version)
+    waiting = asyncio.create_task(changed(cloud, first.version, 20))
+    await cloud.port(network)
+    await cloud.ok("PUT", f"/ports/{port['id']}", {"port": {"admin_state_up": False}})
+    async with asyncio.timeout(15):
+        second = await waiting
+    assert second.hosts == (HERE,), "the other port is nobody's"
+    assert second.version > first.version
+    [told] = (await described(cloud, after=first.version)).ports
+    assert not told.up
+    assert await changed(cloud, second.version) == ChangedHosts(second.version), "it was not described anew since"
+
+
+async def test_who_waits_is_let_go_when_the_service_stops(cloud: Cloud, network: str) -> None:
+    first = await changed(cloud, 0)
+    waiting = asyncio.create_task(changed(cloud, first.version, 25))
+    cloud.service.let_go()
+    async with asyncio.timeout(15):
+        assert (await waiting).hosts == ()
+
+
 async def test_who_may_ask_and_what(cloud: Cloud, network: str) -> None:
-    for query in ("", "?host=", "?host=a&after=x", "?host=a&after=-1", f"?host={'a' * 300}"):
+    for query in (
+        "",
+        "?host=",
+        "?host=&wait_s=1",
+        "?wait_s=x",
+        "?wait_s=1000",
+        "?wait_s=1&after=x",
+        "?host=a&after=x",
+        "?host=a&after=-1",
+        f"?host={'a' * 300}",
+    ):
         assert (await cloud.call("GET", f"/port-descriptions{query}")).status_code == 400
     for token in ("member", "reader", "stranger"):
-        assert (await cloud.call("GET", "/port-descriptions?host=a", token=token)).status_code == 403
+        for query in ("host=a", "wait_s=0"):
+            assert (await cloud.call("GET", f"/port-descriptions?{query}", token=token)).status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ def hosts(troubled: list[JsonObject]) -> list[str]:
             said.append(
                 f"{where} has guests that no database knows; they are left alone: {_some(each['unknown_guests'])}"
             )
+        said += [f"{where} does not wire a port as it should: {what}" for what in each.get("not_wired", ())]
         if (more := each["left_alone"] - len(each["missing_guests"]) - len(each["unknown_guests"])) > 0:
             said.append(f"{where} has {more} more guests that are left alone")
     return ["", *said] if said else []
