@@ -143,7 +143,7 @@ async def test_two_networks_of_a_router_reach_one_another_from_host_to_host(tmp_
             await web.wait()
         assert not await reaches(second, "10.77.5.10"), "the other one may not receive"
         early = await first.run("ping", "-c1", "-W2", "-t1", "10.77.6.10")
-        assert "Time to live exceeded" in early.out, "what its host says of a packet belongs to the packet"
+        assert "Time to live exceeded" in early.out, "what its host says of a packet is of its connection"
         known.rules["a"] = (OUT, PING)
         await known.say(one)
         assert await reaches(second, "10.77.5.10")

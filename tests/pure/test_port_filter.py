@@ -84,13 +84,6 @@ def test_what_is_routed_between_networks_is_one_connection_there_and_back() -> N
     ip saddr 10.0.2.0/24 ip daddr 10.0.2.0/24 return
     ct zone set 20
   }
-  chain errors_20 {
-    @th,160,32 & 0xffffff00 == 0x0a000100 @th,192,32 & 0xffffff00 == 0x0a000100 return
-    @th,160,32 & 0xffffff00 == 0x0a000200 @th,192,32 & 0xffffff00 == 0x0a000200 return
-    @th,192,32 & 0xffffff00 == 0x0a000100 ct zone set 20
-    @th,192,32 & 0xffffff00 == 0x0a000200 ct zone set 20
-    @th,192,32 & 0xffff0000 == 0x0a090000 ct zone set 20
-  }
 """
     )
     first, second = inner.partition("type filter hook prerouting priority -300; policy accept;\n")[2].splitlines()[:2]

@@ -15,7 +15,7 @@ that router: there and back it may go through different bridges, of which a host
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv6Address, IPv6Network
 
 from moorage.drivers.libvirt.described_ports import AddressSet
 from moorage.drivers.libvirt.filter_rules import Inexpressible, listed, networks, rule_line, set_name
@@ -37,9 +37,6 @@ DHCPV6_ASK, DHCPV6_ANSWER = "udp sport 546 udp dport 547", "udp sport 547 udp dp
 LISTENER_QUERY, LISTENER_REPORT, LISTENER_DONE, LISTENER_REPORT_V2 = 130, 131, 132, 143
 ROUTER_SOLICIT, ROUTER_ADVERT, NEIGHBOUR_SOLICIT, NEIGHBOUR_ADVERT, REDIRECT = 133, 134, 135, 136, 137
 """Types of ICMPv6."""
-ICMP_ERRORS = "{ 3, 11, 12 }"
-SENDER, TARGET = "@th,160,32", "@th,192,32"
-"""Of the packet that an ICMP error is about, in bits from the error's own header on."""
 MAY_SEND = f"{{ {LISTENER_REPORT}, {LISTENER_DONE}, {ROUTER_SOLICIT}, {NEIGHBOUR_SOLICIT}, {LISTENER_REPORT_V2} }}"
 MAY_RECEIVE = f"{{ {LISTENER_QUERY}, {LISTENER_REPORT}, {LISTENER_DONE}, {ROUTER_ADVERT}, {NEIGHBOUR_SOLICIT}, {NEIGHBOUR_ADVERT} }}"
 
@@ -132,7 +129,6 @@ def _states(bridges: Mapping[str, FilteredBridge], routed: Sequence[RoutedZone])
     ]
     inner: list[str] = []
     ways: list[str] = []  # a packet is in the first zone that it is put into
-    errors: list[str] = []
     for each in routed:
         subnets, _, _ = networks(each.subnets)
         ranges, _, _ = networks((*each.subnets, *(one for one in each.beyond if not one.endswith("/0"))))
@@ -140,10 +136,8 @@ def _states(bridges: Mapping[str, FilteredBridge], routed: Sequence[RoutedZone])
         inner += _set(f"router_{each.zone}", "ipv4_addr", listed(ranges))
         own = [f"ip saddr {one} ip daddr {one} return" for one in subnets]
         inner += _chain(f"routed_{each.zone}", [*own, f"ct zone set {each.zone}"])
-        inner += _chain(f"errors_{each.zone}", _about_routed(each.zone, subnets, ranges))
         among = f"ip saddr @router_{each.zone} ip daddr @router_{each.zone}"
         ways.append(f"iifname {{ {whose} }} {among} jump routed_{each.zone}")
-        errors.append(f"oifname {{ {whose} }} icmp type {ICMP_ERRORS} jump errors_{each.zone}")
     marks = [
         f"meta mark set meta mark & {NOT_ANSWER:#010x}",
         f"ct direction reply ct state established meta mark set meta mark | {ANSWER:#010x}",
@@ -153,20 +147,9 @@ def _states(bridges: Mapping[str, FilteredBridge], routed: Sequence[RoutedZone])
         *inner,
         *_chain("state", marks),
         *_hook("zones", "prerouting", ZONES, [*ways, *zones]),
-        *(_hook("errors", "output", ZONES, errors) if errors else ()),
         *_hook("bridged", "prerouting", STATES, [f"iifname {{ {names} }} jump state"]),
         *_hook("routed", "postrouting", STATES, [f"oifname {{ {names} }} jump state"]),
     ]
-
-
-def _about_routed(zone: int, subnets: Sequence[IPv4Network], ranges: Sequence[IPv4Network]) -> list[str]:
-    """What the host says of a packet that it could not route belongs to the packet's connection; its header is in there."""
-    own = [f"{_within(SENDER, each)} {_within(TARGET, each)} return" for each in subnets]
-    return [*own, *(f"{_within(TARGET, each)} ct zone set {zone}" for each in ranges)]
-
-
-def _within(field: str, network: IPv4Network) -> str:
-    return f"{field} & {int(network.netmask):#010x} == {int(network.network_address):#010x}"
 
 
 # ------------------------------------------------------------------------------------------------ sets
