@@ -224,7 +224,7 @@ async def another_network(cloud: Cloud, cidr: str = "10.8.0.0/16") -> str:
 
 
 def neighbours_in(found: HostDescriptions) -> dict[str, str]:
-    return {one.address: one.mac for each in found.sets for one in each.neighbours}
+    return {one.address: one.mac for each in found.sets for one in each.arp_entries}
 
 
 async def test_routers_bring_the_neighbours_of_their_networks(cloud: Cloud, network: str) -> None:
@@ -248,7 +248,7 @@ async def test_routers_bring_the_neighbours_of_their_networks(cloud: Cloud, netw
     assert neighbours_in(await described(cloud, after=found.version)) == {}
     await cloud.bind(more["id"], THERE)
     after = await described(cloud, after=found.version)
-    assert len([each for each in after.sets if each.neighbours]) == 1
+    assert len([each for each in after.sets if each.arp_entries]) == 1
     assert more["fixed_ips"][0]["ip_address"] in neighbours_in(after)
     assert after.ports == ()
     await cloud.ok("DELETE", f"/ports/{more['id']}")
@@ -296,7 +296,7 @@ async def test_neighbours_are_bounded_and_a_change_is_small(cloud: Cloud, networ
 async def test_neighbours_of_a_network_are_so_many_at_the_most(
     cloud: Cloud, network: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(route_descriptions, "NEIGHBOURS_MAX", 2)
+    monkeypatch.setattr(route_descriptions, "ARP_ENTRIES_MAX", 2)
     other = await another_network(cloud)
     await cloud.bind((await cloud.port(network))["id"], HERE)
     for _ in range(3):
@@ -332,7 +332,7 @@ async def test_which_hosts_changed_is_said_at_once_and_waited_for(cloud: Cloud, 
 async def test_who_waits_is_let_go_when_the_service_stops(cloud: Cloud, network: str) -> None:
     first = await changed(cloud, 0)
     waiting = asyncio.create_task(changed(cloud, first.version, 25))
-    cloud.service.let_go()
+    cloud.service.end_waits()
     async with asyncio.timeout(15):
         assert (await waiting).hosts == ()
 

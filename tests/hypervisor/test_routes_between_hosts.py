@@ -19,9 +19,9 @@ from moorage.model.port_description import (
     FilterRule,
     PortDescription,
     PortFilter,
-    neighbours_id,
+    arp_set_id,
 )
-from moorage.model.route_description import Neighbour, RoutedSubnet, RouterDescription, StaticRoute
+from moorage.model.route_description import ArpEntry, RoutedSubnet, RouterDescription, StaticRoute
 from moorage_testing.hypervisor.stations import Station
 
 pytestmark = pytest.mark.hypervisor
@@ -90,12 +90,12 @@ class Known:
     def _sets(self, host: RoutedHost) -> tuple[AddressSetPart, ...]:
         if all(at is host for at, _ in self.places.values()):
             return ()
-        found: dict[str, list[Neighbour]] = {}
+        found: dict[str, list[ArpEntry]] = {}
         for _, guest in self.places.values():
             vif = guest.vifs[0]
             for each in vif.addresses:
-                found.setdefault(neighbours_id(vif.network, each.address), []).append(Neighbour(each.address, vif.mac))
-        return tuple(AddressSetPart(id, self.version, neighbours=tuple(each)) for id, each in found.items())
+                found.setdefault(arp_set_id(vif.network, each.address), []).append(ArpEntry(each.address, vif.mac))
+        return tuple(AddressSetPart(id, self.version, arp_entries=tuple(each)) for id, each in found.items())
 
     async def say(self, *hosts: RoutedHost) -> None:
         self.version += 1
@@ -228,7 +228,7 @@ async def test_a_network_that_cannot_be_made_is_said_and_keeps_nobody_from_start
         told = known.told(one)
         port = replace(told.ports[0], routers=(replace(ROUTER, subnets=wide),))
         elsewhere = AddressSetPart(
-            neighbours_id(NETWORKS[6], "10.77.6.10"), 1, neighbours=(Neighbour("10.77.6.10", "fa:16:3e:77:06:0a"),)
+            arp_set_id(NETWORKS[6], "10.77.6.10"), 1, arp_entries=(ArpEntry("10.77.6.10", "fa:16:3e:77:06:0a"),)
         )
         [trouble] = await one.have(Told(1, told.guests, (port,), (elsewhere,)))
         assert NETWORKS[6] in trouble

@@ -8,8 +8,8 @@ import pytest
 from moorage.drivers.libvirt import described_ports
 from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.model.ids import NetworkId, PortId
-from moorage.model.port_description import AddressSetPart, PortDescription, Present, held_digest, neighbours_id
-from moorage.model.route_description import Neighbour
+from moorage.model.port_description import AddressSetPart, PortDescription, Present, arp_set_id, held_digest
+from moorage.model.route_description import ArpEntry
 
 ONE, TWO = PortId("one"), PortId("two")
 NET = NetworkId("net")
@@ -61,13 +61,13 @@ def test_it_outlives_a_restart(tmp_path: Path) -> None:
 
 def test_neighbours_of_a_network_come_in_several_sets(tmp_path: Path) -> None:
     held = DescribedPorts(tmp_path)
-    one, two = Neighbour("10.0.1.5", "fa:16:3e:00:00:05"), Neighbour("10.0.2.5", "fa:16:3e:00:00:06")
-    parts = [AddressSetPart(neighbours_id(NET, each.address), 3, neighbours=(each,)) for each in (one, two)]
+    one, two = ArpEntry("10.0.1.5", "fa:16:3e:00:00:05"), ArpEntry("10.0.2.5", "fa:16:3e:00:00:06")
+    parts = [AddressSetPart(arp_set_id(NET, each.address), 3, arp_entries=(each,)) for each in (one, two)]
     assert parts[0].id != parts[1].id
     assert held.take((), [*parts, AddressSetPart("group", 3, addresses=("10.0.3.1",))], None, 3)
-    assert held.neighbours() == {NET: {one.address: one.mac, two.address: two.mac}}
+    assert held.arp_entries() == {NET: {one.address: one.mac, two.address: two.mac}}
     held.take((), (), Present((), (parts[1].id,)), 4)
-    assert held.neighbours() == {NET: {two.address: two.mac}}
+    assert held.arp_entries() == {NET: {two.address: two.mac}}
 
 
 def test_a_file_of_another_release_holds_until_all_is_sent_again(tmp_path: Path) -> None:

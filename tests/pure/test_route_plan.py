@@ -125,7 +125,7 @@ def test_a_network_of_the_router_that_is_elsewhere() -> None:
     ]
     assert plan.rules == {"mrga": "router"}, "nothing comes from a network that is elsewhere"
     assert plan.forwarding == {"mrga"}
-    assert plan.neighbours == far.neighbours
+    assert plan.arp_entries == far.arp_entries
     forward = plan.chains.partition("chain forward")[2]
     assert 'iifname "mrga" ip saddr 10.0.1.0/24 oifname "mrgb" ip daddr 10.0.2.0/24 accept' in forward
     assert 'iifname "mrga" oifname "mrgb" ip daddr 10.9.0.0/16 accept' in forward

@@ -125,7 +125,7 @@ class Ground:
         self.clock.at += pass_s
         self.beat()
         before = len(self.sizes)
-        await self.describer.look(0)
+        await self.describer.await_changes(0)
         await self.describer.round()
         while not self.bus.quiet:
             await SystemClock().sleep(0.001)
@@ -182,7 +182,7 @@ async def test_a_change_that_could_not_be_asked_for_is_asked_for_again(ground: G
     ground.service.put("one")
     await ground.round()
     ground.service.put("two")
-    await ground.describer.look(0)
+    await ground.describer.await_changes(0)
     ground.service.out = True
     await ground.describer.round()
     ground.service.out = False

@@ -92,12 +92,12 @@ class PortDescriber:
 
     async def _watch(self) -> None:
         while True:
-            if await self.look(WAIT_S):
+            if await self.await_changes(WAIT_S):
                 await self.round()
             else:
                 await self._clock.sleep(EVERY_S)
 
-    async def look(self, wait_s: int) -> bool:
+    async def await_changes(self, wait_s: int) -> bool:
         """Ask which hosts are described otherwise than by the last answer. False: nobody was asked, or did not say. Raises nothing."""
         now = self._clock.monotonic()
         if not self._takers() or now < max(self._not_served_until, self._each_until):
@@ -136,7 +136,7 @@ class PortDescriber:
         if not takers or now < self._not_served_until:
             return
         for known in takers:
-            self._say_troubles(known)
+            self._log_troubles(known)
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def one(known: KnownHost) -> None:
@@ -146,7 +146,7 @@ class PortDescriber:
         every = now < self._each_until
         await asyncio.gather(*(one(each) for each in takers if every or self._is_due(each)))
 
-    def _say_troubles(self, known: KnownHost) -> None:
+    def _log_troubles(self, known: KnownHost) -> None:
         """Once."""
         before = self._described.setdefault(known.host, DescribedHost())
         if known.not_wired != before.troubles:

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from moorage.model.ids import NetworkId, PortId
-from moorage.model.route_description import FloatingAddress, Neighbour, RouterDescription
+from moorage.model.route_description import ArpEntry, FloatingAddress, RouterDescription
 
 ADDRESSES_PER_PART = 5_000
 """Of one `AddressSetPart`: at most a quarter of a megabyte."""
@@ -96,7 +96,7 @@ class AddressSetPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """What several ports have in common, by the id of the set.
 
     Addresses and prefixes that rules name: members of a security group or an address group.  Or neighbours: those ports of a network that is
-    routed whose addresses begin alike (`neighbours_id`).
+    routed whose addresses begin alike (`arp_set_id`).
     """
 
     id: str
@@ -105,21 +105,21 @@ class AddressSetPart(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: int = 1
     """It is used when all parts of its version are there."""
     addresses: tuple[str, ...] = ()
-    neighbours: tuple[Neighbour, ...] = ()
+    arp_entries: tuple[ArpEntry, ...] = ()
 
 
-NEIGHBOURS = "neighbours"
+ARP = "arp"
 
 
-def neighbours_id(network: NetworkId, address: str) -> str:
+def arp_set_id(network: NetworkId, address: str) -> str:
     """Of the set with this address in it: at most 256 of a network are in one, so a port that comes or goes changes few."""
-    return f"{NEIGHBOURS}/{network}/{address.rpartition('.')[0]}"
+    return f"{ARP}/{network}/{address.rpartition('.')[0]}"
 
 
-def network_of_neighbours(id: str) -> NetworkId | None:
+def network_of_arp_set(id: str) -> NetworkId | None:
     """The network whose neighbours a set with this id has; None: it has none."""
     kind, _, rest = id.partition("/")
-    return NetworkId(rest.partition("/")[0]) if kind == NEIGHBOURS else None
+    return NetworkId(rest.partition("/")[0]) if kind == ARP else None
 
 
 class Present(msgspec.Struct, frozen=True):

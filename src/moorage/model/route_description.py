@@ -38,7 +38,7 @@ class RoutedSubnet(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the network, in bytes; 0: the sender's release does not say."""
 
 
-class Neighbour(msgspec.Struct, frozen=True, array_like=True):
+class ArpEntry(msgspec.Struct, frozen=True, array_like=True):
     """An address of a port that is bound to a host, and the port's MAC."""
 
     address: str

@@ -45,12 +45,12 @@ class NetworkService:
         await migrate(self._database, TABLES)
         self.outbox.start()
 
-    def let_go(self) -> None:
+    def end_waits(self) -> None:
         """Answer whoever waits for changes: the service is about to stop."""
-        self._endpoint.descriptions.let_go()
+        self._endpoint.descriptions.end_waits()
 
     async def stop(self) -> None:
-        self.let_go()
+        self.end_waits()
         await self.outbox.stop()
 
     # ------------------------------------------------------------------------------------------------ hosts

@@ -30,7 +30,7 @@ from moorage.model.port_description import (
     Present,
     Rate,
 )
-from moorage.model.route_description import Neighbour
+from moorage.model.route_description import ArpEntry
 from moorage_embedded.network.binding import BRIDGE, FILTERS
 from moorage_embedded.network.faults import NeutronFault, forbidden
 from moorage_embedded.network.policy import NetworkCaller
@@ -51,7 +51,7 @@ RULES_MAX = 4_000
 """Of one port; those beyond them let nothing pass, and the log says so. Half a megabyte at most, which the broker still lets through."""
 
 T = TypeVar("T")
-Members = Sequence[str] | Sequence[Neighbour]
+Members = Sequence[str] | Sequence[ArpEntry]
 _log = logging.getLogger(__name__)
 
 
@@ -84,7 +84,7 @@ def describe(store: NetworkStore, host: str) -> tuple[list[PortDescription], dic
     lists = sorted({rule["remote_address_group_id"] for rule in named if rule["remote_address_group_id"]})
     for each in store.many("address_group", where={"id": lists}) if lists else ():
         sets[each["id"]] = sorted(each["addresses"])
-    sets |= reached.neighbours
+    sets |= reached.arp_entries
     return sorted(found, key=lambda each: each.port), sets
 
 
@@ -219,7 +219,7 @@ class Descriptions:
         self._ends = asyncio.Event()
         self._looked_at = float("-inf")
 
-    def let_go(self) -> None:
+    def end_waits(self) -> None:
         """Answer whoever waits."""
         self._ends.set()
 
@@ -352,7 +352,7 @@ def _parts(name: str, version: int, members: Members) -> list[AddressSetPart]:
             part,
             len(cuts),
             tuple(each for each in cut if isinstance(each, str)),
-            tuple(each for each in cut if isinstance(each, Neighbour)),
+            tuple(each for each in cut if isinstance(each, ArpEntry)),
         )
         for part, cut in enumerate(cuts)
     ]

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from moorage.model.ids import NetworkId
-from moorage.model.port_description import neighbours_id
+from moorage.model.port_description import arp_set_id
 from moorage.model.route_description import (
+    ArpEntry,
     ExternalNetwork,
     FloatingAddress,
-    Neighbour,
     RoutedSubnet,
     RouterDescription,
     StaticRoute,
@@ -21,7 +21,7 @@ from moorage_embedded.network.binding import TUNNELS
 from moorage_embedded.network.routers import GATEWAY, INTERFACE
 from moorage_embedded.network.store import Doc, NetworkStore
 
-NEIGHBOURS_MAX = 20_000
+ARP_ENTRIES_MAX = 20_000
 """Of one network; those beyond them are reached from their own network alone, and the log says so."""
 
 _log = logging.getLogger(__name__)
@@ -35,8 +35,8 @@ class Reached:
     """By port."""
     routers: dict[str, tuple[RouterDescription, ...]] = field(default_factory=dict)
     """By subnet."""
-    neighbours: dict[str, list[Neighbour]] = field(default_factory=dict)
-    """By `neighbours_id`."""
+    arp_entries: dict[str, list[ArpEntry]] = field(default_factory=dict)
+    """By `arp_set_id`."""
 
 
 def reached_from(store: NetworkStore, host: str, ports: Sequence[Doc]) -> Reached:
@@ -52,7 +52,7 @@ def reached_from(store: NetworkStore, host: str, ports: Sequence[Doc]) -> Reache
     networks |= {each["network_id"] for each in interfaces if each["device_owner"] == GATEWAY}
     outside = _external(store, networks)
     described = _routers(store, routers, interfaces, outside)
-    found = Reached(neighbours=_neighbours(store, host, interfaces, described))
+    found = Reached(arp_entries=_arp_entries(store, host, interfaces, described))
     for each in floating:
         external = outside.get(each["floating_network_id"])
         if external is not None and each["fixed_ip_address"]:
@@ -139,9 +139,9 @@ def _tunnel(network: Doc) -> int | None:
     return number
 
 
-def _neighbours(
+def _arp_entries(
     store: NetworkStore, host: str, interfaces: Sequence[Doc], described: dict[str, RouterDescription]
-) -> dict[str, list[Neighbour]]:
+) -> dict[str, list[ArpEntry]]:
     """Of networks that routers of several networks are in, as far as somebody else than this host has ports there.
 
     The host's own ports are among them, so it knows them still while they are on their way to another one.
@@ -159,16 +159,16 @@ def _neighbours(
         for each in interface["fixed_ips"]
         if ":" not in each["ip_address"]
     }
-    rows = store.neighbours(sorted(subnets)) if subnets else []
+    rows = store.bound_addresses(sorted(subnets)) if subnets else []
     if all(at == host for _, _, _, at in rows):
         return {}
-    found: dict[str, list[Neighbour]] = {}
+    found: dict[str, list[ArpEntry]] = {}
     counts: dict[str, int] = {}
     for network, address, mac, _ in rows:
         counts[network] = counts.get(network, 0) + 1
-        if counts[network] <= NEIGHBOURS_MAX:
-            found.setdefault(neighbours_id(NetworkId(network), address), []).append(Neighbour(address, mac))
+        if counts[network] <= ARP_ENTRIES_MAX:
+            found.setdefault(arp_set_id(NetworkId(network), address), []).append(ArpEntry(address, mac))
     for network, count in counts.items():
-        if count > NEIGHBOURS_MAX:
-            _log.error("network %s has %d neighbours, of which hosts are told %d", network, count, NEIGHBOURS_MAX)
+        if count > ARP_ENTRIES_MAX:
+            _log.error("network %s has %d neighbours, of which hosts are told %d", network, count, ARP_ENTRIES_MAX)
     return found

@@ -19,9 +19,9 @@ from moorage.model.port_description import (
     PortDescription,
     Present,
     held_digest,
-    network_of_neighbours,
+    network_of_arp_set,
 )
-from moorage.model.route_description import Neighbour
+from moorage.model.route_description import ArpEntry
 
 FILE = "descriptions.json"
 LOOK_EVERY_S = 0.2
@@ -39,7 +39,7 @@ class AddressSet(msgspec.Struct, frozen=True):
 
     version: int
     addresses: tuple[str, ...] = ()
-    neighbours: tuple[Neighbour, ...] = ()
+    arp_entries: tuple[ArpEntry, ...] = ()
 
 
 class _OnDisk(msgspec.Struct):
@@ -69,12 +69,12 @@ class DescribedPorts:
     def sets(self) -> Mapping[str, AddressSet]:
         return self._now.sets
 
-    def neighbours(self) -> dict[NetworkId, dict[str, str]]:
+    def arp_entries(self) -> dict[NetworkId, dict[str, str]]:
         """Network → addresses of its ports, on whatever host, with their MACs."""
         found: dict[NetworkId, dict[str, str]] = {}
         for id, each in self._now.sets.items():
-            if (network := network_of_neighbours(id)) is not None:
-                found.setdefault(network, {}).update((one.address, one.mac) for one in each.neighbours)
+            if (network := network_of_arp_set(id)) is not None:
+                found.setdefault(network, {}).update((one.address, one.mac) for one in each.arp_entries)
         return found
 
     @property
@@ -155,7 +155,7 @@ class DescribedPorts:
         if len(incoming) < part.parts:
             return False
         addresses = tuple(address for number in range(part.parts) for address in incoming[number].addresses)
-        neighbours = tuple(each for number in range(part.parts) for each in incoming[number].neighbours)
+        neighbours = tuple(each for number in range(part.parts) for each in incoming[number].arp_entries)
         self._now.sets[part.id] = AddressSet(part.version, addresses, neighbours)
         del self._incoming[part.id]
         return True

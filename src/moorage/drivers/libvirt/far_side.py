@@ -45,10 +45,10 @@ class FarSideKeeper:
         if not self._routes or not tunnelled:
             self.side, self.troubles = NOTHING_FAR, ()
             return []
-        neighbours = self._described.neighbours()
+        arp_entries = self._described.arp_entries()
         made: list[FarNetwork] = []
         troubles: list[str] = []
-        for each in far_networks(tunnelled, self._described.ports, neighbours.keys()):
+        for each in far_networks(tunnelled, self._described.ports, arp_entries.keys()):
             try:
                 await self._make(each, bridges, there)
                 made.append(each)
@@ -61,7 +61,7 @@ class FarSideKeeper:
         self.troubles = tuple(troubles)
         self.side = FarSide(
             frozenset(each.bridge for each in made),
-            {own_bridge_of(network): told for network, told in neighbours.items() if network in near},
+            {own_bridge_of(network): told for network, told in arp_entries.items() if network in near},
         )
         return made
 

@@ -59,7 +59,7 @@ class FarSide:
 
     bridges: frozenset[str] = frozenset()
     """Of networks that this host has no guests of."""
-    neighbours: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    arp_entries: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Bridge → address → MAC, of networks that this host has a tunnel of."""
 
 
@@ -78,7 +78,7 @@ class RoutePlan:
     """Address that this host answers for outside → device."""
     chains: str = ""
     """Of our table of nftables."""
-    neighbours: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    arp_entries: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Bridge → address → MAC."""
     forwarding: set[str] = field(default_factory=set)
     """Devices from which packets are forwarded."""
@@ -126,7 +126,7 @@ def planned(
     every = sorted({*(each.bridge for each in ports), *far.bridges})
     if ports:
         marked = (
-            [f"iifname @bridges oifname @bridges meta mark set meta mark or {ROUTED:#x}"] if plan.neighbours else []
+            [f"iifname @bridges oifname @bridges meta mark set meta mark or {ROUTED:#x}"] if plan.arp_entries else []
         )
         plan.chains = _sets(every, bridges) + _chains(dnat, source, marked, [*_bridged(every), *accept])
     return plan
@@ -204,7 +204,7 @@ def _route(plan: RoutePlan, ways: _Ways, outside: Mapping[str, Outside], source:
     plan.tables[router.router] = routes
     plan.rules |= dict.fromkeys(here.values(), router.router)
     plan.forwarding |= {*here.values()}
-    plan.neighbours |= {each: ways.far.neighbours[each] for each in every.values() if each in ways.far.neighbours}
+    plan.arp_entries |= {each: ways.far.arp_entries[each] for each in every.values() if each in ways.far.arp_entries}
     for cidr, bridge in sorted(here.items()):
         accept += [
             f'iifname "{bridge}" ip saddr {cidr} oifname "{other}" ip daddr {there} accept'

@@ -17,9 +17,9 @@ from pathlib import Path
 import msgspec
 
 from moorage.drivers.libvirt import daemons
+from moorage.drivers.libvirt.arp_entries import keep_arp_entries
 from moorage.drivers.libvirt.commands import run
 from moorage.drivers.libvirt.metadata_keeper import Seat
-from moorage.drivers.libvirt.neighbours import keep_neighbours
 from moorage.drivers.libvirt.routes import (
     FIRST_TABLE,
     MARK,
@@ -55,8 +55,8 @@ class RoutingState(msgspec.Struct):
     settings: dict[str, str] = {}
     """File of the kernel's settings → what stood in it before."""
     marked: bool = False
-    neighbours: list[str] = []
-    """Bridges whose neighbours this host was told."""
+    arp_entries: list[str] = []
+    """Bridges with permanent ARP entries."""
 
 
 class _Address(msgspec.Struct):
@@ -102,7 +102,7 @@ class Routing:
             made.addresses | plan.addresses,
             made.settings,
             made.marked or bool(plan.rules),
-            sorted({*made.neighbours, *plan.neighbours}),
+            sorted({*made.arp_entries, *plan.arp_entries}),
         )
         if seats:
             self._write(coming)
@@ -110,7 +110,7 @@ class Routing:
         await self._filter(plan.chains)
         if plan.tables or coming.rules or coming.marked:
             await self._route(plan, coming)
-        await keep_neighbours(plan.neighbours, {*made.neighbours} & devices.keys())
+        await keep_arp_entries(plan.arp_entries, {*made.arp_entries} & devices.keys())
         await self._have(plan, coming, devices)
         self._reset(plan, coming, devices)
         left = RoutingState(
@@ -119,7 +119,7 @@ class Routing:
             plan.addresses,
             coming.settings,
             bool(plan.rules),
-            sorted(plan.neighbours),
+            sorted(plan.arp_entries),
         )
         self._write(left)
 

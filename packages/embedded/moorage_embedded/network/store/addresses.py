@@ -106,7 +106,7 @@ class Addresses:
         found = [(address, port, owner or "") for address, port, owner in self.tx.rows(query)]
         return sorted(found, key=lambda each: int(ip_address(each[0])))
 
-    def neighbours(self, subnets: Sequence[str]) -> list[tuple[str, str, str, str]]:
+    def bound_addresses(self, subnets: Sequence[str]) -> list[tuple[str, str, str, str]]:
         """(network, address, MAC, host) of the ports in these subnets that are bound to hosts, by network and address."""
         query = (
             sa.select(ports.c.network, addresses.c.address, ports.c.mac, ports.c.host)

@@ -6,22 +6,22 @@ import msgspec
 
 from moorage.drivers.libvirt.commands import run
 
-NEIGHBOURS_S = 60.0
+APPLY_S = 60.0
 
 
-class _Neighbour(msgspec.Struct):
+class _ArpEntry(msgspec.Struct):
     address: str = msgspec.field(default="", name="dst")
     mac: str = msgspec.field(default="", name="lladdr")
     device: str = msgspec.field(default="", name="dev")
 
 
-async def keep_neighbours(wanted: Mapping[str, Mapping[str, str]], others: Collection[str]) -> None:
+async def keep_arp_entries(wanted: Mapping[str, Mapping[str, str]], others: Collection[str]) -> None:
     """`wanted`: bridge → address → MAC, all that it shall have. `others`: bridges that have none any more. Raises HostFailed."""
     if not wanted and not others:
         return
     said = await run("ip", "-4", "-json", "neigh", "show", "nud", "permanent", code="vif_not_plugged")
     there: dict[str, dict[str, str]] = {}
-    for each in msgspec.json.decode(said or "[]", type=list[_Neighbour]):
+    for each in msgspec.json.decode(said or "[]", type=list[_ArpEntry]):
         there.setdefault(each.device, {})[each.address] = each.mac
     commands: list[str] = []
     for bridge in sorted({*wanted, *others}):
@@ -33,4 +33,4 @@ async def keep_neighbours(wanted: Mapping[str, Mapping[str, str]], others: Colle
             if now.get(address) != mac
         ]
     if commands:
-        await run("ip", "-batch", "-", given="\n".join(commands) + "\n", limit_s=NEIGHBOURS_S, code="vif_not_plugged")
+        await run("ip", "-batch", "-", given="\n".join(commands) + "\n", limit_s=APPLY_S, code="vif_not_plugged")
