@@ -9,10 +9,11 @@ from moorage.drivers.libvirt import described_ports
 from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.model.guest import GuestSpec, VifAddress, VifData
 from moorage.model.ids import NetworkId, PortId, ServerId, SubnetId
-from moorage.model.port_description import AddressSetPart, PortDescription, Present, held_digest
-from moorage.model.route_description import SubnetHints
+from moorage.model.port_description import AddressSetPart, PortDescription, Present, arp_set_id, held_digest
+from moorage.model.route_description import ArpEntry, SubnetHints
 
 ONE, TWO = PortId("one"), PortId("two")
+NET = NetworkId("net")
 
 
 def test_the_higher_version_holds(tmp_path: Path) -> None:
@@ -78,6 +79,33 @@ def test_it_outlives_a_restart(tmp_path: Path) -> None:
     assert again.numbers(["four"])["four"] == described_ports.FIRST_NUMBER
     again.forget()
     assert not list(tmp_path.iterdir())
+
+
+def test_neighbours_of_a_network_come_in_several_sets(tmp_path: Path) -> None:
+    held = DescribedPorts(tmp_path)
+    one, two = ArpEntry("10.0.1.5", "fa:16:3e:00:00:05"), ArpEntry("10.0.2.5", "fa:16:3e:00:00:06")
+    parts = [AddressSetPart(arp_set_id(NET, each.address), 3, arp_entries=(each,)) for each in (one, two)]
+    assert parts[0].id != parts[1].id
+    assert held.take((), [*parts, AddressSetPart("group", 3, addresses=("10.0.3.1",))], None, 3)
+    assert held.arp_entries() == {NET: {one.address: one.mac, two.address: two.mac}}
+    held.take((), (), Present((), (parts[1].id,)), 4)
+    assert held.arp_entries() == {NET: {two.address: two.mac}}
+
+
+def test_a_file_of_another_release_holds_until_all_is_sent_again(tmp_path: Path) -> None:
+    """It may lack what that release could not read of the same version."""
+    held = DescribedPorts(tmp_path)
+    held.take([PortDescription(ONE, 5, mac="m")], [AddressSetPart("s", 3, addresses=("10.0.0.1",))], None, 5)
+    held.save()
+    file = tmp_path / described_ports.FILE
+    file.write_bytes(file.read_bytes().replace(b'"form":1,', b""))
+    again = DescribedPorts(tmp_path)
+    again.load()
+    assert again.ports[ONE].mac == "m"
+    assert again.sets["s"].addresses == ("10.0.0.1",)
+    assert again.digest != held.digest
+    assert again.take([PortDescription(ONE, 5, mac="m", bound=True)], [], None, 5)
+    assert again.ports[ONE].bound
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"ports": 3}', '{"ports": {"x": {"port": "x"}}}', "\0\xff"])

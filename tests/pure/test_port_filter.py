@@ -9,7 +9,7 @@ import pytest
 
 from moorage.drivers.libvirt.described_ports import AddressSet
 from moorage.drivers.libvirt.filter_rules import Inexpressible, networks, rule_line
-from moorage.drivers.libvirt.port_filter import FilteredBridge, FilteredTap, link_local_of, ruleset
+from moorage.drivers.libvirt.port_filter import FilteredBridge, FilteredTap, RoutedZone, link_local_of, ruleset
 from moorage.model.ids import PortId
 from moorage.model.port_description import (
     AllowedAddresses,
@@ -64,6 +64,31 @@ def test_without_taps_there_are_no_tables() -> None:
     assert made.text.splitlines() == [
         "table bridge t", "delete table bridge t", "table inet t", "delete table inet t",
     ]  # fmt: skip
+
+
+def test_what_is_routed_between_networks_is_one_connection_there_and_back() -> None:
+    zone = RoutedZone(
+        20, ("mrgone", "mrgtwo"), ("10.0.1.0/24", "10.0.2.0/24"), ("10.0.2.128/25", "10.9.0.0/16", "0.0.0.0/0")
+    )
+    made = ruleset("t", [port(1, None)], {"mrgone": FilteredBridge("fa:16:3f:00:00:01", 16)}, {}, [zone])
+    inner = made.text.partition("table inet t {\n")[2]
+    assert inner.startswith(
+        """\
+  set router_20 {
+    type ipv4_addr
+    flags interval
+    elements = { 10.0.1.0/24, 10.0.2.0/24, 10.9.0.0/16 }
+  }
+  chain routed_20 {
+    ip saddr 10.0.1.0/24 ip daddr 10.0.1.0/24 return
+    ip saddr 10.0.2.0/24 ip daddr 10.0.2.0/24 return
+    ct zone set 20
+  }
+"""
+    )
+    first, second = inner.partition("type filter hook prerouting priority -300; policy accept;\n")[2].splitlines()[:2]
+    assert first.strip() == ('iifname { "mrgone", "mrgtwo" } ip saddr @router_20 ip daddr @router_20 jump routed_20')
+    assert second.strip() == 'iifname "mrgone" ether daddr != fa:16:3f:00:00:01 ct zone set 16'
 
 
 @pytest.mark.parametrize(

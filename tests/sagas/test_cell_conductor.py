@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pytest
@@ -26,6 +27,9 @@ from moorage.cli import status
 from moorage.conductor.agent_identity import ANSWERS_WITHIN_S, GIVEN_UP_WITHIN_S
 from moorage.conductor.cell_conductor import SILENT_S, CellConductor
 from moorage.conductor.digest_comparison import COMPARE_AGAIN_S, COMPARE_EVERY_S
+from moorage.main.observability.database_reads import CachedReads
+from moorage.main.observability.process_metrics import ProcessMetricsCollector
+from moorage.main.observability.sources import Sources
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
 from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
@@ -49,6 +53,9 @@ from moorage_testing.compute_app import MEMBER, compute_api
 from moorage_testing.fake_server_service import a_migration
 from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 from moorage_testing.waiting import until
+
+if TYPE_CHECKING:
+    from moorage.main.composition import RegionProcess
 
 BOOT = OperationId("boot")
 ONE, OTHER = "agent-1", "agent-2"
@@ -738,6 +745,30 @@ async def test_unknown_guests_and_missing_records_are_shown(at: AtCell, tmp_path
     try:
         assert await shown(at, tmp_path) == [row]
         await at.small.cells[at.cell].write(lambda tx: tx.run(cell_servers.servers.insert(), server_values(record)))
+        await at.say(at.report(ON), again)
+        assert await shown(at, tmp_path) == []
+    finally:
+        await again.stop()
+
+
+async def test_what_a_host_does_not_wire_is_shown_and_counted_while_it_says_so(at: AtCell, tmp_path: Path) -> None:
+    await known(at)
+    troubles = ("port one: a rule is left out", "network two: guests of this host do not reach it")
+    await at.say(msgspec.structs.replace(at.report(ON), not_wired=troubles))
+    (row,) = await shown(at, tmp_path)
+    assert (row["host"], row["not_wired"], row["left_alone"]) == (at.host, list(troubles), 0)
+    said = "\n".join(status.hosts([row]))
+    assert f"host {at.host} in {at.cell} does not wire a port as it should: {troubles[0]}" in said
+    assert troubles[1] in said
+    process = SimpleNamespace(cells=(at.conductor,), conductor=None, waker=None)
+    sources = Sources(region=cast("RegionProcess", process))
+    collector = ProcessMetricsCollector("conductor", CachedReads(1.0), lambda: True, sources)
+    [counted] = [each for each in collector.collect() if each.name == "moorage_ports_not_wired"]
+    assert [(each.labels, each.value) for each in counted.samples] == [({"cell": at.cell, "host": at.host}, 2.0)]
+    again = at.another()
+    await again.start()
+    try:
+        assert await shown(at, tmp_path) == [row], "also after the conductor began anew"
         await at.say(at.report(ON), again)
         assert await shown(at, tmp_path) == []
     finally:

@@ -87,6 +87,7 @@ def hosts(troubled: list[JsonObject]) -> list[str]:
             warnings.append(
                 f"{where} has guests that no database knows; they are left alone: {_first_names(each['unknown_guests'])}"
             )
+        warnings += [f"{where} does not wire a port as it should: {what}" for what in each.get("not_wired", ())]
         if (more := each["left_alone"] - len(each["missing_guests"]) - len(each["unknown_guests"])) > 0:
             warnings.append(f"{where} has {more} more guests that are left alone")
     return ["", *warnings] if warnings else []

@@ -117,7 +117,7 @@ class KnownHost:
         agent, at, before = self.refused, self.refused_at, self.noted
         if not agent or (agent == before.refused_agent and at - before.refused_at < REFUSAL_NOTED_EVERY_US):
             agent, at = before.refused_agent, before.refused_at
-        return HostTroubles(kept, count, agent, at)
+        return HostTroubles(kept, count, agent, at, self.not_wired)
 
     def begin(self, agent: str) -> None:
         """Another agent reports for it from now on; everything from the earlier one is dropped."""

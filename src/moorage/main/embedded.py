@@ -45,6 +45,11 @@ class Embedded:
     volume: EmbeddedVolume | None = None
     databases: list[Database] = field(default_factory=list)
 
+    def end_waits(self) -> None:
+        """Answer whoever waits for one of them, for they are about to stop."""
+        if self.network is not None:
+            self.network.end_waits()
+
     @property
     def apps(self) -> JsonObject:
         services = {

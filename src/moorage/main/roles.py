@@ -202,6 +202,7 @@ async def embedded(config: Config, stopping: asyncio.Event) -> None:
     observed.sees(Sources(databases=databases, services=(own.compute, own.placement, own.identity), doors=doors))
     _print_ready("embedded " + ", ".join(services.apps))
     await stopping.wait()
+    services.end_waits()
     for door in doors.values():
         await door.close()
     await audited.close()

@@ -163,6 +163,7 @@ class RunningCloud:
         """Stop the listeners first, so that no new requests come, then everything else. Operations stop where they are; guests run on."""
         if self.webconsole is not None:
             await self.webconsole.close()
+        self.embedded.end_waits()
         await asyncio.gather(*(door.close() for door in self.doors.values()))
         await self.audited.close()
         await self.rounds.stop()

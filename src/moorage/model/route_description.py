@@ -41,6 +41,17 @@ class RoutedSubnet(msgspec.Struct, frozen=True, omit_defaults=True):
     cidr: str
     gateway: str
     """The router's address there."""
+    segmentation_id: int | None = None
+    """Of a network that hosts reach one another's guests of in tunnels; None: it is another one."""
+    mtu: int = 0
+    """Of the network, in bytes; 0: the sender's release does not say."""
+
+
+class ArpEntry(msgspec.Struct, frozen=True, array_like=True):
+    """An address of a port that is bound to a host, and the port's MAC."""
+
+    address: str
+    mac: str
 
 
 class StaticRoute(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """The HTTP endpoint of the network service: a route is found, its function runs in a transaction, its result is the answer."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -70,6 +71,7 @@ class Runner:
         self._guarantees = guarantees
         self.written = 0
         """Transactions that were committed."""
+        self._wrote = asyncio.Event()
 
     async def write(self, who: NetworkCaller, work: Callable[[NetworkCall], T]) -> T:
         """Run one transaction; its changes of claimed guarantees are made in placement before the commit.
@@ -113,10 +115,17 @@ class Runner:
 
         answer = await self._database.write(transaction)
         self.written += 1
+        self._wrote.set()
+        self._wrote = asyncio.Event()
         if taken and not calls[0].claims:
             await self._give_back(taken)  # somebody else changed it, and nothing was left to change
         self._outbox.put(calls[0].events, calls[0].segments)
         return answer
+
+    async def until_written(self, since: int) -> None:
+        """Until there is another number of transactions than this one."""
+        while self.written == since:
+            await self._wrote.wait()
 
     async def read(self, who: NetworkCaller, work: Callable[[NetworkCall], T]) -> T:
         return await self._database.read(lambda tx: work(NetworkCall(NetworkStore(tx), who, self.settings)))
@@ -129,7 +138,7 @@ class NetworkEndpoint(Endpoint):
         super().__init__(validate_token)
         self._runner = runner
         self._public = public_url.rstrip("/")
-        self._descriptions = port_descriptions.Descriptions()
+        self.descriptions = port_descriptions.Descriptions()
 
     @override
     async def answer(self, request: Request) -> Response:
@@ -147,8 +156,10 @@ class NetworkEndpoint(Endpoint):
             return json_response(self._resources())
         who = NetworkCaller(await self.principal(request))
         if parts[1:] == port_descriptions.PATH and request.method == "GET":
-            host, after = port_descriptions.query_of(check_query(request, QUERY_MAX_BYTES))
-            return json_response(await self._descriptions.newer(self._runner, who, host, after))
+            asked = port_descriptions.query_of(check_query(request, QUERY_MAX_BYTES))
+            if asked.host:
+                return json_response(await self.descriptions.newer(self._runner, who, asked.host, asked.after))
+            return json_response(await self.descriptions.changed(self._runner, who, asked.after, asked.wait_s))
         route = find_route(request.method, parts[1:])
         ask = NetworkRequest(
             request.method,

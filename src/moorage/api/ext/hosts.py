@@ -1,4 +1,6 @@
-"""`/ext/hosts`: hosts that a person should look at: what they put aside, what is left alone there, who else spoke for them."""
+"""`/ext/hosts`: hosts that a person should look at: what they put aside, what is left alone there, who else spoke for them, and
+what they could not wire of their ports.
+"""
 
 import asyncio
 from collections.abc import Collection
@@ -41,7 +43,7 @@ async def _of_cell(region: Database, cell: CellId, database: Database, now: int)
     except Unavailable:
         return None
     rows = [_row(host, troubles, missing, now) for host, troubles in looked]
-    return [row for row in rows if row["set_aside"] or row["left_alone"] or row["refused_agent"]]
+    return [row for row in rows if row["set_aside"] or row["left_alone"] or row["refused_agent"] or row["not_wired"]]
 
 
 def _row(host: Host, troubles: HostTroubles, missing: Collection[ServerId], now: int) -> JsonObject:
@@ -55,6 +57,7 @@ def _row(host: Host, troubles: HostTroubles, missing: Collection[ServerId], now:
         "unknown_guests": [each for each in troubles.left_alone if each not in missing],
         "refused_agent": refused,
         "refused_at": micros(troubles.refused_at) if refused else None,
+        "not_wired": list(troubles.not_wired),
     }
 
 

@@ -30,7 +30,7 @@ from moorage.model.network import (
     SegmentFacts,
     SubnetFacts,
 )
-from moorage.model.port_description import HostDescriptions
+from moorage.model.port_description import ChangedHosts, HostDescriptions
 
 VIF_TYPE = "bridge"
 
@@ -75,6 +75,10 @@ class FlatNetwork:
 
     async def guarantees(self) -> tuple[AgentDevices, ...]:
         return ()
+
+    async def described_hosts(self, after: int, wait_s: int) -> ChangedHosts | None:
+        """Nobody describes ports here."""
+        return None
 
     async def port_descriptions(self, host: str, after: int) -> HostDescriptions | None:
         """Nobody describes ports here."""

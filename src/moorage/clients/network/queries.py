@@ -10,7 +10,7 @@ from moorage.clients.http import Json, Params
 from moorage.clients.network.decoding import devices_of, network_of, port_of, segment_of, subnet_of, wiring_of
 from moorage.clients.network.network_api import NetworkApi, path_of
 from moorage.clients.replies import CREDENTIALS
-from moorage.model.errors import Internal, NotFound, Unavailable, UnknownOutcome
+from moorage.model.errors import Internal, Invalid, NotFound, Unavailable, UnknownOutcome
 from moorage.model.network import (
     AgentDevices,
     Availability,
@@ -22,7 +22,7 @@ from moorage.model.network import (
     minted_macs,
 )
 from moorage.model.network_providers import NIC_SWITCH, OVS, known
-from moorage.model.port_description import HostDescriptions
+from moorage.model.port_description import ChangedHosts, HostDescriptions
 
 NO_PORT = "00000000-0000-0000-0000-000000000000"
 """An id that no port has."""
@@ -234,6 +234,22 @@ class NetworkQueries:
         except msgspec.ValidationError as garbled:
             raise Internal(
                 "the network service describes ports in a way that is not known", private=str(garbled)
+            ) from garbled
+
+    async def described_hosts(self, after: int, wait_s: int) -> ChangedHosts | None:
+        """Which hosts have ports that are to be wired otherwise than by version `after`; the service waits so many seconds for the first.
+
+        None where the service does not say; its release may describe ports nevertheless. Raises Internal when the answer cannot be read.
+        """
+        try:
+            reply = await self._api.call("GET", path_of("port-descriptions"), params={"after": after, "wait_s": wait_s})
+        except (NotFound, Invalid):
+            return None
+        try:
+            return msgspec.convert(reply.body, ChangedHosts)
+        except msgspec.ValidationError as garbled:
+            raise Internal(
+                "the network service says in a way that is not known which hosts changed", private=str(garbled)
             ) from garbled
 
     async def try_credentials(self) -> None:

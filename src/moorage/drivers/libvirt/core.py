@@ -252,7 +252,7 @@ class Core:
         known = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
         here = [self._descriptions.as_described(each) for each in known]
         await self._wires.serve([vif for spec in here for vif in spec.vifs])
-        await self._services.keep(await self._wires.seats(here), self._descriptions.ports)
+        await self._services.keep(await self._wires.seats(here), self._descriptions.ports, self._wires.far_side)
 
     async def _switch_on(self, record: GuestRecord) -> PowerState:
         """Start the guest from its disk, as its record says; it is off, or saved, and a saved state is dropped."""

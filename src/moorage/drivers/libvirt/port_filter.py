@@ -8,7 +8,8 @@ to the family `inet` (br_netfilter, for each bridge, not for the machine), where
 Only answers pass by state: what began a connection is held against the rules with every packet, so a rule that goes ends what it allowed.
 
 Frames between guests are in a zone of conntrack of their own for each bridge, since two networks may have the same addresses; what goes to the
-bridge's own MAC or comes from the host is in zone 0, where routing and NAT are.
+bridge's own MAC or comes from the host is in zone 0, where routing and NAT are.  What one of a router's subnets says to another is in a zone of
+that router: there and back it may go through different bridges, of which a host sees one.
 """
 
 import re
@@ -58,6 +59,17 @@ class FilteredBridge:
     zone: int
 
 
+@dataclass(frozen=True)
+class RoutedZone:
+    """A router with several networks, as far as its bridges are here."""
+
+    zone: int
+    bridges: tuple[str, ...]
+    subnets: tuple[str, ...]
+    beyond: tuple[str, ...] = ()
+    """Where its static routes lead."""
+
+
 @dataclass
 class Ruleset:
     """What nft reads, and what of the descriptions is not in it."""
@@ -74,6 +86,7 @@ def ruleset(
     taps: Sequence[FilteredTap],
     bridges: Mapping[str, FilteredBridge],
     sets: Mapping[str, AddressSet],
+    routed: Sequence[RoutedZone] = (),
 ) -> Ruleset:
     """All of both tables, over whatever was in them; without taps there are none afterwards."""
     made = Ruleset()
@@ -87,7 +100,7 @@ def ruleset(
         made.add(_hook("sent", "prerouting", FRAMES, [_verdicts("iifname", taps, "from")]))
         made.add(_hook("received", "postrouting", FRAMES, [_verdicts("oifname", taps, "to")]))
         made.add(("}",))
-        made.add((f"table inet {table} {{", *_states(bridges), "}"))
+        made.add((f"table inet {table} {{", *_states(bridges, routed), "}"))
     return made
 
 
@@ -109,19 +122,31 @@ def _chain(name: str, lines: Sequence[str]) -> list[str]:
     return [f"  chain {name} {{", *(f"    {each}" for each in lines), "  }"]
 
 
-def _states(bridges: Mapping[str, FilteredBridge]) -> list[str]:
+def _states(bridges: Mapping[str, FilteredBridge], routed: Sequence[RoutedZone]) -> list[str]:
     names = ", ".join(f'"{each}"' for each in sorted(bridges))
     zones = [
         f'iifname "{name}" ether daddr != {each.mac} ct zone set {each.zone}' for name, each in sorted(bridges.items())
     ]
+    inner: list[str] = []
+    ways: list[str] = []  # a packet is in the first zone that it is put into
+    for each in routed:
+        subnets, _, _ = networks(each.subnets)
+        ranges, _, _ = networks((*each.subnets, *(one for one in each.beyond if not one.endswith("/0"))))
+        whose = ", ".join(f'"{name}"' for name in each.bridges)
+        inner += _set(f"router_{each.zone}", "ipv4_addr", listed(ranges))
+        own = [f"ip saddr {one} ip daddr {one} return" for one in subnets]
+        inner += _chain(f"routed_{each.zone}", [*own, f"ct zone set {each.zone}"])
+        among = f"ip saddr @router_{each.zone} ip daddr @router_{each.zone}"
+        ways.append(f"iifname {{ {whose} }} {among} jump routed_{each.zone}")
     marks = [
         f"meta mark set meta mark & {NOT_ANSWER:#010x}",
         f"ct direction reply ct state established meta mark set meta mark | {ANSWER:#010x}",
         f"ct state related meta mark set meta mark | {ANSWER:#010x}",
     ]
     return [
+        *inner,
         *_chain("state", marks),
-        *_hook("zones", "prerouting", ZONES, zones),
+        *_hook("zones", "prerouting", ZONES, [*ways, *zones]),
         *_hook("bridged", "prerouting", STATES, [f"iifname {{ {names} }} jump state"]),
         *_hook("routed", "postrouting", STATES, [f"oifname {{ {names} }} jump state"]),
     ]

@@ -152,6 +152,15 @@ class ProcessMetricsCollector(Collector):
                 ),
             )
             yield shown("moorage_beat_oldest_seconds", *(((cell,), each.oldest_s) for cell, each in beats.items()))
+            yield shown(
+                "moorage_ports_not_wired",
+                *(
+                    ((str(cell.cell), known.host), len(known.not_wired))
+                    for cell in self.sources.cells
+                    for known in cell.known
+                    if known.not_wired
+                ),
+            )
 
     def _agents(self) -> Iterator[Metric]:
         agents = self.sources.agents()
