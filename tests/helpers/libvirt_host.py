@@ -18,6 +18,8 @@ from moorage.model.image import ImageFile
 from moorage_testing.waiting import PATIENCE_S
 
 KERNEL, RAMDISK, DISK = ImageId("kernel"), ImageId("ramdisk"), ImageId("disk")
+AGENT_RAMDISK, UEFI_DISK = ImageId("agent-ramdisk"), ImageId("uefi-disk")
+"""A ramdisk with QEMU's guest agent, and a disk that boots by UEFI, also with Secure Boot."""
 COMMAND_LINE = "console=tty0 console=ttyS0 quiet no_timer_check panic=5"
 RAM_MIB = 128
 
@@ -52,6 +54,8 @@ def guest_files() -> dict[str, ImageFile]:
         KERNEL: ImageFile(made / "vmlinuz", "aki", "aki"),
         RAMDISK: ImageFile(made / "initrd.img", "ari", "ari"),
         DISK: ImageFile(made / "guest.qcow2", "qcow2", "bare"),
+        AGENT_RAMDISK: ImageFile(made / "initrd-agent.img", "ari", "ari"),
+        UEFI_DISK: ImageFile(made / "guest-uefi.qcow2", "qcow2", "bare"),
     }
 
 

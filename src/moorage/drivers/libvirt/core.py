@@ -32,6 +32,7 @@ from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plumber import Plumber
 from moorage.drivers.libvirt.port_wiring import is_described
+from moorage.drivers.libvirt.power_states import power_of
 from moorage.drivers.libvirt.records import GuestDirectory, GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.transfers import LiveTransfer
@@ -94,6 +95,8 @@ class Core:
         self._receiver: Receiver | None = None
         self._transfers: dict[ServerId, LiveTransfer] = {}
         """Live migrations from here."""
+        self._thawing: dict[ServerId, asyncio.subprocess.Process] = {}
+        """Processes that let guests write again (thawing.py)."""
         self._closing = False
         self._serving: asyncio.Task[None] | None = None
 
@@ -257,6 +260,7 @@ class Core:
         """Start the guest from its disk, as its record says; it is off, or saved, and a saved state is dropped."""
         server, place = record.spec.server, self._records.place(record)
         record.leaving, record.held = None, False  # it was off, so it did not go
+        record.frozen_for, record.frozen_until = "", 0.0
         await self._settle_overlay(record)
         await asyncio.to_thread(disks.shorten, place / disks.CONSOLE)
         plugs = await self._plug(record)
@@ -364,27 +368,6 @@ class Core:
             above.unlink()
         else:
             await disks.merge_down(above)
-
-
-def power_of(domain: Any) -> PowerState:
-    state, reason = domain.state()
-    return power_from(domain, state, reason)
-
-
-def power_from(domain: Any, state: int, reason: int) -> PowerState:
-    """Convert libvirt's state into a PowerState; a guest that is off and saved to disk is suspended."""
-    libvirt = library()
-    if state in {libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_SHUTDOWN}:
-        return PowerState.RUNNING
-    if state in {libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PMSUSPENDED}:
-        return PowerState.PAUSED
-    if state == libvirt.VIR_DOMAIN_CRASHED:
-        return PowerState.CRASHED
-    if state != libvirt.VIR_DOMAIN_SHUTOFF:
-        return PowerState.NOSTATE
-    if domain.hasManagedSaveImage(0):
-        return PowerState.SUSPENDED
-    return PowerState.CRASHED if reason == libvirt.VIR_DOMAIN_SHUTOFF_CRASHED else PowerState.SHUTDOWN
 
 
 def _stop(domain: Any) -> PowerState:
