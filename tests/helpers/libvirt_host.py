@@ -1,5 +1,6 @@
 """A real host for tests: the libvirt driver in a directory, with images that are files."""
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -83,6 +84,17 @@ async def says(driver: LibvirtDriver, server: ServerId, words: str, times: int =
         assert clock.monotonic() < ends, said
         await clock.sleep(0.2)
     return said
+
+
+async def types(driver: LibvirtDriver, server: ServerId, line: str, answer: str) -> str:
+    """Into the guest's serial console, until it answers so; all that it answers until then."""
+    serial = await driver.get_console(server, "serial")
+    reader, writer = await asyncio.open_connection(serial.host, serial.port)
+    writer.write(f"\n{line}\n".encode())
+    async with asyncio.timeout(PATIENCE_S):
+        said = await reader.readuntil(answer.encode())
+    writer.close()
+    return said.decode(errors="replace")
 
 
 def a_volume(room: Path, name: str, mib: int = 20) -> VolumeDisk:

@@ -14,11 +14,11 @@ import pytest
 from tests.helpers.libvirt_host import (
     AGENT_RAMDISK,
     COMMAND_LINE,
-    PATIENCE_S,
     ImageFiles,
     a_driver,
     a_spec,
     says,
+    types,
 )
 
 from moorage.drivers.libvirt.driver import LibvirtDriver
@@ -26,6 +26,7 @@ from moorage.drivers.libvirt.records import GuestRecord
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, PowerState, Quiesce
 from moorage.model.ids import ImageId, ServerId
+from moorage_testing.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.hypervisor
 
@@ -51,17 +52,6 @@ asyncio.run(main())
 
 def with_agent(**properties: str) -> GuestSpec:
     return a_spec(ONE, ramdisk=AGENT_RAMDISK, image_properties=WITH_AGENT | properties)
-
-
-async def types(driver: LibvirtDriver, line: str, answer: str) -> str:
-    """Into the guest's serial console, until it answers so; all that it answers until then."""
-    serial = await driver.get_console(ONE, "serial")
-    reader, writer = await asyncio.open_connection(serial.host, serial.port)
-    writer.write(f"\n{line}\n".encode())
-    async with asyncio.timeout(PATIENCE_S):
-        said = await reader.readuntil(answer.encode())
-    writer.close()
-    return said.decode(errors="replace")
 
 
 async def until_agent(driver: LibvirtDriver) -> None:
@@ -95,7 +85,7 @@ async def test_a_password(driver: LibvirtDriver) -> None:
     assert early.value.code == "no_guest_agent"
     await until_agent(driver)
     await driver.set_admin_password(ONE, 'it\'s a "secret"')
-    await types(driver, "tail -n 1 /etc/shadow", "root:" + hashlib.sha256(b'it\'s a "secret"').hexdigest())
+    await types(driver, ONE, "tail -n 1 /etc/shadow", "root:" + hashlib.sha256(b'it\'s a "secret"').hexdigest())
 
 
 async def test_nobody_is_asked_who_is_not_there(driver: LibvirtDriver) -> None:
@@ -122,7 +112,7 @@ async def test_a_still_copy(driver: LibvirtDriver, images: ImageFiles) -> None:
     await until_agent(driver)
     for number, must in enumerate((Quiesce.MUST, Quiesce.TRY)):
         await driver.take_snapshot(ONE, ImageId(f"copy{number}"), must)
-        await types(driver, a_write(100 + number), f"wro{100 + number}te")
+        await types(driver, ONE, a_write(100 + number), f"wro{100 + number}te")
     await driver.upload_snapshot(ONE, ImageId("copy1"))
     await driver.take_snapshot(ONE, ImageId("rough"), Quiesce.NO)
     await driver.upload_snapshot(ONE, ImageId("rough"))
@@ -146,7 +136,7 @@ async def test_still_until_it_is_let_go(driver: LibvirtDriver) -> None:
     await until_agent(driver)
     for _ in range(2):
         await driver.freeze_guest(ONE, "one", PATIENCE_S)
-    assert "wro200te" not in await types(driver, a_write(200), "beg200un")
+    assert "wro200te" not in await types(driver, ONE, a_write(200), "beg200un")
     with pytest.raises(HostFailed) as other:
         await driver.freeze_guest(ONE, "other", PATIENCE_S)
     assert other.value.code == "already_frozen"
@@ -160,7 +150,7 @@ async def test_still_until_it_is_let_go(driver: LibvirtDriver) -> None:
         await driver.freeze_guest(ONE, "one", PATIENCE_S)
     assert late.value.code == "not_frozen"
     await driver.freeze_guest(ONE, "short", 1)
-    await types(driver, a_write(201), "wro201te")
+    await types(driver, ONE, a_write(201), "wro201te")
     with pytest.raises(HostFailed) as over:
         await driver.thaw_guest(ONE, "short")
     assert over.value.code == "not_frozen"
@@ -175,7 +165,6 @@ async def test_it_writes_again_though_the_agent_of_its_host_was_killed(
     await driver.start()
     await driver.start_guest(with_agent())
     await until_agent(driver)
-    await says(driver, ONE, "GUEST: ready")
     console = await driver.get_console(ONE, "serial")
     await driver.close()
     words = (sys.executable, "-c", KILLED, str(room), ONE, str(PATIENCE_S if comes_back else 8))

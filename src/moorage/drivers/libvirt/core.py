@@ -23,6 +23,7 @@ from moorage.drivers.libvirt.domain_xml import (
     Seats,
     bus_of,
     domain_xml,
+    queues_of,
     root_is_local,
 )
 from moorage.drivers.libvirt.guest_services import GuestServices
@@ -236,7 +237,7 @@ class Core:
         if record.incoming:
             await self._until_described(record)
         async with self._wiring:
-            plugs = await self._wires.plug(record.spec.vifs)
+            plugs = await self._wires.plug(record.spec.vifs, many_queues=queues_of(record.spec) > 1)
             await self._serve_networks()
         return plugs
 

@@ -297,8 +297,21 @@ def interface(spec: GuestSpec, vif: VifData, plug: ET.Element) -> ET.Element:
     _add(card, "mac", address=vif.mac)
     card.extend(list(plug))
     _add(card, "model", type=model)
+    if (queues := queues_of(spec)) > 1:
+        driver = card.find("driver")  # which a port in a switch in userspace has already
+        (_add(card, "driver") if driver is None else driver).set("queues", str(queues))
     _add(card, "mtu", size=str(vif.mtu))
     return card
+
+
+def queues_of(spec: GuestSpec) -> int:
+    """Of each interface: one for each processor where flavor or image ask for that, and the model can. Raises HostFailed for a contradiction."""
+    if spec.image_properties.get("hw_vif_model", "virtio") != "virtio":
+        return 1
+    try:
+        return guest_hardware.vif_queues(spec.vcpus, spec.extra_specs, spec.image_properties)
+    except Invalid as contradiction:
+        raise not_here(contradiction.public) from contradiction
 
 
 def _add_consoles(devices: ET.Element, record: GuestRecord, around: Around) -> None:

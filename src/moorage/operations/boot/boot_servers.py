@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from moorage.model import guest_hardware
 from moorage.model.boot_request import BootRequest
 from moorage.model.errors import Invalid
 from moorage.model.flavor import Flavor
@@ -53,11 +52,9 @@ class JudgedRequest(msgspec.Struct, frozen=True):
 
 
 def boots_of(context: SagaContext, judged: JudgedRequest) -> list[Boot]:
-    """Raises Invalid when flavor and image contradict each other, or ask for hardware with values that are not allowed."""
     principal, request, known, gates = judged.principal, judged.request, judged.known, judged.gates
     found, place, checked = judged.devices, judged.place, judged.nics
     properties = found.properties
-    guest_hardware.check(known.flavor.vcpus, known.flavor.extra_specs, properties)
     needs = needs_of_flavor(known.flavor, properties, local_root=found.local_root)
     reservation = request.reservation_id or f"r-{secrets.token_hex(4)}"
     drive = config_drives.wanted(context, request.config_drive, properties)
