@@ -49,7 +49,7 @@ async def make_tap(
     if tap in there and there[tap].alias not in {"", alias}:
         raise HostFailed("the host has another device of this port's name", private=tap, code="vif_not_plugged")
     missing = tap not in there
-    if not missing and _has_many_queues(tap) is not many_queues:
+    if not missing and _has_many_queues(tap) is (not many_queues):
         await ip("link", "delete", "dev", tap)
         missing = True
     if missing:
