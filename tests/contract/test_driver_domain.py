@@ -52,7 +52,6 @@ def test_uefi_has_its_variables_beside_the_disks() -> None:
     assert system is not None
     assert system.get("firmware") == "efi"
     assert system.findtext("nvram") == "/nowhere/nvram.fd"
-    assert attributes(system, "loader") == [{"secure": "no"}]
     assert {each["enabled"] for each in attributes(system, "firmware/feature")} == {"no"}
     assert attributes(system, "type") == [{"arch": "x86_64"}]
     assert made().find("os/nvram") is None
@@ -70,7 +69,6 @@ def test_uefi_has_its_variables_beside_the_disks() -> None:
 )
 def test_secure_boot(specs: dict[str, str], properties: dict[str, str], secure: str, kind: str | None) -> None:
     domain = made(extra_specs=specs, image_properties=UEFI | properties)
-    assert attributes(domain, "os/loader") == [{"secure": secure}]
     assert attributes(domain, "os/firmware/feature") == [
         {"enabled": secure, "name": "enrolled-keys"}, {"enabled": secure, "name": "secure-boot"},
     ]  # fmt: skip

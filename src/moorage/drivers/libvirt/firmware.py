@@ -53,7 +53,6 @@ def add_firmware(system: ET.Element, spec: GuestSpec, machine: MachineFacts, pla
     features = ET.SubElement(system, "firmware")
     for name in ("enrolled-keys", "secure-boot"):
         ET.SubElement(features, "feature", enabled=secure, name=name)
-    ET.SubElement(system, "loader", secure=secure)
     ET.SubElement(system, "nvram").text = str(place / NVRAM)
 
 
@@ -61,4 +60,5 @@ def controllers(spec: GuestSpec, machine: MachineFacts) -> list[ET.Element]:
     """A Q35 machine has free ports from the start, since none can be added while the guest runs."""
     if Q35 not in machine_type(spec, machine):
         return []
-    return [ET.Element("controller", type="pci", model="pcie-root-port") for _ in range(PCIE_PORTS)]
+    ports = [ET.Element("controller", type="pci", model="pcie-root-port") for _ in range(PCIE_PORTS)]
+    return [ET.Element("controller", type="pci", index="0", model="pcie-root"), *ports]
