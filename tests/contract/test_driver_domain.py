@@ -73,6 +73,7 @@ def test_secure_boot(specs: dict[str, str], properties: dict[str, str], secure: 
         {"enabled": secure, "name": "enrolled-keys"}, {"enabled": secure, "name": "secure-boot"},
     ]  # fmt: skip
     assert attributes(domain, "os/type")[0].get("machine") == kind
+    assert attributes(domain, "pm/suspend-to-mem") == ([{"enabled": "no"}] if secure == "yes" else [])
     assert len(domain.findall("devices/controller[@model='pcie-root-port']")) == (16 if kind else 0)
 
 

@@ -23,6 +23,10 @@ AGENT_RAMDISK, UEFI_DISK = ImageId("agent-ramdisk"), ImageId("uefi-disk")
 """A ramdisk with QEMU's guest agent, and a disk that boots by UEFI, also with Secure Boot."""
 COMMAND_LINE = "console=tty0 console=ttyS0 quiet no_timer_check panic=5"
 RAM_MIB = 128
+VARIABLE = "/sys/firmware/efi/efivars/Moorage-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+KEEP = f"printf '\\007\\000\\000\\000here' >{VARIABLE}; sync; echo ke$((0+1))pt"
+READ = f"tail -c 4 {VARIABLE}; echo ' re'$((0+1))ad"
+"""Lines for a guest that boots by UEFI: it keeps a variable in its firmware, and reads it."""
 
 
 class ImageFiles:
@@ -91,9 +95,15 @@ async def types(driver: LibvirtDriver, server: ServerId, line: str, answer: str)
     serial = await driver.get_console(server, "serial")
     reader, writer = await asyncio.open_connection(serial.host, serial.port)
     writer.write(f"\n{line}\n".encode())
-    async with asyncio.timeout(PATIENCE_S):
-        said = await reader.readuntil(answer.encode())
-    writer.close()
+    said = b""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while answer.encode() not in said:
+                said += await reader.readexactly(1)
+    except TimeoutError as silent:
+        raise AssertionError(f"no {answer!r} after {line!r}: {said!r}") from silent
+    finally:
+        writer.close()
     return said.decode(errors="replace")
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.helpers.libvirt_host import UEFI_DISK, a_driver, a_spec, says, types
+from tests.helpers.libvirt_host import KEEP, READ, UEFI_DISK, a_driver, a_spec, says, types
 
 from moorage.drivers.libvirt import disks
 from moorage.drivers.libvirt.driver import LibvirtDriver
@@ -18,9 +18,6 @@ pytestmark = pytest.mark.hypervisor
 ONE = ServerId("aaaaaaaa-0000-4000-8000-000000000001")
 UEFI = {"hw_firmware_type": "uefi"}
 RAM_MIB = 256
-VARIABLE = "/sys/firmware/efi/efivars/Moorage-8be4df61-93ca-11d2-aa0d-00e098032b8c"
-KEEP = f"printf '\\007\\000\\000\\000here' >{VARIABLE}; sync; echo ke$((0+1))pt"
-READ = f"tail -c 4 {VARIABLE}; echo ' re'$((0+1))ad"
 
 
 def uefi(**properties: str) -> GuestSpec:
@@ -68,7 +65,7 @@ async def test_secure_boot(driver: LibvirtDriver) -> None:
     """Firmware, shim, GRUB, kernel and modules are signed, so it boots, and says that it did so securely; on a machine that has it."""
     drive = InstanceMetadata(ONE, name="web", hostname="web.local")
     await driver.start_guest(a_spec(ONE, ram_mib=RAM_MIB, image=UEFI_DISK, kernel=None, ramdisk=None,
-        image_properties=UEFI | {"os_secure_boot": "required"}, drive=drive))  # fmt: skip
+        image_properties=UEFI | {"os_secure_boot": "required", "hw_cdrom_bus": "scsi"}, drive=drive))  # fmt: skip
     said = await says(driver, ONE, "GUEST: ready")
     assert "GUEST: firmware uefi, secure boot 1" in said
     assert "GUEST: config-drive /dev/sr0" in said

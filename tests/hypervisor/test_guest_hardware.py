@@ -7,7 +7,7 @@ from tests.helpers.libvirt_host import COMMAND_LINE, a_spec, says, types
 
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.model.errors import HostFailed
-from moorage.model.guest import PowerState, VifAddress, VifData
+from moorage.model.guest import VifAddress, VifData
 from moorage.model.ids import NetworkId, PortId, ServerId, SubnetId
 from moorage.model.instance_metadata import InstanceMetadata
 
@@ -58,9 +58,6 @@ async def test_it_has_what_was_asked_for(driver: LibvirtDriver) -> None:
     await types(driver, ONE, "grep -l 0x25ab /sys/bus/pci/devices/*/device; echo do$((0+4))ne", "device\r\ndo4ne")
     await driver.attach_interface(ONE, a_second())
     await says(driver, ONE, "GUEST: dhcp eth1 10.77.6.11/24")
-    # Nobody feeds the dog that was woken.
-    await types(driver, ONE, "printf x >/dev/watchdog; echo do$((0+5))ne", "do5ne")
-    assert await driver._when(ONE, {PowerState.SHUTDOWN}, 120.0)
 
 
 def a_second() -> VifData:

@@ -35,7 +35,7 @@ ln -s bin/busybox "$R/init.busybox"
 MODS="virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci
       failover net_failover virtio_net virtio_blk virtio_balloon virtio_console
       rng-core virtio-rng button evdev cdrom isofs nls_base fat vfat nls_cp437 nls_ascii
-      scsi_common scsi_mod virtio_scsi sd_mod sr_mod libata ata_piix libahci ahci i6300esb efivarfs"
+      scsi_common scsi_mod virtio_scsi sd_mod sr_mod libata ata_piix efivarfs"
 : >"$R/etc/modules"
 for m in $MODS; do
   f=$(find "k/lib/modules/$KVER" -name "$m.ko" -print -quit)

@@ -20,7 +20,7 @@ from moorage.drivers.libvirt.disks import (
     ROOT,
     SWAP,
 )
-from moorage.drivers.libvirt.firmware import Q35, add_firmware, controllers, machine_type
+from moorage.drivers.libvirt.firmware import Q35, add_firmware, add_power, controllers, machine_type
 from moorage.drivers.libvirt.guest_devices import (
     cdrom_bus,
     has_boot_menu,
@@ -100,6 +100,7 @@ def _domain(record: GuestRecord, around: Around) -> ET.Element:
         _add(features, "apic")
     _add_cpu(domain, spec, around)
     _add(domain, "clock", offset="localtime" if spec.image_properties.get("os_type") == "windows" else "utc")
+    add_power(domain)
     for event, does in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
         _add(domain, event, does)
     devices = _add(domain, "devices")

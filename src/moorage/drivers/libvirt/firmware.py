@@ -56,6 +56,12 @@ def add_firmware(system: ET.Element, spec: GuestSpec, machine: MachineFacts, pla
     ET.SubElement(system, "nvram").text = str(place / NVRAM)
 
 
+def add_power(domain: ET.Element) -> None:
+    """Firmware with Secure Boot keeps its state for a suspension to memory in a mode that an emulated processor does not come back from."""
+    if domain.find("os/firmware/feature[@enabled='yes']") is not None:
+        ET.SubElement(ET.SubElement(domain, "pm"), "suspend-to-mem", enabled="no")
+
+
 def controllers(spec: GuestSpec, machine: MachineFacts) -> list[ET.Element]:
     """A Q35 machine has free ports from the start, since none can be added while the guest runs."""
     if Q35 not in machine_type(spec, machine):
