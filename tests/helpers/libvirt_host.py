@@ -23,7 +23,7 @@ AGENT_RAMDISK, UEFI_DISK = ImageId("agent-ramdisk"), ImageId("uefi-disk")
 """A ramdisk with QEMU's guest agent, and a disk that boots by UEFI, also with Secure Boot."""
 COMMAND_LINE = "console=tty0 console=ttyS0 quiet no_timer_check panic=5"
 RAM_MIB = 128
-VARIABLE = "/sys/firmware/efi/efivars/Moorage-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+VARIABLE = "/sys/firmware/efi/efivars/Moorage-5ec4c0a7-3e2f-4f0a-9a3e-6d6f6f726167"
 KEEP = f"printf '\\007\\000\\000\\000here' >{VARIABLE}; sync; echo ke$((0+1))pt"
 READ = f"tail -c 4 {VARIABLE}; echo ' re'$((0+1))ad"
 """Lines for a guest that boots by UEFI: it keeps a variable in its firmware, and reads it."""

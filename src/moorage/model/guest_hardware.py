@@ -55,7 +55,7 @@ class CpuTopology(msgspec.Struct, frozen=True):
     def exceeds(self, limit: "CpuTopology") -> bool:
         return self.sockets > limit.sockets or self.cores > limit.cores or self.threads > limit.threads
 
-    def said(self) -> str:
+    def text(self) -> str:
         return f"(sockets={self.sockets}, cores={self.cores}, threads={self.threads})"
 
 
@@ -76,7 +76,7 @@ def check(vcpus: int, specs: Mapping[str, str], properties: Mapping[str, str]) -
     tpm(specs, properties)
     serial_ports(specs, properties)
     vif_queues(vcpus, specs, properties)
-    _topology_asked(specs, properties)
+    _topology_constraints(specs, properties)
 
 
 def traits_of(specs: Mapping[str, str], properties: Mapping[str, str]) -> set[str]:
@@ -139,7 +139,7 @@ def cpu_topology(vcpus: int, specs: Mapping[str, str], properties: Mapping[str, 
     Of those that come equally near the one with the fewest threads, and then with the most sockets.
     Raises Invalid when the limits leave none.
     """
-    preferred, limit = _topology_asked(specs, properties)
+    preferred, limit = _topology_constraints(specs, properties)
     if preferred == CpuTopology() and limit == CpuTopology(UNLIMITED, UNLIMITED, UNLIMITED):
         return None
     possible = [
@@ -160,18 +160,18 @@ def cpu_topology(vcpus: int, specs: Mapping[str, str], properties: Mapping[str, 
     return max(possible, key=nearness)
 
 
-def _topology_asked(specs: Mapping[str, str], properties: Mapping[str, str]) -> tuple[CpuTopology, CpuTopology]:
+def _topology_constraints(specs: Mapping[str, str], properties: Mapping[str, str]) -> tuple[CpuTopology, CpuTopology]:
     """The preferred arrangement, and the most of each. Raises Invalid when the image goes beyond its flavor."""
     most_of_flavor, most_of_image = _topology_of_flavor("max_", specs), _topology_of_image("max_", properties)
     allowed = CpuTopology(*(getattr(most_of_flavor, part) or UNLIMITED for part in PARTS))
     if most_of_image.exceeds(allowed):
         raise Invalid(
-            f"Image vCPU topology limits {most_of_image.said()} exceeds the limits of the flavor {most_of_flavor.said()}"
+            f"Image vCPU topology limits {most_of_image.text()} exceeds the limits of the flavor {most_of_flavor.text()}"
         )
     limit = CpuTopology(*(getattr(most_of_image, part) or getattr(allowed, part) for part in PARTS))
     of_flavor, of_image = _topology_of_flavor("", specs), _topology_of_image("", properties)
     if of_image.exceeds(limit):
-        raise Invalid(f"Image vCPU topology {of_image.said()} exceeds the limits of the flavor or image {limit.said()}")
+        raise Invalid(f"Image vCPU topology {of_image.text()} exceeds the limits of the flavor or image {limit.text()}")
     if of_flavor.exceeds(limit):  # the image has lowered the limits
         of_flavor = CpuTopology()
     return (of_flavor if of_image == CpuTopology() else of_image), limit
