@@ -96,8 +96,8 @@ def about(kbps: float) -> "pytest.approx":  # type: ignore[valid-type]
     return pytest.approx(kbps, rel=PART)
 
 
-def limited(host: WiredHost, guest: Guest, **rates: Rate) -> PortDescription:
-    return host.described(guest, None, bandwidth=PortBandwidth(**rates))
+def limited(host: WiredHost, guest: Guest, *, egress: Rate = Rate(), ingress: Rate = Rate()) -> PortDescription:
+    return host.described(guest, None, bandwidth=PortBandwidth(egress, ingress))
 
 
 async def test_limits_in_both_directions_change_under_traffic(host: WiredHost) -> None:
