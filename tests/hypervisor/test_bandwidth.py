@@ -16,6 +16,7 @@ PART = 0.2
 MEASURED_S = 3.0
 SETTLES_S = 1.0
 PORT = 5001
+UNSAID = Rate()
 FLOOD = """
 import socket, sys, time
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 30)
@@ -96,7 +97,7 @@ def about(kbps: float) -> "pytest.approx":  # type: ignore[valid-type]
     return pytest.approx(kbps, rel=PART)
 
 
-def limited(host: WiredHost, guest: Guest, *, egress: Rate = Rate(), ingress: Rate = Rate()) -> PortDescription:
+def limited(host: WiredHost, guest: Guest, *, egress: Rate = UNSAID, ingress: Rate = UNSAID) -> PortDescription:
     return host.described(guest, None, bandwidth=PortBandwidth(egress, ingress))
 
 

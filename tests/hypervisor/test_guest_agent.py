@@ -154,6 +154,11 @@ async def test_still_until_it_is_let_go(driver: LibvirtDriver) -> None:
     with pytest.raises(HostFailed) as over:
         await driver.thaw_guest(ONE, "short")
     assert over.value.code == "not_frozen"
+    # Its time is over while it is saved, and nobody can thaw it then.
+    await driver.freeze_guest(ONE, "saved", 1)
+    await driver.suspend(ONE)
+    await driver.resume(ONE)
+    await types(driver, ONE, a_write(202), "wro202te")
 
 
 @pytest.mark.parametrize("comes_back", [False, True])

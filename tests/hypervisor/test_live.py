@@ -296,6 +296,10 @@ async def test_firmware_and_the_agent_in_the_guest_go_with_it(
     await first.start_guest(spec)
     await says(first, ONE, "GUEST: ready")
     await types_on(first, ONE, KEEP, "ke1pt")
+    await first.freeze_guest(ONE, "still", PATIENCE_S)
+    with pytest.raises(HostFailed, match="quiesced"):
+        await sent(first, second, spec, "move")
+    await first.thaw_guest(ONE, "still")
     await sent(first, second, spec, "move")
     await when(first, "move", lambda now: now.state is LiveState.SWITCHED)
     assert await second.land_live(spec, "move") is PowerState.RUNNING

@@ -170,6 +170,10 @@ class Core:
             raise HostFailed("the guest is not running", private=why, code="guest_not_running")
         return power
 
+    def _is_still(self, record: GuestRecord) -> bool:
+        """Whether its file systems are still, as far as anybody knows (guest_agent.py)."""
+        return bool(record.frozen_for) and self._clock.now() < record.frozen_until
+
     async def _when(self, server: ServerId, powers: Collection[PowerState], within_s: float) -> bool:
         """Wait until the guest has one of these power states; false: not in time."""
         ends = self._clock.monotonic() + within_s

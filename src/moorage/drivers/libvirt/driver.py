@@ -211,9 +211,11 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             self._records.of(server)
         if power is PowerState.PAUSED:
             await self._ask(server, lambda domain: domain.resume())
+            await self._thaw_if_still(record)
         elif power is PowerState.SUSPENDED:
             await self._plug(record)
             await self._ask(server, lambda domain: domain.create(), SAVE_S)
+            await self._thaw_if_still(record)
         elif power is not PowerState.RUNNING:
             return await self._switch_on(record)
         return await self._power(server)
@@ -271,6 +273,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
         async with self._alone(server):
             if await self._active(server) is PowerState.PAUSED:
                 await self._ask(server, lambda domain: domain.resume())
+                await self._thaw_if_still(self._records.of(server))
             return await self._power(server)
 
     async def suspend(self, server: ServerId) -> PowerState:

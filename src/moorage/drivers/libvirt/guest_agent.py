@@ -44,10 +44,12 @@ class GuestAgent(Core):
         """Make the guest's file systems still for this purpose, for at most `for_s` seconds; a repeat is success.
 
         Raises HostFailed: `guest_not_running`, `no_guest_agent`, `not_frozen` when it was thawed for this purpose already,
-        `already_frozen` for another one, `quiesce_failed` when its agent does not do it.
+        `already_frozen` for another one, `guest_busy` while it leaves the host, `quiesce_failed` when its agent does not do it.
         """
         async with self._alone(server):
             record = await self._with_agent(server)
+            if record.leaving is not None:  # who arrives there knows nothing of it
+                raise HostFailed("the guest is being sent elsewhere", private=record.leaving_by, code="guest_busy")
             if record.thawed_for == why:  # a late command does not freeze it again
                 raise HostFailed("the guest was let go already", code="not_frozen")
             if record.frozen_for == why:
@@ -91,9 +93,6 @@ class GuestAgent(Core):
             raise HostFailed("QEMU guest agent is not enabled", private=server, code="no_guest_agent")
         return record
 
-    def _is_still(self, record: GuestRecord) -> bool:
-        return bool(record.frozen_for) and self._clock.now() < record.frozen_until
-
     async def _thawed(self, record: GuestRecord, why: str) -> None:
         """Write down that it writes again, and end the process that would have seen to it."""
         record.frozen_for, record.frozen_until, record.thawed_for = "", 0.0, why
@@ -114,8 +113,12 @@ class GuestAgent(Core):
     async def _thaw_what_is_still(self) -> None:
         """At the agent's start: of those that were made still before, each in its time."""
         for record in self._records.every().values():
-            if record.frozen_for:
-                await self._thaw_later(record)
+            await self._thaw_if_still(record)
+
+    async def _thaw_if_still(self, record: GuestRecord) -> None:
+        """Of a guest that goes on: who should have thawed it could not, for it stood."""
+        if record.frozen_for:
+            await self._thaw_later(record)
 
     async def _thaw_later(self, record: GuestRecord) -> None:
         """Begin the process that thaws this guest when its time is over; it ends when the guest's record names no such purpose."""

@@ -28,7 +28,7 @@ def is_still_for(file: Path, why: str) -> bool:
 
 
 def thaw(uri: str, server: str) -> bool:
-    """Whether it is over: the guest writes again, or is not there."""
+    """Whether it is over: the guest writes again, or is not there. One that is paused or saved is thawed when it goes on."""
     libvirt = library()
     try:
         connection = libvirt.open(uri)
@@ -37,7 +37,7 @@ def thaw(uri: str, server: str) -> bool:
         finally:
             connection.close()
     except libvirt.libvirtError as failure:
-        return bool(failure.get_error_code() in {libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID})
+        return bool(failure.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN)
     return True
 
 
