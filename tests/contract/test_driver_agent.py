@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from typing_extensions import override
 
 from moorage.drivers.libvirt import thawing
 from moorage.drivers.libvirt.disks import ROOT
@@ -28,6 +29,7 @@ T = TypeVar("T")
 class AgentClock(SystemClock):
     ahead_s = 0.0
 
+    @override
     def now(self) -> float:
         return super().now() + self.ahead_s
 
@@ -46,6 +48,7 @@ class AskedDriver(Snapshots, GuestAgent):
         self.begun: list[str] = []
         self.power = PowerState.RUNNING
 
+    @override
     async def _ask(self, server: ServerId, work: Callable[[Any], T], limit_s: float = 30.0) -> T:
         domain = AskedDomain()
         value = work(domain)
@@ -56,12 +59,15 @@ class AskedDriver(Snapshots, GuestAgent):
                 raise HostFailed("no", private="why", code=self.fails[each])
         return value
 
+    @override
     async def _power(self, server: ServerId) -> PowerState:
         return self.power
 
+    @override
     async def _thaw_later(self, record: GuestRecord) -> None:
         self.begun.append(record.frozen_for)
 
+    @override
     async def _settle_overlay(self, record: GuestRecord) -> None:
         self.asked.append("settle")
 

@@ -224,6 +224,7 @@ def test_a_boot_menu_serial_ports_and_scsi() -> None:
     assert both.find("os/bootmenu") is None
     ports = of_image(hw_serial_port_count="3").findall("devices/serial")
     assert [each.get("type") for each in ports] == ["tcp", "pty", "pty"]
+    assert [target.get("port") for each in ports for target in each.iterfind("target")] == ["0", "1", "2"]
     scsi = of_image(hw_disk_bus="scsi", hw_scsi_model="lsisas1068")
     assert attributes(scsi, "devices/controller") == [{"type": "scsi", "index": "0", "model": "lsisas1068"}]
 

@@ -320,6 +320,7 @@ def _add_consoles(devices: ET.Element, record: GuestRecord, around: Around) -> N
     serial = _add(devices, "serial", type="tcp")
     _add(serial, "source", mode="bind", host=address, service=str(record.serial_port))
     _add(serial, "protocol", type="raw")
+    _add(serial, "target", port="0")  # libvirt numbers it after the others otherwise
     _add(serial, "log", file=str(around.place / CONSOLE), append="on")
     devices.extend(list(more_serial_ports(record.spec)))
     _add(
