@@ -107,6 +107,7 @@ async def test_nobody_is_asked_who_is_not_there(driver: LibvirtDriver) -> None:
     assert await driver.take_snapshot(ONE, ImageId("copy"), Quiesce.TRY) is PowerState.RUNNING
 
 
+@pytest.mark.hypervisor_ci
 async def test_a_still_copy(driver: LibvirtDriver, images: ImageFiles) -> None:
     await driver.start_guest(with_agent())
     await until_agent(driver)
