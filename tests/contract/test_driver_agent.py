@@ -1,6 +1,7 @@
 """What the libvirt driver asks of the agent in a guest, and what it writes down first; the agent itself is in tests/hypervisor."""
 
 import asyncio
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 from typing_extensions import override
 
-from moorage.drivers.libvirt import thawing
+from moorage.drivers.libvirt import daemons, guest_agent, thawing
 from moorage.drivers.libvirt.disks import ROOT
 from moorage.drivers.libvirt.guest_agent import GuestAgent
 from moorage.drivers.libvirt.records import GuestRecord
@@ -236,4 +237,19 @@ def test_who_thaws_later_looks_whether_it_is_for_the_same_purpose(tmp_path: Path
     file.write_text("{")
     assert thawing.is_still_for(file, "one"), "rather once too often"
     file.unlink()
-    assert thawing.main(("qemu:///nowhere", ONE, "one", "0", str(file))) == 0
+    assert thawing.wait_and_thaw("qemu:///nowhere", ONE, "one", "0", str(file)) == 0
+
+
+async def test_who_thaws_runs_on_without_the_driver_and_ends_with_the_purpose(driver: AskedDriver) -> None:
+    record = driver._records.of(ONE)
+    record.frozen_for, record.frozen_until = "one", driver.clock.now() + 600
+    mark = str(driver._record_of(record))
+    await GuestAgent._thaw_later(driver, record)
+    first = daemons.pid_of(guest_agent.NO_FILE, mark)
+    assert first is not None
+    assert os.getsid(first) == first, "no terminal and no group of ours ends it"
+    await GuestAgent._thaw_later(driver, record)
+    second = daemons.pid_of(guest_agent.NO_FILE, mark)
+    assert second not in {None, first}, "there is one of them"
+    await driver.thaw_guest(ONE, "one")
+    assert daemons.pid_of(guest_agent.NO_FILE, mark) is None

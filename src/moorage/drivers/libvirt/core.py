@@ -96,8 +96,6 @@ class Core:
         self._receiver: Receiver | None = None
         self._transfers: dict[ServerId, LiveTransfer] = {}
         """Live migrations from here."""
-        self._thawing: dict[ServerId, asyncio.subprocess.Process] = {}
-        """Processes that let guests write again (thawing.py)."""
         self._closing = False
         self._serving: asyncio.Task[None] | None = None
 

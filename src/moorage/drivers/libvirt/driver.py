@@ -231,8 +231,9 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
                 transfer.task.cancel()
             await self._link.ask(lambda connection: self._undefine(connection, server), limit_s=DESTROY_S)
             self._ours.discard(server)
-            await self._end_thawing(server)
             record = self._records.find(server)
+            if record is not None and record.frozen_for:
+                await self._end_thawing(record)
             if record is not None and not record.departed:
                 async with self._wiring:
                     await self._wires.unplug(record.spec.vifs)

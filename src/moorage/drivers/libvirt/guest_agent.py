@@ -6,8 +6,11 @@ thaws it when its time is over, also when the agent of the host was killed meanw
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
+from moorage.drivers.libvirt import daemons
+from moorage.drivers.libvirt.commands import run
 from moorage.drivers.libvirt.core import Core
 from moorage.drivers.libvirt.guest_devices import has_agent
 from moorage.drivers.libvirt.library import library
@@ -21,7 +24,9 @@ ANSWERS_WITHIN_S = 15
 CALL_S = 3.0 * ANSWERS_WITHIN_S
 """Of a call of libvirt: it synchronizes with the agent before it asks."""
 THAWING = "moorage.drivers.libvirt.thawing"
-ENDS_WITHIN_S = 10.0
+STARTS_WITHIN_S = 60.0
+"""It needs a tenth of a second; a machine that is busy with guests may let it wait."""
+NO_FILE = Path("/nonexistent")
 
 
 class GuestAgent(Core):
@@ -58,8 +63,8 @@ class GuestAgent(Core):
                 raise HostFailed("the guest is quiesced already", private=record.frozen_for, code="already_frozen")
             record.frozen_for, record.frozen_until, record.thawed_for = why, self._clock.now() + for_s, ""
             self._records.keep(record)
-            await self._thaw_later(record)
             try:
+                await self._thaw_later(record)
                 await self._ask(server, _freeze, CALL_S)
             except HostFailed as failure:
                 await self._thaw_if_possible(record)
@@ -97,7 +102,7 @@ class GuestAgent(Core):
         """Write down that it writes again, and end the process that would have seen to it."""
         record.frozen_for, record.frozen_until, record.thawed_for = "", 0.0, why
         self._records.keep(record)
-        await self._end_thawing(record.spec.server)
+        await self._end_thawing(record)
 
     async def _thaw_if_possible(self, record: GuestRecord) -> None:
         """After a failure: whether it is still is not known. Where this fails too, the process of its own goes on trying."""
@@ -122,22 +127,20 @@ class GuestAgent(Core):
 
     async def _thaw_later(self, record: GuestRecord) -> None:
         """Begin the process that thaws this guest when its time is over; it ends when the guest's record names no such purpose."""
-        server = record.spec.server
-        await self._end_thawing(server)
+        server, file = record.spec.server, self._record_of(record)
+        await self._end_thawing(record)
         left_s = max(0.0, record.frozen_until - self._clock.now())
-        file = self._records.directory(server) / "guest.json"
         words = (self._settings.uri, server, record.frozen_for, f"{left_s:.1f}", str(file))
-        self._thawing[server] = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", THAWING, *words,
-            stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        await run(sys.executable, "-m", THAWING, *words, limit_s=STARTS_WITHIN_S, code="quiesce_failed")
 
-    async def _end_thawing(self, server: ServerId) -> None:
-        process = self._thawing.pop(server, None)
-        if process is not None and process.returncode is None:
-            process.terminate()
-            async with asyncio.timeout(ENDS_WITHIN_S):
-                await process.wait()
+    async def _end_thawing(self, record: GuestRecord) -> None:
+        """Also that which an earlier agent began."""
+        pid = await asyncio.to_thread(daemons.pid_of, NO_FILE, str(self._record_of(record)))
+        if pid is not None:
+            await daemons.end(pid)
+
+    def _record_of(self, record: GuestRecord) -> Path:
+        return self._records.directory(record.spec.server) / "guest.json"
 
 
 def _freeze(domain: Any) -> None:

@@ -4,6 +4,7 @@ It waits for so long, and then thaws the guest, if its record (FILE) still says 
 made it still since, for another one.  A daemon that is out is asked again.
 """
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -42,7 +43,18 @@ def thaw(uri: str, server: str) -> bool:
 
 
 def main(words: Sequence[str]) -> int:
-    uri, server, why, left_s, file = words
+    """Who began it goes on at once; the rest is done by a process that nobody waits for."""
+    if os.fork():
+        return 0
+    os.setsid()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nowhere, stream)
+    return wait_and_thaw(*words)
+
+
+def wait_and_thaw(uri: str, server: str, why: str, left_s: str, file: str) -> int:
+    """0: the guest writes again, or is still for another purpose, or is not there."""
     time.sleep(float(left_s))
     ends = time.monotonic() + TRIES_FOR_S
     while is_still_for(Path(file), why):
