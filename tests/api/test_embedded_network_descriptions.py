@@ -15,6 +15,7 @@ from moorage.model.port_description import (
     ChangedHosts,
     FilterRule,
     HostDescriptions,
+    PacketRate,
     PortDescription,
     Rate,
 )
@@ -180,12 +181,16 @@ async def test_port_security_state_and_qos_follow(cloud: Cloud, network: str) ->
     rules = f"/qos/policies/{policy}"
     limit = {"max_kbps": 5000, "max_burst_kbps": 400, "direction": "ingress"}
     made = await cloud.ok("POST", f"{rules}/bandwidth_limit_rules", {"bandwidth_limit_rule": limit})
+    packets = {"max_kpps": 3, "max_burst_kpps": 1, "direction": "egress"}
+    await cloud.ok("POST", f"{rules}/packet_rate_limit_rules", {"packet_rate_limit_rule": packets})
     await cloud.ok("POST", f"{rules}/dscp_marking_rules", {"dscp_marking_rule": {"dscp_mark": 26}})
     await cloud.ok("PUT", f"/networks/{network}", {"network": {"qos_policy_id": policy}})
     found = await of_port(cloud, port["id"])
     assert found.bandwidth is not None
     assert found.bandwidth.ingress == Rate(5000, 400)
     assert found.bandwidth.dscp == 26
+    assert found.bandwidth.egress_packets == PacketRate(3_000, 1_000)
+    assert found.bandwidth.ingress_packets == PacketRate()
     changed = f"{rules}/bandwidth_limit_rules/{made['bandwidth_limit_rule']['id']}"
     await cloud.ok("PUT", changed, {"bandwidth_limit_rule": {"max_kbps": 9000}})
     found = await of_port(cloud, port["id"])

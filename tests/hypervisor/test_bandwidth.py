@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.helpers.wired_namespaces import Guest, WiredHost, sh
 
-from moorage.model.port_description import PortBandwidth, PortDescription, Rate
+from moorage.model.port_description import FilterRule, PacketRate, PortBandwidth, PortDescription, Rate
 from moorage_testing.hypervisor.leftovers import leftovers
 
 pytestmark = pytest.mark.hypervisor
@@ -17,6 +17,7 @@ MEASUREMENTS_MAX = 5
 MEASURED_S = 3.0
 SETTLES_S = 1.0
 PORT = 5001
+UNSAID = Rate()
 FLOOD = """
 import socket, sys, time
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 30)
@@ -41,6 +42,37 @@ while time.monotonic() < began + measured:
 print(got * 8 / 1000 / (time.monotonic() - began), flush=True)
 while c.recv(1 << 20):
     pass
+"""
+
+
+SPRAY = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((sys.argv[1], int(sys.argv[2])))
+print("ready", flush=True)
+while True:
+    try:
+        s.send(b"x")
+    except OSError:  # nobody listens yet, or the queue is full
+        pass
+"""
+COUNT = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+s.bind((sys.argv[1], int(sys.argv[2])))
+print("ready", flush=True)
+settles, measured = float(sys.argv[3]), float(sys.argv[4])
+s.recv(100)
+ends = time.monotonic() + settles
+while time.monotonic() < ends:
+    s.recv(100)
+began, got = time.monotonic(), 0
+while time.monotonic() < began + measured:
+    s.recv(100)
+    got += 1
+print(got / (time.monotonic() - began), flush=True)
+sys.stdin.read()
 """
 
 
@@ -78,8 +110,8 @@ def is_free(kbps: float) -> bool:
     return kbps > 100_000
 
 
-def limited(host: WiredHost, guest: Guest, **rates: Rate) -> PortDescription:
-    return host.described(guest, None, bandwidth=PortBandwidth(**rates))
+def limited(host: WiredHost, guest: Guest, *, egress: Rate = UNSAID, ingress: Rate = UNSAID) -> PortDescription:
+    return host.described(guest, None, bandwidth=PortBandwidth(egress, ingress))
 
 
 async def test_limits_in_both_directions_change_under_traffic(host: WiredHost) -> None:
@@ -129,6 +161,36 @@ async def test_what_is_guaranteed_is_had_beside_others_that_want_all(host: Wired
         host.described(greedy, None),
     )
     assert most_is_mine(*measured(both, most_is_mine))
+
+
+def packets_in_a_second(source: Guest, target: Guest, wanted: object = None) -> float:
+    """Of small datagrams that are sent as fast as can be, those that arrive once the burst is over; measured again as rates are."""
+    for _ in range(MEASUREMENTS_MAX):
+        with target.script(COUNT, target.four, str(PORT), str(SETTLES_S), str(MEASURED_S)) as sink:
+            assert sink.stdout is not None
+            with source.script(SPRAY, target.four, str(PORT)):
+                found = float(sink.stdout.readline())
+        if wanted is None or found == wanted:
+            break
+    return found
+
+
+async def test_rates_of_packets(host: WiredHost) -> None:
+    """In each direction, of a port that is filtered and of one that is not, and again after a start of the agent."""
+    bridge = host.bridge("mrgtest")
+    one, two = host.guest(1, bridge), host.guest(2, bridge)
+    limits = PortBandwidth(egress_packets=PacketRate(2_000), ingress_packets=PacketRate(1_000, 50))
+    await host.describe(host.described(one, None, bandwidth=limits), host.described(two, None))
+    assert packets_in_a_second(one, two, about(2_000)) == about(2_000)
+    assert packets_in_a_second(two, one, about(1_000)) == about(1_000)
+    everything = (FilterRule("egress", 4), FilterRule("ingress", 4))
+    await host.describe(host.described(one, one.filter(*everything), bandwidth=limits))
+    assert packets_in_a_second(one, two, about(2_000)) == about(2_000)
+    host.made_anew()
+    await host.keep()
+    assert packets_in_a_second(two, one, about(1_000)) == about(1_000)
+    await host.describe(host.described(one, None))
+    assert packets_in_a_second(one, two) > 2_400
 
 
 async def test_rates_that_tc_cannot_count_are_no_limit_and_said(host: WiredHost) -> None:

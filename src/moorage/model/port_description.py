@@ -63,6 +63,14 @@ class Rate(msgspec.Struct, frozen=True, omit_defaults=True):
     guaranteed_kbps: int = 0
 
 
+class PacketRate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """In one direction; 0: nothing is said of it."""
+
+    limit_pps: int = 0
+    """Packets in a second."""
+    burst_packets: int = 0
+
+
 class PortBandwidth(msgspec.Struct, frozen=True, omit_defaults=True):
     """By the QoS policy of the port, or of its network."""
 
@@ -71,6 +79,8 @@ class PortBandwidth(msgspec.Struct, frozen=True, omit_defaults=True):
     ingress: Rate = Rate()
     dscp: int | None = None
     """The mark that each packet from the guest is given."""
+    egress_packets: PacketRate = PacketRate()
+    ingress_packets: PacketRate = PacketRate()
 
 
 class PortDescription(msgspec.Struct, frozen=True, omit_defaults=True):

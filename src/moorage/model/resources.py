@@ -13,6 +13,7 @@ import msgspec
 import os_resource_classes
 import os_traits
 
+from moorage.model import guest_hardware
 from moorage.model.errors import Invalid
 from moorage.model.request_groups import RequestGroup
 
@@ -74,6 +75,8 @@ def needs_of(
 ) -> Needs:
     """Return the amounts and traits of a flavor with its extra specs, and of an image with its `trait:` properties.
 
+    The hardware that they ask for adds traits too (`guest_hardware.traits_of`).
+
     `resources:CLASS=n` replaces the flavor's own amount, and 0 drops the class; `trait:NAME=required|forbidden`.
     With a suffix they are a group that one provider serves; a policy that is missing or unknown is `none`.  `disk_gb`
     is root, ephemeral and swap together, rounded up to whole gigabytes by the caller.
@@ -93,6 +96,7 @@ def needs_of(
             if value != "required":
                 raise Invalid(f"image property {key} may only be 'required'")
             own.required.add(match[2])
+    own.required |= guest_hardware.traits_of(extra_specs or {}, image_properties or {})
     for group in (own, *suffixed.values()):
         if both := group.required & group.forbidden:
             raise Invalid(f"trait {min(both)} is both required and forbidden by flavor and image")

@@ -24,6 +24,7 @@ from moorage.model.port_description import (
     ChangedHosts,
     FilterRule,
     HostDescriptions,
+    PacketRate,
     PortBandwidth,
     PortDescription,
     PortFilter,
@@ -41,6 +42,7 @@ from moorage_embedded.network.store import Doc, NetworkStore
 
 PATH = ("port-descriptions",)
 VERSIONS = "port_descriptions"
+PER_KILO = 1_000
 HOST_CHARACTERS_MAX = 255
 HOSTS_KEPT_MAX = 10_000
 LOOK_EVERY_S = 0.5
@@ -172,15 +174,19 @@ def _bandwidth(policy: Doc | None) -> PortBandwidth | None:
     if policy is None:
         return None
     rates: dict[str, dict[str, int]] = {"egress": {}, "ingress": {}}
+    packets = {"egress": PacketRate(), "ingress": PacketRate()}
     dscp: int | None = None
     for rule in policy["rules"]:
         if rule["type"] == "bandwidth_limit":
             rates[rule["direction"]] |= {"limit_kbps": rule["max_kbps"], "burst_kbit": rule["max_burst_kbps"]}
         elif rule["type"] == "minimum_bandwidth":
             rates[rule["direction"]] |= {"guaranteed_kbps": rule["min_kbps"]}
+        elif rule["type"] == "packet_rate_limit":
+            packets[rule["direction"]] = PacketRate(rule["max_kpps"] * PER_KILO, rule["max_burst_kpps"] * PER_KILO)
         elif rule["type"] == "dscp_marking":
             dscp = rule["dscp_mark"]
-    found = PortBandwidth(Rate(**rates["egress"]), Rate(**rates["ingress"]), dscp)
+    directions = Rate(**rates["egress"]), Rate(**rates["ingress"])
+    found = PortBandwidth(*directions, dscp, packets["egress"], packets["ingress"])
     return None if found == PortBandwidth() else found
 
 

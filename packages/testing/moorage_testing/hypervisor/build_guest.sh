@@ -2,10 +2,15 @@
 # Makes the guest of the hypervisor tests from packages of Debian only: no root, no loop device, no mount.
 # mke2fs -d fills the file system, and dd puts GRUB in its place.
 #
-#   build_guest.sh DIRECTORY     makes DIRECTORY/vmlinuz and initrd.img (to boot a kernel directly) and guest.qcow2 (boots by itself, BIOS)
+#   build_guest.sh DIRECTORY     makes in DIRECTORY
+#     vmlinuz, initrd.img        to boot a kernel directly
+#     initrd-agent.img           the same with QEMU's guest agent
+#     guest.qcow2                boots by itself, BIOS
+#     guest-uefi.qcow2           boots by itself, UEFI, also with Secure Boot: shim, GRUB and kernel are as Debian signed them
 #
-# Needs: qemu-utils busybox-static cpio e2fsprogs grub-pc-bin grub-common fdisk binutils; the kernel (linux-image-cloud-amd64) is fetched and
-# only unpacked.  The guest says each thing that it does on its console, in a line that begins with GUEST.
+# Needs: qemu-utils busybox-static cpio e2fsprogs grub-pc-bin grub-common fdisk mtools qemu-guest-agent; kernel, shim and signed GRUB
+# (linux-image-cloud-amd64, shim-signed, grub-efi-amd64-signed) are fetched and only unpacked.
+# The guest says each thing that it does on its console, in a line that begins with GUEST.
 set -euo pipefail
 OUT=$(realpath -m "${1:?DIRECTORY}")
 HERE=$(dirname "$(realpath "$0")")
@@ -31,13 +36,13 @@ ln -s bin/busybox "$R/init.busybox"
 MODS="virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci
       failover net_failover virtio_net virtio_blk virtio_balloon virtio_console
       rng-core virtio-rng button evdev cdrom isofs nls_base fat vfat nls_cp437 nls_ascii
-      scsi_common scsi_mod virtio_scsi sd_mod sr_mod libata ata_piix"
+      scsi_common scsi_mod virtio_scsi sd_mod sr_mod libata ata_piix efivarfs"
 : >"$R/etc/modules"
 for m in $MODS; do
   f=$(find "k/lib/modules/$KVER" -name "$m.ko" -print -quit)
   [ -n "$f" ] || continue                      # built in
-  strip --strip-debug -o "$R/lib/modules/$m.ko" "$f" 2>/dev/null || cp "$f" "$R/lib/modules/"
-  echo "$m" >>"$R/etc/modules"
+  cp "$f" "$R/lib/modules/"                    # whole: under Secure Boot the kernel asks for their signatures
+  [ "$m" = efivarfs ] || echo "$m" >>"$R/etc/modules"   # which only loads where there is UEFI
 done
 # a static glibc must not try to load NSS plug-ins: name only the built-in ones
 printf '%s\n' 'passwd: files' 'group: files' 'services: files' 'protocols: files' 'hosts: files dns' >"$R/etc/nsswitch.conf"
@@ -79,6 +84,13 @@ exec </dev/console >/dev/console 2>&1
 for m in $(cat /etc/modules); do insmod /lib/modules/$m.ko || echo "GUEST: insmod $m failed"; done
 ip link set lo up
 echo "GUEST: kernel $(uname -r), $(nproc) cpu, $(awk '/MemTotal/{print $2}' /proc/meminfo) kB, up $(cut -d' ' -f1 /proc/uptime)s"
+E=/sys/firmware/efi/efivars
+if [ -d /sys/firmware/efi ]; then
+  insmod /lib/modules/efivarfs.ko; mount -t efivarfs efivarfs $E
+  echo "GUEST: firmware uefi, secure boot $(tail -c 1 $E/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c 2>/dev/null | od -An -tu1 | tr -d ' ')"
+else
+  echo "GUEST: firmware bios"
+fi
 # root disk: mounted when there, with a boot counter that shows persistence
 for d in /dev/vda1 /dev/sda1; do
   [ -b $d ] && mount -t ext4 $d /mnt/disk 2>/dev/null && break
@@ -141,6 +153,11 @@ fi
 case "$(head -c 2 $MD/user_data 2>/dev/null)" in '#!') tail -n +2 $MD/user_data >/run/ud; sh /run/ud;; esac
 hostname >/www/index.html; [ -e /etc/login.sh ] || httpd -h /www
 [ -e /etc/login.sh ] && may_log_in $MD/meta_data.json
+# the agent, where it is in this ramdisk and has its channel
+for p in /sys/class/virtio-ports/*; do
+  [ "$(cat $p/name 2>/dev/null)" = org.qemu.guest_agent.0 ] && [ -x /bin/qemu-ga ] || continue
+  ( while :; do qemu-ga -m virtio-serial -p /dev/${p##*/} -t /run -f /run/qga.pid; sleep 1; done ) &
+done
 echo "GUEST: ready $(hostname) up $(cut -d' ' -f1 /proc/uptime)s"
 while :; do setsid cttyhack sh -l; done
 S
@@ -148,6 +165,48 @@ mkdir -p "$R/etc/acpi/PWRF"
 cp "$R/etc/power.sh" "$R/etc/acpi/PWRF/00000080"
 chmod 755 "$R/init" "$R/etc/guest.sh" "$R/etc/udhcpc.sh" "$R/etc/power.sh" "$R/etc/acpi/PWRF/00000080"
 (cd "$R" && find . | LC_ALL=C sort | cpio --quiet -o -H newc -R 0:0 --reproducible) | gzip -9n >"$OUT/initrd.img"
+
+# ---- the agent, in an archive that follows the first one ------------------
+A=$WORK/agent
+mkdir -p "$A/bin"
+cp "$(command -v qemu-ga)" "$A/bin/"
+for each in $(ldd "$A/bin/qemu-ga" | grep -o '/[^ ]*'); do
+  mkdir -p "$A${each%/*}"
+  cp -L "$each" "$A$each"
+done
+# The agent sets passwords by this program, which BusyBox of Debian lacks; whoever reads the file sees that it was asked, and not the password.
+cat >"$A/bin/chpasswd" <<'S'
+#!/bin/busybox sh
+while IFS=: read -r user password; do
+  grep -q "^$user:" /etc/passwd || exit 1
+  echo "$user:$(printf %s "$password" | sha256sum | cut -c1-64)" >>/etc/shadow
+done
+S
+chmod 755 "$A/bin/chpasswd"
+(cd "$A" && find . | LC_ALL=C sort | cpio --quiet -o -H newc -R 0:0 --reproducible) | gzip -9n >"$WORK/agent.gz"
+cat "$OUT/initrd.img" "$WORK/agent.gz" >"$OUT/initrd-agent.img"
+
+# ---- disk image with UEFI's loaders ---------------------------------------
+U=$WORK/uefi
+mkdir -p "$U"
+(cd "$U" && apt-get download shim-signed grub-efi-amd64-signed >/dev/null 2>&1)
+for each in "$U"/*.deb; do dpkg-deb -x "$each" "$U"; done
+cat >"$WORK/uefi.cfg" <<'S'
+linux /vmlinuz console=tty0 console=ttyS0 quiet no_timer_check panic=5
+initrd /initrd-agent.img
+boot
+S
+MIB=48
+truncate -s "${MIB}M" "$WORK/uefi.raw"
+printf 'label: dos\nstart=2048, type=ef\n' | /sbin/sfdisk -q "$WORK/uefi.raw"
+P=$WORK/uefi.raw@@1M
+mformat -i "$P" -v EFI -T $(( (MIB-1)*2048 )) -h 16 -s 63 ::
+mmd -i "$P" ::/EFI ::/EFI/BOOT ::/EFI/debian
+mcopy -i "$P" "$U/usr/lib/shim/shimx64.efi.signed" ::/EFI/BOOT/BOOTX64.EFI
+mcopy -i "$P" "$U/usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed" ::/EFI/BOOT/grubx64.efi
+mcopy -i "$P" "$WORK/uefi.cfg" ::/EFI/debian/grub.cfg
+mcopy -i "$P" "$OUT/vmlinuz" "$OUT/initrd-agent.img" ::/
+qemu-img convert -f raw -O qcow2 -c "$WORK/uefi.raw" "$OUT/guest-uefi.qcow2"
 
 # ---- disk image ----------------------------------------------------------
 B=$WORK/fs

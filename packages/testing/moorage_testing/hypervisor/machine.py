@@ -15,6 +15,7 @@ No module, bridge, firewall rule or directory of the machine is touched but `/us
 """
 
 import contextlib
+import hashlib
 import os
 import shlex
 import shutil
@@ -34,7 +35,8 @@ PACKAGES = (
     "libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-clients", "libvirt-dev", "pkg-config", "gcc", "python3-dev",
     "qemu-system-x86", "qemu-utils", "dnsmasq-base", "iproute2", "nftables", "iputils-ping", "util-linux",
     "openvswitch-switch", "iptables", "conntrack", "rabbitmq-server",
-    "busybox-static", "cpio", "e2fsprogs", "grub-pc-bin", "grub-common", "fdisk", "binutils",
+    "busybox-static", "cpio", "e2fsprogs", "grub-pc-bin", "grub-common", "fdisk",
+    "ovmf", "qemu-guest-agent", "mtools",
 )  # fmt: skip
 USER = "libvirt-qemu"
 """The daemon looks this name up before it reads which user it is to take; Debian makes it in a package that is not needed."""
@@ -61,14 +63,22 @@ def install(*, cloud_init: bool = False, login: bool = False) -> None:
     if subprocess.run(["getent", "passwd", USER], stdout=subprocess.DEVNULL, check=False).returncode:
         _run("useradd", "-r", "-U", "-d", "/var/lib/libvirt", "-s", "/usr/sbin/nologin", USER)
     install_neighbours()  # in the namespaces there is no way to PyPI
-    if not (GUEST / "guest.qcow2").exists():
-        _run("bash", str(Path(__file__).with_name("build_guest.sh")), str(GUEST))
-    if login and not (GUEST / "login.qcow2").exists():
-        _run("bash", str(Path(__file__).with_name("build_login_guest.sh")), str(GUEST))
+    here = Path(__file__).parent
+    _build_guest(here / "build_guest.sh", GUEST / "made-by")
+    if login:
+        _build_guest(here / "build_login_guest.sh", GUEST / "login-made-by", here / "build_guest.sh")
     if cloud_init and not (CLOUD_GUEST / "cloud.qcow2").exists():
         _run("bash", str(Path(__file__).with_name("build_cloud_guest.sh")), str(CLOUD_GUEST))
     if not (GUEST / "novnc").exists():
         _fetch_novnc(GUEST / "novnc")
+
+
+def _build_guest(script: Path, made_by: Path, *below: Path) -> None:
+    """Once for each version of the script, and of those whose guest it begins with."""
+    version = hashlib.sha256(b"".join(each.read_bytes() for each in (script, *below))).hexdigest()
+    if not made_by.exists() or made_by.read_text() != version:
+        _run("bash", str(script), str(GUEST))
+        made_by.write_text(version)
 
 
 def _fetch_novnc(into: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from moorage.model import guest_hardware
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.guest import InjectedFile
 from moorage.model.ids import ImageId
@@ -57,7 +58,7 @@ async def image_of_volume(
         raise Invalid(
             f"Image {request.image} is unacceptable: Unable to rebuild with a different image for a volume-backed server."
         )
-    image = await _shown(context, token, request)
+    image = await _shown(context, token, server, request)
     if request.reimage:
         reimage.check_written(image, volume, server.flavor.ram_mib)
     if other:
@@ -65,18 +66,19 @@ async def image_of_volume(
     return image
 
 
-async def _shown(context: SagaContext, token: str, request: RebuildRequest) -> Image:
+async def _shown(context: SagaContext, token: str, server: Server, request: RebuildRequest) -> Image:
     try:
         image = await context.images.show(request.image, token)
     except NotFound as missing:
         raise Invalid("Cannot find image for rebuild") from missing
     check_properties(image)
+    guest_hardware.check(server.flavor.vcpus, server.flavor.extra_specs, image.properties)
     return image
 
 
 async def image_of(context: SagaContext, token: str, server: Server, request: RebuildRequest) -> Image:
     """Return the image if server and host may use it. Raises Invalid if not."""
-    image = await _shown(context, token, request)
+    image = await _shown(context, token, server, request)
     check_image(image, server.flavor, may_zero_disk=request.may_zero_disk)
     if image.id != server.image:
         await _check_host(context, server, image)

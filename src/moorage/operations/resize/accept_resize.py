@@ -2,6 +2,7 @@
 
 import msgspec
 
+from moorage.model import guest_hardware
 from moorage.model.errors import Conflict, Invalid, Problem
 from moorage.model.flavor import Flavor
 from moorage.model.ids import ImageId, OperationId, new_uuid
@@ -141,6 +142,7 @@ def _check_flavor(server: Server, flavor: FlavorCopy) -> None:
     if flavor.id == now.id and flavor.number in (0, now.number or flavor.number):
         raise Invalid("When resizing, instances must change flavor!")
     refuse_devices(flavor)
+    guest_hardware.check(flavor.vcpus, flavor.extra_specs, server.image_properties)
     if base is None:
         return
     if flavor.ram_mib < base.min_ram_mib:
