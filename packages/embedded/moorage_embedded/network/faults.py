@@ -16,6 +16,7 @@ class NeutronFault(answers.HttpFault):
 TYPES = {
     400: "HTTPBadRequest",
     401: "HTTPUnauthorized",
+    404: "HTTPNotFound",
     413: "HTTPRequestEntityTooLarge",
     429: "HTTPTooManyRequests",
     503: "ServiceUnavailable",

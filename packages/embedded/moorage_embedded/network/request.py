@@ -1,14 +1,14 @@
 """A call: the open transaction, the caller, and the messages to send after the commit."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from moorage.model.ids import new_uuid
 from moorage.model.principal import Principal
-from moorage_embedded.network.faults import over_quota
+from moorage_embedded.network.faults import bad, over_quota
 from moorage_embedded.network.guarantees import GuaranteeChange
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.store import Doc, NetworkStore
@@ -43,6 +43,31 @@ class NetworkSettings:
     dns_domain: str = "openstacklocal."
     allowed_address_pairs_max: int = 10
     list_page_max: int = 10_000
+
+
+@dataclass(frozen=True)
+class NetworkRequest:
+    """What of a request a verb may read."""
+
+    path: Mapping[str, str]
+    """The parts that the route names."""
+    pairs: Sequence[tuple[str, str]]
+    """Of the query."""
+    body: Any
+    """A dictionary where there is a body; None: the route reads none."""
+    if_match: str | None
+    url: str
+
+    @property
+    def fields(self) -> list[str]:
+        """The attributes that are asked for; empty: all."""
+        return [value for name, value in self.pairs if name == "fields"]
+
+    def inner(self, name: str) -> Any:
+        """What the body says under this name. Raises NeutronFault (400)."""
+        if name not in self.body:
+            raise bad(f"Unable to find '{name}' in request body")
+        return self.body[name]
 
 
 @dataclass
@@ -96,6 +121,8 @@ class NetworkCall:
             self.events.append(event)
 
 
+Verb: TypeAlias = Callable[[NetworkCall, NetworkRequest], Any]
+"""What a route does; its answer is the body, and None is none."""
 OURSELVES = NetworkCaller(Principal(user="network", project="network", roles=("admin", "service", "member", "reader")))
 
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from moorage.model.principal import Principal
 from moorage.sql import Database
 from moorage_embedded.http_kit.bodies import JsonBody
-from moorage_embedded.volume.faults import no_such_path
+from moorage_embedded.http_kit.routing import no_such_path
 from moorage_embedded.volume.files import VolumeFiles
 from moorage_embedded.volume.jobs import Jobs
 from moorage_embedded.volume.policy import VolumeCaller
