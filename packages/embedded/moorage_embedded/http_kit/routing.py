@@ -4,7 +4,7 @@ Paths are split before they are decoded, because a name may hold a slash (`%2F`)
 pattern after the other, and adds HEAD to every GET; this table finds its pattern by the path's first part and length.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import quote, unquote
@@ -68,15 +68,21 @@ class RouteTable(Generic[Handler]):
             patterns.sort(key=lambda each: [part.startswith("{") for part in each.template.split("/")])
         self.first_parts = frozenset(first for first, _ in self._found)
 
-    def find(self, request: Request, parts: tuple[str, ...]) -> Handler:
+    def _fitting(self, parts: Sequence[str]) -> Iterator[_Pattern[Handler]]:
+        for pattern in self._found.get((parts[0], len(parts)), ()) if parts else ():
+            if all(parts[place] == word for place, word in pattern.words):
+                yield pattern
+
+    def knows(self, parts: Sequence[str]) -> bool:
+        return any(self._fitting(parts))
+
+    def find(self, request: Request, parts: Sequence[str]) -> Handler:
         """The handler; named parts become the request's `path_params`, and its span learns the template.
 
         Raises HttpFault: 404 for an unknown path, what `wrong_method` answers for a method that the path does not have.
         """
         allowed: set[str] = set()
-        for pattern in self._found.get((parts[0], len(parts)), ()) if parts else ():
-            if not all(parts[place] == word for place, word in pattern.words):
-                continue
+        for pattern in self._fitting(parts):
             handler = pattern.handlers.get(request.method)
             if handler is not None:
                 request.scope["path_params"] = {name: parts[place] for place, name in pattern.names}

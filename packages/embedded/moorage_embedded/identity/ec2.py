@@ -4,14 +4,12 @@ import json
 import uuid
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import Invalid, NotFound
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.credentials import EC2, id_of, keep
-from moorage_embedded.identity.request import IdentityCall, listing, route
+from moorage_embedded.identity.request import IdentityCall, Routes, listing
 from moorage_embedded.identity.store import Record
 
 
@@ -76,11 +74,7 @@ async def delete(call: IdentityCall) -> Response:
     return empty_response()
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    path = "/v3/users/{user}/credentials/OS-EC2"
-    return [
-        route(context, "POST", path, create),
-        route(context, "GET", path, index),
-        route(context, "GET", path + "/{access}", show),
-        route(context, "DELETE", path + "/{access}", delete),
-    ]
+ROUTES: Routes = {
+    "users/{user}/credentials/OS-EC2": {"POST": create, "GET": index},
+    "users/{user}/credentials/OS-EC2/{access}": {"GET": show, "DELETE": delete},
+}

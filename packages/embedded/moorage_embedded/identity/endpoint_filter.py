@@ -4,15 +4,13 @@ import uuid
 from typing import Any
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import associations, schemas, store
 from moorage_embedded.identity.associations import ENDPOINTS, GROUPS
-from moorage_embedded.identity.context import IdentityContext
-from moorage_embedded.identity.request import IdentityCall, listing, route
+from moorage_embedded.identity.request import IdentityCall, Routes, listing
 from moorage_embedded.identity.resources import INTERFACES
 from moorage_embedded.identity.schemas import TEXT_MAX_CHARS, shown
 from moorage_embedded.identity.store import Record
@@ -239,23 +237,16 @@ async def take(call: IdentityCall) -> Response:
     return empty_response()
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    groups, projects = PREFIX + "/endpoint_groups", PREFIX + "/projects/{project}"
-    pairs = (groups + "/{group}/projects/{project}", projects + "/endpoints/{endpoint}")
-    return [
-        route(context, "POST", groups, create),
-        route(context, "GET", groups, index),
-        route(context, "GET", groups + "/{group}", show),
-        route(context, "PATCH", groups + "/{group}", update),
-        route(context, "DELETE", groups + "/{group}", delete),
-        route(context, "GET", groups + "/{group}/endpoints", group_endpoints),
-        route(context, "GET", groups + "/{group}/projects", group_projects),
-        route(context, "GET", PREFIX + "/endpoints/{endpoint}/projects", endpoint_projects),
-        route(context, "GET", projects + "/endpoints", project_endpoints),
-        route(context, "GET", projects + "/endpoint_groups", project_groups),
-        *(
-            route(context, method, pair, way)
-            for pair in pairs
-            for method, way in (("GET", check), ("PUT", add), ("DELETE", take))
-        ),
-    ]
+_PAIR = {"GET": check, "PUT": add, "DELETE": take}
+_BELOW: Routes = {
+    "endpoint_groups": {"POST": create, "GET": index},
+    "endpoint_groups/{group}": {"GET": show, "PATCH": update, "DELETE": delete},
+    "endpoint_groups/{group}/endpoints": {"GET": group_endpoints},
+    "endpoint_groups/{group}/projects": {"GET": group_projects},
+    "endpoint_groups/{group}/projects/{project}": _PAIR,
+    "endpoints/{endpoint}/projects": {"GET": endpoint_projects},
+    "projects/{project}/endpoints": {"GET": project_endpoints},
+    "projects/{project}/endpoints/{endpoint}": _PAIR,
+    "projects/{project}/endpoint_groups": {"GET": project_groups},
+}
+ROUTES: Routes = {f"OS-EP-FILTER/{path}": handlers for path, handlers in _BELOW.items()}

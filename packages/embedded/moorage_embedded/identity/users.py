@@ -5,7 +5,6 @@ import uuid
 from datetime import UTC, datetime
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import Conflict, Invalid, NotFound, Unauthenticated
 from moorage.sql import Tx
@@ -13,10 +12,9 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import access_rules, schemas, store
 from moorage_embedded.identity.auth_routes import reachable
 from moorage_embedded.identity.authentication import fits_user
-from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.crud import Ways, plain
 from moorage_embedded.identity.effective_roles import rules_of
-from moorage_embedded.identity.request import IdentityCall, listing, route
+from moorage_embedded.identity.request import IdentityCall, Routes, listing
 from moorage_embedded.identity.resources import need_domain
 from moorage_embedded.identity.schemas import shown
 from moorage_embedded.identity.store import Record
@@ -230,28 +228,22 @@ async def credential_delete(call: IdentityCall) -> Response:
     return empty_response()
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    own = "/v3/users/{id}"
-    lent = own + "/application_credentials"
-    inside = "/v3/groups/{id}/users"
-    users = Ways(
-        prepare=_prepare_user,
-        of_domain=True,
-        check=need_domain,
-        may_see=lambda call, row: row["id"] == call.user_id or call.may_read(row["domain_id"]),
-    )
-    return [
-        route(context, "POST", own + "/password", change_password, public=True),
-        route(context, "GET", own + "/projects", user_projects),
-        route(context, "GET", own + "/groups", user_groups),
-        route(context, "POST", lent, credential_create),
-        route(context, "GET", lent, credentials),
-        route(context, "GET", lent + "/{credential}", credential_show),
-        route(context, "DELETE", lent + "/{credential}", credential_delete),
-        route(context, "GET", inside, members),
-        route(context, "GET", inside + "/{user}", member_check),
-        route(context, "PUT", inside + "/{user}", member_add),
-        route(context, "DELETE", inside + "/{user}", member_drop),
-        *plain(context, schemas.USER, users),
-        *plain(context, schemas.GROUP, Ways(prepare=_prepare_group, of_domain=True, check=need_domain)),
-    ]
+ROUTES: Routes = {
+    "users/{id}/password": {"POST": change_password},
+    "users/{id}/projects": {"GET": user_projects},
+    "users/{id}/groups": {"GET": user_groups},
+    "users/{id}/application_credentials": {"POST": credential_create, "GET": credentials},
+    "users/{id}/application_credentials/{credential}": {"GET": credential_show, "DELETE": credential_delete},
+    "groups/{id}/users": {"GET": members},
+    "groups/{id}/users/{user}": {"GET": member_check, "PUT": member_add, "DELETE": member_drop},
+    **plain(
+        schemas.USER,
+        Ways(
+            prepare=_prepare_user,
+            of_domain=True,
+            check=need_domain,
+            may_see=lambda call, row: row["id"] == call.user_id or call.may_read(row["domain_id"]),
+        ),
+    ),
+    **plain(schemas.GROUP, Ways(prepare=_prepare_group, of_domain=True, check=need_domain)),
+}

@@ -29,7 +29,7 @@ class ImageEndpoint(Endpoint):
             return Response("OK", media_type="text/plain")
         pairs = check_query(request, self._context.settings.query_max_bytes)
         who = ImageCaller(await self.principal(request))
-        if parts[0] != "v2" or (len(parts) > 1 and request.url.path.endswith("/")):
+        if parts[0] != "v2" or (len(parts) > 1 and request.scope["path"].endswith("/")):
             raise no_such_path()
         verb = TABLE.find(request, parts[1:])
         return await verb(ImageCall(self._context, who, request, parts[1:], pairs))

@@ -32,7 +32,7 @@ class VerbRoute:
     has_body: bool = False
 
 
-def _of_noun(noun: ResourceType) -> dict[str, Mapping[str, Verb | VerbRoute]]:
+def _of_resource(noun: ResourceType) -> dict[str, Mapping[str, Verb | VerbRoute]]:
     index = partial(crud.index, noun)
     return {
         noun.place: {
@@ -69,7 +69,7 @@ def _subports(call: NetworkCall, ask: NetworkRequest) -> Doc:
 
 
 ROUTES: Mapping[str, Mapping[str, Verb | VerbRoute]] = {
-    **{path: verbs for noun in NOUNS for path, verbs in _of_noun(noun).items()},
+    **{path: verbs for noun in NOUNS for path, verbs in _of_resource(noun).items()},
     **{path: verbs for noun in NOUNS if noun.tagged for path, verbs in _of_tags(noun, noun.place).items()},
     **_of_tags(POLICY, "policies"),  # the tag extension knows a collection by its name alone
     **qos_routes.ROUTES,

@@ -37,7 +37,7 @@ class VolumeEndpoint(Endpoint):
             return json_response(versions.document(self._context.public_url), 200 if parts else 300)
         if parts == ("healthcheck",):
             return Response("OK", media_type="text/plain")
-        if parts[0] != "v3" or request.url.path.endswith("/"):  # an id that is empty is no list
+        if parts[0] != "v3" or request.scope["path"].endswith("/"):  # an id that is empty is no list
             raise no_such_path()
         pairs = check_query(request, self._context.settings.query_max_bytes)
         principal = await self.principal(request)
