@@ -11,8 +11,8 @@ from moorage_embedded.identity import role_grants, store
 from moorage_embedded.identity.authentication import authenticate
 from moorage_embedded.identity.context import IdentityContext, iso
 from moorage_embedded.identity.effective_roles import EffectiveRoles, direct_roles
-from moorage_embedded.identity.request import IdentityCall, Routes, listing
-from moorage_embedded.identity.schemas import DOMAIN, PROJECT, shown
+from moorage_embedded.identity.request import IdentityCall, Routes, listed
+from moorage_embedded.identity.schemas import DOMAIN, PROJECT
 from moorage_embedded.identity.store import Record
 from moorage_embedded.identity.tokens import Claims
 
@@ -158,12 +158,12 @@ def reachable(tx: Tx, user_id: str, *, domains: bool) -> list[Record]:
 
 async def projects(call: IdentityCall) -> Response:
     found = await call.context.read(lambda tx: reachable(tx, call.user_id, domains=False))
-    return listing(call, "projects", [shown(PROJECT, one, call.context.url) for one in found])
+    return listed(call, PROJECT, found)
 
 
 async def domains(call: IdentityCall) -> Response:
     found = await call.context.read(lambda tx: reachable(tx, call.user_id, domains=True))
-    return listing(call, "domains", [shown(DOMAIN, one, call.context.url) for one in found])
+    return listed(call, DOMAIN, found)
 
 
 async def system(call: IdentityCall) -> Response:

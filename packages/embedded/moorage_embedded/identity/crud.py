@@ -13,7 +13,7 @@ from moorage.model.errors import Invalid, NotFound
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
-from moorage_embedded.identity.request import Handler, IdentityCall, Routes, listing
+from moorage_embedded.identity.request import Handler, IdentityCall, Routes, listed
 from moorage_embedded.identity.schemas import ResourceSchema, fresh, patched, shown
 from moorage_embedded.identity.store import Record
 
@@ -152,7 +152,7 @@ class _Plain:
             equal["domain_id"] = call.domain_scope
         found = await call.context.read(lambda tx: store.find(tx, self.noun.table, equal, like=like))
         kept = (row for row in found if self.ways.may_see(call, row) and self.ways.keep(call, row))
-        return listing(call, self.noun.many, [shown(self.noun, row, call.context.url) for row in kept])
+        return listed(call, self.noun, kept)
 
     async def show(self, call: IdentityCall) -> Response:
         row = await self._needed(call, "get")

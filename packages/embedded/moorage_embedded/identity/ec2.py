@@ -25,14 +25,9 @@ def _shown(call: IdentityCall, row: Record) -> Record:
     }
 
 
-def _unrestricted(call: IdentityCall) -> None:
-    """An application credential makes and deletes none, unless it may make others of its kind."""
-    call.require(not call.claims.application_credential or bool((call.standing.credential or {}).get("unrestricted")))
-
-
 async def create(call: IdentityCall) -> Response:
     """Create an EC2 credential. Raises Invalid without a valid `tenant_id`."""
-    _unrestricted(call)
+    call.require_unrestricted()
     user, project = call.path("user"), (await call.document()).get("tenant_id")
     call.require(user == call.user_id or call.has("admin"))
     if not isinstance(project, str) or not 0 < len(project) <= 64:
@@ -67,7 +62,7 @@ async def show(call: IdentityCall) -> Response:
 
 
 async def delete(call: IdentityCall) -> Response:
-    _unrestricted(call)
+    call.require_unrestricted()
     call.require(call.path("user") == call.user_id or call.has("admin"))
     row = await _needed(call)
     await call.context.write(lambda tx: store.remove(tx, "credentials", row["id"], "credential"))

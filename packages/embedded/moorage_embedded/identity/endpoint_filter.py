@@ -10,9 +10,9 @@ from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import associations, schemas, store
 from moorage_embedded.identity.associations import ENDPOINTS, GROUPS
-from moorage_embedded.identity.request import IdentityCall, Routes, listing
+from moorage_embedded.identity.request import IdentityCall, Routes, listed, listing
 from moorage_embedded.identity.resources import INTERFACES
-from moorage_embedded.identity.schemas import TEXT_MAX_CHARS, shown
+from moorage_embedded.identity.schemas import TEXT_MAX_CHARS
 from moorage_embedded.identity.store import Record
 
 FILTERS = ("service_id", "region_id", "interface")
@@ -124,7 +124,7 @@ async def delete(call: IdentityCall) -> Response:
 
 
 def _endpoints(call: IdentityCall, rows: list[Record]) -> Response:
-    return listing(call, "endpoints", [shown(schemas.ENDPOINT, row, call.context.url) for row in rows])
+    return listed(call, schemas.ENDPOINT, rows)
 
 
 def _projects(tx: Tx, table: str, equal: Record) -> list[Record]:
@@ -141,7 +141,7 @@ async def group_projects(call: IdentityCall) -> Response:
     """Of a group that is not there: none, as Keystone says."""
     call.require(call.may_read())
     rows = await call.context.read(lambda tx: _projects(tx, GROUPS, {"endpoint_group_id": call.path("group")}))
-    return listing(call, "projects", [shown(schemas.PROJECT, row, call.context.url) for row in rows])
+    return listed(call, schemas.PROJECT, rows)
 
 
 async def endpoint_projects(call: IdentityCall) -> Response:
@@ -151,9 +151,7 @@ async def endpoint_projects(call: IdentityCall) -> Response:
         endpoint = store.need(tx, "endpoints", call.path("endpoint"), "endpoint")
         return _projects(tx, ENDPOINTS, {"endpoint_id": endpoint["id"]})
 
-    return listing(
-        call, "projects", [shown(schemas.PROJECT, row, call.context.url) for row in await call.context.read(work)]
-    )
+    return listed(call, schemas.PROJECT, await call.context.read(work))
 
 
 async def project_endpoints(call: IdentityCall) -> Response:

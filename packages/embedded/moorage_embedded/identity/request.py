@@ -5,7 +5,7 @@ everything; a reader or manager of a domain may read or write what belongs to th
 data.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeAlias, cast
 
 from starlette.requests import Request
@@ -19,6 +19,7 @@ from moorage_embedded.http_kit.answers import json_response
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.identity.context import IdentityContext, principal_of
 from moorage_embedded.identity.effective_roles import EffectiveRoles, refused
+from moorage_embedded.identity.schemas import ResourceSchema, shown
 from moorage_embedded.identity.store import LIST_MAX, Record
 from moorage_embedded.identity.tokens import Claims
 
@@ -99,6 +100,12 @@ class IdentityCall:
             rule = f": identity:{action}" if action else ""
             raise Forbidden(f"You are not authorized to perform the requested action{rule}.")
 
+    def require_unrestricted(self) -> None:
+        """Raises Forbidden: an application credential makes and deletes none, unless it may make others of its kind."""
+        self.require(
+            not self.claims.application_credential or bool((self.standing.credential or {}).get("unrestricted"))
+        )
+
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
 
@@ -140,3 +147,7 @@ def listing(call: IdentityCall, name: str, rows: list[Record]) -> Response:
     if len(rows) > limit:
         content["truncated"] = True
     return json_response(content)
+
+
+def listed(call: IdentityCall, noun: ResourceSchema, rows: Iterable[Record]) -> Response:
+    return listing(call, noun.many, [shown(noun, row, call.context.url) for row in rows])

@@ -9,8 +9,7 @@ from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response
 from moorage_embedded.identity import hierarchy, role_grants, schemas, store
 from moorage_embedded.identity.effective_roles import SYSTEM, expanded
-from moorage_embedded.identity.request import Handler, IdentityCall, Routes, listing
-from moorage_embedded.identity.schemas import shown
+from moorage_embedded.identity.request import Handler, IdentityCall, Routes, listed, listing
 from moorage_embedded.identity.store import Record
 
 TABLES = {"user": "users", "group": "groups", "project": "projects", "domain": "projects", "role": "roles"}
@@ -76,9 +75,7 @@ def _handlers(actor: str, target: str, inherited: bool) -> tuple[Handler, dict[s
             ids = [held["role_id"] for held in role_grants.find_grants(tx, grant)]
             return store.find(tx, "roles", {}, ids=ids)
 
-        return listing(
-            call, "roles", [shown(schemas.ROLE, row, call.context.url) for row in await call.context.read(work)]
-        )
+        return listed(call, schemas.ROLE, await call.context.read(work))
 
     return index, {"PUT": give, "GET": check, "DELETE": take}
 

@@ -2,6 +2,7 @@
 3.54).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -138,26 +139,11 @@ async def show(call: VolumeCall) -> Response:
     return json_response({"attachment": views.attachment_detail(doc)})
 
 
-async def index(call: VolumeCall) -> Response:
-    return await _list(call, detailed=False)
+def _shown(call: VolumeCall, store: VolumeStore, docs: Sequence[Doc], detailed: bool) -> list[Doc]:
+    return [(views.attachment_detail if detailed else views.attachment_summary)(doc) for doc in docs]
 
 
-async def detail(call: VolumeCall) -> Response:
-    return await _list(call, detailed=True)
-
-
-async def _list(call: VolumeCall, *, detailed: bool) -> Response:
-    call.since(27)
-    if not call.who.reader:
-        raise forbidden("volume:attachment_get_all")
-    query = listing.query_of(call, listing.ATTACHMENTS)
-    view = views.attachment_detail if detailed else views.attachment_summary
-
-    def work(store: VolumeStore) -> Doc:
-        page = listing.page(call, store, listing.ATTACHMENTS, query)
-        return {"attachments": [view(doc) for doc in page.docs]}
-
-    return json_response(await call.context.read(work))
+index, detail = listing.verbs(listing.ATTACHMENTS, _shown)
 
 
 def _mine(call: VolumeCall, store: VolumeStore, rule: str) -> tuple[Doc, Doc]:

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import HttpFault, json_response
-from moorage_embedded.volume import listing
+from moorage_embedded.http_kit.values import bounded_number
 from moorage_embedded.volume.faults import bad, forbidden
 from moorage_embedded.volume.files import GIB
 from moorage_embedded.volume.records import only_admin, volume_of
@@ -196,7 +196,7 @@ async def none_of_them(call: VolumeCall) -> Response:
     said = dict(call.pairs)
     for name in ("limit", "offset"):
         if name in said:
-            listing.bounded_number(name, said[name], most)
+            bounded_number(name, said[name], most)
     return json_response({EMPTY[call.parts[0]][0]: []})
 
 

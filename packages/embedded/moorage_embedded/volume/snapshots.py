@@ -1,6 +1,7 @@
 """Snapshots: made of a volume, shown, listed, changed and deleted, and their actions."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -118,28 +119,11 @@ async def show(call: VolumeCall) -> Response:
     return json_response({"snapshot": views.snapshot_detail(call, doc)})
 
 
-async def index(call: VolumeCall) -> Response:
-    return await _list(call, detailed=False)
+def _shown(call: VolumeCall, store: VolumeStore, docs: Sequence[Doc], detailed: bool) -> list[Doc]:
+    return [views.snapshot_detail(call, doc) if detailed else views.snapshot_summary(doc) for doc in docs]
 
 
-async def detail(call: VolumeCall) -> Response:
-    return await _list(call, detailed=True)
-
-
-async def _list(call: VolumeCall, *, detailed: bool) -> Response:
-    if not call.who.reader:
-        raise forbidden("volume:get_all_snapshots")
-    query = listing.query_of(call, listing.SNAPSHOTS)
-
-    def work(store: VolumeStore) -> Doc:
-        page = listing.page(call, store, listing.SNAPSHOTS, query)
-        if detailed:  # noqa: SIM108  one line would be too long to read
-            shown = [views.snapshot_detail(call, doc) for doc in page.docs]
-        else:
-            shown = [views.snapshot_summary(doc) for doc in page.docs]
-        return listing.answer(call, listing.SNAPSHOTS, query, page, shown)
-
-    return json_response(await call.context.read(work))
+index, detail = listing.verbs(listing.SNAPSHOTS, _shown)
 
 
 async def update(call: VolumeCall) -> Response:

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import secrets
+from collections.abc import Sequence
 
 from starlette.responses import Response
 
@@ -89,25 +90,11 @@ async def show(call: VolumeCall) -> Response:
     return json_response({"transfer": _detail(call, doc)})
 
 
-async def index(call: VolumeCall) -> Response:
-    return await _list(call, detailed=False)
+def _shown(call: VolumeCall, store: VolumeStore, docs: Sequence[Doc], detailed: bool) -> list[Doc]:
+    return [(_detail if detailed else _summary)(call, doc) for doc in docs]
 
 
-async def detail(call: VolumeCall) -> Response:
-    return await _list(call, detailed=True)
-
-
-async def _list(call: VolumeCall, *, detailed: bool) -> Response:
-    if not call.who.reader:
-        raise forbidden("volume:get_all_transfers")
-    query = listing.query_of(call, listing.TRANSFERS)
-
-    def work(store: VolumeStore) -> Doc:
-        page = listing.page(call, store, listing.TRANSFERS, query)
-        shown = [(_detail if detailed else _summary)(call, doc) for doc in page.docs]
-        return listing.answer(call, listing.TRANSFERS, query, page, shown)
-
-    return json_response(await call.context.read(work))
+index, detail = listing.verbs(listing.TRANSFERS, _shown)
 
 
 async def delete(call: VolumeCall) -> Response:

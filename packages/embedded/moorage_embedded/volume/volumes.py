@@ -1,5 +1,6 @@
 """Volumes: made, shown, listed, changed and deleted."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -93,30 +94,15 @@ async def show(call: VolumeCall) -> Response:
     return json_response({"volume": await call.context.read_inline(work)})
 
 
-async def index(call: VolumeCall) -> Response:
-    return await _list(call, detailed=False)
+def _shown(call: VolumeCall, store: VolumeStore, docs: Sequence[Doc], detailed: bool) -> list[Doc]:
+    if not detailed:
+        return [views.volume_summary(call, doc) for doc in docs]
+    used = store.children_of("attachment", [doc["id"] for doc in docs])
+    types = type_names(store, {doc["volume_type_id"] for doc in docs})
+    return [views.volume_detail(call, doc, used[doc["id"]], types) for doc in docs]
 
 
-async def detail(call: VolumeCall) -> Response:
-    return await _list(call, detailed=True)
-
-
-async def _list(call: VolumeCall, *, detailed: bool) -> Response:
-    if not call.who.reader:
-        raise forbidden("volume:get_all")
-    query = listing.query_of(call, listing.VOLUMES)
-
-    def work(store: VolumeStore) -> Doc:
-        page = listing.page(call, store, listing.VOLUMES, query)
-        if detailed:
-            used = store.children_of("attachment", [doc["id"] for doc in page.docs])
-            types = type_names(store, {doc["volume_type_id"] for doc in page.docs})
-            shown = [views.volume_detail(call, doc, used[doc["id"]], types) for doc in page.docs]
-        else:
-            shown = [views.volume_summary(call, doc) for doc in page.docs]
-        return listing.answer(call, listing.VOLUMES, query, page, shown)
-
-    return json_response(await call.context.read(work))
+index, detail = listing.verbs(listing.VOLUMES, _shown)
 
 
 async def summary(call: VolumeCall) -> Response:
