@@ -8,6 +8,9 @@ import fastjsonschema
 
 from moorage_embedded.http_kit.answers import HttpFault
 
+DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema"}
+"""In which 1.0 is no integer."""
+
 
 def bounded_number(name: str, said: str, most: int) -> int:
     """A number of a query, but `most` at the most. Raises HttpFault (400) for what is none, or negative."""
@@ -45,3 +48,14 @@ class ValueSchema:
         except fastjsonschema.JsonSchemaValueException as failure:
             return failure
         return None
+
+    def reason(self, value: Any) -> str | None:
+        """What is wrong, in the words that OpenStack's clients know: those of the library `jsonschema`, which is slower."""
+        failure = self.wrong(value)
+        if failure is None:
+            return None
+        from jsonschema import Draft4Validator  # slow to import, and needed only for refusals
+        from jsonschema.exceptions import best_match
+
+        told = best_match(Draft4Validator(self.schema).iter_errors(value))
+        return str(failure.message if told is None else told.message)

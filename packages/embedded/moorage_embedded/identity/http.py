@@ -55,6 +55,8 @@ class IdentityEndpoint(Endpoint):
 
     @override
     def finish(self, request: Request, response: Response) -> None:
+        if response.status_code < 400 and not hasattr(request.state, "call"):
+            return  # a version document or a redirect, which is no call
         response.headers["vary"] = "X-Auth-Token"
         response.headers["x-openstack-request-id"] = f"req-{new_uuid()}"
         if response.status_code == 401:
@@ -72,5 +74,5 @@ class IdentityEndpoint(Endpoint):
             "media-types": [{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}],
         }
         if path == "/":
-            return json_response({"versions": {"values": [version]}}, 300, {"location": here})
-        return json_response({"version": version})
+            return json_response({"versions": {"values": [version]}}, 300, {"location": here, "vary": "X-Auth-Token"})
+        return json_response({"version": version}, headers={"vary": "X-Auth-Token"})

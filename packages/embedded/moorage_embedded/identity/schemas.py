@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moorage.model.errors import Invalid
-from moorage_embedded.http_kit.values import ValueSchema
+from moorage_embedded.http_kit.values import DRAFT_4, ValueSchema
 from moorage_embedded.identity.store import Record, table_of
 
 TEXT_MAX_CHARS = 65_535
@@ -14,7 +14,7 @@ EXTRA_MAX = 64
 
 
 def _kind(**schema: Any) -> ValueSchema:
-    return ValueSchema({"$schema": "http://json-schema.org/draft-04/schema", **schema})  # in which 1.0 is no integer
+    return ValueSchema(DRAFT_4 | schema)
 
 
 def _name(longest: int = 255) -> ValueSchema:

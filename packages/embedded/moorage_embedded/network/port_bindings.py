@@ -2,7 +2,7 @@
 
 from moorage_embedded.network import binding, listing, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, conflict, not_found
 from moorage_embedded.network.ports import ADRIFT, segment_of
 from moorage_embedded.network.request import NetworkCall, NetworkRequest, touched
 from moorage_embedded.network.security_groups import default_key
@@ -24,8 +24,7 @@ UNBOUND: Doc = {"vif_type": "unbound", "vif_details": {}}
 
 def _port(call: NetworkCall, ask: NetworkRequest, rule: str, *, write: bool) -> Doc:
     id = ask.path["id"]
-    if not (call.who.service or (call.who.admin and not write)):
-        raise forbidden(rule)
+    call.require(call.who.service or (call.who.admin and not write), rule)
     port = call.store.get("port", id, lock=write)
     if port is None:
         raise not_found("port", id)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from moorage_embedded.network import crud, qos
-from moorage_embedded.network.faults import forbidden, not_found
+from moorage_embedded.network.faults import not_found
 from moorage_embedded.network.request import NetworkCall, NetworkRequest, Verb
 from moorage_embedded.network.resources import POLICY
 from moorage_embedded.network.store import Doc
@@ -24,8 +24,7 @@ def rule_types(call: NetworkCall, ask: NetworkRequest) -> Doc:
 def rule_type(call: NetworkCall, ask: NetworkRequest) -> Doc:
     """What the one driver takes in a rule of this kind; for administrators, as in Neutron. Raises NeutronFault: 403, 404."""
     kind = ask.path["type"]
-    if not call.who.admin:
-        raise forbidden("get_rule_type")
+    call.require(call.who.admin, "get_rule_type")
     if kind not in qos.RULES:
         raise not_found("", kind)
     directions = ["egress", "ingress"] + (["any"] if kind == "minimum_packet_rate" else [])

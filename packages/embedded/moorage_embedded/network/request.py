@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from moorage.model.ids import new_uuid
 from moorage.model.principal import Principal
-from moorage_embedded.network.faults import bad, over_quota
+from moorage_embedded.network.faults import bad, forbidden, over_quota
 from moorage_embedded.network.guarantees import GuaranteeChange
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.store import Doc, NetworkStore
@@ -95,6 +95,11 @@ class NetworkCall:
             "updated_at": now,
             "revision_number": 0,
         }
+
+    def require(self, allowed: bool, rule: str, *more: str) -> None:
+        """Raises NeutronFault (403) with the rules that do not allow it."""
+        if not allowed:
+            raise forbidden(rule, *more)
 
     def ourselves(self) -> "NetworkCall":
         """The same transaction, asked by the service itself: for the ports that routers and floating IPs are made of."""

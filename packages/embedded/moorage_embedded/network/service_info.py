@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 
 from moorage_embedded.network import listing, networks, subnet_pools, validators
-from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, not_found
 from moorage_embedded.network.request import NetworkCall, NetworkRequest
 from moorage_embedded.network.store import Doc
 
@@ -77,8 +77,7 @@ def extension(call: NetworkCall, ask: NetworkRequest) -> Doc:
 
 def _visible_project(call: NetworkCall, ask: NetworkRequest) -> str:
     project = ask.path["project"]
-    if not (call.who.admin or call.who.service or (call.who.reader and call.who.owns(project))):
-        raise forbidden("get_quota")
+    call.require(call.who.admin or call.who.service or (call.who.reader and call.who.owns(project)), "get_quota")
     return project
 
 
@@ -108,8 +107,7 @@ def quota_defaults(call: NetworkCall, ask: NetworkRequest) -> Doc:
 
 
 def quota_list(call: NetworkCall, ask: NetworkRequest) -> Doc:
-    if not call.who.admin:
-        raise forbidden("get_quota")
+    call.require(call.who.admin, "get_quota")
     return {
         "quotas": [
             {"project_id": project, "tenant_id": project} | dict(call.settings.quotas) | caps
@@ -119,8 +117,7 @@ def quota_list(call: NetworkCall, ask: NetworkRequest) -> Doc:
 
 
 def set_quota(call: NetworkCall, ask: NetworkRequest) -> Doc:
-    if not call.who.admin:
-        raise forbidden("update_quota")
+    call.require(call.who.admin, "update_quota")
     project, asked = ask.path["project"], ask.body.get("quota")
     if not isinstance(asked, dict):
         raise bad("Unable to find 'quota' in request body")
@@ -140,8 +137,7 @@ def set_quota(call: NetworkCall, ask: NetworkRequest) -> Doc:
 
 
 def drop_quota(call: NetworkCall, ask: NetworkRequest) -> None:
-    if not call.who.admin:
-        raise forbidden("delete_quota")
+    call.require(call.who.admin, "delete_quota")
     call.store.drop_caps(ask.path["project"])
 
 
@@ -157,8 +153,7 @@ def availabilities(call: NetworkCall, ask: NetworkRequest) -> Doc:
 
 
 def _availabilities(call: NetworkCall, ask: NetworkRequest, only: str | None = None) -> list[Doc]:
-    if not (call.who.admin or call.who.service):
-        raise forbidden("get_network_ip_availability")
+    call.require(call.who.admin or call.who.service, "get_network_ip_availability")
     query = listing.parse(ask.pairs, {}, "network_id", "network_name", "project_id", "ip_version")
     where = {"id": [only]} if only is not None else {}
     if "network_id" in query.filters:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from moorage_embedded.network import crud
-from moorage_embedded.network.faults import NeutronFault, bad, forbidden
+from moorage_embedded.network.faults import NeutronFault, bad
 from moorage_embedded.network.request import NetworkCall, NetworkRequest, touched
 from moorage_embedded.network.resources import ResourceType
 from moorage_embedded.network.store import Doc
@@ -15,8 +15,7 @@ _tags = listed(text(255), TAGS_MAX, unique=True)
 
 def _locked(call: NetworkCall, noun: ResourceType, ask: NetworkRequest) -> Doc:
     doc = crud.find(call, noun, ask.path["id"], lock=True)
-    if not (call.who.writes(doc["project_id"]) or call.who.service):
-        raise forbidden(f"update_{noun.name}:tags")
+    call.require(call.who.writes(doc["project_id"]) or call.who.service, f"update_{noun.name}:tags")
     return doc
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from moorage.model.ids import new_uuid
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import listing, views
-from moorage_embedded.volume.faults import bad, conflict, forbidden, invalid_volume, nova_uses_it
+from moorage_embedded.volume.faults import bad, conflict, invalid_volume, nova_uses_it
 from moorage_embedded.volume.records import attachment_of, settle, volume_of
 from moorage_embedded.volume.request import VolumeCall, stamp, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
@@ -34,8 +34,7 @@ async def create(call: VolumeCall) -> Response:
 
     def work(store: VolumeStore) -> Doc:
         volume = volume_of(call, store, said["volume_uuid"], hold=True)
-        if not call.who.writes(volume["project_id"]):
-            raise forbidden("volume:attachment_create")
+        call.require(call.who.writes(volume["project_id"]), "volume:attachment_create")
         if "error" in volume["status"]:
             raise invalid_volume(
                 "Volume attachments can not be created if the volume is in an error state. "
@@ -151,8 +150,7 @@ def _mine(call: VolumeCall, store: VolumeStore, rule: str) -> tuple[Doc, Doc]:
     seen = attachment_of(call, store, call.parts[1])
     volume = volume_of(call, store, seen["volume_id"], hold=True)
     doc = attachment_of(call, store, call.parts[1], hold=True)
-    if not call.who.writes(doc["project_id"]):
-        raise forbidden(rule)
+    call.require(call.who.writes(doc["project_id"]), rule)
     return volume, doc
 
 
@@ -207,8 +205,7 @@ async def delete(call: VolumeCall) -> Response:
     """End it. 409 for a user while compute's server uses it (CVE-2023-2088)."""
     call.since(27)
     doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.parts[1]))
-    if not call.who.writes(doc["project_id"]):
-        raise forbidden("volume:attachment_delete")
+    call.require(call.who.writes(doc["project_id"]), "volume:attachment_delete")
     await check_removable(call, doc)
 
     def work(store: VolumeStore) -> list[Doc]:

@@ -8,7 +8,7 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import attachments
 from moorage_embedded.volume.faults import bad, invalid_input, invalid_volume
 from moorage_embedded.volume.listing import either
-from moorage_embedded.volume.records import attachment_of, my_volume, settle, volume_of
+from moorage_embedded.volume.records import attachment_of, change_volume, my_volume, settle, volume_of
 from moorage_embedded.volume.request import VolumeCall, stamp, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
 
@@ -16,18 +16,15 @@ STILL = (None, "deleting", "error", "success")
 
 
 async def reserve(call: VolumeCall, _: Any) -> Response:
-    def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:reserve")
+    def change(store: VolumeStore, doc: Doc) -> None:
         allowed = ("available", "in-use") if doc["multiattach"] else ("available",)
         if doc["status"] not in allowed:
             raise invalid_volume(
                 f"Volume status must be {either(allowed)} to reserve, but the status is {doc['status']}."
             )
         doc["status"] = "attaching"
-        store.put("volume", touched(doc))
 
-    await call.context.write(work)
-    return empty_response(202)
+    return await change_volume(call, "volume_extension:volume_actions:reserve", change)
 
 
 async def unreserve(call: VolumeCall, _: Any) -> Response:
@@ -78,8 +75,7 @@ async def attach(call: VolumeCall, said: Doc) -> Response:
     """Write down that a server or a host uses the volume."""
     server, host, mode = said.get("instance_uuid"), said.get("host_name"), said.get("mode", "rw")
 
-    def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:attach")
+    def change(store: VolumeStore, doc: Doc) -> None:
         if doc["status"] == "maintenance":
             raise invalid_volume("The volume cannot be attached in maintenance mode.")
         if doc["admin_metadata"].setdefault("readonly", "False") == "True" and mode != "ro":
@@ -98,10 +94,8 @@ async def attach(call: VolumeCall, said: Doc) -> Response:
             doc["admin_metadata"]["attached_mode"] = mode
             doc["attach_status"] = "attached"
         doc["status"] = "in-use"
-        store.put("volume", touched(doc))
 
-    await call.context.write(work)
-    return empty_response(202)
+    return await change_volume(call, "volume_extension:volume_actions:attach", change)
 
 
 def _cannot_attach(why: str) -> Exception:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from moorage_embedded.http_kit.answers import HttpFault, json_response
 from moorage_embedded.http_kit.paging import next_links, page_of, sort_order, split_sort
 from moorage_embedded.http_kit.values import bounded_number, moment_of
-from moorage_embedded.volume.faults import bad, forbidden, invalid_input
+from moorage_embedded.volume.faults import bad, invalid_input
 from moorage_embedded.volume.request import VolumeCall
 from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import TRUE, flag, strict_flag
@@ -284,8 +284,7 @@ def verbs(noun: ListedResource, show: ShowPage) -> tuple[ListVerb, ListVerb]:
 
     async def listed(call: VolumeCall, *, detailed: bool) -> Response:
         call.since(noun.since)
-        if not call.who.reader:
-            raise forbidden(noun.rule)
+        call.require(call.who.reader, noun.rule)
         query = query_of(call, noun)
 
         def work(store: VolumeStore) -> Doc:

@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
-from moorage_embedded.volume.faults import bad, forbidden
+from moorage_embedded.volume.faults import bad
 from moorage_embedded.volume.records import snapshot_of, volume_of
 from moorage_embedded.volume.request import VolumeCall, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
@@ -42,8 +42,7 @@ async def _change(call: VolumeCall, change: Change, rule: str) -> dict[str, Any]
 
     def work(store: VolumeStore) -> dict[str, Any]:
         doc = _find(call, store, hold=True)
-        if not call.who.writes(doc["project_id"]):
-            raise forbidden(f"volume:{rule}_{noun}_metadata")
+        call.require(call.who.writes(doc["project_id"]), f"volume:{rule}_{noun}_metadata")
         if wanted is not None and _tag(doc["metadata"]) not in wanted:
             raise HttpFault(412, "The metadata was changed meanwhile.")
         doc["metadata"] = change(doc["metadata"])

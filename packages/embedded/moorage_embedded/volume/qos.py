@@ -9,7 +9,7 @@ from moorage.model.ids import new_uuid
 from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import views
 from moorage_embedded.volume.faults import bad, conflict
-from moorage_embedded.volume.records import only_admin, type_of
+from moorage_embedded.volume.records import type_of
 from moorage_embedded.volume.request import VolumeCall, stamp, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import NAME, Check, Schema, flag, under
@@ -52,13 +52,13 @@ def _full(call: VolumeCall, doc: Doc) -> Response:
 
 
 async def index(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:get_all")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:get_all")
     docs = await call.context.read(lambda store: store.many("qos"))
     return json_response({"qos_specs": [_view(doc) for doc in docs]})
 
 
 async def create(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:create")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:create")
     said = dict(CREATE(await call.body())["qos_specs"])
     name, consumer = said.pop("name").strip(), said.pop("consumer", "back-end")
 
@@ -76,12 +76,12 @@ async def create(call: VolumeCall) -> Response:
 
 
 async def show(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:get")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:get")
     return _full(call, await call.context.read(lambda store: _find(store, call.parts[1])))
 
 
 async def update(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:update")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:update")
     said = UPDATE(await call.body())
 
     def work(store: VolumeStore) -> None:
@@ -98,7 +98,7 @@ async def update(call: VolumeCall) -> Response:
 
 
 async def delete(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:delete")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:delete")
     force = flag(dict(call.pairs).get("force", False))
 
     def work(store: VolumeStore) -> None:
@@ -115,7 +115,7 @@ async def delete(call: VolumeCall) -> Response:
 
 
 async def delete_keys(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:delete")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:delete")
     keys = UNSET(await call.body())["keys"]
 
     def work(store: VolumeStore) -> None:
@@ -142,7 +142,7 @@ def _associate(store: VolumeStore, type: str, qos: str | None) -> None:
 
 
 async def associations(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:get_all")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:get_all")
 
     def work(store: VolumeStore) -> list[Doc]:
         found = _types(store, _find(store, call.parts[1])["id"])
@@ -153,7 +153,7 @@ async def associations(call: VolumeCall) -> Response:
 
 async def associate(call: VolumeCall) -> Response:
     """`associate` and `disassociate`, as the path says, with the type in the query."""
-    only_admin(call, "volume_extension:qos_specs_manage:update")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:update")
     type = dict(call.pairs).get("vol_type_id")
     if not type:
         raise bad("Volume Type id must not be None.")
@@ -174,7 +174,7 @@ async def associate(call: VolumeCall) -> Response:
 
 
 async def disassociate_all(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:update")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:update")
 
     def work(store: VolumeStore) -> None:
         for each in _types(store, _find(store, call.parts[1])["id"]):

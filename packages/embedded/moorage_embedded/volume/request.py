@@ -11,6 +11,7 @@ from moorage.model.principal import Principal
 from moorage.sql import Database
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.http_kit.routing import no_such_path
+from moorage_embedded.volume.faults import forbidden
 from moorage_embedded.volume.files import VolumeFiles
 from moorage_embedded.volume.jobs import Jobs
 from moorage_embedded.volume.policy import VolumeCaller
@@ -110,6 +111,11 @@ class VolumeCall:
         """404, as for a path that does not exist, in an older microversion."""
         if self.version < version:
             raise no_such_path()
+
+    def require(self, allowed: bool, rule: str) -> None:
+        """Raises HttpFault (403) with the rule that does not allow it."""
+        if not allowed:
+            raise forbidden(rule)
 
     @property
     def url(self) -> str:

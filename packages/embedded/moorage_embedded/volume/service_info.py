@@ -10,7 +10,7 @@ from moorage_embedded.http_kit.answers import HttpFault, json_response
 from moorage_embedded.http_kit.values import bounded_number
 from moorage_embedded.volume.faults import bad, forbidden
 from moorage_embedded.volume.files import GIB
-from moorage_embedded.volume.records import only_admin, volume_of
+from moorage_embedded.volume.records import volume_of
 from moorage_embedded.volume.request import VolumeCall, VolumeContext, stamp
 from moorage_embedded.volume.store import Doc
 from moorage_embedded.volume.validation import flag
@@ -83,7 +83,7 @@ async def extensions(call: VolumeCall) -> Response:
 
 
 async def pools(call: VolumeCall) -> Response:
-    only_admin(call, "scheduler_extension:scheduler_stats:get_pools")
+    call.require(call.who.admin, "scheduler_extension:scheduler_stats:get_pools")
     settings = call.context.settings
     row: Doc = {"name": settings.host}
     if flag(dict(call.pairs).get("detail", False)):
@@ -121,7 +121,7 @@ async def capabilities_of(context: VolumeContext) -> Doc:
 
 async def capabilities(call: VolumeCall) -> Response:
     """The capabilities of the host. Raises HttpFault (404) for another host."""
-    only_admin(call, "volume_extension:capabilities")
+    call.require(call.who.admin, "volume_extension:capabilities")
     host = call.context.settings.host.partition("#")[0]
     if call.parts[1] not in {host, call.context.settings.host}:
         raise HttpFault(404, f"Can't find service: {call.parts[1]}")
@@ -184,7 +184,7 @@ def _check_empty(call: VolumeCall) -> None:
     name = call.parts[0]
     call.since(EMPTY[name][1])
     if name in ADMINS:
-        only_admin(call, f"{name}:get_all")
+        call.require(call.who.admin, f"{name}:get_all")
     elif not call.who.reader:
         raise forbidden(f"{name}:get_all")
 
@@ -203,7 +203,7 @@ async def none_of_them(call: VolumeCall) -> Response:
 async def manageable(call: VolumeCall) -> Response:
     """Nothing lies in the directory that is no volume's."""
     call.since(8)
-    only_admin(call, "volume_extension:list_manageable")
+    call.require(call.who.admin, "volume_extension:list_manageable")
     asked = dict(call.pairs)
     if ("host" in asked) == ("cluster" in asked):
         raise bad("Invalid input received: One and only one of cluster and host must be set.")
@@ -235,5 +235,5 @@ async def no_group(call: VolumeCall) -> Response:
 
 async def nothing_to_clean(call: VolumeCall) -> Response:
     call.since(24)
-    only_admin(call, "workers:cleanup")
+    call.require(call.who.admin, "workers:cleanup")
     return json_response({"cleaning": [], "unavailable": []}, 202)

@@ -193,8 +193,7 @@ async def _reset(call: VolumeCall, said: dict[str, Any]) -> Response:
 
     def work(store: VolumeStore) -> None:
         doc = snapshot_of(call, store, call.parts[1], hold=True)
-        if not call.who.admin:
-            raise forbidden("volume_extension:snapshot_admin_actions:reset_status")
+        call.require(call.who.admin, "volume_extension:snapshot_admin_actions:reset_status")
         ends = not doc["work"] or doc["work"]["kind"] != "delete"
         doc |= {"status": status, "work": None if ends else doc["work"]}
         store.put("snapshot", touched(doc))

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from moorage.model.ids import new_uuid
 from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import listing, quotas, views
-from moorage_embedded.volume.faults import bad, forbidden, invalid_snapshot, invalid_volume
+from moorage_embedded.volume.faults import bad, invalid_snapshot, invalid_volume
 from moorage_embedded.volume.records import my_volume
 from moorage_embedded.volume.request import VolumeCall, stamp, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
@@ -112,8 +112,7 @@ async def delete(call: VolumeCall) -> Response:
 
 async def accept(call: VolumeCall) -> Response:
     """Whoever has the key takes the volume, with its snapshots, into the project of the token."""
-    if not call.who.writes(call.who.project):
-        raise forbidden("volume:accept_transfer")
+    call.require(call.who.writes(call.who.project), "volume:accept_transfer")
     key = ACCEPT(await call.body())["accept"]["auth_key"]
 
     def work(store: VolumeStore) -> Doc:

@@ -7,8 +7,8 @@ from starlette.responses import Response
 from moorage.model.ids import new_uuid
 from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import views
-from moorage_embedded.volume.faults import bad, conflict, forbidden
-from moorage_embedded.volume.records import default_type, only_admin, type_named, type_of
+from moorage_embedded.volume.faults import bad, conflict
+from moorage_embedded.volume.records import default_type, type_named, type_of
 from moorage_embedded.volume.request import VolumeCall, stamp, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import (
@@ -79,7 +79,7 @@ async def show(call: VolumeCall) -> Response:
 
 
 async def create(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:type_create")
+    call.require(call.who.admin, "volume_extension:type_create")
     said = CREATE(await call.body())["volume_type"]
     name = said["name"].strip()
 
@@ -103,7 +103,7 @@ def _check_name(store: VolumeStore, name: str) -> None:
 
 
 async def update(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:type_update")
+    call.require(call.who.admin, "volume_extension:type_update")
     said = UPDATE(await call.body())["volume_type"]
     name = said.get("name")
     if name is not None and not name.strip():
@@ -129,7 +129,7 @@ async def update(call: VolumeCall) -> Response:
 
 
 async def delete(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:type_delete")
+    call.require(call.who.admin, "volume_extension:type_delete")
 
     def work(store: VolumeStore) -> None:
         doc = type_of(call, store, call.parts[1], hold=True)
@@ -159,7 +159,7 @@ async def act(call: VolumeCall) -> Response:
             f"There is no such action: {name[:100]}. Verify the request body and Content-Type header and try again."
         )
     adds = name == "addProjectAccess"
-    only_admin(call, f"volume_extension:volume_type_access:{name}")
+    call.require(call.who.admin, f"volume_extension:volume_type_access:{name}")
     project = (ADD if adds else REMOVE)(body)[name]["project"]
 
     def work(store: VolumeStore) -> None:
@@ -184,7 +184,7 @@ async def act(call: VolumeCall) -> Response:
 
 async def access(call: VolumeCall) -> Response:
     """The projects of a private type. Raises HttpFault (404) for a public type."""
-    only_admin(call, "volume_extension:volume_type_access:get_all_for_type")
+    call.require(call.who.admin, "volume_extension:volume_type_access:get_all_for_type")
     doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     if doc["is_public"]:
         raise HttpFault(404, "Access list not available for public volume types.")
@@ -213,14 +213,14 @@ async def spec(call: VolumeCall) -> Response:
 
 
 async def add_specs(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:types_extra_specs:create")
+    call.require(call.who.admin, "volume_extension:types_extra_specs:create")
     said = EXTRA_SPECS(await call.body())
     await _set_specs(call, said["extra_specs"])
     return json_response(said)
 
 
 async def set_spec(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:types_extra_specs:update")
+    call.require(call.who.admin, "volume_extension:types_extra_specs:update")
     said = ONE_SPEC(await call.body())
     if call.parts[3] not in said:
         raise bad("Request body and URI mismatch")
@@ -246,7 +246,7 @@ async def _set_specs(call: VolumeCall, said: dict[str, Any]) -> None:
 async def drop_spec(call: VolumeCall) -> Response:
     def work(store: VolumeStore) -> None:
         doc = type_of(call, store, call.parts[1], hold=True)
-        only_admin(call, "volume_extension:types_extra_specs:delete")
+        call.require(call.who.admin, "volume_extension:types_extra_specs:delete")
         _check_unused(store, doc["id"], "Volume Type is currently in use.")
         if doc["extra_specs"].pop(call.parts[3], None) is None:
             raise _no_spec(doc, call.parts[3])
@@ -260,7 +260,7 @@ async def drop_spec(call: VolumeCall) -> Response:
 
 
 async def encryption(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:volume_type_encryption:get")
+    call.require(call.who.admin, "volume_extension:volume_type_encryption:get")
     doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     return json_response(_encryption_view(doc))
 
@@ -272,7 +272,7 @@ def _encryption_view(doc: Doc) -> Doc:
 
 async def encryption_item(call: VolumeCall) -> Response:
     """One value of a type's encryption. Raises HttpFault (404)."""
-    only_admin(call, "volume_extension:volume_type_encryption:get")
+    call.require(call.who.admin, "volume_extension:volume_type_encryption:get")
     doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     held, key = _encryption_view(doc), call.parts[3]
     if key not in held:
@@ -282,7 +282,7 @@ async def encryption_item(call: VolumeCall) -> Response:
 
 async def encrypt(call: VolumeCall) -> Response:
     """Kept and shown; no volume can be made of such a type, for this service keeps no keys."""
-    only_admin(call, "volume_extension:volume_type_encryption:create")
+    call.require(call.who.admin, "volume_extension:volume_type_encryption:create")
     said = ENCRYPT(await call.body())
 
     def work(store: VolumeStore) -> Doc:
@@ -308,7 +308,7 @@ def _encryption_of(said: Doc) -> Doc:
 
 
 async def change_encryption(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:volume_type_encryption:update")
+    call.require(call.who.admin, "volume_extension:volume_type_encryption:update")
     said = CHANGE_ENCRYPTION(await call.body())
 
     def work(store: VolumeStore) -> None:
@@ -324,7 +324,7 @@ async def change_encryption(call: VolumeCall) -> Response:
 
 
 async def decrypt(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:volume_type_encryption:delete")
+    call.require(call.who.admin, "volume_extension:volume_type_encryption:delete")
 
     def work(store: VolumeStore) -> None:
         doc = type_of(call, store, call.parts[1], hold=True)
@@ -342,8 +342,7 @@ async def decrypt(call: VolumeCall) -> Response:
 
 
 def _check_default(call: VolumeCall, project: str) -> None:
-    if not call.who.admin:
-        raise forbidden("volume_extension:default_set_or_update")
+    call.require(call.who.admin, "volume_extension:default_set_or_update")
     if len(project) > 255:
         raise bad("The project id is too long.")
 
@@ -354,7 +353,7 @@ def _default_view(doc: Doc) -> Doc:
 
 async def defaults(call: VolumeCall) -> Response:
     call.since(62)
-    only_admin(call, "volume_extension:default_get_all")
+    call.require(call.who.admin, "volume_extension:default_get_all")
     docs = await call.context.read(lambda store: store.many("default_type"))
     return json_response({"default_types": [_default_view(doc) for doc in docs]})
 

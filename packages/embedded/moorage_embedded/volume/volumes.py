@@ -60,8 +60,7 @@ SNAPSHOT_DELETABLE = ("available", "error", "deleting")
 
 async def create(call: VolumeCall) -> Response:
     """Raises what Cinder answers: 400 for what does not fit together, 404 for a source that is not there, 413 over quota."""
-    if not call.who.writes(call.who.project):
-        raise forbidden("volume:create")
+    call.require(call.who.writes(call.who.project), "volume:create")
     said = (CREATE if call.version < 53 else CREATE_STRICT)(await call.body())["volume"]
     stripped(said, *_NAMES)
     if flag(said.get("multiattach")):
@@ -107,8 +106,7 @@ index, detail = listing.verbs(listing.VOLUMES, _shown)
 
 async def summary(call: VolumeCall) -> Response:
     call.since(12)
-    if not call.who.reader:
-        raise forbidden("volume:get_all")
+    call.require(call.who.reader, "volume:get_all")
     everybody = call.who.admin and listing.all_tenants(call.pairs)
     where = {} if everybody else {"project": call.who.project}
     docs = await call.context.read(lambda store: store.many("volume", where=where))
