@@ -32,7 +32,7 @@ class ImageEndpoint(Endpoint):
         if parts[0] != "v2" or (len(parts) > 1 and request.scope["path"].endswith("/")):
             raise no_such_path()
         verb = TABLE.find(request, parts[1:])
-        return await verb(ImageCall(self._context, who, request, parts[1:], pairs))
+        return await verb(ImageCall(self._context, who, request, pairs))
 
     @override
     def refusal(self, request: Request, fault: HttpFault) -> Response:

@@ -134,7 +134,7 @@ def connect(call: VolumeCall, volume: Doc, doc: Doc, connector: dict[str, Any]) 
 
 async def show(call: VolumeCall) -> Response:
     call.since(27)
-    doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.parts[1]))
+    doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.path("id")))
     return json_response({"attachment": views.attachment_detail(doc)})
 
 
@@ -147,9 +147,9 @@ index, detail = listing.verbs(listing.ATTACHMENTS, _shown)
 
 def _mine(call: VolumeCall, store: VolumeStore, rule: str) -> tuple[Doc, Doc]:
     """The attachment and its volume, held in the order in which everybody holds them: the volume first."""
-    seen = attachment_of(call, store, call.parts[1])
+    seen = attachment_of(call, store, call.path("id"))
     volume = volume_of(call, store, seen["volume_id"], hold=True)
-    doc = attachment_of(call, store, call.parts[1], hold=True)
+    doc = attachment_of(call, store, call.path("id"), hold=True)
     call.require(call.who.writes(doc["project_id"]), rule)
     return volume, doc
 
@@ -204,7 +204,7 @@ async def act(call: VolumeCall) -> Response:
 async def delete(call: VolumeCall) -> Response:
     """End it. 409 for a user while compute's server uses it (CVE-2023-2088)."""
     call.since(27)
-    doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.parts[1]))
+    doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.path("id")))
     call.require(call.who.writes(doc["project_id"]), "volume:attachment_delete")
     await check_removable(call, doc)
 

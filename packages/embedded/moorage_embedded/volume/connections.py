@@ -31,7 +31,7 @@ async def unreserve(call: VolumeCall, _: Any) -> Response:
     """Nothing happens to a volume that is not reserved."""
 
     def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:unreserve")
+        doc = my_volume(call, store, call.path("id"), "volume_extension:volume_actions:unreserve")
         _unreserve(store, doc)
 
     await call.context.write(work)
@@ -46,7 +46,7 @@ def _unreserve(store: VolumeStore, doc: Doc) -> None:
 
 async def begin_detaching(call: VolumeCall, _: Any) -> Response:
     def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:begin_detaching")
+        doc = my_volume(call, store, call.path("id"), "volume_extension:volume_actions:begin_detaching")
         if doc["migration_status"] not in STILL:
             return  # what is moving is marked already, and nobody is to see that it is also detached
         if doc["status"] != "in-use" or doc["attach_status"] != "attached":
@@ -62,7 +62,7 @@ async def begin_detaching(call: VolumeCall, _: Any) -> Response:
 
 async def roll_detaching(call: VolumeCall, _: Any) -> Response:
     def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:roll_detaching")
+        doc = my_volume(call, store, call.path("id"), "volume_extension:volume_actions:roll_detaching")
         if doc["status"] == "detaching":
             doc["status"] = "in-use"
             store.put("volume", touched(doc))
@@ -103,7 +103,7 @@ def _cannot_attach(why: str) -> Exception:
 
 
 async def detach(call: VolumeCall, said: Doc | None) -> Response:
-    await end(call, call.parts[1], (said or {}).get("attachment_id"), "volume_extension:volume_actions:detach")
+    await end(call, call.path("id"), (said or {}).get("attachment_id"), "volume_extension:volume_actions:detach")
     return empty_response(202)
 
 
@@ -161,7 +161,7 @@ async def initialize(call: VolumeCall, said: Doc) -> Response:
         raise invalid_input("Connector doesn't have required information: host")
 
     def work(store: VolumeStore) -> Doc:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:initialize_connection")
+        doc = my_volume(call, store, call.path("id"), "volume_extension:volume_actions:initialize_connection")
         if doc["status"] == "maintenance":
             raise invalid_volume("The volume connection cannot be initialized in maintenance mode.")
         info = attachments.connection_info(call, doc)
@@ -174,7 +174,7 @@ async def initialize(call: VolumeCall, said: Doc) -> Response:
 
 
 async def terminate(call: VolumeCall, said: Doc) -> Response:
-    await end_connection(call, call.parts[1], "volume_extension:volume_actions:terminate_connection")
+    await end_connection(call, call.path("id"), "volume_extension:volume_actions:terminate_connection")
     return empty_response(202)
 
 

@@ -49,7 +49,7 @@ async def upload(call: VolumeCall, said: Doc) -> Response:
     force = flag(said.get("force", False))
 
     def reserve(store: VolumeStore) -> tuple[Doc, str]:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:upload_image")
+        doc = my_volume(call, store, call.path("id"), "volume_extension:volume_actions:upload_image")
         allowed = ("available", "in-use") if force else ("available",)
         if doc["status"] not in allowed:
             raise invalid_volume(f"Volume {doc['id']} status must be {either(allowed)}")
@@ -187,7 +187,7 @@ async def _image(call: VolumeCall, id: str) -> Doc:
 
 async def set_metadata(call: VolumeCall, said: Doc) -> Response:
     def work(store: VolumeStore) -> Doc:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_image_metadata:set")
+        doc = my_volume(call, store, call.path("id"), "volume_extension:volume_image_metadata:set")
         doc["image_metadata"] |= said["metadata"]
         if len(doc["image_metadata"]) > call.context.settings.metadata_max:
             raise HttpFault(413, f"There may be {call.context.settings.metadata_max} metadata items at most.")
@@ -208,5 +208,5 @@ async def unset_metadata(call: VolumeCall, said: Doc) -> Response:
 
 
 async def show_metadata(call: VolumeCall, _: object) -> Response:
-    doc = await call.context.read_inline(lambda store: volume_of(call, store, call.parts[1]))
+    doc = await call.context.read_inline(lambda store: volume_of(call, store, call.path("id")))
     return json_response({"metadata": doc["image_metadata"]})

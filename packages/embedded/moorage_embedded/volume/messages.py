@@ -84,9 +84,9 @@ async def index(call: VolumeCall) -> Response:
 
 
 def _one(call: VolumeCall, store: VolumeStore) -> Doc:
-    doc = store.get("message", call.parts[1], hold=True)
+    doc = store.get("message", call.path("id"), hold=True)
     if doc is None or not call.who.reads(doc["project_id"]):
-        raise HttpFault(404, f"Message {call.parts[1]} could not be found.")
+        raise HttpFault(404, f"Message {call.path('id')} could not be found.")
     return doc
 
 

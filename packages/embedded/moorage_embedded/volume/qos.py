@@ -77,7 +77,7 @@ async def create(call: VolumeCall) -> Response:
 
 async def show(call: VolumeCall) -> Response:
     call.require(call.who.admin, "volume_extension:qos_specs_manage:get")
-    return _full(call, await call.context.read(lambda store: _find(store, call.parts[1])))
+    return _full(call, await call.context.read(lambda store: _find(store, call.path("id"))))
 
 
 async def update(call: VolumeCall) -> Response:
@@ -85,7 +85,7 @@ async def update(call: VolumeCall) -> Response:
     said = UPDATE(await call.body())
 
     def work(store: VolumeStore) -> None:
-        doc = _find(store, call.parts[1], hold=True)
+        doc = _find(store, call.path("id"), hold=True)
         changed = dict(said["qos_specs"])
         doc["consumer"] = changed.pop("consumer", doc["consumer"])
         doc["specs"] |= changed
@@ -102,7 +102,7 @@ async def delete(call: VolumeCall) -> Response:
     force = flag(dict(call.pairs).get("force", False))
 
     def work(store: VolumeStore) -> None:
-        doc = _find(store, call.parts[1], hold=True)
+        doc = _find(store, call.path("id"), hold=True)
         used = _types(store, doc["id"])
         if used and not force:
             raise bad("Qos specs still in use.")
@@ -119,7 +119,7 @@ async def delete_keys(call: VolumeCall) -> Response:
     keys = UNSET(await call.body())["keys"]
 
     def work(store: VolumeStore) -> None:
-        doc = _find(store, call.parts[1], hold=True)
+        doc = _find(store, call.path("id"), hold=True)
         for key in keys:
             if key not in doc["specs"]:
                 raise HttpFault(404, f"QoS spec {doc['id']} has no spec with key {key}.")
@@ -145,7 +145,7 @@ async def associations(call: VolumeCall) -> Response:
     call.require(call.who.admin, "volume_extension:qos_specs_manage:get_all")
 
     def work(store: VolumeStore) -> list[Doc]:
-        found = _types(store, _find(store, call.parts[1])["id"])
+        found = _types(store, _find(store, call.path("id"))["id"])
         return [{"association_type": "volume_type", "name": each["name"], "id": each["id"]} for each in found]
 
     return json_response({"qos_associations": await call.context.read(work)})
@@ -159,7 +159,7 @@ async def associate(call: VolumeCall) -> Response:
         raise bad("Volume Type id must not be None.")
 
     def work(store: VolumeStore) -> None:
-        doc = _find(store, call.parts[1])
+        doc = _find(store, call.path("id"))
         held = type_of(call, store, type)["qos_specs_id"]
         if call.parts[2] == "disassociate":
             if held == doc["id"]:
@@ -177,7 +177,7 @@ async def disassociate_all(call: VolumeCall) -> Response:
     call.require(call.who.admin, "volume_extension:qos_specs_manage:update")
 
     def work(store: VolumeStore) -> None:
-        for each in _types(store, _find(store, call.parts[1])["id"]):
+        for each in _types(store, _find(store, call.path("id"))["id"]):
             _associate(store, each["id"], None)
 
     await call.context.write(work)

@@ -50,7 +50,7 @@ def _caps(call: VolumeCall, said: Doc, store: VolumeStore) -> dict[str, int]:
 
 
 def _target(call: VolumeCall) -> str:
-    id = call.parts[1]
+    id = call.path("id")
     if len(id) > NAME_MAX_CHARS:
         raise bad(f"Invalid input received: quota_set_name has {len(id)} characters, more than {NAME_MAX_CHARS}.")
     return id

@@ -42,13 +42,13 @@ async def change_volume(
     """Change the volume of the path, which is held, and begin the work on it if there is some. 403 names the rule."""
 
     def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], rule)
+        doc = my_volume(call, store, call.path("id"), rule)
         change(store, doc)
         store.put("volume", touched(doc))
 
     await call.context.write(work)
     if begins:
-        call.context.jobs.begin("volume", call.parts[1])
+        call.context.jobs.begin("volume", call.path("id"))
     return empty_response(status)
 
 

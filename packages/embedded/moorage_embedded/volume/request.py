@@ -122,6 +122,10 @@ class VolumeCall:
         """What links begin with."""
         return f"{self.context.public_url}{self.prefix}"
 
+    def path(self, name: str) -> str:
+        """A part that the route names."""
+        return str(self.request.path_params[name])
+
     async def body(self) -> Any:
         """The JSON object that was sent, within the limit."""
         return await BODY.read(self.request, self.context.settings.body_max_bytes)

@@ -77,7 +77,7 @@ async def extensions(call: VolumeCall) -> Response:
     if len(call.parts) == 1:
         return json_response({"extensions": rows})
     for row in rows:
-        if row["alias"] == call.parts[1]:
+        if row["alias"] == call.path("alias"):
             return json_response({"extension": row})
     raise HttpFault(404, "The resource could not be found.")
 
@@ -123,8 +123,8 @@ async def capabilities(call: VolumeCall) -> Response:
     """The capabilities of the host. Raises HttpFault (404) for another host."""
     call.require(call.who.admin, "volume_extension:capabilities")
     host = call.context.settings.host.partition("#")[0]
-    if call.parts[1] not in {host, call.context.settings.host}:
-        raise HttpFault(404, f"Can't find service: {call.parts[1]}")
+    if call.path("host") not in {host, call.context.settings.host}:
+        raise HttpFault(404, f"Can't find service: {call.path('host')}")
     found = await capabilities_of(call.context)
     return json_response(
         {
@@ -152,7 +152,7 @@ async def resource_filters(call: VolumeCall) -> Response:
 
 async def encryption_metadata(call: VolumeCall) -> Response:
     """No volume here is encrypted."""
-    await call.context.read_inline(lambda store: volume_of(call, store, call.parts[1]))
+    await call.context.read_inline(lambda store: volume_of(call, store, call.path("id")))
     return json_response({"encryption_key_id": None})
 
 
@@ -213,7 +213,7 @@ async def manageable(call: VolumeCall) -> Response:
 async def no_such_one(call: VolumeCall) -> Response:
     """Raises HttpFault (404) with the name of the resource: there are none of this kind."""
     _check_empty(call)
-    raise HttpFault(404, f"{ONE.get(call.parts[0], 'Resource')} {call.parts[1]} could not be found.")
+    raise HttpFault(404, f"{ONE.get(call.parts[0], 'Resource')} {call.path('id')} could not be found.")
 
 
 async def no_backup(call: VolumeCall) -> Response:

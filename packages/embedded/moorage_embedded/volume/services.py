@@ -156,7 +156,7 @@ async def hosts(call: VolumeCall) -> Response:
 async def host(call: VolumeCall) -> Response:
     """How many volumes and snapshots the host has, in all and by project. Raises HttpFault (404) for another host."""
     call.require(call.who.admin, "volume_extension:hosts")
-    name = call.parts[1]
+    name = call.path("host")
     if name != _host_of(call, "cinder-volume"):
         raise HttpFault(404, f"Host {name} could not be found.")
     volumes, snapshots = await call.context.read(lambda store: (store.many("volume"), store.many("snapshot")))

@@ -115,7 +115,7 @@ def _check_volume(volume: Doc, *, in_use: bool) -> None:
 
 
 async def show(call: VolumeCall) -> Response:
-    doc = await call.context.read_inline(lambda store: snapshot_of(call, store, call.parts[1]))
+    doc = await call.context.read_inline(lambda store: snapshot_of(call, store, call.path("id")))
     return json_response({"snapshot": views.snapshot_detail(call, doc)})
 
 
@@ -131,7 +131,7 @@ async def update(call: VolumeCall) -> Response:
     stripped(said, *_NAMES)
 
     def work(store: VolumeStore) -> Doc:
-        doc = my_snapshot(call, store, call.parts[1], "volume:update_snapshot")
+        doc = my_snapshot(call, store, call.path("id"), "volume:update_snapshot")
         for name in ("name", "description"):
             for key in (f"display_{name}", name):
                 if key in said:
@@ -148,7 +148,7 @@ async def delete(call: VolumeCall) -> Response:
 
 
 async def _remove(call: VolumeCall, *, force: bool) -> None:
-    id = call.parts[1]
+    id = call.path("id")
 
     def work(store: VolumeStore) -> None:
         doc = my_snapshot(call, store, id, "volume:delete_snapshot")
@@ -192,7 +192,7 @@ async def _reset(call: VolumeCall, said: dict[str, Any]) -> Response:
         raise bad(f"Snapshot status: {said['status']} is invalid, valid statuses are: {STATUSES}.")
 
     def work(store: VolumeStore) -> None:
-        doc = snapshot_of(call, store, call.parts[1], hold=True)
+        doc = snapshot_of(call, store, call.path("id"), hold=True)
         call.require(call.who.admin, "volume_extension:snapshot_admin_actions:reset_status")
         ends = not doc["work"] or doc["work"]["kind"] != "delete"
         doc |= {"status": status, "work": None if ends else doc["work"]}
@@ -208,7 +208,7 @@ async def _update_status(call: VolumeCall, said: dict[str, Any]) -> Response:
         raise HttpFault(400, "Invalid input received: progress must be an integer percentage between 0 and 100")
 
     def work(store: VolumeStore) -> None:
-        doc = my_snapshot(call, store, call.parts[1], "snapshot_extension:snapshot_actions:update_snapshot_status")
+        doc = my_snapshot(call, store, call.path("id"), "snapshot_extension:snapshot_actions:update_snapshot_status")
         if doc["status"] not in FOLLOWS:
             raise bad(f"Snapshot status {doc['status']} not allowed for update_snapshot_status")
         if said["status"] not in FOLLOWS[doc["status"]]:

@@ -86,7 +86,7 @@ async def create(call: VolumeCall) -> Response:
 
 
 async def show(call: VolumeCall) -> Response:
-    doc = await call.context.write(lambda store: _find(call, store, call.parts[1]))
+    doc = await call.context.write(lambda store: _find(call, store, call.path("id")))
     return json_response({"transfer": _detail(call, doc)})
 
 
@@ -99,7 +99,7 @@ index, detail = listing.verbs(listing.TRANSFERS, _shown)
 
 async def delete(call: VolumeCall) -> Response:
     def work(store: VolumeStore) -> None:
-        doc = _find(call, store, call.parts[1])
+        doc = _find(call, store, call.path("id"))
         volume = my_volume(call, store, doc["volume_id"], "volume:delete_transfer")
         store.remove("transfer", doc["id"])
         if volume["status"] == "awaiting-transfer":
@@ -116,9 +116,9 @@ async def accept(call: VolumeCall) -> Response:
     key = ACCEPT(await call.body())["accept"]["auth_key"]
 
     def work(store: VolumeStore) -> Doc:
-        doc = store.get("transfer", call.parts[1], hold=True)
+        doc = store.get("transfer", call.path("id"), hold=True)
         if doc is None:
-            raise HttpFault(404, f"Transfer {call.parts[1]} could not be found.")
+            raise HttpFault(404, f"Transfer {call.path('id')} could not be found.")
         if not hmac.compare_digest(_digest(doc["salt"], key), doc["digest"]):
             raise bad(f"Invalid auth key: Attempt to transfer {doc['id']} with invalid auth key.")
         volume = store.get("volume", doc["volume_id"], hold=True)

@@ -86,7 +86,7 @@ async def create(call: VolumeCall) -> Response:
 
 async def show(call: VolumeCall) -> Response:
     def work(store: VolumeStore) -> Doc:
-        doc = volume_of(call, store, call.parts[1])
+        doc = volume_of(call, store, call.path("id"))
         used = store.children("attachment", doc["id"])
         return views.volume_detail(call, doc, used, type_names(store, {doc["volume_type_id"]}))
 
@@ -127,7 +127,7 @@ async def update(call: VolumeCall) -> Response:
     stripped(said, *_NAMES)
 
     def work(store: VolumeStore) -> Doc:
-        doc = my_volume(call, store, call.parts[1], "volume:update")
+        doc = my_volume(call, store, call.path("id"), "volume:update")
         if doc["status"] == "maintenance":
             raise invalid_volume("The volume cannot be updated during maintenance.")
         for name, member in (("name", "name"), ("description", "description")):
@@ -155,7 +155,7 @@ async def delete(call: VolumeCall) -> Response:
     asked = dict(call.pairs)
     cascade = flag(asked.get("cascade", False))
     force = call.version >= 23 and flag(asked.get("force", False))
-    await remove(call, call.parts[1], cascade=cascade, force=force, rule="volume:force_delete" if force else "")
+    await remove(call, call.path("id"), cascade=cascade, force=force, rule="volume:force_delete" if force else "")
     return empty_response(202)
 
 
