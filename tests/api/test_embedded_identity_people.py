@@ -364,3 +364,10 @@ async def test_versions_and_addresses_that_end_with_a_slash(cloud: Cloud) -> Non
     assert (elsewhere.status_code, elsewhere.headers["location"]) == (307, "http://c:5000/v3/projects?name=admin")
     assert (await cloud.ask("GET", "/nothing/")).status_code == 404
     assert (await cloud.ask("GET", "//projects")).status_code == 404
+
+
+async def test_an_end_that_is_before_the_first_year_is_refused(cloud: Cloud) -> None:
+    admin = (await cloud.ask("GET", "/users?name=admin")).json()["users"][0]["id"]
+    said = {"application_credential": {"name": "c", "expires_at": "0001-01-01T00:00:00+14:00"}}
+    answer = await cloud.ask("POST", f"/users/{admin}/application_credentials", json=said)
+    assert (answer.status_code, "expires_at" in answer.text) == (400, True)

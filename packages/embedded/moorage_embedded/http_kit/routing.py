@@ -32,7 +32,8 @@ def no_such_path() -> HttpFault:
 
 @dataclass(frozen=True)
 class _Pattern(Generic[Handler]):
-    template: str
+    route: str
+    """What spans and metrics call it."""
     words: tuple[tuple[int, str], ...]
     """Places of parts that are as they are written, and what they are."""
     names: tuple[tuple[int, str], ...]
@@ -40,10 +41,11 @@ class _Pattern(Generic[Handler]):
     handlers: Mapping[str, Handler]
 
 
-def _pattern(template: str, handlers: Mapping[str, Handler]) -> _Pattern[Handler]:
+def _pattern(prefix: str, template: str, handlers: Mapping[str, Handler]) -> _Pattern[Handler]:
     parts = list(enumerate(template.split("/")))
+    words = tuple((place, part) for place, part in parts if not part.startswith("{"))
     names = tuple((place, part[1:-1]) for place, part in parts if part.startswith("{"))
-    return _Pattern(template, tuple(part for part in parts if not part[1].startswith("{")), names, handlers)
+    return _Pattern(f"{prefix}/{template}", words, names, handlers)
 
 
 class RouteTable(Generic[Handler]):
@@ -58,14 +60,13 @@ class RouteTable(Generic[Handler]):
     ) -> None:
         """`service` and `prefix` are what spans and metrics say; `wrong_method` is given a method and those that the path has."""
         self._service = service
-        self._prefix = prefix
         self._wrong_method = wrong_method
         self._found: dict[tuple[str, int], list[_Pattern[Handler]]] = {}
         for template, handlers in routes.items():
             key = (template.partition("/")[0], template.count("/") + 1)
-            self._found.setdefault(key, []).append(_pattern(template, handlers))
+            self._found.setdefault(key, []).append(_pattern(prefix, template, handlers))
         for patterns in self._found.values():
-            patterns.sort(key=lambda each: [part.startswith("{") for part in each.template.split("/")])
+            patterns.sort(key=lambda each: [part.startswith("{") for part in each.route.split("/")])
         self.first_parts = frozenset(first for first, _ in self._found)
 
     def _fitting(self, parts: Sequence[str]) -> Iterator[_Pattern[Handler]]:
@@ -86,7 +87,7 @@ class RouteTable(Generic[Handler]):
             handler = pattern.handlers.get(request.method)
             if handler is not None:
                 request.scope["path_params"] = {name: parts[place] for place, name in pattern.names}
-                tracing.request(self._service).annotate(route=f"{self._prefix}/{pattern.template}")
+                tracing.request(self._service).annotate(route=pattern.route)
                 return handler
             allowed.update(pattern.handlers)
         raise self._wrong_method(request.method, sorted(allowed)) if allowed and self._wrong_method else no_such_path()

@@ -1,6 +1,7 @@
 """`/v3/OS-EP-FILTER`: groups of endpoints, and the projects whose catalog is limited to some of them."""
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -123,10 +124,6 @@ async def delete(call: IdentityCall) -> Response:
 # ------------------------------------------------------------------------------------------------- who has what
 
 
-def _endpoints(call: IdentityCall, rows: list[Record]) -> Response:
-    return listed(call, schemas.ENDPOINT, rows)
-
-
 def _projects(tx: Tx, table: str, equal: Record) -> list[Record]:
     ids = [row["project_id"] for row in store.find(tx, table, equal)]
     return store.find(tx, "projects", {}, ids=ids) if ids else []
@@ -134,7 +131,8 @@ def _projects(tx: Tx, table: str, equal: Record) -> list[Record]:
 
 async def group_endpoints(call: IdentityCall) -> Response:
     call.require(call.may_read())
-    return _endpoints(call, await call.context.read(lambda tx: associations.in_group(tx, _group(tx, call))))
+    rows = await call.context.read(lambda tx: associations.in_group(tx, _group(tx, call)))
+    return listed(call, schemas.ENDPOINT, rows)
 
 
 async def group_projects(call: IdentityCall) -> Response:
@@ -154,24 +152,19 @@ async def endpoint_projects(call: IdentityCall) -> Response:
     return listed(call, schemas.PROJECT, await call.context.read(work))
 
 
-async def project_endpoints(call: IdentityCall) -> Response:
+async def _of_project(call: IdentityCall, find: Callable[[Tx, str], list[Record]]) -> list[Record]:
     call.require(call.may_read())
+    project = call.path("project")
+    return await call.context.read(lambda tx: find(tx, store.need(tx, "projects", project, "project")["id"]))
 
-    def work(tx: Tx) -> list[Record]:
-        project = store.need(tx, "projects", call.path("project"), "project")
-        return associations.of_project(tx, project["id"])
 
-    return _endpoints(call, await call.context.read(work))
+async def project_endpoints(call: IdentityCall) -> Response:
+    return listed(call, schemas.ENDPOINT, await _of_project(call, associations.of_project))
 
 
 async def project_groups(call: IdentityCall) -> Response:
-    call.require(call.may_read())
-
-    def work(tx: Tx) -> list[Record]:
-        project = store.need(tx, "projects", call.path("project"), "project")
-        return associations.groups_of(tx, project["id"])
-
-    return listing(call, "endpoint_groups", [_linked(call, row) for row in await call.context.read(work)])
+    rows = await _of_project(call, associations.groups_of)
+    return listing(call, "endpoint_groups", [_linked(call, row) for row in rows])
 
 
 # ------------------------------------------------------------------------------------------------- giving and taking

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import HttpFault, json_response
 from moorage_embedded.http_kit.values import bounded_number
-from moorage_embedded.volume.faults import bad, forbidden
+from moorage_embedded.volume.faults import bad
 from moorage_embedded.volume.files import GIB
 from moorage_embedded.volume.records import volume_of
 from moorage_embedded.volume.request import VolumeCall, VolumeContext, stamp
@@ -183,10 +183,7 @@ ONE = {
 def _check_empty(call: VolumeCall) -> None:
     name = call.parts[0]
     call.since(EMPTY[name][1])
-    if name in ADMINS:
-        call.require(call.who.admin, f"{name}:get_all")
-    elif not call.who.reader:
-        raise forbidden(f"{name}:get_all")
+    call.require(call.who.admin if name in ADMINS else call.who.reader, f"{name}:get_all")
 
 
 async def none_of_them(call: VolumeCall) -> Response:
