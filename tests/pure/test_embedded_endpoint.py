@@ -32,7 +32,11 @@ class FailingEndpoint(Endpoint):
         return json_response({"said": fault.message}, fault.status, fault.headers)
 
 
-async def answer_to(failure: Exception) -> tuple[int, dict[str, str], str]:
+class AnsweringEndpoint(FailingEndpoint):
+    answers_crashes = True
+
+
+async def answer_to(failure: Exception, *, answers_crashes: bool = True) -> tuple[int, dict[str, str], str]:
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -41,7 +45,8 @@ async def answer_to(failure: Exception) -> tuple[int, dict[str, str], str]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await FailingEndpoint(failure)({"type": "http", "method": "GET", "path": "/x", "headers": []}, receive, send)
+    endpoint = (AnsweringEndpoint if answers_crashes else FailingEndpoint)(failure)
+    await endpoint({"type": "http", "method": "GET", "path": "/x", "headers": []}, receive, send)
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], headers, sent[1]["body"].decode()
 
@@ -72,6 +77,11 @@ async def test_what_went_wrong_inside_is_in_the_log_alone(failure: Exception, ca
     assert (status, body) == (500, f'{{"said":"{UNEXPECTED}"}}')
     assert len(caplog.records) == 1
     assert (failure.private if isinstance(failure, Problem) else "pot") in caplog.text
+
+
+async def test_a_crash_may_be_left_to_the_server() -> None:
+    with pytest.raises(KeyError):
+        await answer_to(KeyError("pot"), answers_crashes=False)
 
 
 async def test_a_caller_who_leaves_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:

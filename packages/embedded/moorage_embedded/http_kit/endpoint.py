@@ -4,7 +4,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -49,6 +49,9 @@ def fault_of(problem: Problem) -> HttpFault:
 class Endpoint(ABC):
     """One service; a subclass says how it answers, and what its error bodies look like."""
 
+    answers_crashes: ClassVar[bool] = False
+    """A crash is logged and answered with 500 here; else by the server that runs the application."""
+
     def __init__(self, validate_token: ValidateToken) -> None:
         self._validate = validate_token
 
@@ -79,6 +82,8 @@ class Endpoint(ABC):
         except ClientDisconnect:  # nobody reads this answer, but the protocol wants one
             response = self.refusal(request, HttpFault(400, "The request broke off."))
         except Exception:
+            if not self.answers_crashes:
+                raise
             log.exception("%s %s failed", request.method, request.url.path)
             response = self.refusal(request, HttpFault(500, UNEXPECTED))
         self.finish(request, response)

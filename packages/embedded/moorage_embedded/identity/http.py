@@ -21,6 +21,8 @@ QUERY_MAX_BYTES = 64 * 1024
 class IdentityEndpoint(Endpoint):
     """Under `/v3`, and the version documents above it."""
 
+    answers_crashes = True
+
     def __init__(self, context: IdentityContext) -> None:
         super().__init__(context.validate)
         self._context = context
