@@ -41,7 +41,7 @@ async def test_a_server_is_soft_deleted_and_restored(keeping: Running) -> None:
     server = await admin.active("comes-back")
     await admin.delete(server["id"])
     gone = await admin.settled(server["id"])
-    await keeping.let_go(server["id"])  # its place in the quota is given back after it is shown deleted
+    await keeping.wait_until_unlocked(server["id"])  # its place in the quota is given back after it is shown deleted
     assert (gone["status"], gone["OS-EXT-STS:vm_state"]) == ("SOFT_DELETED", "soft-delete")
     assert guest(keeping, gone).power is PowerState.SHUTDOWN
     assert await used(keeping) == 0
@@ -67,7 +67,7 @@ async def test_the_quota_of_a_soft_deleted_server_may_be_used(keeping: Running) 
     first = await admin.active("first")
     await admin.delete(first["id"])
     await admin.settled(first["id"])
-    await keeping.let_go(first["id"])
+    await keeping.wait_until_unlocked(first["id"])
     second = await admin.active("second")
     refused = await act(keeping, first["id"], {"restore": None})
     assert refused.status_code == 403

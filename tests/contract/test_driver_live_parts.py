@@ -11,7 +11,7 @@ from moorage.drivers.libvirt import firewall as firewall_module
 from moorage.drivers.libvirt.firewall import Firewall
 from moorage.drivers.libvirt.records import GuestDirectory, GuestRecord
 from moorage.drivers.libvirt.transfers import at_destination
-from moorage.drivers.libvirt.tunnels import Tunnels, gateway_mac, tunnel_of
+from moorage.drivers.libvirt.tunnels import Tunnels, gateway_mac, routed_mac, tunnel_of
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, VifAddress, VifData
 from moorage.model.ids import NetworkId, PortId, ServerId, SubnetId
@@ -81,7 +81,12 @@ async def test_a_hosts_address_table_is_written_on_changes(monkeypatch: pytest.M
         await firewall.keep([VIF])
     assert len(written) == 1
     assert written[0].startswith("table bridge moorage_12345678\ndelete table bridge moorage_12345678\n")
-    assert f'oifname "{tunnel_of(NETWORK)}" arp daddr ip 10.20.0.1 drop' in written[0]
+    tunnel = tunnel_of(NETWORK)
+    assert f'oifname "{tunnel}" arp daddr ip 10.20.0.1 drop' in written[0]
+    into = f'oifname "mvx*" meta mark & 0x10000000 != 0 ether saddr set {routed_mac("12345678-owner")} accept'
+    assert into in written[0]
+    out = "ether saddr & ff:ff:ff:00:00:00 == fa:16:40:00:00:00 ether saddr set"
+    assert f'iifname "{tunnel}" {out} {gateway_mac(NETWORK)}' in written[0]
     await firewall.keep([])
     assert written[1] == "table bridge moorage_12345678\ndelete table bridge moorage_12345678\n"
 

@@ -7,10 +7,13 @@ import pytest
 
 from moorage.drivers.libvirt import described_ports
 from moorage.drivers.libvirt.described_ports import DescribedPorts
-from moorage.model.ids import PortId
-from moorage.model.port_description import AddressSetPart, PortDescription, Present, held_digest
+from moorage.model.guest import GuestSpec, VifAddress, VifData
+from moorage.model.ids import NetworkId, PortId, ServerId, SubnetId
+from moorage.model.port_description import AddressSetPart, PortDescription, Present, arp_set_id, held_digest
+from moorage.model.route_description import ArpEntry, SubnetHints
 
 ONE, TWO = PortId("one"), PortId("two")
+NET = NetworkId("net")
 
 
 def test_the_higher_version_holds(tmp_path: Path) -> None:
@@ -22,6 +25,27 @@ def test_the_higher_version_holds(tmp_path: Path) -> None:
     assert not held.take((), (), Present(), 4), "a list that is older than the port says nothing of it"
     assert held.take((), (), Present(), 5)
     assert not held.ports
+
+
+def test_changed_dhcp_options_of_subnets_are_used(tmp_path: Path) -> None:
+    """A name server that went is told no longer; what nobody describes stays as it was when the port was bound."""
+    held = DescribedPorts(tmp_path)
+    four = VifAddress(
+        "10.0.0.5", SubnetId("four"), "10.0.0.0/24", dns=("1.2.3.4",), routes=(("0.0.0.0/0", "10.0.0.9"),)
+    )
+    six = VifAddress("fd00::5", SubnetId("six"), "fd00::/64", dns=("fd00::53",))
+    vif = VifData(ONE, NetworkId("n"), "fa:16:3e:00:00:01", "bridge", addresses=(four, six))
+    guest = GuestSpec(ServerId("s"), "guest", 1, 128, vifs=(vif,))
+    assert held.as_described(guest) is guest
+    held.take([PortDescription(ONE, 1)], (), None, 1)
+    assert held.as_described(guest) is guest, "an earlier release says nothing of subnets"
+    hints = (SubnetHints(SubnetId("four"), ("9.8.7.6",)), SubnetHints(SubnetId("six")))
+    held.take([PortDescription(ONE, 2, subnets=hints)], (), None, 2)
+    told = held.as_described(guest).vifs[0].addresses
+    assert [(each.address, each.dns, each.routes) for each in told] == [
+        ("10.0.0.5", ("9.8.7.6",), ()),
+        ("fd00::5", (), ()),
+    ]
 
 
 def test_a_set_is_used_when_all_its_parts_arrived(tmp_path: Path) -> None:
@@ -55,6 +79,33 @@ def test_descriptions_survive_a_restart(tmp_path: Path) -> None:
     assert again.numbers(["four"])["four"] == described_ports.FIRST_NUMBER
     again.forget()
     assert not list(tmp_path.iterdir())
+
+
+def test_neighbours_of_a_network_come_in_several_sets(tmp_path: Path) -> None:
+    held = DescribedPorts(tmp_path)
+    one, two = ArpEntry("10.0.1.5", "fa:16:3e:00:00:05"), ArpEntry("10.0.2.5", "fa:16:3e:00:00:06")
+    parts = [AddressSetPart(arp_set_id(NET, each.address), 3, arp_entries=(each,)) for each in (one, two)]
+    assert parts[0].id != parts[1].id
+    assert held.take((), [*parts, AddressSetPart("group", 3, addresses=("10.0.3.1",))], None, 3)
+    assert held.arp_entries() == {NET: {one.address: one.mac, two.address: two.mac}}
+    held.take((), (), Present((), (parts[1].id,)), 4)
+    assert held.arp_entries() == {NET: {two.address: two.mac}}
+
+
+def test_a_file_of_another_release_holds_until_all_is_sent_again(tmp_path: Path) -> None:
+    """It may lack what that release could not read of the same version."""
+    held = DescribedPorts(tmp_path)
+    held.take([PortDescription(ONE, 5, mac="m")], [AddressSetPart("s", 3, addresses=("10.0.0.1",))], None, 5)
+    held.save()
+    file = tmp_path / described_ports.FILE
+    file.write_bytes(file.read_bytes().replace(b'"form":1,', b""))
+    again = DescribedPorts(tmp_path)
+    again.load()
+    assert again.ports[ONE].mac == "m"
+    assert again.sets["s"].addresses == ("10.0.0.1",)
+    assert again.digest != held.digest
+    assert again.take([PortDescription(ONE, 5, mac="m", bound=True)], [], None, 5)
+    assert again.ports[ONE].bound
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"ports": 3}', '{"ports": {"x": {"port": "x"}}}', "\0\xff"])

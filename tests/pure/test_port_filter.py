@@ -9,11 +9,12 @@ import pytest
 
 from moorage.drivers.libvirt.described_ports import AddressSet
 from moorage.drivers.libvirt.filter_rules import Inexpressible, networks, rule_line
-from moorage.drivers.libvirt.port_filter import FilteredBridge, FilteredTap, link_local_of, ruleset
+from moorage.drivers.libvirt.port_filter import FilteredBridge, FilteredTap, RoutedZone, link_local_of, ruleset
 from moorage.model.ids import PortId
 from moorage.model.port_description import (
     AllowedAddresses,
     FilterRule,
+    PacketRate,
     PortBandwidth,
     PortDescription,
     PortFilter,
@@ -59,11 +60,56 @@ def test_the_whole_ruleset() -> None:
     assert made.text == GOLDEN.read_text()
 
 
+@pytest.mark.parametrize(
+    ("rate", "line"),
+    [
+        (PacketRate(2_000, 50), "limit rate over 2000/second burst 50 packets drop"),
+        (PacketRate(2_000), "limit rate over 2000/second burst 200 packets drop"),
+        (PacketRate(1), "limit rate over 1/second burst 10 packets drop"),
+    ],
+)
+def test_packets_are_counted_before_anything_else(rate: PacketRate, line: str) -> None:
+    bridges = {"mrgone": FilteredBridge("fa:16:3f:00:00:01", 16)}
+    for wanted in (None, PortFilter()):
+        limits = PortBandwidth(dscp=26, egress_packets=rate)
+        lines = ruleset("t", [port(1, wanted, bandwidth=limits)], bridges, SETS).text.splitlines()
+        assert lines[lines.index("  chain from_tap1 {") + 1].strip() == line
+        assert "limit" not in lines[lines.index("  chain to_tap1 {") + 1]
+        limits = PortBandwidth(ingress_packets=rate)
+        lines = ruleset("t", [port(1, wanted, bandwidth=limits)], bridges, SETS).text.splitlines()
+        assert lines[lines.index("  chain to_tap1 {") + 1].strip() == line
+
+
 def test_without_taps_there_are_no_tables() -> None:
     made = ruleset("t", [], {}, SETS)
     assert made.text.splitlines() == [
         "table bridge t", "delete table bridge t", "table inet t", "delete table inet t",
     ]  # fmt: skip
+
+
+def test_what_is_routed_between_networks_is_one_connection_there_and_back() -> None:
+    zone = RoutedZone(
+        20, ("mrgone", "mrgtwo"), ("10.0.1.0/24", "10.0.2.0/24"), ("10.0.2.128/25", "10.9.0.0/16", "0.0.0.0/0")
+    )
+    made = ruleset("t", [port(1, None)], {"mrgone": FilteredBridge("fa:16:3f:00:00:01", 16)}, {}, [zone])
+    inner = made.text.partition("table inet t {\n")[2]
+    assert inner.startswith(
+        """\
+  set router_20 {
+    type ipv4_addr
+    flags interval
+    elements = { 10.0.1.0/24, 10.0.2.0/24, 10.9.0.0/16 }
+  }
+  chain routed_20 {
+    ip saddr 10.0.1.0/24 ip daddr 10.0.1.0/24 return
+    ip saddr 10.0.2.0/24 ip daddr 10.0.2.0/24 return
+    ct zone set 20
+  }
+"""
+    )
+    first, second = inner.partition("type filter hook prerouting priority -300; policy accept;\n")[2].splitlines()[:2]
+    assert first.strip() == ('iifname { "mrgone", "mrgtwo" } ip saddr @router_20 ip daddr @router_20 jump routed_20')
+    assert second.strip() == 'iifname "mrgone" ether daddr != fa:16:3f:00:00:01 ct zone set 16'
 
 
 @pytest.mark.parametrize(

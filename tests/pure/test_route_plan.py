@@ -1,6 +1,8 @@
 """The kernel configuration of a host with routers, exactly; that it works is in tests/hypervisor/test_guest_routes.py."""
 
-from moorage.drivers.libvirt.routes import Outside, RoutedPort, planned
+from dataclasses import replace
+
+from moorage.drivers.libvirt.routes import FarSide, Outside, RoutedPort, planned
 from moorage.model.ids import NetworkId
 from moorage.model.route_description import (
     ExternalNetwork,
@@ -108,3 +110,42 @@ def test_networks_with_the_same_addresses() -> None:
 def test_no_routers_leave_no_rules() -> None:
     plan = planned([], DOOR)
     assert (plan.chains, plan.tables, plan.rules, plan.addresses) == ("", {}, {}, {})
+
+
+def test_a_network_of_the_router_that_is_elsewhere() -> None:
+    far = FarSide(
+        frozenset({"mrgb"}), {"mrgb": {"10.0.2.5": "fa:16:3e:00:00:05"}, "mrga": {"10.0.1.9": "fa:16:3e:00:00:09"}}
+    )
+    plan = planned([PORTS[0]], {}, far=far)
+    assert plan.tables["router"] == [
+        ("10.0.1.0/24", "dev", "mrga"),
+        ("10.0.2.0/24", "dev", "mrgb"),
+        ("10.9.0.0/16", "via", "10.0.2.9", "dev", "mrgb"),
+        ("unreachable", "default", "metric", "4278198272"),
+    ]
+    assert plan.rules == {"mrga": "router"}, "nothing comes from a network that is elsewhere"
+    assert plan.forwarding == {"mrga"}
+    assert plan.arp_entries == far.arp_entries
+    forward = plan.chains.partition("chain forward")[2]
+    assert 'iifname "mrga" ip saddr 10.0.1.0/24 oifname "mrgb" ip daddr 10.0.2.0/24 accept' in forward
+    assert 'iifname "mrga" oifname "mrgb" ip daddr 10.9.0.0/16 accept' in forward
+    assert 'iifname "mrgb" ip saddr' not in forward
+    assert 'iifname "mrgb" oifname "mrga"' not in forward
+    assert "iifname @bridges oifname @bridges meta mark set meta mark or 0x10000000" in forward
+    assert 'elements = { "mrga", "mrgb" }' in plan.chains
+    assert "elements = { 10.0.1.0/24 }" in plan.chains, "what is translated is here"
+
+
+def test_networks_that_are_elsewhere_may_have_the_same_addresses() -> None:
+    subnets = (
+        RoutedSubnet(NetworkId("d"), "10.0.4.0/24", "10.0.4.1"),
+        RoutedSubnet(NetworkId("e"), "10.0.2.0/24", "10.0.2.1"),
+    )
+    other = RoutedPort("mrgd", ("10.0.4.0/24",), (), (RouterDescription("other", subnets),))
+    plan = planned([replace(PORTS[0], floating=()), other], {}, far=FarSide(frozenset({"mrgb", "mrge"})))
+    assert plan.troubles == []
+    assert ("10.0.2.0/24", "dev", "mrgb") in plan.tables["router"]
+    assert ("10.0.2.0/24", "dev", "mrge") in plan.tables["other"]
+    here = planned([*PORTS[:2], other], {}, far=FarSide(frozenset({"mrge"})))
+    assert here.rules == {"mrga": "router", "mrgb": "router", "mrgd": "other"}
+    assert ("10.0.2.0/24", "dev", "mrgb") not in here.tables["other"], "a network of another router's"

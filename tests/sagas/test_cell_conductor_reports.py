@@ -2,7 +2,8 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pytest
@@ -19,6 +20,9 @@ from moorage.bus.host_messages import (
 )
 from moorage.cli import status
 from moorage.conductor.agent_identity import ANSWERS_WITHIN_S
+from moorage.main.observability.database_reads import CachedReads
+from moorage.main.observability.process_metrics import ProcessMetricsCollector
+from moorage.main.observability.sources import Sources
 from moorage.model.errors import Unavailable
 from moorage.model.guest import PowerState, digest
 from moorage.model.ids import ServerId
@@ -29,6 +33,9 @@ from moorage.store.servers import server_values
 from moorage_testing.compute_app import MEMBER, compute_api
 from moorage_testing.region_fixture import SERVER
 from moorage_testing.waiting import until
+
+if TYPE_CHECKING:
+    from moorage.main.composition import RegionProcess
 
 __all__ = ["at"]
 
@@ -253,3 +260,27 @@ async def test_a_report_with_another_hosts_node_is_refused(at: CellUnderTest, ca
     rows = await at.small.cells[at.cell].read(cell_hosts.listed)
     assert at.host in {row.host for row in rows}
     assert "stranger" not in {row.host for row in rows}
+
+
+async def test_unwired_ports_of_a_host_are_shown_and_counted_while_reported(at: CellUnderTest, tmp_path: Path) -> None:
+    await known(at)
+    troubles = ("port one: a rule is left out", "network two: guests of this host do not reach it")
+    await at.say(msgspec.structs.replace(at.report(ON), not_wired=troubles))
+    (row,) = await shown(at, tmp_path)
+    assert (row["host"], row["not_wired"], row["left_alone"]) == (at.host, list(troubles), 0)
+    printed = "\n".join(status.hosts([row]))
+    assert f"host {at.host} in {at.cell} does not wire a port as it should: {troubles[0]}" in printed
+    assert troubles[1] in printed
+    process = SimpleNamespace(cells=(at.conductor,), conductor=None, waker=None)
+    sources = Sources(region=cast("RegionProcess", process))
+    collector = ProcessMetricsCollector("conductor", CachedReads(1.0), lambda: True, sources)
+    [counted] = [each for each in collector.collect() if each.name == "moorage_ports_not_wired"]
+    assert [(each.labels, each.value) for each in counted.samples] == [({"cell": at.cell, "host": at.host}, 2.0)]
+    again = at.another()
+    await again.start()
+    try:
+        assert await shown(at, tmp_path) == [row], "also after the conductor began anew"
+        await at.say(at.report(ON), again)
+        assert await shown(at, tmp_path) == []
+    finally:
+        await again.stop()

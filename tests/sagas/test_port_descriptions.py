@@ -26,6 +26,7 @@ from moorage.model.ids import CellId, PortId
 from moorage.model.port_description import (
     ADDRESSES_PER_PART,
     AddressSetPart,
+    ChangedHosts,
     FilterRule,
     HostDescriptions,
     PortDescription,
@@ -54,7 +55,10 @@ class Service:
         self.ports: dict[PortId, PortDescription] = {}
         self.sets: dict[str, tuple[AddressSetPart, ...]] = {}
         self.version, self.served, self.out = 0, True, False
+        self.says_changes = True
+        """Its release does."""
         self.asked: list[int] = []
+        self.looked: list[int] = []
 
     def put(self, *ports: str, wanted: PortFilter | None = None) -> None:
         self.version += 1
@@ -64,6 +68,14 @@ class Service:
     def remove(self, port: str) -> None:
         self.version += 1
         del self.ports[PortId(port)]
+
+    async def described_hosts(self, after: int, wait_s: int) -> ChangedHosts | None:
+        self.looked.append(after)
+        if self.out:
+            raise Unavailable("the network service is out")
+        if not self.served or not self.says_changes:
+            return None
+        return ChangedHosts(self.version, (HOST,) if self.version > after else ())
 
     async def port_descriptions(self, host: str, after: int) -> HostDescriptions | None:
         self.asked.append(after)
@@ -113,6 +125,7 @@ class Ground:
         self.clock.at += pass_s
         self.beat()
         before = len(self.sizes)
+        await self.describer.await_changes(0)
         await self.describer.round()
         while not self.bus.quiet:
             await SystemClock().sleep(0.001)
@@ -137,7 +150,53 @@ async def test_a_newer_description_is_sent_once(ground: Ground) -> None:
     ground.service.remove("one")
     assert await ground.round() == 1
     assert set(ground.agent.ports) == {"two"}
-    assert ground.service.asked == [0, 1, 1, 2]
+    assert ground.service.asked == [0, 1, 2]
+
+
+async def test_nobody_is_asked_about_when_nothing_changed(ground: Ground) -> None:
+    ground.service.put("one")
+    await ground.round()
+    for _ in range(60):
+        assert await ground.round() == 0
+    assert ground.service.asked == [0]
+    assert ground.service.looked == [0, *[1] * 60], "which waits at the service"
+
+
+async def test_a_service_that_does_not_say_what_changed_is_asked_for_each_host(ground: Ground) -> None:
+    ground.service.says_changes = False
+    ground.service.put("one")
+    assert await ground.round() == 1
+    ground.service.put("two")
+    assert await ground.round() == 1
+    assert set(ground.agent.ports) == {"one", "two"}
+    assert len(ground.service.looked) == 1
+    ground.service.says_changes = True
+    await ground.round(NOT_SERVED_S)
+    before = len(ground.service.asked)
+    for _ in range(10):
+        await ground.round()
+    assert len(ground.service.asked) == before
+
+
+async def test_a_change_that_could_not_be_asked_for_is_asked_for_again(ground: Ground) -> None:
+    ground.service.put("one")
+    await ground.round()
+    ground.service.put("two")
+    await ground.describer.await_changes(0)
+    ground.service.out = True
+    await ground.describer.round()
+    ground.service.out = False
+    assert await ground.round() == 1
+    assert set(ground.agent.ports) == {"one", "two"}
+
+
+async def test_a_service_of_an_older_state_is_asked_for_all(ground: Ground) -> None:
+    ground.service.version = 50
+    ground.service.put("one")
+    await ground.round()
+    ground.service.version = 10
+    await ground.round()
+    assert ground.service.asked == [0, 51]
 
 
 async def test_a_lost_description_is_sent_again(ground: Ground) -> None:

@@ -83,7 +83,7 @@ async def test_a_usage_audit_continues_where_it_stopped(small: SmallRegion) -> N
             cell_servers.record(tx, server, fence)
 
     await cell.write(many)
-    assert (await audit(small, hour + HOUR_US).run()).told == PAGE_MAX + 5 - 1 + 1
+    assert (await audit(small, hour + HOUR_US).run()).sent == PAGE_MAX + 5 - 1 + 1
     notifications = [server for server, _ in await audit_notifications(small)]
     assert len(notifications) == len(set(notifications))
     assert "many-0000" not in notifications

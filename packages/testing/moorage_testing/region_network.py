@@ -19,7 +19,7 @@ from moorage.model.network import (
     SubnetFacts,
     minted_macs,
 )  # fmt: skip
-from moorage.model.port_description import HostDescriptions
+from moorage.model.port_description import ChangedHosts, HostDescriptions
 from moorage_testing.region_guarantees import ONE_GROUP, in_groups
 from moorage_testing.region_ports import DictBindings, addresses_of, taken_off
 
@@ -167,6 +167,10 @@ class DictNetwork(DictBindings):
     async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
         """Nobody has floating addresses here."""
         return {}
+
+    async def described_hosts(self, after: int, wait_s: int) -> ChangedHosts | None:
+        """Nobody describes ports here."""
+        return None
 
     async def port_descriptions(self, host: str, after: int) -> HostDescriptions | None:
         """Nobody describes ports here."""

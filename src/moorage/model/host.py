@@ -22,6 +22,8 @@ class HostTroubles(msgspec.Struct, frozen=True):
     """The incarnation id of a second agent that reported for the host and was refused."""
     refused_at: int = 0
     """When it was last refused, µs."""
+    not_wired: tuple[str, ...] = ()
+    """What the host could not wire or filter of its ports, some of it."""
 
 
 NO_TROUBLES = HostTroubles()

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from moorage.model.ids import NetworkId, PortId
-from moorage.model.route_description import FloatingAddress, RouterDescription
+from moorage.model.route_description import ArpEntry, FloatingAddress, RouterDescription, SubnetHints
 
 ADDRESSES_PER_PART = 5_000
 """Of one `AddressSetPart`: at most a quarter of a megabyte."""
@@ -63,6 +63,14 @@ class Rate(msgspec.Struct, frozen=True, omit_defaults=True):
     guaranteed_kbps: int = 0
 
 
+class PacketRate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """In one direction; 0: nothing is said of it."""
+
+    limit_pps: int = 0
+    """Packets in a second."""
+    burst_packets: int = 0
+
+
 class PortBandwidth(msgspec.Struct, frozen=True, omit_defaults=True):
     """By the QoS policy of the port, or of its network."""
 
@@ -71,6 +79,8 @@ class PortBandwidth(msgspec.Struct, frozen=True, omit_defaults=True):
     ingress: Rate = Rate()
     dscp: int | None = None
     """The mark that each packet from the guest is given."""
+    egress_packets: PacketRate = PacketRate()
+    ingress_packets: PacketRate = PacketRate()
 
 
 class PortDescription(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,10 +98,18 @@ class PortDescription(msgspec.Struct, frozen=True, omit_defaults=True):
     floating: tuple[FloatingAddress, ...] = ()
     """On the host where the port is bound, and on no other one that it is on its way to."""
     routers: tuple[RouterDescription, ...] = ()
+    subnets: tuple[SubnetHints, ...] = ()
+    """Of its addresses; a network service of an earlier release says nothing of them."""
+    bound: bool = False
+    """Whether this is the host where the port is bound, and not one that it is on its way to."""
 
 
 class AddressSetPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Addresses and prefixes that rules name by the id of the set: members of a security group or an address group."""
+    """What several ports have in common, by the id of the set.
+
+    Addresses and prefixes that rules name: members of a security group or an address group.  Or neighbours: those ports of a network that is
+    routed whose addresses begin alike (`arp_set_id`).
+    """
 
     id: str
     version: int
@@ -99,6 +117,21 @@ class AddressSetPart(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: int = 1
     """It is used when all parts of its version are there."""
     addresses: tuple[str, ...] = ()
+    arp_entries: tuple[ArpEntry, ...] = ()
+
+
+ARP = "arp"
+
+
+def arp_set_id(network: NetworkId, address: str) -> str:
+    """Of the set with this address in it: at most 256 of a network are in one, so a port that comes or goes changes few."""
+    return f"{ARP}/{network}/{address.rpartition('.')[0]}"
+
+
+def network_of_arp_set(id: str) -> NetworkId | None:
+    """The network whose neighbours a set with this id has; None: it has none."""
+    kind, _, rest = id.partition("/")
+    return NetworkId(rest.partition("/")[0]) if kind == ARP else None
 
 
 class Present(msgspec.Struct, frozen=True):
@@ -116,6 +149,13 @@ class HostDescriptions(msgspec.Struct, frozen=True):
     ports: tuple[PortDescription, ...] = ()
     sets: tuple[AddressSetPart, ...] = ()
     present: Present = Present()
+
+
+class ChangedHosts(msgspec.Struct, frozen=True):
+    """Which hosts are described otherwise than by an earlier version, and the version of the newest of them."""
+
+    version: int
+    hosts: tuple[str, ...] = ()
 
 
 def held_digest(ports: Mapping[PortId, int], sets: Mapping[str, int]) -> str:

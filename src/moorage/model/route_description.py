@@ -1,11 +1,11 @@
-"""What lies behind a port's subnets: routers, the outside, and addresses of the outside that stand for the port's own.
+"""What lies behind a port's subnets: name servers, routers, the outside, and addresses of the outside that stand for the port's own.
 
 Part of `PortDescription` (port_description.py), so fields are only ever added, with defaults.
 """
 
 import msgspec
 
-from moorage.model.ids import NetworkId
+from moorage.model.ids import NetworkId, SubnetId
 
 
 class ExternalNetwork(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -25,6 +25,15 @@ class FloatingAddress(msgspec.Struct, frozen=True, omit_defaults=True):
     external: ExternalNetwork
 
 
+class SubnetHints(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What guests are told of a subnet, as it is now: it may be changed while they run."""
+
+    subnet: SubnetId
+    dns: tuple[str, ...] = ()
+    routes: tuple[tuple[str, str], ...] = ()
+    """Destination and next hop."""
+
+
 class RoutedSubnet(msgspec.Struct, frozen=True, omit_defaults=True):
     """A subnet that a router is in."""
 
@@ -32,6 +41,17 @@ class RoutedSubnet(msgspec.Struct, frozen=True, omit_defaults=True):
     cidr: str
     gateway: str
     """The router's address there."""
+    segmentation_id: int | None = None
+    """Of a network that hosts reach one another's guests of in tunnels; None: it is another one."""
+    mtu: int = 0
+    """Of the network, in bytes; 0: the sender's release does not say."""
+
+
+class ArpEntry(msgspec.Struct, frozen=True, array_like=True):
+    """An address of a port that is bound to a host, and the port's MAC."""
+
+    address: str
+    mac: str
 
 
 class StaticRoute(msgspec.Struct, frozen=True):

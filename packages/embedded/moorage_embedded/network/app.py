@@ -37,14 +37,20 @@ class NetworkService:
         self._database = database
         self.outbox = ComputeOutbox(notify_compute, placement, self._inventory)
         self._runner = Runner(database, settings, self.outbox, guarantees)
-        self.app: ASGIApp = NetworkEndpoint(self._runner, public_url, validate_token)
+        self._endpoint = NetworkEndpoint(self._runner, public_url, validate_token)
+        self.app: ASGIApp = self._endpoint
 
     async def start(self) -> None:
         """Make the tables that are missing, and begin to tell compute and placement."""
         await migrate(self._database, TABLES)
         self.outbox.start()
 
+    def end_waits(self) -> None:
+        """Answer whoever waits for changes: the service is about to stop."""
+        self._endpoint.descriptions.end_waits()
+
     async def stop(self) -> None:
+        self.end_waits()
         await self.outbox.stop()
 
     # ------------------------------------------------------------------------------------------------ hosts

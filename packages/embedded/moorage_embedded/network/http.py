@@ -1,7 +1,7 @@
 """The HTTP endpoint of the network service: a route is found, its function runs in a transaction, its result is the answer."""
 
+import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -14,7 +14,7 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.http_kit.endpoint import Endpoint, ValidateToken, check_query
 from moorage_embedded.http_kit.paging import self_link
-from moorage_embedded.http_kit.routing import path_parts
+from moorage_embedded.http_kit.routing import no_such_path, path_parts
 from moorage_embedded.network import port_descriptions
 from moorage_embedded.network.faults import NeutronFault, error_body
 from moorage_embedded.network.guarantees import (
@@ -27,8 +27,8 @@ from moorage_embedded.network.guarantees import (
 )
 from moorage_embedded.network.outbox import ComputeOutbox
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.request import NetworkCall, NetworkSettings
-from moorage_embedded.network.routes import find_route
+from moorage_embedded.network.request import NetworkCall, NetworkRequest, NetworkSettings
+from moorage_embedded.network.routes import TABLE
 from moorage_embedded.network.store import NetworkStore
 
 T = TypeVar("T")
@@ -40,18 +40,6 @@ BODY = JsonBody(
     nul="Body contains invalid data: a NUL character",
     not_an_object="Body contains invalid data",
 )
-
-
-@dataclass
-class NetworkRequest:
-    """A request, with its caller and body."""
-
-    method: str
-    parts: tuple[str, ...]
-    pairs: list[tuple[str, str]]
-    body: Any
-    if_match: str | None
-    url: str
 
 
 class Runner:
@@ -70,6 +58,7 @@ class Runner:
         self._guarantees = guarantees
         self.written = 0
         """Transactions that were committed."""
+        self._wrote = asyncio.Event()
 
     async def write(self, who: NetworkCaller, work: Callable[[NetworkCall], T]) -> T:
         """Run one transaction; its changes of claimed guarantees are made in placement before the commit.
@@ -113,10 +102,17 @@ class Runner:
 
         answer = await self._database.write(transaction)
         self.written += 1
+        self._wrote.set()
+        self._wrote = asyncio.Event()
         if taken and not calls[0].claims:
             await self._give_back(taken)  # somebody else changed it, and nothing was left to change
         self._outbox.put(calls[0].events, calls[0].segments)
         return answer
+
+    async def until_written(self, since: int) -> None:
+        """Until there is another number of transactions than this one."""
+        while self.written == since:
+            await self._wrote.wait()
 
     async def read(self, who: NetworkCaller, work: Callable[[NetworkCall], T]) -> T:
         return await self._database.read(lambda tx: work(NetworkCall(NetworkStore(tx), who, self.settings)))
@@ -129,11 +125,11 @@ class NetworkEndpoint(Endpoint):
         super().__init__(validate_token)
         self._runner = runner
         self._public = public_url.rstrip("/")
-        self._descriptions = port_descriptions.Descriptions()
+        self.descriptions = port_descriptions.Descriptions()
 
     @override
     async def answer(self, request: Request) -> Response:
-        """Answer a request. Raises NeutronFault (404) for another version than v2.0."""
+        """Answer a request. Raises HttpFault (404) for another version than v2.0."""
         path = str(request.scope["path"])
         parts = path_parts(request.scope)
         if parts:
@@ -142,19 +138,20 @@ class NetworkEndpoint(Endpoint):
             links = [self_link(f"{self._public}/v2.0/")]
             return json_response({"versions": [{"id": "v2.0", "status": "CURRENT", "links": links}]})
         if parts[0] != "v2.0":
-            raise NeutronFault(404, "HTTPNotFound", "The resource could not be found.")
+            raise no_such_path()
         if len(parts) == 1:
             return json_response(self._resources())
         who = NetworkCaller(await self.principal(request))
         if parts[1:] == port_descriptions.PATH and request.method == "GET":
-            host, after = port_descriptions.query_of(check_query(request, QUERY_MAX_BYTES))
-            return json_response(await self._descriptions.newer(self._runner, who, host, after))
-        route = find_route(request.method, parts[1:])
+            asked = port_descriptions.query_of(check_query(request, QUERY_MAX_BYTES))
+            if asked.host:
+                return json_response(await self.descriptions.newer(self._runner, who, asked.host, asked.after))
+            return json_response(await self.descriptions.changed(self._runner, who, asked.after, asked.wait_s))
+        route = TABLE.find(request, parts[1:])
         ask = NetworkRequest(
-            request.method,
-            parts[1:],
+            request.path_params,
             check_query(request, QUERY_MAX_BYTES),
-            await BODY.read(request, BODY_MAX_BYTES) if _has_body(request.method, parts) else None,
+            await BODY.read(request, BODY_MAX_BYTES) if route.has_body else None,
             request.headers.get("if-match"),
             f"{self._public}{path}",
         )
@@ -177,8 +174,3 @@ class NetworkEndpoint(Endpoint):
                 for name in ("subnet", "subnetpool", "network", "port")
             ]
         }
-
-
-def _has_body(method: str, parts: tuple[str, ...]) -> bool:
-    """`PUT .../tags/blue` says all in its path; clients do not agree on its body, and it is not read."""
-    return method in {"POST", "PUT"} and not (len(parts) > 2 and parts[-2] == "tags")

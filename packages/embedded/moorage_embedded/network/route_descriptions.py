@@ -3,18 +3,29 @@
 IPv4 only.  Everything is read for all ports of a host at once, so the number of queries does not grow with them.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from moorage.model.ids import NetworkId
+from moorage.model.port_description import arp_set_id
 from moorage.model.route_description import (
+    ArpEntry,
     ExternalNetwork,
     FloatingAddress,
     RoutedSubnet,
     RouterDescription,
     StaticRoute,
+    SubnetHints,
 )
+from moorage_embedded.network.binding import TUNNELS
 from moorage_embedded.network.routers import GATEWAY, INTERFACE
 from moorage_embedded.network.store import Doc, NetworkStore
+
+ARP_ENTRIES_MAX = 20_000
+"""Of one network; those beyond them are reached from their own network alone, and the log says so."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -25,9 +36,11 @@ class Reached:
     """By port."""
     routers: dict[str, tuple[RouterDescription, ...]] = field(default_factory=dict)
     """By subnet."""
+    arp_entries: dict[str, list[ArpEntry]] = field(default_factory=dict)
+    """By `arp_set_id`."""
 
 
-def reached_from(store: NetworkStore, ports: Sequence[Doc]) -> Reached:
+def reached_from(store: NetworkStore, host: str, ports: Sequence[Doc]) -> Reached:
     subnets = sorted({each["subnet_id"] for port in ports for each in port["fixed_ips"]})
     ids = sorted(port["id"] for port in ports)
     floating = store.many("floatingip", where={"key": ids}) if ids else []
@@ -40,7 +53,7 @@ def reached_from(store: NetworkStore, ports: Sequence[Doc]) -> Reached:
     networks |= {each["network_id"] for each in interfaces if each["device_owner"] == GATEWAY}
     outside = _external(store, networks)
     described = _routers(store, routers, interfaces, outside)
-    found = Reached()
+    found = Reached(arp_entries=_arp_entries(store, host, interfaces, described))
     for each in floating:
         external = outside.get(each["floating_network_id"])
         if external is not None and each["fixed_ip_address"]:
@@ -55,6 +68,21 @@ def reached_from(store: NetworkStore, ports: Sequence[Doc]) -> Reached:
         for subnet in {one["subnet_id"] for one in each["fixed_ips"]}:
             found.routers[subnet] = (*found.routers.get(subnet, ()), router)
     return found
+
+
+def hints_of(store: NetworkStore, ports: Sequence[Doc]) -> dict[str, tuple[SubnetHints, ...]]:
+    """What guests are told of their ports' subnets, by port."""
+    on = {port["id"]: sorted({each["subnet_id"] for each in port["fixed_ips"]}) for port in ports}
+    ids = sorted({each for mine in on.values() for each in mine})
+    hints = {
+        each["id"]: SubnetHints(
+            each["id"],
+            tuple(each["dns_nameservers"]),
+            tuple((route["destination"], route["nexthop"]) for route in each["host_routes"]),
+        )
+        for each in (store.many("subnet", where={"id": ids}) if ids else ())
+    }
+    return {port: tuple(hints[each] for each in mine if each in hints) for port, mine in on.items()}
 
 
 def _external(store: NetworkStore, networks: Iterable[str]) -> dict[str, ExternalNetwork]:
@@ -83,13 +111,21 @@ def _routers(
         }
     )
     subnets = {each["id"]: each for each in store.many("subnet", where={"id": on})} if on else {}
+    inner = sorted({each["network_id"] for each in subnets.values()})
+    networks = {each["id"]: each for each in store.many("network", where={"id": inner})} if inner else {}
     found = {}
     for router in store.many("router", where={"id": list(ids)}) if ids else ():
         if not router["admin_state_up"]:
             continue
         mine = [each for each in interfaces if each["device_id"] == router["id"]]
         inside = [
-            RoutedSubnet(interface["network_id"], subnets[each["subnet_id"]]["cidr"], each["ip_address"])
+            RoutedSubnet(
+                interface["network_id"],
+                subnets[each["subnet_id"]]["cidr"],
+                each["ip_address"],
+                _tunnel(networks[interface["network_id"]]),
+                networks[interface["network_id"]]["mtu"],
+            )
             for interface in mine
             for each in interface["fixed_ips"]
             if interface["device_owner"] == INTERFACE and subnets[each["subnet_id"]]["ip_version"] == 4
@@ -107,4 +143,48 @@ def _routers(
             bool(info and info["enable_snat"]),
             tuple(StaticRoute(each["destination"], each["nexthop"]) for each in router["routes"]),
         )
+    return found
+
+
+def _tunnel(network: Doc) -> int | None:
+    """The number that its tunnels have; None where it is not one network in tunnels."""
+    segments = network["_segments"]
+    if len(segments) != 1 or segments[0]["network_type"] not in TUNNELS or segments[0]["physical_network"]:
+        return None
+    number: int | None = segments[0]["segmentation_id"]
+    return number
+
+
+def _arp_entries(
+    store: NetworkStore, host: str, interfaces: Sequence[Doc], described: dict[str, RouterDescription]
+) -> dict[str, list[ArpEntry]]:
+    """Of networks that routers of several networks are in, as far as somebody else than this host has ports there.
+
+    The host's own ports are among them, so it knows them still while they are on their way to another one.
+    """
+    several = {
+        name
+        for name, each in described.items()
+        if len({one.network for one in each.subnets if one.segmentation_id is not None}) > 1
+    }
+    tunnelled = {one.network for name in several for one in described[name].subnets if one.segmentation_id is not None}
+    subnets = {
+        each["subnet_id"]
+        for interface in interfaces
+        if interface["device_id"] in several and interface["network_id"] in tunnelled
+        for each in interface["fixed_ips"]
+        if ":" not in each["ip_address"]
+    }
+    rows = store.bound_addresses(sorted(subnets)) if subnets else []
+    if all(at == host for _, _, _, at in rows):
+        return {}
+    found: dict[str, list[ArpEntry]] = {}
+    counts: dict[str, int] = {}
+    for network, address, mac, _ in rows:
+        counts[network] = counts.get(network, 0) + 1
+        if counts[network] <= ARP_ENTRIES_MAX:
+            found.setdefault(arp_set_id(NetworkId(network), address), []).append(ArpEntry(address, mac))
+    for network, count in counts.items():
+        if count > ARP_ENTRIES_MAX:
+            _log.error("network %s has %d neighbours, of which hosts are told %d", network, count, ARP_ENTRIES_MAX)
     return found

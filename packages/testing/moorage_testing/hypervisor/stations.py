@@ -42,15 +42,21 @@ class Station:
     name: str
     bridge: str
     mac: str = ""
+    device: str = ""
+    """Its other end, which has a name made of its own without one."""
     inside: Sequence[str] = ()
     """What a command begins with that is to run where the bridge is, when that is a namespace."""
 
+    @property
+    def outer(self) -> str:
+        return self.device or f"st-{self.name}"
+
     def start(self) -> None:
-        outer = f"st-{self.name}"
+        outer, coming = self.outer, f"x{self.name}"
         call("ip", "netns", "add", self.name)
-        call(*self.inside, "ip", "link", "add", outer, "type", "veth", "peer", "name", f"x{outer}")
-        call(*self.inside, "ip", "link", "set", f"x{outer}", "netns", self.name)
-        self.call("ip", "link", "set", f"x{outer}", "name", "eth0")
+        call(*self.inside, "ip", "link", "add", outer, "type", "veth", "peer", "name", coming)
+        call(*self.inside, "ip", "link", "set", coming, "netns", self.name)
+        self.call("ip", "link", "set", coming, "name", "eth0")
         if self.mac:
             self.call("ip", "link", "set", "eth0", "address", self.mac)
         for device in ("lo", "eth0"):
@@ -61,7 +67,7 @@ class Station:
 
     def stop(self) -> None:
         call("ip", "netns", "delete", self.name)
-        subprocess.run([*self.inside, "ip", "link", "delete", f"st-{self.name}"], capture_output=True, check=False)
+        subprocess.run([*self.inside, "ip", "link", "delete", self.outer], capture_output=True, check=False)
 
     def call(self, *words: str) -> str:
         """Raises CalledProcessError."""

@@ -63,6 +63,7 @@ class NetworkClient:
         self.wirings = queries.wirings
         self.guarantees = queries.guarantees
         self.port_descriptions = queries.port_descriptions
+        self.described_hosts = queries.described_hosts
         self.binds_nothing = queries.binds_nothing
         self.security_groups_of = queries.security_groups_of
         self.group_names = queries.group_names

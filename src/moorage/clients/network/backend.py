@@ -22,7 +22,7 @@ from moorage.model.network import (
     SegmentFacts,
     SubnetFacts,
 )
-from moorage.model.port_description import HostDescriptions
+from moorage.model.port_description import ChangedHosts, HostDescriptions
 
 
 class NetworkBackend(Protocol):
@@ -61,6 +61,8 @@ class NetworkBackend(Protocol):
     async def guarantees(self) -> tuple[AgentDevices, ...]: ...
 
     async def port_descriptions(self, host: str, after: int) -> HostDescriptions | None: ...
+
+    async def described_hosts(self, after: int, wait_s: int) -> ChangedHosts | None: ...
 
     async def binds_nothing(self, host: str, ports: Sequence[Port]) -> bool: ...
 

@@ -10,7 +10,7 @@ from moorage.clients.http import Json, Params
 from moorage.clients.network.decoding import devices_of, network_of, port_of, segment_of, subnet_of, wiring_of
 from moorage.clients.network.network_api import NetworkApi, path_of
 from moorage.clients.replies import CREDENTIALS
-from moorage.model.errors import Internal, NotFound, Unavailable, UnknownOutcome
+from moorage.model.errors import Internal, Invalid, NotFound, Unavailable, UnknownOutcome
 from moorage.model.network import (
     AgentDevices,
     Availability,
@@ -22,7 +22,7 @@ from moorage.model.network import (
     minted_macs,
 )
 from moorage.model.network_providers import NIC_SWITCH, OVS, known
-from moorage.model.port_description import HostDescriptions
+from moorage.model.port_description import ChangedHosts, HostDescriptions
 
 NO_PORT = "00000000-0000-0000-0000-000000000000"
 """An id that no port has."""
@@ -84,19 +84,19 @@ class NetworkQueries:
 
     async def devices(self) -> dict[str, dict[str, Port]]:
         """Return device id → port id → the values that are needed to release the port: revision, MAC, host and binding profile."""
-        found: dict[str, dict[str, Port]] = {}
+        by_device: dict[str, dict[str, Port]] = {}
         async for row in self._api.pages("ports", {"fields": list(DEVICE_FIELDS)}):
             if row["device_id"]:
-                found.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
-        return found
+                by_device.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
+        return by_device
 
     async def held_by_ports(self) -> dict[str, dict[str, Port]]:
         """Return device id → port id → its addresses, guarantees and host, for all ports with a device, from one list."""
-        found: dict[str, dict[str, Port]] = {}
+        by_device: dict[str, dict[str, Port]] = {}
         async for row in self._api.pages("ports", {"fields": list(HELD_FIELDS)}):
             if row["device_id"]:
-                found.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
-        return found
+                by_device.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
+        return by_device
 
     async def ports_gone(self, ports: Collection[str], project: str) -> frozenset[str]:
         """Return those ports of `project`'s server that no longer exist: the service answers 404 for the id (RULES §22).
@@ -129,8 +129,8 @@ class NetworkQueries:
         """Whether the service shows anything that needs these rights: only administrators see agents, but not every service has agents."""
         for things, only in proofs:
             try:
-                asked: Params = {**only, "limit": 1, "fields": "id"}
-                if (await self._api.call("GET", path_of(things), params=asked)).body[things]:
+                query: Params = {**only, "limit": 1, "fields": "id"}
+                if (await self._api.call("GET", path_of(things), params=query)).body[things]:
                     return True
             except NotFound:  # this service has none of these
                 continue
@@ -217,8 +217,8 @@ class NetworkQueries:
 
     async def guarantees(self) -> tuple[AgentDevices, ...]:
         """Return what the service's own agents can guarantee; agents that guarantee nothing are left out."""
-        told = [devices_of(row) async for row in self._api.pages("agents", {})]
-        return tuple(each for each in told if known(each.kind) and (each.bandwidths or each.packets))
+        devices = [devices_of(row) async for row in self._api.pages("agents", {})]
+        return tuple(each for each in devices if known(each.kind) and (each.bandwidths or each.packets))
 
     async def port_descriptions(self, host: str, after: int) -> HostDescriptions | None:
         """How the host is to wire its ports: what is newer than version `after`. None where the service describes none.
@@ -234,6 +234,22 @@ class NetworkQueries:
         except msgspec.ValidationError as garbled:
             raise Internal(
                 "the network service describes ports in a way that is not known", private=str(garbled)
+            ) from garbled
+
+    async def described_hosts(self, after: int, wait_s: int) -> ChangedHosts | None:
+        """Which hosts have ports that are to be wired otherwise than by version `after`; the service waits so many seconds for the first.
+
+        None where the service does not say; its release may describe ports nevertheless. Raises Internal when the answer cannot be read.
+        """
+        try:
+            reply = await self._api.call("GET", path_of("port-descriptions"), params={"after": after, "wait_s": wait_s})
+        except (NotFound, Invalid):
+            return None
+        try:
+            return msgspec.convert(reply.body, ChangedHosts)
+        except msgspec.ValidationError as garbled:
+            raise Internal(
+                "the network service says in a way that is not known which hosts changed", private=str(garbled)
             ) from garbled
 
     async def try_credentials(self) -> None:
@@ -268,19 +284,19 @@ class NetworkQueries:
             return None
         if not groups:
             return ()
-        asked = {"id": list(groups), "fields": ["id", "name"]}
-        names = {row["id"]: row.get("name") or row["id"] async for row in self._api.pages("security-groups", asked)}
+        query = {"id": list(groups), "fields": ["id", "name"]}
+        names = {row["id"]: row.get("name") or row["id"] async for row in self._api.pages("security-groups", query)}
         return tuple(dict.fromkeys(names[each] for each in groups if each in names))
 
     async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
         """Return the floating addresses of these ports: port → (floating address, its fixed address)."""
-        found: dict[str, list[tuple[str, str]]] = {}
+        by_port: dict[str, list[tuple[str, str]]] = {}
         if not ports or "router" not in await self._api.extensions():
-            return found
-        asked = {"port_id": list(ports), "fields": ["id", "port_id", "floating_ip_address", "fixed_ip_address"]}
-        async for row in self._api.pages("floatingips", asked):
-            found.setdefault(row["port_id"], []).append((row["floating_ip_address"], row["fixed_ip_address"]))
-        return found
+            return by_port
+        query = {"port_id": list(ports), "fields": ["id", "port_id", "floating_ip_address", "fixed_ip_address"]}
+        async for row in self._api.pages("floatingips", query):
+            by_port.setdefault(row["port_id"], []).append((row["floating_ip_address"], row["fixed_ip_address"]))
+        return by_port
 
 
 async def _allowed(role: str, call: Awaitable[object]) -> None:

@@ -12,14 +12,25 @@ from pathlib import Path
 import msgspec
 
 from moorage.model.clock import Clock
-from moorage.model.ids import PortId
-from moorage.model.port_description import PARTS_MAX, AddressSetPart, PortDescription, Present, held_digest
+from moorage.model.guest import GuestSpec, VifData
+from moorage.model.ids import NetworkId, PortId
+from moorage.model.port_description import (
+    PARTS_MAX,
+    AddressSetPart,
+    PortDescription,
+    Present,
+    held_digest,
+    network_of_arp_set,
+)
+from moorage.model.route_description import ArpEntry
 
 FILE = "descriptions.json"
 LOOK_EVERY_S = 0.2
 NUMBER_MAX = 60_000
 """Numbers of ports (classes of tc) and bridges (zones of conntrack) have 16 bits."""
 FIRST_NUMBER = 16
+FORM = 2
+"""Counts what descriptions can say: a file of another release lacks what this one could read."""
 
 _log = logging.getLogger(__name__)
 
@@ -29,9 +40,11 @@ class AddressSet(msgspec.Struct, frozen=True):
 
     version: int
     addresses: tuple[str, ...] = ()
+    arp_entries: tuple[ArpEntry, ...] = ()
 
 
 class _OnDisk(msgspec.Struct):
+    form: int = 0
     ports: dict[PortId, PortDescription] = {}
     sets: dict[str, AddressSet] = {}
     numbers: dict[str, int] = {}
@@ -42,7 +55,7 @@ class DescribedPorts:
 
     def __init__(self, room: Path) -> None:
         self._file = room / FILE
-        self._now = _OnDisk()
+        self._now = _OnDisk(FORM)
         self._incoming: dict[str, dict[int, AddressSetPart]] = {}
         """Parts of sets that are not complete yet."""
         self._listed, self._listed_at = Present(), 0
@@ -57,6 +70,30 @@ class DescribedPorts:
     def sets(self) -> Mapping[str, AddressSet]:
         return self._now.sets
 
+    def as_described(self, guest: GuestSpec) -> GuestSpec:
+        """With what its subnets tell guests now, in the place of what they told when its ports were bound."""
+        vifs = tuple(self._with_current_subnets(each) for each in guest.vifs)
+        return guest if vifs == guest.vifs else msgspec.structs.replace(guest, vifs=vifs)
+
+    def _with_current_subnets(self, vif: VifData) -> VifData:
+        told = self._now.ports.get(vif.port)
+        hints = {each.subnet: each for each in told.subnets} if told is not None else {}
+        addresses = tuple(
+            msgspec.structs.replace(each, dns=hints[each.subnet].dns, routes=hints[each.subnet].routes)
+            if each.subnet in hints
+            else each
+            for each in vif.addresses
+        )
+        return msgspec.structs.replace(vif, addresses=addresses)
+
+    def arp_entries(self) -> dict[NetworkId, dict[str, str]]:
+        """Network → addresses of its ports, on whatever host, with their MACs."""
+        found: dict[NetworkId, dict[str, str]] = {}
+        for id, each in self._now.sets.items():
+            if (network := network_of_arp_set(id)) is not None:
+                found.setdefault(network, {}).update((one.address, one.mac) for one in each.arp_entries)
+        return found
+
     @property
     def digest(self) -> str:
         """Of what is on disk."""
@@ -70,8 +107,17 @@ class DescribedPorts:
             return
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as garbled:
             _log.error("descriptions of ports cannot be read, and are asked for anew: %s", garbled)
-            self._now = _OnDisk()
+            self._now = _OnDisk(FORM)
+        if self._now.form != FORM:
+            self._doubt()
         self._digest = self._of_now()
+
+    def _doubt(self) -> None:
+        """All of it holds until it is sent again, for its digest is no longer that of what there is."""
+        now = self._now
+        ports = {name: msgspec.structs.replace(each, version=0) for name, each in now.ports.items()}
+        sets = {name: msgspec.structs.replace(each, version=0) for name, each in now.sets.items()}
+        self._now = _OnDisk(FORM, ports, sets, now.numbers)
 
     def save(self) -> None:
         """Raises OSError, for a full disk say; the digest is that of what was saved last then."""
@@ -84,7 +130,7 @@ class DescribedPorts:
 
     def forget(self) -> None:
         """All of it: of a host that is given up."""
-        self._now = _OnDisk()
+        self._now = _OnDisk(FORM)
         self._incoming.clear()
         self._listed, self._listed_at = Present(), 0
         self._digest = self._of_now()
@@ -126,7 +172,8 @@ class DescribedPorts:
         if len(incoming) < part.parts:
             return False
         addresses = tuple(address for number in range(part.parts) for address in incoming[number].addresses)
-        self._now.sets[part.id] = AddressSet(part.version, addresses)
+        neighbours = tuple(each for number in range(part.parts) for each in incoming[number].arp_entries)
+        self._now.sets[part.id] = AddressSet(part.version, addresses, neighbours)
         del self._incoming[part.id]
         return True
 

@@ -7,7 +7,7 @@ import ipaddress
 from collections.abc import Sequence
 
 from moorage.drivers.libvirt.commands import run
-from moorage.drivers.libvirt.tunnels import TUNNEL_PREFIX, tunnel_of
+from moorage.drivers.libvirt.tunnels import ROUTED, ROUTED_MACS, TUNNEL_PREFIX, gateway_mac, routed_mac, tunnel_of
 from moorage.model.guest import VifData
 
 
@@ -15,12 +15,13 @@ class Firewall:
     """The firewall of one host."""
 
     def __init__(self, owner: str) -> None:
+        self._owner = owner
         self.table = f"moorage_{owner[:8]}"
         self._written: str | None = None
 
     async def keep(self, tunnelled: Sequence[VifData]) -> None:
         """`tunnelled`: interfaces on networks that go to other hosts. Nothing to keep: no table."""
-        rules = _rules(tunnelled)
+        rules = _rules(tunnelled, routed_mac(self._owner))
         if rules == self._written:
             return
         whole = f"table bridge {self.table}\ndelete table bridge {self.table}\n"
@@ -30,7 +31,7 @@ class Firewall:
         self._written = rules
 
 
-def _rules(tunnelled: Sequence[VifData]) -> str:
+def _rules(tunnelled: Sequence[VifData], own_mac: str) -> str:
     if not tunnelled:
         return ""
     forward = [f'oifname "{TUNNEL_PREFIX}*" udp dport 67 drop', f'oifname "{TUNNEL_PREFIX}*" udp sport 67 drop']
@@ -41,7 +42,14 @@ def _rules(tunnelled: Sequence[VifData]) -> str:
         if each.gateway and ipaddress.ip_address(each.gateway).version == 4
     }
     forward += [f'oifname "{name}" arp daddr ip {gateway} drop' for name, gateway in sorted(gateways)]
-    own = [f'oifname "{TUNNEL_PREFIX}*" drop']
+    # who is routed to has its gateway's MAC to answer, and is shown no other one
+    forward += [
+        f'iifname "{tunnel_of(network)}" ether saddr & ff:ff:ff:00:00:00 == {ROUTED_MACS}:00:00:00 '
+        f"ether saddr set {gateway_mac(network)}"
+        for network in sorted({vif.network for vif in tunnelled})
+    ]
+    routed = f'oifname "{TUNNEL_PREFIX}*" meta mark & {ROUTED:#010x} != 0'
+    own = [f"{routed} ether saddr set {own_mac} accept", f'oifname "{TUNNEL_PREFIX}*" drop']
     return _chain("output", own) + _chain("forward", forward)
 
 

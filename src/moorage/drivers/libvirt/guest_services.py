@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from moorage.drivers.libvirt.metadata_keeper import MetadataKeeper, Seat
+from moorage.drivers.libvirt.routes import NOTHING_FAR, FarSide
 from moorage.drivers.libvirt.routing import Routing
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.model.ids import PortId
@@ -19,10 +20,15 @@ class GuestServices:
         self._routing = Routing(owner, room, settings.external_devices)
         self._routes = settings.routers
 
-    async def keep(self, seats: Mapping[str, Sequence[Seat]], described: Mapping[PortId, PortDescription]) -> None:
+    async def keep(
+        self,
+        seats: Mapping[str, Sequence[Seat]],
+        described: Mapping[PortId, PortDescription],
+        far: FarSide = NOTHING_FAR,
+    ) -> None:
         """Bridge of ours → who is on it. Raises HostFailed (`vif_not_plugged`)."""
         await self._metadata.keep(seats)
-        await self._routing.keep(seats if self._routes else {}, described)
+        await self._routing.keep(seats if self._routes else {}, described, far)
 
     def is_lost(self) -> bool:
         """Whether a process that should run does not."""

@@ -104,7 +104,7 @@ class Plumber:
 
     async def _give_addresses(self, network: ServedNetwork) -> None:
         """The bridge is what guests reach: their gateway, and whoever answers DHCP."""
-        bridge, v6 = network.bridge, _has_v6(network.bridge)
+        bridge, v6 = network.bridge, take_no_advertisements(network.bridge)
         for subnet in network.subnets.values():
             if subnet.gateway and is_v4(subnet):
                 await self._be_gateway(bridge, subnet)
@@ -161,8 +161,8 @@ def _pid(directory: Path) -> int | None:
     return daemons.pid_of(directory / "pid", _mark(directory))
 
 
-def _has_v6(bridge: str) -> bool:
-    """Whether it may have IPv6 addresses; then it takes none from what a guest advertises."""
+def take_no_advertisements(bridge: str) -> bool:
+    """It takes no IPv6 addresses from what a guest advertises. Whether it may have any."""
     mine = SYSTEM_CONTROL / "ipv6" / "conf" / bridge
     try:
         (mine / "accept_ra").write_text("0")

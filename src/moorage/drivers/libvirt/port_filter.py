@@ -8,17 +8,19 @@ to the family `inet` (br_netfilter, for each bridge, not for the machine), where
 Only answers pass by state: what began a connection is held against the rules with every packet, so a rule that goes ends what it allowed.
 
 Frames between guests are in a zone of conntrack of their own for each bridge, since two networks may have the same addresses; what goes to the
-bridge's own MAC or comes from the host is in zone 0, where routing and NAT are.
+bridge's own MAC or comes from the host is in zone 0, where routing and NAT are.  What one of a router's subnets says to another is in a zone of
+that router: there and back it may go through different bridges, of which a host sees one.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, IPv6Network
+from typing import Literal
 
 from moorage.drivers.libvirt.described_ports import AddressSet
 from moorage.drivers.libvirt.filter_rules import Inexpressible, listed, networks, rule_line, set_name
-from moorage.model.port_description import AllowedAddresses, PortDescription, PortFilter
+from moorage.model.port_description import AllowedAddresses, PacketRate, PortDescription, PortFilter
 
 ANSWER = 0x4000_0000
 """The bit of the mark of packets that answer what was allowed."""
@@ -28,6 +30,8 @@ ZONES, STATES, FRAMES = -300, -150, 100
 NO_MAC = "00:00:00:00:00:00"
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 ADDRESSES_PER_PORT_MAX = 1_000
+BURST_S, BURST_LEAST, BURST_MOST = 0.1, 10, 1 << 31
+"""Packets that may come at once, where nobody says how many: those of this time."""
 
 RARP = 0x8035
 """With it QEMU says on what host a guest is now that was sent while it ran; switches and tunnels learn by it."""
@@ -58,6 +62,17 @@ class FilteredBridge:
     zone: int
 
 
+@dataclass(frozen=True)
+class RoutedZone:
+    """A router with several networks, as far as its bridges are here."""
+
+    zone: int
+    bridges: tuple[str, ...]
+    subnets: tuple[str, ...]
+    beyond: tuple[str, ...] = ()
+    """Where its static routes lead."""
+
+
 @dataclass
 class Ruleset:
     """What nft reads, and what of the descriptions is not in it."""
@@ -74,6 +89,7 @@ def ruleset(
     taps: Sequence[FilteredTap],
     bridges: Mapping[str, FilteredBridge],
     sets: Mapping[str, AddressSet],
+    routed: Sequence[RoutedZone] = (),
 ) -> Ruleset:
     """All of both tables, over whatever was in them; without taps there are none afterwards."""
     made = Ruleset()
@@ -87,7 +103,7 @@ def ruleset(
         made.add(_hook("sent", "prerouting", FRAMES, [_verdicts("iifname", taps, "from")]))
         made.add(_hook("received", "postrouting", FRAMES, [_verdicts("oifname", taps, "to")]))
         made.add(("}",))
-        made.add((f"table inet {table} {{", *_states(bridges), "}"))
+        made.add((f"table inet {table} {{", *_states(bridges, routed), "}"))
     return made
 
 
@@ -109,19 +125,31 @@ def _chain(name: str, lines: Sequence[str]) -> list[str]:
     return [f"  chain {name} {{", *(f"    {each}" for each in lines), "  }"]
 
 
-def _states(bridges: Mapping[str, FilteredBridge]) -> list[str]:
+def _states(bridges: Mapping[str, FilteredBridge], routed: Sequence[RoutedZone]) -> list[str]:
     names = ", ".join(f'"{each}"' for each in sorted(bridges))
     zones = [
         f'iifname "{name}" ether daddr != {each.mac} ct zone set {each.zone}' for name, each in sorted(bridges.items())
     ]
+    inner: list[str] = []
+    ways: list[str] = []  # a packet is in the first zone that it is put into
+    for each in routed:
+        subnets, _, _ = networks(each.subnets)
+        ranges, _, _ = networks((*each.subnets, *(one for one in each.beyond if not one.endswith("/0"))))
+        whose = ", ".join(f'"{name}"' for name in each.bridges)
+        inner += _set(f"router_{each.zone}", "ipv4_addr", listed(ranges))
+        own = [f"ip saddr {one} ip daddr {one} return" for one in subnets]
+        inner += _chain(f"routed_{each.zone}", [*own, f"ct zone set {each.zone}"])
+        among = f"ip saddr @router_{each.zone} ip daddr @router_{each.zone}"
+        ways.append(f"iifname {{ {whose} }} {among} jump routed_{each.zone}")
     marks = [
         f"meta mark set meta mark & {NOT_ANSWER:#010x}",
         f"ct direction reply ct state established meta mark set meta mark | {ANSWER:#010x}",
         f"ct state related meta mark set meta mark | {ANSWER:#010x}",
     ]
     return [
+        *inner,
         *_chain("state", marks),
-        *_hook("zones", "prerouting", ZONES, zones),
+        *_hook("zones", "prerouting", ZONES, [*ways, *zones]),
         *_hook("bridged", "prerouting", STATES, [f"iifname {{ {names} }} jump state"]),
         *_hook("routed", "postrouting", STATES, [f"oifname {{ {names} }} jump state"]),
     ]
@@ -171,10 +199,22 @@ def _add_tap(made: Ruleset, tap: FilteredTap, sets: frozenset[str]) -> None:
         made.add(_chain(f"from_{tap.tap}", ["drop"]))
         made.add(_chain(f"to_{tap.tap}", ["drop"]))
     elif description.filter is None:
-        made.add(_chain(f"from_{tap.tap}", [*_marked(description), "accept"]))
-        made.add(_chain(f"to_{tap.tap}", ["accept"]))
+        made.add(_chain(f"from_{tap.tap}", [*_counted(description, "from"), *_marked(description), "accept"]))
+        made.add(_chain(f"to_{tap.tap}", [*_counted(description, "to"), "accept"]))
     else:
         _add_filtered(made, tap, description, description.filter, sets)
+
+
+def _counted(description: PortDescription, direction: Literal["from", "to"]) -> list[str]:
+    """What is more than the port's rate of packets is dropped, before anything else is asked of it."""
+    told = description.bandwidth
+    if told is None:
+        return []
+    rate: PacketRate = told.egress_packets if direction == "from" else told.ingress_packets
+    if not rate.limit_pps:
+        return []
+    burst = min(max(rate.burst_packets or int(rate.limit_pps * BURST_S), BURST_LEAST), BURST_MOST)
+    return [f"limit rate over {rate.limit_pps}/second burst {burst} packets drop"]
 
 
 def _marked(description: PortDescription) -> list[str]:
@@ -215,11 +255,13 @@ def _add_filtered(
             ],
         )
     )
-    made.add(_chain(f"from_{tap.tap}", [*_marked(description), *_not_spoofed(own, macs, f"rules_{tap.tap}"), "drop"]))
+    before = [*_counted(description, "from"), *_marked(description)]
+    made.add(_chain(f"from_{tap.tap}", [*before, *_not_spoofed(own, macs, f"rules_{tap.tap}"), "drop"]))
     made.add(
         _chain(
             f"to_{tap.tap}",
             [
+                *_counted(description, "to"),
                 f"ether daddr & 01:00:00:00:00:00 == 00:00:00:00:00:00 ether daddr != {{ {macs} }} drop",
                 "ether type arp accept",
                 f"{DHCP_ANSWER} accept",

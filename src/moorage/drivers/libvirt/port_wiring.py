@@ -14,10 +14,12 @@ from typing import Protocol
 from moorage.drivers.libvirt.bandwidth import Bandwidth, ShapedTap
 from moorage.drivers.libvirt.commands import run
 from moorage.drivers.libvirt.described_ports import DescribedPorts
-from moorage.drivers.libvirt.port_filter import FilteredBridge, FilteredTap, Ruleset, ruleset
+from moorage.drivers.libvirt.far_networks import joins_networks, own_bridge_of
+from moorage.drivers.libvirt.port_filter import FilteredBridge, FilteredTap, RoutedZone, Ruleset, ruleset
 from moorage.model.errors import HostFailed
 from moorage.model.guest import VifData
 from moorage.model.port_description import PortBandwidth, PortDescription
+from moorage.model.route_description import RouterDescription
 
 DESCRIBED = "described"
 """In the details of a binding (moorage_embedded.network.binding)."""
@@ -66,7 +68,10 @@ class PortWiring:
             for tap, (vif, bridge) in sorted(vifs.items())
             if tap in devices and (is_described(vif) or vif.port in self.described.ports)
         ]
-        numbers = self.described.numbers([*(vif.port for vif, _ in vifs.values()), *(each.bridge for each in taps)])
+        routers = _routers(taps)
+        numbers = self.described.numbers(
+            [*(vif.port for vif, _ in vifs.values()), *(each.bridge for each in taps), *routers]
+        )
         bridges = {
             each.bridge: FilteredBridge(devices[each.bridge].mac, numbers[each.bridge])
             for each in taps
@@ -74,7 +79,10 @@ class PortWiring:
         }
         for bridge in bridges:
             await _hand_over(bridge)
-        troubles = await self._filter(taps, bridges)
+        zones = {
+            name: _zone(numbers[name], router, taps) for name, router in sorted(routers.items()) if name in numbers
+        }
+        troubles = await self._filter(taps, bridges, tuple(zones.values()))
         shaped = [
             _shaped(tap, numbers[vif.port], self.described.ports.get(vif.port))
             for tap, (vif, _) in sorted(vifs.items())
@@ -101,9 +109,11 @@ class PortWiring:
 
     # ---- filters ---------------------------------------------------------------------------------------------------
 
-    async def _filter(self, taps: Sequence[FilteredTap], bridges: Mapping[str, FilteredBridge]) -> list[str]:
+    async def _filter(
+        self, taps: Sequence[FilteredTap], bridges: Mapping[str, FilteredBridge], zones: Sequence[RoutedZone]
+    ) -> list[str]:
         """One transaction; a port that nftables refuses is closed, and stops no other one."""
-        made = await self._compiled(taps, bridges)
+        made = await self._compiled(taps, bridges, zones)
         if made.text == self._written:
             return made.troubles
         try:
@@ -111,13 +121,17 @@ class PortWiring:
         except HostFailed as refused:
             if not taps:
                 raise
-            made = await self._without_refused(taps, bridges, refused)
+            made = await self._without_refused(taps, bridges, zones, refused)
             await _nft(made.text)
         self._written = made.text
         return made.troubles
 
     async def _without_refused(
-        self, taps: Sequence[FilteredTap], bridges: Mapping[str, FilteredBridge], whole: HostFailed
+        self,
+        taps: Sequence[FilteredTap],
+        bridges: Mapping[str, FilteredBridge],
+        zones: Sequence[RoutedZone],
+        whole: HostFailed,
     ) -> Ruleset:
         """Each port alone: nothing is changed by asking."""
         kept: list[FilteredTap] = []
@@ -132,14 +146,16 @@ class PortWiring:
                 troubles.append(CLOSED.format(tap.tap, refused.private[-100:]))
         if not troubles:
             raise whole
-        made = await self._compiled(kept, bridges)
+        made = await self._compiled(kept, bridges, zones)
         made.troubles += troubles
         return made
 
-    async def _compiled(self, taps: Sequence[FilteredTap], bridges: Mapping[str, FilteredBridge]) -> Ruleset:
+    async def _compiled(
+        self, taps: Sequence[FilteredTap], bridges: Mapping[str, FilteredBridge], zones: Sequence[RoutedZone] = ()
+    ) -> Ruleset:
         """Beside the event loop: there may be tens of thousands of addresses."""
         sets = dict(self.described.sets)
-        return await asyncio.to_thread(ruleset, self.table, taps, bridges, sets)
+        return await asyncio.to_thread(ruleset, self.table, taps, bridges, sets, zones)
 
     async def is_intact(self) -> bool:
         """Whether all is in effect: who loads other rules may flush these, too."""
@@ -151,6 +167,22 @@ class PortWiring:
         _log.error("the filters of this host were removed by another program, and are written again")
         self._written = None
         return False
+
+
+def _routers(taps: Sequence[FilteredTap]) -> dict[str, RouterDescription]:
+    """Of these ports, those that join networks."""
+    told = (each.description for each in taps if each.description is not None)
+    return {router.router: router for each in told for router in each.routers if joins_networks(router)}
+
+
+def _zone(number: int, router: RouterDescription, taps: Sequence[FilteredTap]) -> RoutedZone:
+    inner = {own_bridge_of(each.network) for each in router.subnets}
+    return RoutedZone(
+        number,
+        tuple(sorted(inner & {each.bridge for each in taps})),
+        tuple(sorted({each.cidr for each in router.subnets})),
+        tuple(sorted({each.destination for each in router.routes})),
+    )
 
 
 def _shaped(tap: str, number: int, description: PortDescription | None) -> ShapedTap:

@@ -9,13 +9,16 @@ else: its subnets as far as their bridges are here, the outside, its static rout
     isolation           whatever comes from a bridge of ours, or goes to one, and is none of these, is not forwarded
 
 Two networks of one host with overlapping subnets cannot both be routed, since an answer that comes back finds one of them: the first by
-the names of their bridges is.
+the names of their bridges is.  Networks that this host has no guests of (far_networks.py) are only routed into, each from its own router, so
+their subnets may overlap.
 """
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from moorage.drivers.libvirt.far_networks import own_bridge_of
+from moorage.drivers.libvirt.tunnels import ROUTED
 from moorage.model.route_description import ExternalNetwork, FloatingAddress, RouterDescription
 
 FIRST_TABLE, TABLES_MAX = 43_600, 400
@@ -50,6 +53,19 @@ class Outside:
         return next((each for each in found if ipaddress.ip_address(each) in network), "")
 
 
+@dataclass(frozen=True)
+class FarSide:
+    """What of this host's routers is on other hosts."""
+
+    bridges: frozenset[str] = frozenset()
+    """Of networks that this host has no guests of."""
+    arp_entries: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Bridge → address → MAC, of networks that this host has a tunnel of."""
+
+
+NOTHING_FAR = FarSide()
+
+
 @dataclass
 class RoutePlan:
     """What is to be there; `routing.py` takes away what is not in it."""
@@ -62,13 +78,18 @@ class RoutePlan:
     """Address that this host answers for outside → device."""
     chains: str = ""
     """Of our table of nftables."""
+    arp_entries: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """Bridge → address → MAC."""
     forwarding: set[str] = field(default_factory=set)
     """Devices from which packets are forwarded."""
     troubles: list[str] = field(default_factory=list)
 
 
 def planned(
-    ports: Sequence[RoutedPort], outside: Mapping[str, Outside], own_addresses: Iterable[str] = ()
+    ports: Sequence[RoutedPort],
+    outside: Mapping[str, Outside],
+    own_addresses: Iterable[str] = (),
+    far: FarSide = NOTHING_FAR,
 ) -> RoutePlan:
     """`ports`: all of this host. `outside`: physical network, or id of an external network → device. `own_addresses`: those that we put
     onto devices ourselves."""
@@ -99,13 +120,38 @@ def planned(
             accept.append(f'iifname "{port.bridge}" oifname "{out.device}" ip saddr {each.fixed} accept')
             plan.forwarding |= {out.device, port.bridge}
     for router in sorted(routers.values(), key=lambda each: each.router):
-        _route(plan, router, bridges, external, source, accept)
+        _route(plan, _Ways(router, bridges, far), external, source, accept)
     if dnat:
         source.append("iifname @bridges oifname @bridges ct status dnat masquerade")
-    every = sorted({each.bridge for each in ports})
-    if every:
-        plan.chains = _sets(every, bridges) + _chains(dnat, source, [*_bridged(every), *accept])
+    every = sorted({*(each.bridge for each in ports), *far.bridges})
+    if ports:
+        marked = (
+            [f"iifname @bridges oifname @bridges meta mark set meta mark or {ROUTED:#x}"] if plan.arp_entries else []
+        )
+        plan.chains = _sets(every, bridges) + _chains(dnat, source, marked, [*_bridged(every), *accept])
     return plan
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """Where a router's subnets are, as seen from this host."""
+
+    router: RouterDescription
+    bridges: Mapping[str, str]
+    """Range → the bridge of this host's guests with it."""
+    far: FarSide
+
+    @property
+    def here(self) -> dict[str, str]:
+        """Range → bridge, of those that this host has guests of."""
+        named = {each.cidr: own_bridge_of(each.network) for each in self.router.subnets}
+        return {cidr: bridge for cidr, bridge in sorted(named.items()) if self.bridges.get(cidr) == bridge}
+
+    @property
+    def beyond(self) -> dict[str, str]:
+        """And of those that it has none of."""
+        named = {each.cidr: own_bridge_of(each.network) for each in self.router.subnets}
+        return {cidr: bridge for cidr, bridge in sorted(named.items()) if bridge in self.far.bridges}
 
 
 def _bridges(ports: Sequence[RoutedPort], plan: RoutePlan) -> tuple[dict[str, str], set[str]]:
@@ -130,21 +176,15 @@ def _way_out(outside: Mapping[str, Outside], external: ExternalNetwork) -> Outsi
     return outside.get(external.network) or outside.get(external.physical_network or "")
 
 
-def _route(
-    plan: RoutePlan,
-    router: RouterDescription,
-    bridges: Mapping[str, str],
-    outside: Mapping[str, Outside],
-    source: list[str],
-    accept: list[str],
-) -> None:
-    here = {each.cidr: bridges[each.cidr] for each in router.subnets if each.cidr in bridges}
+def _route(plan: RoutePlan, ways: _Ways, outside: Mapping[str, Outside], source: list[str], accept: list[str]) -> None:
+    router, here = ways.router, ways.here
     if any(bridge in plan.rules for bridge in here.values()):
         plan.troubles.append(
             f"router {router.router} shares a network with another one, which is the network's gateway"
         )
         return
-    routes: list[tuple[str, ...]] = [(cidr, "dev", bridge) for cidr, bridge in sorted(here.items())]
+    every = {**here, **ways.beyond}
+    routes: list[tuple[str, ...]] = [(cidr, "dev", bridge) for cidr, bridge in sorted(every.items())]
     out = None if router.external is None else _way_out(outside, router.external)
     if out is not None and router.external is not None:
         routes += _outward(router.external, out)
@@ -153,23 +193,22 @@ def _route(
             f'iifname "{out.device}" oifname "{bridge}" ct state established,related accept' for bridge in here.values()
         ]
     for each in router.routes:
-        by = next((device for cidr, device in here.items() if _inside(each.hop, cidr)), "")
+        by = next((device for cidr, device in every.items() if _inside(each.hop, cidr)), "")
         if by and ":" not in each.destination:
             routes.append((each.destination, "via", each.hop, "dev", by))
-            accept += [
-                f'iifname "{one}" oifname "{by}" ip daddr {each.destination} accept' for one in sorted({*here.values()})
-            ]
-            accept += [
-                f'iifname "{by}" oifname "{one}" ip saddr {each.destination} accept' for one in sorted({*here.values()})
-            ]
+            inner = sorted({*here.values()})
+            accept += [f'iifname "{one}" oifname "{by}" ip daddr {each.destination} accept' for one in inner]
+            back = sorted({*every.values()}) if by in inner else []
+            accept += [f'iifname "{by}" oifname "{one}" ip saddr {each.destination} accept' for one in back]
     routes.append(("unreachable", "default", "metric", "4278198272"))
     plan.tables[router.router] = routes
     plan.rules |= dict.fromkeys(here.values(), router.router)
     plan.forwarding |= {*here.values()}
+    plan.arp_entries |= {each: ways.far.arp_entries[each] for each in every.values() if each in ways.far.arp_entries}
     for cidr, bridge in sorted(here.items()):
         accept += [
             f'iifname "{bridge}" ip saddr {cidr} oifname "{other}" ip daddr {there} accept'
-            for there, other in sorted(here.items())
+            for there, other in sorted(every.items())
             if other != bridge
         ]
 
@@ -221,10 +260,11 @@ def _bridged(bridges: Sequence[str]) -> list[str]:
     return [f'iifname "{each}" oifname "{each}" accept' for each in bridges]
 
 
-def _chains(dnat: Sequence[str], source: Sequence[str], accept: Sequence[str]) -> str:
+def _chains(dnat: Sequence[str], source: Sequence[str], marked: Sequence[str], accept: Sequence[str]) -> str:
     # what was meant for a floating address goes to a guest of another router's: its own table does not know the way
     marks = [f"iifname @bridges ct status dnat ip daddr @inside meta mark set meta mark or {MARK:#x}"] if dnat else []
     forward = [
+        *marked,
         "ct state established,related accept",
         *dict.fromkeys(accept),
         "iifname @bridges drop",

@@ -17,14 +17,17 @@ from pathlib import Path
 import msgspec
 
 from moorage.drivers.libvirt import daemons
+from moorage.drivers.libvirt.arp_entries import keep_arp_entries
 from moorage.drivers.libvirt.commands import run
 from moorage.drivers.libvirt.metadata_keeper import Seat
 from moorage.drivers.libvirt.routes import (
     FIRST_TABLE,
     MARK,
     MARKED_PRIORITY,
+    NOTHING_FAR,
     RULE_PRIORITY,
     TABLES_MAX,
+    FarSide,
     Outside,
     RoutedPort,
     RoutePlan,
@@ -52,6 +55,8 @@ class RoutingState(msgspec.Struct):
     settings: dict[str, str] = {}
     """File of the kernel's settings → what stood in it before."""
     marked: bool = False
+    arp_entries: list[str] = []
+    """Bridges with permanent ARP entries."""
 
 
 class _Address(msgspec.Struct):
@@ -74,14 +79,19 @@ class Routing:
         self._written: str | None = None
         self._troubles: tuple[str, ...] = ()
 
-    async def keep(self, seats: Mapping[str, Sequence[Seat]], described: Mapping[PortId, PortDescription]) -> None:
+    async def keep(
+        self,
+        seats: Mapping[str, Sequence[Seat]],
+        described: Mapping[PortId, PortDescription],
+        far: FarSide = NOTHING_FAR,
+    ) -> None:
         """Bridge → who is on it. A repeat changes nothing, and what goes on is not interrupted. Raises HostFailed (`vif_not_plugged`)."""
         made = self._read()
         if not seats and made == RoutingState():
             await self._filter("")
             return
         devices = await _devices()
-        plan = planned(_ports(seats, described), self._outside(devices), made.addresses)
+        plan = planned(_ports(seats, described), self._outside(devices), made.addresses, far)
         self._complain(plan)
         made.tables = {name: number for name, number in made.tables.items() if name in plan.tables} | self._numbered(
             plan, made
@@ -92,6 +102,7 @@ class Routing:
             made.addresses | plan.addresses,
             made.settings,
             made.marked or bool(plan.rules),
+            sorted({*made.arp_entries, *plan.arp_entries}),
         )
         if seats:
             self._write(coming)
@@ -99,6 +110,7 @@ class Routing:
         await self._filter(plan.chains)
         if plan.tables or coming.rules or coming.marked:
             await self._route(plan, coming)
+        await keep_arp_entries(plan.arp_entries, {*made.arp_entries} & devices.keys())
         await self._have(plan, coming, devices)
         self._reset(plan, coming, devices)
         left = RoutingState(
@@ -107,6 +119,7 @@ class Routing:
             plan.addresses,
             coming.settings,
             bool(plan.rules),
+            sorted(plan.arp_entries),
         )
         self._write(left)
 

@@ -31,5 +31,6 @@ class Serving(Core):
                     if self._services.is_lost() or self._wires.has_lost_servers():
                         _log.warning("a server of networks ended, and is started again")
                         await self._serve_networks()
+                    await self._wires.repeat_announcements(self._clock)
             except HostFailed as failure:
                 _log.error("networks cannot be served: %s", failure.private)

@@ -10,17 +10,22 @@ guests say to their gateway, stays on the host (firewall.py).
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
 from moorage.drivers.libvirt.commands import run
 from moorage.model.errors import HostFailed
 from moorage.model.guest import VifData
+from moorage.model.ids import NetworkId
 
 TUNNEL_PREFIX = "mvx"
 PORT = 4789
 ID_CHARACTERS = 11
 OVERHEAD_BYTES = 50
+ROUTED_MACS = "fa:16:40"
+ROUTED = 0x10000000
+"""The bit of the mark of packets that this host forwards from one bridge of ours to another."""
 
 
 class _Address(msgspec.Struct):
@@ -43,6 +48,25 @@ def gateway_mac(network: str) -> str:
     return f"fa:16:3f:{digest[0:2]}:{digest[2:4]}:{digest[4:6]}"
 
 
+def routed_mac(owner: str) -> str:
+    """Of a host, in frames that it routes into tunnels: bridges elsewhere, which have the gateway's MAC themselves, can learn where it is."""
+    digest = hashlib.sha256(owner.encode()).hexdigest()
+    return f"{ROUTED_MACS}:{digest[0:2]}:{digest[2:4]}:{digest[4:6]}"
+
+
+class Tunnelled(Protocol):
+    """A network in tunnels."""
+
+    @property
+    def network(self) -> NetworkId: ...
+
+    @property
+    def segmentation_id(self) -> int | None: ...
+
+    @property
+    def mtu(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Tunnels:
     """Of one host; `address` empty: it has none."""
@@ -56,14 +80,14 @@ class Tunnels:
         """Whether this network goes to other hosts in a tunnel."""
         return bool(self.address) and vif.physical_network is None and vif.segmentation_id is not None
 
-    async def join(self, vif: VifData, bridge: str, there: Collection[str]) -> None:
+    async def join(self, network: Tunnelled, bridge: str, there: Collection[str]) -> None:
         """Raises HostFailed (`vif_not_plugged`)."""
-        name = tunnel_of(vif.network)
+        name = tunnel_of(network.network)
         if name not in there:
-            device = await self._device(vif.mtu)
-            words = ("type", "vxlan", "id", str(vif.segmentation_id), "local", self.address, "group", self.group)
+            device = await self._device(network.mtu)
+            words = ("type", "vxlan", "id", str(network.segmentation_id), "local", self.address, "group", self.group)
             await _ip("link", "add", "name", name, *words, "dev", device, "dstport", str(PORT), "ttl", "8")
-        await _ip("link", "set", "dev", name, "alias", self.alias, "mtu", str(vif.mtu), "master", bridge, "up")
+        await _ip("link", "set", "dev", name, "alias", self.alias, "mtu", str(network.mtu), "master", bridge, "up")
 
     async def leave(self, there: Mapping[str, str], needed: Collection[str]) -> None:
         """`there`: devices with their aliases; tunnels of ours that no network needs go."""

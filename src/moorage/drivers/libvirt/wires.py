@@ -19,14 +19,17 @@ from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.devices import ALIAS, ID_CHARACTERS, NAME, TAP_PREFIX, links, make_tap, remove_tap, tap_of
 from moorage.drivers.libvirt.devices import NetworkDevice as _Link
 from moorage.drivers.libvirt.devices import ip as _ip
+from moorage.drivers.libvirt.far_side import FarSideKeeper
 from moorage.drivers.libvirt.firewall import Firewall
 from moorage.drivers.libvirt.metadata_keeper import Seat
 from moorage.drivers.libvirt.open_vswitch import OvsWire
 from moorage.drivers.libvirt.plumber import BRIDGE_PREFIX, Plumber
-from moorage.drivers.libvirt.port_wiring import PortWiring
+from moorage.drivers.libvirt.port_wiring import TROUBLES_MAX, PortWiring
+from moorage.drivers.libvirt.routes import FarSide
 from moorage.drivers.libvirt.settings import Libvirt
-from moorage.drivers.libvirt.tunnels import Tunnels, gateway_mac, tunnel_of
+from moorage.drivers.libvirt.tunnels import Tunnelled, Tunnels, gateway_mac, tunnel_of
 from moorage.drivers.libvirt.vlans import VLAN_BRIDGE_PREFIX, Vlans, vlan_bridge_of, vlan_of
+from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, VifData
 
@@ -36,7 +39,7 @@ OWN_BRIDGES = (BRIDGE_PREFIX, VLAN_BRIDGE_PREFIX)
 class Wire(Protocol):
     """One way to plug in; `plug` and `unplug` are safe twice."""
 
-    async def plug(self, vif: VifData) -> ET.Element:
+    async def plug(self, vif: VifData, *, many_queues: bool = False) -> ET.Element:
         """An `interface` of libvirt's that says where it is plugged in. Raises HostFailed (`vif_not_plugged`)."""
         ...
 
@@ -64,23 +67,20 @@ class BridgeWire:
     tunnels: Tunnels
     vlans: Vlans
 
-    async def plug(self, vif: VifData) -> ET.Element:
+    async def plug(self, vif: VifData, *, many_queues: bool = False) -> ET.Element:
         """Raises HostFailed (`vif_not_plugged`) for an operator's bridge that the host does not have."""
         bridge, there = bridge_of(vif, self.bridges), await links()
         if bridge not in there:
             if not bridge.startswith(OWN_BRIDGES):
                 raise HostFailed("the host has no such bridge", private=bridge, code="vif_not_plugged")
-            # the same everywhere where it is the gateway; on a VLAN it is nobody
-            mac = ("address", gateway_mac(vif.network)) if bridge.startswith(BRIDGE_PREFIX) else ()
-            words = ("mtu", str(vif.mtu), *mac, "type", "bridge")
-            await _ip("link", "add", "name", bridge, *words, "stp_state", "0", "forward_delay", "0")
-        await self._claim(bridge, there)
+            await self.make_bridge(bridge, vif)
+        await self.claim(bridge, there)
         await _ip("link", "set", "dev", bridge, "up")
         if bridge.startswith(BRIDGE_PREFIX) and self.tunnels.has(vif):
             await self.tunnels.join(vif, bridge, there)
         if bridge.startswith(VLAN_BRIDGE_PREFIX):
             await self.vlans.join(vif, self.bridges[vif.physical_network or ""], bridge, there)
-        tap = await make_tap(vif, self.owner, there, bridge)
+        tap = await make_tap(vif, self.owner, there, bridge, many_queues=many_queues)
         plug = ET.Element("interface", type="ethernet")
         ET.SubElement(plug, "target", dev=tap, managed="no")
         return plug
@@ -88,11 +88,17 @@ class BridgeWire:
     async def unplug(self, vif: VifData) -> None:
         """Also what was cut off between the making of a device and its mark: its name says that it is this port's, or its network's."""
         tap, there = tap_of(vif), await links()
-        await self._claim(bridge_of(vif, self.bridges), there)
+        await self.claim(bridge_of(vif, self.bridges), there)
         if tap in there and there[tap].alias in {"", f"{ALIAS}{self.owner}"}:
             await _ip("link", "delete", "dev", tap)
 
-    async def _claim(self, bridge: str, there: Mapping[str, "_Link"]) -> None:
+    async def make_bridge(self, bridge: str, network: Tunnelled) -> None:
+        # the same everywhere where it is the gateway; on a VLAN it is nobody
+        mac = ("address", gateway_mac(network.network)) if bridge.startswith(BRIDGE_PREFIX) else ()
+        words = ("mtu", str(network.mtu), *mac, "type", "bridge")
+        await _ip("link", "add", "name", bridge, *words, "stp_state", "0", "forward_delay", "0")
+
+    async def claim(self, bridge: str, there: Mapping[str, "_Link"]) -> None:
         """One of ours that has no mark yet gets it; the one that was just made is not in what was there."""
         unmarked = not there[bridge].alias if bridge in there else bridge in await links()
         if bridge.startswith(OWN_BRIDGES) and unmarked:
@@ -113,11 +119,12 @@ class Wires:
         self._bridges = settings.bridges
         self._vlans = Vlans(f"{ALIAS}{owner}")
         self._ovs = OvsWire(owner, settings.ovs_db)
+        self._far = FarSideKeeper(settings.routers, self._tunnels, described)
         self._bridge = BridgeWire(owner, self._bridges, self._tunnels, self._vlans)
         self._ways: dict[str, Wire] = {"bridge": self._bridge, "ovs": self._ovs}
 
-    async def plug(self, vifs: Iterable[VifData]) -> list[ET.Element]:
-        return [await self._way(vif).plug(vif) for vif in vifs]
+    async def plug(self, vifs: Iterable[VifData], *, many_queues: bool = False) -> list[ET.Element]:
+        return [await self._way(vif).plug(vif, many_queues=many_queues) for vif in vifs]
 
     async def unplug(self, vifs: Iterable[VifData]) -> None:
         for vif in vifs:
@@ -144,27 +151,40 @@ class Wires:
             bridge = bridge_of(vif, self._bridges)
             if bridge.startswith(BRIDGE_PREFIX):
                 served.setdefault(bridge, []).append(vif)
+        tunnelled = [vif for each in served.values() for vif in each if self._tunnels.has(vif)]
+        far = await self._far.make(tunnelled, self._bridge, there)
         if self._tunnels.address:
-            await self._firewall.keep([vif for each in served.values() for vif in each if self._tunnels.has(vif)])
+            await self._firewall.keep(tunnelled)
         await self._plumber.serve({name: each for name, each in served.items() if name in there and self._serves})
-        tunnels = {tunnel_of(vif.network) for each in served.values() for vif in each if self._tunnels.has(vif)}
+        tunnels = {tunnel_of(vif.network) for vif in tunnelled} | {tunnel_of(each.network) for each in far}
         await self._tunnels.leave({name: link.alias for name, link in there.items()}, tunnels)
         tagged = {vif.network: bridge_of(vif, self._bridges) for vif in mine}
         tagged = {network: name for network, name in tagged.items() if name.startswith(VLAN_BRIDGE_PREFIX)}
         await self._vlans.leave({name: link.alias for name, link in there.items()}, {vlan_of(each) for each in tagged})
-        needed = {*served, *tagged.values()}
+        needed = {*served, *tagged.values(), *(each.bridge for each in far)}
         for name, link in there.items():
             if name.startswith(OWN_BRIDGES) and link.alias == f"{ALIAS}{self._owner}" and name not in needed:
                 await _ip("link", "delete", "dev", name)
+        await self._far.announce(tunnelled)
 
-    def seats(self, guests: Iterable[GuestSpec]) -> dict[str, list[Seat]]:
-        """Bridge of ours → who is on it, where this host serves networks."""
+    @property
+    def far_side(self) -> FarSide:
+        """What of this host's routers is on other hosts, as of the last call of `serve`."""
+        return self._far.side
+
+    async def repeat_announcements(self, clock: Clock) -> None:
+        """Tell other hosts now and then which guests are here."""
+        await self._far.announcements.repeat(clock)
+
+    async def seats(self, guests: Iterable[GuestSpec]) -> dict[str, list[Seat]]:
+        """Bridge of ours that is there → who is on it, where this host serves networks: a guest is known before its bridge is made."""
         found: dict[str, list[Seat]] = {}
         for guest in guests if self._serves else ():
             for vif in guest.vifs:
                 if vif.vif_type == "bridge" and (name := bridge_of(vif, self._bridges)).startswith(BRIDGE_PREFIX):
                     found.setdefault(name, []).append(Seat(vif, guest))
-        return found
+        there = await links() if found else {}
+        return {name: each for name, each in found.items() if name in there}
 
     def has_lost_servers(self) -> bool:
         """Whether one that should answer DHCP does not run."""
@@ -177,7 +197,7 @@ class Wires:
     @property
     def not_wired(self) -> tuple[str, ...]:
         """What of the descriptions of ports is not in effect."""
-        return self._ports.troubles
+        return (*self._ports.troubles, *self._far.troubles)[:TROUBLES_MAX]
 
     def _way(self, vif: VifData) -> Wire:
         way = self._ways.get(vif.vif_type)

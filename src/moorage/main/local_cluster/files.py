@@ -62,6 +62,12 @@ REAL_GUESTS = """
 driver = "libvirt"
 """
 
+CONFIG_DRIVES = """
+[metadata]
+force_config_drive = true
+"""
+"""With a real network service, no agent of which answers guests at 169.254.169.254."""
+
 
 ON_THE_BUS = ("conductor", "api", "console")
 """Roles that have a key, as each agent has; the other roles do not use the bus."""
@@ -113,8 +119,14 @@ def tables(values: Mapping[str, Mapping[str, Any]]) -> str:
     parts = []
     for name, rows in values.items():
         lines = [f"[{name}]"] if name else []
-        parts.append("\n".join([*lines, *(f"{key} = {json.dumps(value)}" for key, value in rows.items())]))
+        parts.append("\n".join([*lines, *(f"{key} = {_toml(value)}" for key, value in rows.items())]))
     return "\n\n".join(parts) + "\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(name)} = {_toml(each)}" for name, each in value.items()) + " }"
+    return json.dumps(value)
 
 
 def agents_file(

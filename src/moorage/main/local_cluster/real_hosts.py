@@ -2,6 +2,7 @@
 
     <prefix>           a namespace with that bridge; each host's device `under` and this process' device <prefix> are connected to it
     <prefix>-<host>    a host's namespace; `ip netns exec` goes into it
+    outer              a second bridge in the first namespace: each host's device `outside` is on it, and this process' device <prefix>out
 
 The services of a trial set listen on this machine's loopback.  A relay lets each host reach them at its own loopback.
 """
@@ -20,6 +21,9 @@ from moorage.main.local_cluster.libvirt_daemon import Daemon
 from moorage.model.json_types import JsonObject
 
 UNDERLAY = "10.250.77"
+OUTSIDE, EXTERNAL_NETWORK = "203.0.113", "physnet1"
+"""Where floating addresses are: hosts have the last addresses of it, and this machine the last one."""
+LAST = 254
 WIRE_MTU = 1_600
 """Large enough for the packets of a network with an MTU of 1,500 bytes in a tunnel."""
 STOPS_WITHIN_S = 30.0
@@ -37,6 +41,11 @@ class RealHosts:
 
     def namespace(self, host: str) -> str:
         return f"{self.prefix}-{host}"
+
+    @property
+    def outer(self) -> str:
+        """This machine's device outside."""
+        return f"{self.prefix}out"
 
     def address(self, host: str) -> str:
         """Return the host's address on the bridge."""
@@ -56,6 +65,7 @@ class RealHosts:
         return {
             "uri": self.daemons[host].uri, "address": address, "migration_address": address, "vxlan_address": address,
             "live_uri": "qemu+tcp://{address}/system", "live_post_copy": True, "dhcp": True, "routers": True,
+            "external_devices": {EXTERNAL_NETWORK: "outside"},
             "ovs_db": f"unix:{self.switch(host)}/db.sock", "metadata_url": f"http://127.0.0.1:{metadata_port}",
         }  # fmt: skip
 
@@ -68,9 +78,15 @@ class RealHosts:
         _inside(self.prefix, "link", "set", "wire", "up")
         own = ("type", "veth", "peer", "name", "machine", "netns", self.prefix)
         _ip("link", "add", self.prefix, "mtu", str(WIRE_MTU), *own)
-        _ip("address", "add", f"{UNDERLAY}.254/24", "dev", self.prefix)
+        _ip("address", "add", f"{UNDERLAY}.{LAST}/24", "dev", self.prefix)
         _ip("link", "set", self.prefix, "up")
         _inside(self.prefix, "link", "set", "machine", "mtu", str(WIRE_MTU), "master", "wire", "up")
+        _inside(self.prefix, "link", "add", "outer", "type", "bridge", "mcast_snooping", "0")
+        _inside(self.prefix, "link", "set", "outer", "up")
+        _ip("link", "add", self.outer, "type", "veth", "peer", "name", "outside", "netns", self.prefix)
+        _ip("address", "add", f"{OUTSIDE}.{LAST}/24", "dev", self.outer)
+        _ip("link", "set", self.outer, "up")
+        _inside(self.prefix, "link", "set", "outside", "master", "outer", "up")
         for number, host in enumerate(self.names):
             self._make(number, host)
         with ThreadPoolExecutor() as starting:
@@ -85,6 +101,11 @@ class RealHosts:
         _inside(self.prefix, "link", "set", f"h{number}", "master", "wire", "up")
         _inside(name, "address", "add", f"{self.address(host)}/24", "dev", "under")
         _inside(name, "link", "set", "under", "mtu", str(WIRE_MTU), "up")
+        peer = ("type", "veth", "peer", "name", "outside", "netns", name)
+        _inside(self.prefix, "link", "add", f"o{number}", *peer)
+        _inside(self.prefix, "link", "set", f"o{number}", "master", "outer", "up")
+        _inside(name, "address", "add", f"{OUTSIDE}.{LAST - 1 - number}/24", "dev", "outside")
+        _inside(name, "link", "set", "outside", "up")
         directory = self.directory / host
         directory.mkdir(parents=True, exist_ok=True)
         self.daemons[host] = Daemon(directory, number + 1, self.address(host), name)
@@ -120,12 +141,13 @@ class RealHosts:
     def clear(self) -> None:
         """Remove the namespaces of this prefix, and end what runs in them."""
         for name in [self.prefix, *map(self.namespace, self.names)]:
-            found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
-            for process in found.stdout.split():
+            result = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
+            for process in result.stdout.split():
                 with contextlib.suppress(OSError):
                     os.kill(int(process), signal.SIGKILL)
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
-        subprocess.run(["ip", "link", "delete", self.prefix], capture_output=True, check=False)
+        for device in (self.prefix, self.outer):
+            subprocess.run(["ip", "link", "delete", device], capture_output=True, check=False)
 
 
 def _ip(*words: str) -> None:

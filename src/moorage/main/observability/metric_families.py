@@ -11,7 +11,7 @@ Type = Literal["gauge", "counter", "histogram"]
 
 class Family(NamedTuple):
     type: Type
-    says: str
+    help: str
     labels: tuple[str, ...] = ()
     bounds_s: tuple[float, ...] = ()
     """Upper bounds of a histogram's buckets, in seconds."""
@@ -78,6 +78,7 @@ FAMILIES: dict[str, Family] = {
     # hosts
     "moorage_hosts": Family("gauge", "Hosts of a cell: up, silent, or forced down", ("cell", "state")),
     "moorage_beat_oldest_seconds": Family("gauge", "Of the hosts that are up: since the last sign of life, the longest", ("cell",)),
+    "moorage_ports_not_wired": Family("gauge", "What a host could not wire or filter of its ports, as far as it names it; hosts without are left out", ("cell", "host")),
     "moorage_commands_total": Family("counter", "Commands to hosts that ended", ("verb", "outcome")),
     "moorage_command_seconds": Family("histogram", "From a command to its answer", ("verb",), LONG_S),
     "moorage_commands_in_flight": Family("gauge", "Commands whose answers are waited for"),

@@ -106,6 +106,16 @@ class Addresses:
         found = [(address, port, owner or "") for address, port, owner in self.tx.rows(query)]
         return sorted(found, key=lambda each: int(ip_address(each[0])))
 
+    def bound_addresses(self, subnets: Sequence[str]) -> list[tuple[str, str, str, str]]:
+        """(network, address, MAC, host) of the ports in these subnets that are bound to hosts, by network and address."""
+        query = (
+            sa.select(ports.c.network, addresses.c.address, ports.c.mac, ports.c.host)
+            .join(ports, ports.c.id == addresses.c.port)
+            .where(addresses.c.subnet.in_(subnets), ports.c.host != "", ports.c.owner.not_like("network:%"))
+            .order_by(ports.c.network, addresses.c.address)
+        )
+        return [(network, address, mac, host) for network, address, mac, host in self.tx.rows(query)]
+
     def count_addresses(self, subnets: Iterable[str]) -> dict[str, int]:
         query = (
             sa.select(addresses.c.subnet, sa.func.count())

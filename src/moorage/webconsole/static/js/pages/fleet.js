@@ -44,10 +44,19 @@ function said(host) {
   return lines.length ? lines : "–";
 }
 
+function hostTroubles(each) {
+  const guests = each.left_alone || each.set_aside.length;
+  return [
+    ...(each.refused_agent ? ["another agent spoke for it and was refused"] : []),
+    ...(guests ? [`${plural(guests, "guest")} left alone or put aside`] : []),
+    ...(each.not_wired || []).map((what) => `a port is not wired as it should be: ${what}`),
+  ];
+}
+
 function waits(data) {
   const lines = [
     ...rows(data.out).map(({ circuit, process }) => `The ${circuit.neighbour} service is left alone by ${process}: ${circuit.why}`),
-    ...rows(data.troubled).map((each) => `Host ${each.host} in ${each.cell}: ${each.refused_agent ? "another agent spoke for it and was refused" : `${plural(each.left_alone || each.set_aside.length, "guest")} left alone or put aside`}`),
+    ...rows(data.troubled).flatMap((each) => hostTroubles(each).map((what) => `Host ${each.host} in ${each.cell}: ${what}`)),
     ...rows(data.approvals).map((each) => `Host ${each.host} in ${each.cell || "no cell"} waits to be approved: moorage host approve ${each.host}`),
     ...rows(data.databases).filter((each) => each.missing).map((each) => `${plural(each.missing, "server")} missing in the database of ${each.cell}`),
   ];

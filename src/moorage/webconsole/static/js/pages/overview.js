@@ -58,6 +58,13 @@ function under(operations) {
     [each.id, link(`/operation/${each.id}`, each.name), when(each.created_at), badge(each.status), each.waiting || each.fault || "–"]), "Nothing is on its way.");
 }
 
+function hostTrouble(each) {
+  if (each.refused_agent) return "another agent spoke for it";
+  const guests = each.left_alone || each.set_aside.length;
+  if (guests || !each.not_wired) return plural(guests, "guest") + " left alone or put aside";
+  return `it does not wire ports as it should: ${each.not_wired[0]}`;
+}
+
 function notes(data) {
   const found = [
     ...rows(data.warnings).map((each) => [each, "/fleet"]),
@@ -65,7 +72,7 @@ function notes(data) {
     ...rows(data.cells).filter((each) => !each.answers).map((each) => [`Cell ${each.name} does not answer: ${each.why}`, "/fleet"]),
     ...rows(data.cells).filter((each) => each.disabled).map((each) => [`Cell ${each.name} takes no servers from elsewhere: ${each.disabled_reason || "no reason was given"}`, "/fleet"]),
     ...rows(data.out).map(({ circuit, process }) => [`The ${circuit.neighbour} service is left alone by ${process}: ${circuit.why}`, "/fleet"]),
-    ...rows(data.troubled).map((each) => [`Host ${each.host} waits for a person: ${each.refused_agent ? "another agent spoke for it" : plural(each.left_alone || each.set_aside.length, "guest") + " left alone or put aside"}`, "/fleet"]),
+    ...rows(data.troubled).map((each) => [`Host ${each.host} waits for a person: ${hostTrouble(each)}`, "/fleet"]),
     ...rows(data.audits).map((each) => [each, each.found - Object.values(each.repaired || {}).reduce((a, b) => a + b, 0)]).filter(([each, left]) => each.ended_at && left > 0)
       .map(([each, left]) => [`The last audit found ${plural(left, "thing")} that ${left === 1 ? "is" : "are"} not repaired`, `/audit/${each.id}`]),
   ];

@@ -1,0 +1,36 @@
+"""Neighbours of bridges of ours that were told to this host: nobody answers for them here, since questions stay on their host (firewall.py)."""
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from moorage.drivers.libvirt.commands import run
+
+APPLY_S = 60.0
+
+
+class _ArpEntry(msgspec.Struct):
+    address: str = msgspec.field(default="", name="dst")
+    mac: str = msgspec.field(default="", name="lladdr")
+    device: str = msgspec.field(default="", name="dev")
+
+
+async def keep_arp_entries(wanted: Mapping[str, Mapping[str, str]], others: Collection[str]) -> None:
+    """`wanted`: bridge → address → MAC, all that it shall have. `others`: bridges that have none any more. Raises HostFailed."""
+    if not wanted and not others:
+        return
+    said = await run("ip", "-4", "-json", "neigh", "show", "nud", "permanent", code="vif_not_plugged")
+    there: dict[str, dict[str, str]] = {}
+    for each in msgspec.json.decode(said or "[]", type=list[_ArpEntry]):
+        there.setdefault(each.device, {})[each.address] = each.mac
+    commands: list[str] = []
+    for bridge in sorted({*wanted, *others}):
+        now, then = there.get(bridge, {}), wanted.get(bridge, {})
+        commands += [f"neigh del {address} dev {bridge}" for address in now if address not in then]
+        commands += [
+            f"neigh replace {address} lladdr {mac} dev {bridge} nud permanent"
+            for address, mac in then.items()
+            if now.get(address) != mac
+        ]
+    if commands:
+        await run("ip", "-batch", "-", given="\n".join(commands) + "\n", limit_s=APPLY_S, code="vif_not_plugged")
