@@ -35,6 +35,8 @@ class Told(msgspec.Struct):
 
     version: int
     guests: tuple[GuestSpec, ...] = ()
+    coming: tuple[GuestSpec, ...] = ()
+    """Those that are recorded, and are not plugged in yet."""
     ports: tuple[PortDescription, ...] = ()
     sets: tuple[AddressSetPart, ...] = ()
 
@@ -177,8 +179,9 @@ async def _be_host(room: Path, address: str, owner: str) -> None:
         try:
             for each in wanted.guests:
                 await wires.plug(each.vifs)
-            await wires.serve([vif for each in wanted.guests for vif in each.vifs])
-            await services.keep(wires.seats(wanted.guests), described.ports, wires.far_side)
+            every = (*wanted.guests, *wanted.coming)
+            await wires.serve([vif for each in every for vif in each.vifs])
+            await services.keep(wires.seats(every), described.ports, wires.far_side)
             sys.stdout.write(json.dumps([DONE, wires.not_wired]) + "\n")
         except HostFailed as failure:
             sys.stdout.write(json.dumps([f"{failure} {failure.private}"]) + "\n")

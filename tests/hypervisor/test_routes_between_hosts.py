@@ -78,7 +78,8 @@ class Known:
     def told(self, host: RoutedHost) -> Told:
         mine = {name: guest for name, (at, guest) in self.places.items() if at is host}
         ports = tuple(self._port(name, guest) for name, guest in mine.items())
-        return Told(self.version, tuple(mine.values()), ports, self._sets(host) if self.routed and ports else ())
+        sets = self._sets(host) if self.routed and ports else ()
+        return Told(self.version, tuple(mine.values()), ports=ports, sets=sets)
 
     def _port(self, name: str, guest: GuestSpec) -> PortDescription:
         vif = guest.vifs[0]
@@ -219,6 +220,24 @@ async def test_a_guest_that_moves_is_found_on_its_new_host(tmp_path: Path) -> No
         assert two.leftovers() == []
 
 
+async def test_a_guest_that_is_described_before_it_is_plugged_in(tmp_path: Path) -> None:
+    """Its boot was written down, and makes its devices in a moment."""
+    with routed_hosts(tmp_path, 2) as made:
+        one, two = made.hosts
+        known = Known({"a": (one, a_guest(10, 5)), "b": (two, a_guest(10, 6))}, rules={"b": (OUT, PING)})
+        first, _ = (made.station(*known.places[name], name) for name in ("a", "b"))
+        await known.say(two)
+        told = known.told(one)
+        assert await one.have(Told(told.version, coming=told.guests, ports=told.ports, sets=told.sets)) == []
+        assert BRIDGE_A not in one.devices()
+        await known.say(one)
+        assert await reaches(first, "10.77.6.10")
+        await until(
+            lambda: "fa:16:3e:77:05:0a dst 10.250.79.1" in two.call("bridge", "fdb", "show", "dev", "mvxaaaaaaaa-00"),
+            "it is announced when it is plugged in",
+        )
+
+
 async def test_a_network_that_cannot_be_made_is_said_and_keeps_nobody_from_starting(tmp_path: Path) -> None:
     with routed_hosts(tmp_path, 1) as made:
         [one] = made.hosts
@@ -230,7 +249,7 @@ async def test_a_network_that_cannot_be_made_is_said_and_keeps_nobody_from_start
         elsewhere = AddressSetPart(
             arp_set_id(NETWORKS[6], "10.77.6.10"), 1, arp_entries=(ArpEntry("10.77.6.10", "fa:16:3e:77:06:0a"),)
         )
-        [trouble] = await one.have(Told(1, told.guests, (port,), (elsewhere,)))
+        [trouble] = await one.have(Told(1, told.guests, ports=(port,), sets=(elsewhere,)))
         assert NETWORKS[6] in trouble
         assert "MTU" in trouble
         await one.have(Told(2))
