@@ -20,7 +20,7 @@ comma := ,
 empty :=
 space := $(empty) $(empty)
 
-.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor test-hypervisor-ci test-hypervisor-cloud-init probe-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless which-tests why bench bench-peers bench-hypervisor clean
+.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor test-hypervisor-ci test-hypervisor-cloud-init test-hypervisor-tempest probe-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless which-tests why bench bench-peers bench-hypervisor clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -100,6 +100,11 @@ test-hypervisor-ci: $(VENV)/.dev  ## the share of them that CI executes
 	@$(BIN)/python -m moorage_testing.hypervisor install
 	$(LIBVIRT_EXTRA)
 	@$(BIN)/python -m moorage_testing.hypervisor run -q -m hypervisor_ci tests/hypervisor $(ARGS)
+
+test-hypervisor-tempest: $(VENV)/.dev  ## Tempest's scenarios, which log into real guests: an hour and more (narrow it: ARGS="test_stamp_pattern"); as root
+	@$(BIN)/python -m moorage_testing.hypervisor install
+	$(LIBVIRT_EXTRA)
+	@$(BIN)/python -m moorage_testing.hypervisor tempest $(ARGS)
 
 probe-hypervisor: $(VENV)/.dev  ## whether a guest really can run here; installs what it needs, and boots one
 	@$(BIN)/python -m moorage_testing.hypervisor probe

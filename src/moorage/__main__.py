@@ -65,8 +65,8 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if not words or words[0] in {"-h", "--help", "help"}:
         print("usage: moorage COMMAND …\n")
-        for name, (_, says) in COMMANDS.items():
-            print(f"  {name:16} {says}")
+        for name, (_, description) in COMMANDS.items():
+            print(f"  {name:16} {description}")
         print("\n`moorage COMMAND --help` says more.")
         return 0 if words else 2
     if words[0] in {"-V", "--version", "version"}:

@@ -347,3 +347,27 @@ async def test_credentials_of_other_kinds(cloud: Cloud) -> None:
     assert (await cloud.ask("POST", "/credentials", json={"credential": doubled})).status_code == 409
     assert (await cloud.ask("DELETE", f"/credentials/{cert['id']}")).status_code == 204
     assert (await cloud.ask("GET", f"/credentials/{cert['id']}")).status_code == 404
+
+
+@pytest.mark.parametrize("address", ["/users?name=%00", "/users/%00"])
+async def test_an_address_that_no_service_reads_is_refused(cloud: Cloud, address: str) -> None:
+    assert (await cloud.ask("GET", address)).status_code == 400
+
+
+async def test_versions_and_addresses_that_end_with_a_slash(cloud: Cloud) -> None:
+    answers = [
+        await cloud.http.request(method, path) for method, path in (("GET", "/"), ("GET", "/v3/"), ("PUT", "/v3"))
+    ]
+    assert [answer.status_code for answer in answers] == [300, 200, 405]
+    assert answers[0].json()["versions"]["values"] == [answers[1].json()["version"]]
+    elsewhere = await cloud.ask("GET", "/projects/?name=admin")
+    assert (elsewhere.status_code, elsewhere.headers["location"]) == (307, "http://c:5000/v3/projects?name=admin")
+    assert (await cloud.ask("GET", "/nothing/")).status_code == 404
+    assert (await cloud.ask("GET", "//projects")).status_code == 404
+
+
+async def test_an_end_that_is_before_the_first_year_is_refused(cloud: Cloud) -> None:
+    admin = (await cloud.ask("GET", "/users?name=admin")).json()["users"][0]["id"]
+    said = {"application_credential": {"name": "c", "expires_at": "0001-01-01T00:00:00+14:00"}}
+    answer = await cloud.ask("POST", f"/users/{admin}/application_credentials", json=said)
+    assert (answer.status_code, "expires_at" in answer.text) == (400, True)

@@ -15,9 +15,11 @@ from moorage.model.port_description import (
     ChangedHosts,
     FilterRule,
     HostDescriptions,
+    PacketRate,
     PortDescription,
     Rate,
 )
+from moorage.model.route_description import SubnetHints
 from moorage_embedded.network import port_descriptions, route_descriptions
 from moorage_embedded.network.hosts import HostNetworks
 
@@ -95,6 +97,17 @@ async def test_a_bound_port_is_described_and_its_binding_says_that_it_is_filtere
     assert (await described(cloud, THERE)).present.ports == ()
 
 
+async def test_what_a_subnet_tells_guests_is_followed(cloud: Cloud, network: str) -> None:
+    port = await cloud.port(network)
+    await cloud.bind(port["id"], HERE)
+    before, subnet = await described(cloud), port["fixed_ips"][0]["subnet_id"]
+    assert before.ports[0].subnets == (SubnetHints(subnet),)
+    said = {"dns_nameservers": ["9.8.7.6"], "host_routes": [{"destination": "10.1.0.0/16", "nexthop": "10.9.0.7"}]}
+    await cloud.ok("PUT", f"/subnets/{subnet}", {"subnet": said})
+    [now] = (await described(cloud, after=before.version)).ports
+    assert now.subnets == (SubnetHints(subnet, ("9.8.7.6",), (("10.1.0.0/16", "10.9.0.7"),)),)
+
+
 async def test_only_what_changed_is_newer(cloud: Cloud, network: str) -> None:
     web = await group(cloud)
     first, second = [await cloud.port(network, security_groups=[each]) for each in (web, await group(cloud, "other"))]
@@ -168,12 +181,16 @@ async def test_port_security_state_and_qos_follow(cloud: Cloud, network: str) ->
     rules = f"/qos/policies/{policy}"
     limit = {"max_kbps": 5000, "max_burst_kbps": 400, "direction": "ingress"}
     made = await cloud.ok("POST", f"{rules}/bandwidth_limit_rules", {"bandwidth_limit_rule": limit})
+    packets = {"max_kpps": 3, "max_burst_kpps": 1, "direction": "egress"}
+    await cloud.ok("POST", f"{rules}/packet_rate_limit_rules", {"packet_rate_limit_rule": packets})
     await cloud.ok("POST", f"{rules}/dscp_marking_rules", {"dscp_marking_rule": {"dscp_mark": 26}})
     await cloud.ok("PUT", f"/networks/{network}", {"network": {"qos_policy_id": policy}})
     found = await of_port(cloud, port["id"])
     assert found.bandwidth is not None
     assert found.bandwidth.ingress == Rate(5000, 400)
     assert found.bandwidth.dscp == 26
+    assert found.bandwidth.egress_packets == PacketRate(3_000, 1_000)
+    assert found.bandwidth.ingress_packets == PacketRate()
     changed = f"{rules}/bandwidth_limit_rules/{made['bandwidth_limit_rule']['id']}"
     await cloud.ok("PUT", changed, {"bandwidth_limit_rule": {"max_kbps": 9000}})
     found = await of_port(cloud, port["id"])

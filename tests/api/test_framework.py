@@ -60,7 +60,7 @@ THINGS = (
 PAST = (
     VersionChange(
         at=(2, 10),
-        says="Things have a size, and can be prodded.",
+        summary="Things have a size, and can be prodded.",
         adds={"GET /things/{id}": {"thing": ("size",)}, "POST /things": {"thing": ("size",)}},
         refuses={"POST /things": {"thing": ("size",)}},
         status={"POST /things": 200},
@@ -68,7 +68,7 @@ PAST = (
     ),
     VersionChange(
         at=(2, 20),
-        says="Blood types are nobody's business.",
+        summary="Blood types are nobody's business.",
         retires={route: {"thing": ("past_blood",)} for route in ("GET /things/{id}", "POST /things")},
     ),
 )

@@ -101,6 +101,7 @@ async def test_a_stopped_server_comes_back_stopped_and_one_in_error_active(runni
         ({"min_disk": 1_000}, "disk is smaller"),
         ({"trait:CUSTOM_NOBODY_HAS_IT": "required"}, "its host cannot run it"),
         ({"cinder_encryption_key_id": "k"}, "is unacceptable"),
+        ({"hw_watchdog_action": "bark"}, "Field value bark is invalid"),
     ],
 )
 async def test_an_image_that_does_not_fit_is_refused_before_anything_is_destroyed(

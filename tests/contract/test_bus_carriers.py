@@ -157,7 +157,7 @@ async def test_rubbish_ends_no_subscriber_and_fills_no_log(bus: Bus, caplog: pyt
         heard.append(read(payload))
 
     for each in (unreadable, broken):
-        each.said_at = float("-inf")
+        each.logged_at = float("-inf")
     await bus.subscribe("moorage.test.rubbish", hear)
     dice = random.Random(7)
     good = encode(Heartbeat("h", CellId("c"), "life", 1))

@@ -1,5 +1,6 @@
 """A real host for tests: the libvirt driver in a directory, with images that are files."""
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -18,8 +19,14 @@ from moorage.model.image import ImageFile
 from moorage_testing.waiting import PATIENCE_S
 
 KERNEL, RAMDISK, DISK = ImageId("kernel"), ImageId("ramdisk"), ImageId("disk")
+AGENT_RAMDISK, UEFI_DISK = ImageId("agent-ramdisk"), ImageId("uefi-disk")
+"""A ramdisk with QEMU's guest agent, and a disk that boots by UEFI, also with Secure Boot."""
 COMMAND_LINE = "console=tty0 console=ttyS0 quiet no_timer_check panic=5"
 RAM_MIB = 128
+VARIABLE = "/sys/firmware/efi/efivars/Moorage-5ec4c0a7-3e2f-4f0a-9a3e-6d6f6f726167"
+KEEP = f"printf '\\007\\000\\000\\000here' >{VARIABLE}; sync; echo ke$((0+1))pt"
+READ = f"tail -c 4 {VARIABLE}; echo ' re'$((0+1))ad"
+"""Lines for a guest that boots by UEFI: it keeps a variable in its firmware, and reads it."""
 
 
 class ImageFiles:
@@ -52,6 +59,8 @@ def guest_files() -> dict[str, ImageFile]:
         KERNEL: ImageFile(made / "vmlinuz", "aki", "aki"),
         RAMDISK: ImageFile(made / "initrd.img", "ari", "ari"),
         DISK: ImageFile(made / "guest.qcow2", "qcow2", "bare"),
+        AGENT_RAMDISK: ImageFile(made / "initrd-agent.img", "ari", "ari"),
+        UEFI_DISK: ImageFile(made / "guest-uefi.qcow2", "qcow2", "bare"),
     }
 
 
@@ -79,6 +88,23 @@ async def says(driver: LibvirtDriver, server: ServerId, words: str, times: int =
         assert clock.monotonic() < ends, said
         await clock.sleep(0.2)
     return said
+
+
+async def types(driver: LibvirtDriver, server: ServerId, line: str, answer: str) -> str:
+    """Into the guest's serial console, until it answers so; all that it answers until then."""
+    serial = await driver.get_console(server, "serial")
+    reader, writer = await asyncio.open_connection(serial.host, serial.port)
+    writer.write(f"\n{line}\n".encode())
+    said = b""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while answer.encode() not in said:
+                said += await reader.readexactly(1)
+    except TimeoutError as silent:
+        raise AssertionError(f"no {answer!r} after {line!r}: {said!r}") from silent
+    finally:
+        writer.close()
+    return said.decode(errors="replace")
 
 
 def a_volume(room: Path, name: str, mib: int = 20) -> VolumeDisk:

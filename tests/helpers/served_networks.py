@@ -83,11 +83,15 @@ class Host:
     async def have(self, *guests: GuestSpec) -> None:
         for each in guests:
             await self.wires.plug(each.vifs)
+        await self.serve(*guests)
+
+    async def serve(self, *guests: GuestSpec) -> None:
+        """These are known to the host; those that are not plugged in yet have no devices."""
         try:
             await self.wires.serve([vif for each in guests for vif in each.vifs])
         except HostFailed as failure:
             raise AssertionError(failure.private) from failure
-        await self.services.keep(self.wires.seats(guests), self.ports)
+        await self.services.keep(await self.wires.seats(guests), self.ports)
 
     def pids(self) -> dict[str, int]:
         return {str(each.parent.name): int(each.read_text()) for each in self.room.rglob("pid")}

@@ -94,8 +94,13 @@ class Guest:
     def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(("ip", "netns", "exec", self.name, *words), capture_output=True, text=True, check=False)
 
-    def pings(self, address: str, count: int = 1, wait_s: float = 1.0) -> bool:
-        return self.run("ping", "-c", str(count), "-i", "0.2", "-W", str(wait_s), address).returncode == 0
+    def pings(self, address: str, source: str = "") -> bool:
+        """Whether an answer comes, after one echo or some: a machine that is busy may lose the first."""
+        return self.run("ping", "-c1", "-w5", *(("-I", source) if source else ()), address).returncode == 0
+
+    def is_cut_off(self, address: str, source: str = "") -> bool:
+        """Whether an echo stays without an answer."""
+        return self.run("ping", "-c1", "-W1", *(("-I", source) if source else ()), address).returncode != 0
 
     def reaches(self, kind: str, address: str, port: int, wait_s: float = 1.0) -> bool:
         """Whether the echo there answers."""

@@ -24,6 +24,18 @@ __all__ = ["make_host", "stations"]
 pytestmark = pytest.mark.hypervisor
 
 
+async def test_a_guest_that_was_known_before_its_bridge_was_made(
+    tmp_path: Path, make_host: Callable[[], Host], stations: Callable[[str, GuestSpec], Station]
+) -> None:
+    """Its record is written first, and ports may be described before it is plugged in."""
+    host, guest = make_host(), a_guest(1, "aaaaaaaa", open_subnet(10))
+    await host.serve(guest)
+    await host.have(guest)
+    station = stations("one", guest)
+    await station.ask_dhcp(tmp_path)
+    assert (await ask(station))[0] == 200
+
+
 async def test_metadata_is_told_to_each_guest_of_its_own(
     tmp_path: Path, make_host: Callable[[], Host], stations: Callable[[str, GuestSpec], Station]
 ) -> None:

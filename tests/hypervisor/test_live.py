@@ -9,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.helpers.libvirt_host import ImageFiles, a_driver, a_spec, a_volume, says
+from tests.helpers.libvirt_host import KEEP, READ, UEFI_DISK, ImageFiles, a_driver, a_spec, a_volume, says
+from tests.helpers.libvirt_host import types as types_on
 
 from moorage.drivers.libvirt.carrier import MigrationAddress
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.main.local_cluster.libvirt_daemon import Daemon
 from moorage.model.errors import HostFailed
-from moorage.model.guest import MoveTarget, PowerState
+from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import ServerId
 from moorage.model.instance_metadata import InstanceMetadata
 from moorage.model.live_migration import LiveNow, LiveState
@@ -283,3 +284,29 @@ async def test_it_goes_there_while_it_is_off_and_comes_back(pair: tuple[LibvirtD
             await first.send_guest(ONE, msgspec.structs.replace(wrong, **other).target(), "again", 0)
         assert refused.value.code == "host_unreachable", other
     assert await second.arrivals() == frozenset()
+
+
+async def test_firmware_and_the_agent_in_the_guest_go_with_it(
+    pair: tuple[LibvirtDriver, LibvirtDriver], daemons: list[Daemon]
+) -> None:
+    """What the firmware keeps is there afterwards, also after a start from there; and the agent answers the other daemon."""
+    first, second = pair
+    properties = {"hw_firmware_type": "uefi", "hw_qemu_guest_agent": "yes"}
+    spec = GuestSpec(ONE, "web", 1, 256, 1, image=UEFI_DISK, image_properties=properties)
+    await first.start_guest(spec)
+    await says(first, ONE, "GUEST: ready")
+    await types_on(first, ONE, KEEP, "ke1pt")
+    await first.freeze_guest(ONE, "still", PATIENCE_S)
+    with pytest.raises(HostFailed, match="quiesced"):
+        await sent(first, second, spec, "move")
+    await first.thaw_guest(ONE, "still")
+    await sent(first, second, spec, "move")
+    await when(first, "move", lambda now: now.state is LiveState.SWITCHED)
+    assert await second.land_live(spec, "move") is PowerState.RUNNING
+    await types_on(second, ONE, READ, "here re1ad")
+    await second.freeze_guest(ONE, "why", PATIENCE_S)
+    await second.thaw_guest(ONE, "why")
+    await second.set_admin_password(ONE, "there")
+    await second.reboot(ONE, hard=True)
+    await says(second, ONE, "GUEST: ready", 2)
+    await types_on(second, ONE, READ, "here re1ad")

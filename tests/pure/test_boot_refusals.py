@@ -62,8 +62,10 @@ async def test_valid_boot_requests_are_accepted() -> None:
         ({"block_devices": (ROOT,), "trusted_certs": ("c",)}, {}, "certificate validation is not supported"),
         ({"image_ref": IMAGE}, {"cinder_encryption_key_id": "k"}, "is unacceptable"),
         ({"image_ref": IMAGE}, {"img_config_drive": "perhaps"}, "config drive option 'perhaps' is invalid"),
+        ({"image_ref": IMAGE}, {"hw_firmware_type": "efi"}, "Field value efi is invalid"),
+        ({"image_ref": IMAGE, "block_devices": (ROOT,)}, {"hw_cpu_max_cores": "x"}, "Invalid image metadata"),
     ],
-    ids=["zone", "certificates", "encrypted", "config-drive"],
+    ids=["zone", "certificates", "encrypted", "config-drive", "firmware", "processors"],
 )
 async def test_a_boot_is_a_bad_request(request_says: dict[str, Any], image_says: dict[str, str], said: str) -> None:
     with pytest.raises(Invalid, match=said):

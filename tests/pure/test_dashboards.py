@@ -109,6 +109,6 @@ def test_the_page_names_every_family_and_alert() -> None:
     page = (DOCS / "metrics.md").read_text()
     for name, family in FAMILIES.items():
         assert (
-            f"| `{name}` | {family.type} | {', '.join(f'`{each}`' for each in family.labels)} | {family.says} |" in page
+            f"| `{name}` | {family.type} | {', '.join(f'`{each}`' for each in family.labels)} | {family.help} |" in page
         )
     assert all(f"`{each['alert']}`" in page for each in alerts())

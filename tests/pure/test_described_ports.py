@@ -7,9 +7,10 @@ import pytest
 
 from moorage.drivers.libvirt import described_ports
 from moorage.drivers.libvirt.described_ports import DescribedPorts
-from moorage.model.ids import NetworkId, PortId
+from moorage.model.guest import GuestSpec, VifAddress, VifData
+from moorage.model.ids import NetworkId, PortId, ServerId, SubnetId
 from moorage.model.port_description import AddressSetPart, PortDescription, Present, arp_set_id, held_digest
-from moorage.model.route_description import ArpEntry
+from moorage.model.route_description import ArpEntry, SubnetHints
 
 ONE, TWO = PortId("one"), PortId("two")
 NET = NetworkId("net")
@@ -24,6 +25,27 @@ def test_the_higher_version_holds(tmp_path: Path) -> None:
     assert not held.take((), (), Present(), 4), "a list that is older than the port says nothing of it"
     assert held.take((), (), Present(), 5)
     assert not held.ports
+
+
+def test_what_subnets_tell_guests_now_holds(tmp_path: Path) -> None:
+    """A name server that went is told no longer; what nobody describes stays as it was when the port was bound."""
+    held = DescribedPorts(tmp_path)
+    four = VifAddress(
+        "10.0.0.5", SubnetId("four"), "10.0.0.0/24", dns=("1.2.3.4",), routes=(("0.0.0.0/0", "10.0.0.9"),)
+    )
+    six = VifAddress("fd00::5", SubnetId("six"), "fd00::/64", dns=("fd00::53",))
+    vif = VifData(ONE, NetworkId("n"), "fa:16:3e:00:00:01", "bridge", addresses=(four, six))
+    guest = GuestSpec(ServerId("s"), "guest", 1, 128, vifs=(vif,))
+    assert held.as_described(guest) is guest
+    held.take([PortDescription(ONE, 1)], (), None, 1)
+    assert held.as_described(guest) is guest, "an earlier release says nothing of subnets"
+    hints = (SubnetHints(SubnetId("four"), ("9.8.7.6",)), SubnetHints(SubnetId("six")))
+    held.take([PortDescription(ONE, 2, subnets=hints)], (), None, 2)
+    told = held.as_described(guest).vifs[0].addresses
+    assert [(each.address, each.dns, each.routes) for each in told] == [
+        ("10.0.0.5", ("9.8.7.6",), ()),
+        ("fd00::5", (), ()),
+    ]
 
 
 def test_a_set_is_used_when_all_parts_of_one_version_are_there(tmp_path: Path) -> None:

@@ -38,11 +38,11 @@ def short(body: Any) -> None:
 
 
 PAST = (
-    VersionChange(at=(2, 5), says="Things have a colour.", adds={SHOW: {"thing": ("colour",)}}, refuses={MAKE: {"thing": ("colour",)}}),
-    VersionChange(at=(2, 8), says="Labels may be long.", loosens={MAKE: short}),
-    VersionChange(at=(2, 10), says="A label is a name.", request={MAKE: named}, response={SHOW: renamed}, status={MAKE: 200}),
-    VersionChange(at=(2, 12), says="Weight.", adds={SHOW: {"thing": ("weight",)}}, status={MAKE: 201}, begins=("DELETE /things",)),
-    VersionChange(at=(2, 15), says="No more blood.", retires={SHOW: {"thing": ("blood",)}}, ends=("PATCH /things",)),
+    VersionChange(at=(2, 5), summary="Things have a colour.", adds={SHOW: {"thing": ("colour",)}}, refuses={MAKE: {"thing": ("colour",)}}),
+    VersionChange(at=(2, 8), summary="Labels may be long.", loosens={MAKE: short}),
+    VersionChange(at=(2, 10), summary="A label is a name.", request={MAKE: named}, response={SHOW: renamed}, status={MAKE: 200}),
+    VersionChange(at=(2, 12), summary="Weight.", adds={SHOW: {"thing": ("weight",)}}, status={MAKE: 201}, begins=("DELETE /things",)),
+    VersionChange(at=(2, 15), summary="No more blood.", retires={SHOW: {"thing": ("blood",)}}, ends=("PATCH /things",)),
 )  # fmt: skip
 TODAY = {"name": "cup", "colour": "red", "weight": 3, "blood": "B"}
 
@@ -97,7 +97,7 @@ def test_the_past_is_in_order_and_says_what_it_is() -> None:
     assert versions == sorted(versions)
     for change in CHANGES:
         assert OLDEST < change.version <= NEWEST
-        assert change.says.endswith(".")
+        assert change.summary.endswith(".")
         assert change.routes() or change.behaviour, f"{change.version} changes nothing"
         for named_behaviour in change.behaviour:
             assert named_behaviour.split(":")[0].isupper()

@@ -14,6 +14,7 @@ from moorage.model.ids import PortId
 from moorage.model.port_description import (
     AllowedAddresses,
     FilterRule,
+    PacketRate,
     PortBandwidth,
     PortDescription,
     PortFilter,
@@ -57,6 +58,26 @@ def test_the_whole_text() -> None:
     if os.environ.get("MOORAGE_BLESS"):
         GOLDEN.write_text(made.text)
     assert made.text == GOLDEN.read_text()
+
+
+@pytest.mark.parametrize(
+    ("rate", "line"),
+    [
+        (PacketRate(2_000, 50), "limit rate over 2000/second burst 50 packets drop"),
+        (PacketRate(2_000), "limit rate over 2000/second burst 200 packets drop"),
+        (PacketRate(1), "limit rate over 1/second burst 10 packets drop"),
+    ],
+)
+def test_packets_are_counted_before_anything_else(rate: PacketRate, line: str) -> None:
+    bridges = {"mrgone": FilteredBridge("fa:16:3f:00:00:01", 16)}
+    for wanted in (None, PortFilter()):
+        limits = PortBandwidth(dscp=26, egress_packets=rate)
+        lines = ruleset("t", [port(1, wanted, bandwidth=limits)], bridges, SETS).text.splitlines()
+        assert lines[lines.index("  chain from_tap1 {") + 1].strip() == line
+        assert "limit" not in lines[lines.index("  chain to_tap1 {") + 1]
+        limits = PortBandwidth(ingress_packets=rate)
+        lines = ruleset("t", [port(1, wanted, bandwidth=limits)], bridges, SETS).text.splitlines()
+        assert lines[lines.index("  chain to_tap1 {") + 1].strip() == line
 
 
 def test_without_taps_there_are_no_tables() -> None:

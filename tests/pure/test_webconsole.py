@@ -324,7 +324,7 @@ async def test_operations_that_sleep_make_nobody_ask_each_second(apis: Apis) -> 
         await browser.log_in()
         shown = (await browser.get("/api/topic?topic=overview")).json()
         assert shown["sleepers"]["causes"]["memory"]["servers"] == 1
-        reader = topics.TopicReader(app._upstream, next(iter(app.sessions._sessions.values())).who)
+        reader = topics.TopicReader(app._upstream, next(iter(app.sessions._sessions.values())).identity)
         assert not (await topics.overview(reader, "", {})).lively
         apis.answers["/ext/waiting"] = {"waiting": [], "servers": 0, "causes": {}}
         assert (await topics.overview(reader, "", {})).lively

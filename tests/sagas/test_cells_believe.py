@@ -122,10 +122,10 @@ class Crossing:
 
     async def of_old(self) -> ServerTurn | None:
         """What the host that is left is told of its guest."""
-        return next(iter((await self.judged(self.left, self.old)).told), None)
+        return next(iter((await self.judged(self.left, self.old)).turns), None)
 
     async def of_new(self) -> ServerTurn | None:
-        return next(iter((await self.judged(self.there, self.new)).told), None)
+        return next(iter((await self.judged(self.there, self.new)).turns), None)
 
 
 def belongs(told: ServerTurn | None, *, running: bool) -> bool:
@@ -198,7 +198,7 @@ async def test_a_move_that_advances_between_two_reads_destroys_no_guest(at: AtCe
 
     torn = TornRegion()
     judged = await move.judged(move.left, move.old, torn)
-    assert [(each.here, each.running) for each in judged.told] == [(True, False)]
+    assert [(each.here, each.running) for each in judged.turns] == [(True, False)]
     assert torn.reads == 1
 
 

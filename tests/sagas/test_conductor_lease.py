@@ -363,7 +363,7 @@ async def test_waiting_boots_delay_no_stop_or_delete(small: SmallRegion, monkeyp
     await conductor.poll()
     await until(lambda: len(done) == 2)
     assert conductor.bulkheads.waiting <= 5_000
-    for task in list(conductor._told.values()):
+    for task in list(conductor._tasks.values()):
         task.cancel()
     await until(lambda: conductor.executing == 0)
 

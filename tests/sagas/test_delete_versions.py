@@ -114,13 +114,13 @@ async def test_a_server_changed_by_an_operation_in_between_gets_the_newest_versi
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a conductor lives that knows no moves: then nobody can have moved it."""
-    seen = accept_delete._seen
+    seen = accept_delete._read_server
 
     async def earlier(context: SagaContext, server: Server) -> tuple[int, Server]:
         number, found = await seen(context, server)
         return number - 1, found
 
-    monkeypatch.setattr(accept_delete, "_seen", earlier)
+    monkeypatch.setattr(accept_delete, "_read_server", earlier)
     for book, wanted in (
         (Book("delete/5", "delete/4"), "delete/3"),
         (Book("delete/5", "delete/4", "delete/3"), "delete/2"),

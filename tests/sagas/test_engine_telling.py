@@ -154,7 +154,7 @@ async def test_a_step_waits_until_its_patience_ends_and_shows_it() -> None:
 
 async def test_retry_after_of_a_service_is_respected() -> None:
     """And no longer than a limit of ours, whatever it says."""
-    limits = RetryLimits(asked_pause_most_s=6.0)
+    limits = RetryLimits(requested_pause_most_s=6.0)
     for said_s, least_s, most_s in ((4.0, 4.0, 4.8), (9999.0, 6.0, 7.2)):
         busy = Unavailable("the network is busy")
         busy.retry_after_s = said_s

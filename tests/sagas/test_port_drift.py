@@ -131,7 +131,7 @@ async def test_an_address_of_a_new_segment_is_claimed(small: SmallRegion) -> Non
     changed = msgspec.structs.replace(server, nics=blind)
     cell = (await records.find(small.context, SERVER)).cell
     assert cell is not None
-    await small.context.cells[cell].write(lambda tx: replace_server(tx, servers, changed, was=server.generation))
+    await small.context.cells[cell].write(lambda tx: replace_server(tx, servers, changed, generation=server.generation))
     await small.region.write(partial(small.engine.correct, consumer=SERVER, resource=IPV4_ADDRESS, truth={}))
     assert await held(small) == {}
     assert (await PortDrift(small.context).run()).mended == (SERVER,)

@@ -829,7 +829,7 @@ async def test_a_usage_audit_continues_where_it_stopped(small: SmallRegion) -> N
             cell_servers.record(tx, server, fence)
 
     await cell.write(many)
-    assert (await audit(small, hour + HOUR_US).run()).told == PAGE_MAX + 5 - 1 + 1
+    assert (await audit(small, hour + HOUR_US).run()).sent == PAGE_MAX + 5 - 1 + 1
     told = [server for server, _ in await told_of(small)]
     assert len(told) == len(set(told))
     assert "many-0000" not in told

@@ -156,7 +156,7 @@ async def put_back(small: SmallRegion, before: Server) -> None:
     assert now.cell is not None
 
     def work(tx: Tx) -> None:
-        assert replace_server(tx, cell_servers.servers, before, was=now.generation)
+        assert replace_server(tx, cell_servers.servers, before, generation=now.generation)
         tx.run(sa.delete(cell_migrations.migrations))
 
     await small.cells[now.cell].write(work)

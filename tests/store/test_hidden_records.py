@@ -181,7 +181,7 @@ async def test_a_sealed_row_refuses_writes_of_requests(cell: Database) -> None:
     assert (await cell.read(lambda tx: server_queries.where_placed(tx, "none", [ID])))[ID].hidden
     for was in (recorded.generation, sealed.generation):
         written = await cell.write(
-            lambda tx, was=was: replace_server(tx, cell_servers.servers, tagged, was=was),
+            lambda tx, was=was: replace_server(tx, cell_servers.servers, tagged, generation=was),
         )
         assert written is None
     # who holds the server writes, and the seal stays
@@ -190,7 +190,9 @@ async def test_a_sealed_row_refuses_writes_of_requests(cell: Database) -> None:
     open_again = await cell.write(lambda tx: record_transfer.unseal(tx, ID, by(LATER)))
     assert open_again.generation > ours.generation > sealed.generation > recorded.generation
     assert not await cell.read(lambda tx: record_transfer.is_sealed(tx, ID))
-    after = await cell.write(lambda tx: replace_server(tx, cell_servers.servers, tagged, was=open_again.generation))
+    after = await cell.write(
+        lambda tx: replace_server(tx, cell_servers.servers, tagged, generation=open_again.generation)
+    )
     assert after is not None
     assert after.tags == ("red",)
 
@@ -252,7 +254,7 @@ async def test_a_second_copy_keeps_what_was_written_since_the_first(cell: Databa
     """The first hung and was tried again; it lands when the server is shown here and has been changed by its owner."""
     copied = await cell.write(lambda tx: record_transfer.copy(tx, RECORD, by(COPY)))
     tagged = msgspec.structs.replace(copied, tags=("blue", "red"))
-    assert await cell.write(lambda tx: replace_server(tx, cell_servers.servers, tagged, was=copied.generation))
+    assert await cell.write(lambda tx: replace_server(tx, cell_servers.servers, tagged, generation=copied.generation))
     await cell.write(lambda tx: record_transfer.copy(tx, RECORD, by(COPY)))
     found = await cell.read(lambda tx: cell_servers.get(tx, ID))
     assert found is not None

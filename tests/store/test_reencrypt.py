@@ -67,7 +67,7 @@ async def test_only_clear_secrets_are_encrypted(region: Database) -> None:
     assert (counted.clear, counted.by_key, counted.changed) == (4, {}, 0)
     assert SCRIPT in await texts(region)
     said: list[RewriteCounts] = []
-    done = await reencrypt({"region": region}, seals, say=said.append)
+    done = await reencrypt({"region": region}, seals, progress=said.append)
     assert [each.changed for each in said] == [3, 0]
     assert (done.clear, done.by_key) == (0, {seals.key: 4})
     now = await texts(region)
@@ -87,15 +87,15 @@ async def test_only_clear_secrets_are_encrypted(region: Database) -> None:
 
 async def test_keys_are_exchanged_and_lost_secrets_are_counted(region: Database) -> None:
     old, new = new_key(), new_key()
-    await reencrypt({"region": region}, of(old), say=lambda _: None)
+    await reencrypt({"region": region}, of(old), progress=lambda _: None)
     both = of(new, old)
-    found = await reencrypt({"region": region}, both, say=lambda _: None)
+    found = await reencrypt({"region": region}, both, progress=lambda _: None)
     assert found.by_key == {both.key: 4}
     assert of(new).shown((await order(region))["user_data"]) == SCRIPT
     stranger = of(new_key())
-    found = await reencrypt({"region": region}, stranger, say=lambda _: None)
+    found = await reencrypt({"region": region}, stranger, progress=lambda _: None)
     assert (found.lost, found.changed, found.by_key) == (4, 0, {both.key: 4})
-    found = await reencrypt({"region": region}, stranger, drop_lost=True, say=lambda _: None)
+    found = await reencrypt({"region": region}, stranger, drop_lost=True, progress=lambda _: None)
     assert (found.lost, found.by_key) == (0, {})
     assert (await order(region))["user_data"] is None
 
@@ -103,8 +103,8 @@ async def test_keys_are_exchanged_and_lost_secrets_are_counted(region: Database)
 async def test_a_downgrade_gets_user_data_in_clear(region: Database) -> None:
     key = new_key()
     before = await texts(region)
-    await reencrypt({"region": region}, of(key), say=lambda _: None)
-    await reencrypt({"region": region}, of(key, clear_user_data=True), say=lambda _: None)
+    await reencrypt({"region": region}, of(key), progress=lambda _: None)
+    await reencrypt({"region": region}, of(key, clear_user_data=True), progress=lambda _: None)
     assert await texts(region) == before
 
 

@@ -74,10 +74,10 @@ async def test_the_rows_fence_replaces_the_documents(database: Database) -> None
 async def test_a_write_with_an_old_generation_is_refused(database: Database) -> None:
     await keep(database, a_server(1, operation=OperationId("op")))
     renamed = msgspec.structs.replace(a_server(1), name="new")
-    after = await database.write(lambda tx: replace_server(tx, SERVERS, renamed, was=0))
+    after = await database.write(lambda tx: replace_server(tx, SERVERS, renamed, generation=0))
     assert after is not None
     assert (after.name, after.generation, after.operation) == ("new", 1, "op")
-    assert await database.write(lambda tx: replace_server(tx, SERVERS, renamed, was=0)) is None
+    assert await database.write(lambda tx: replace_server(tx, SERVERS, renamed, generation=0)) is None
 
 
 async def test_filters(database: Database) -> None:
@@ -240,7 +240,7 @@ async def test_states_observed_by_a_host_are_not_overwritten(database: Database)
     await keep(database, read)
     await database.write(lambda tx: tx.run(SERVERS.update().values(power_state=4)))
     renamed = msgspec.structs.replace(read, name="renamed")
-    written = await database.write(lambda tx: replace_server(tx, SERVERS, renamed, was=read.generation))
+    written = await database.write(lambda tx: replace_server(tx, SERVERS, renamed, generation=read.generation))
     assert written is not None
     assert (written.name, written.power_state) == ("renamed", 4)
     found = await database.read(lambda tx: find_server(tx, SERVERS, read.id))

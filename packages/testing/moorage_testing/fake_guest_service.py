@@ -161,7 +161,7 @@ class RecordingGuestService(ServerService):
         migration: Migration,
         *,
         request_id: str,
-        telling: Sequence[ChangeListener] = (),
+        listeners: Sequence[ChangeListener] = (),
     ) -> None:
         self.forced.append(migration.uuid)
 

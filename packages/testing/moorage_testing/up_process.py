@@ -20,8 +20,8 @@ SERVICES = ("identity", "image", "network", "volume", "compute", "placement")
 class Upped:
     """`moorage up` on a directory, again and again."""
 
-    def __init__(self, directory: Path, more: str = "") -> None:
-        """`more`: further tables of its configuration."""
+    def __init__(self, directory: Path, more: str = "", address: str = "127.0.0.1") -> None:
+        """`more`: further tables of its configuration. `address`: where its services listen."""
         self.directory = directory
         self.log = directory / "up.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -30,7 +30,7 @@ class Upped:
         self.release: Installed | None = None
         """Which release the next start is of; None: ours."""
         ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
-        listens = "".join(f"[api.{name}]\nport = {port}\n\n" for name, port in ports.items())
+        listens = "".join(f'[api.{name}]\nhost = "{address}"\nport = {port}\n\n' for name, port in ports.items())
         self.path = directory / "moorage.toml"
         private_file(self.path).write_text(
             f'data_dir = "{directory / "data"}"\n\n{listens}{CHEAP_LOGINS_SETTINGS}[region]\ndurability = "process"\n\n'

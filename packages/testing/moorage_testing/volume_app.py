@@ -65,9 +65,9 @@ class MemoryImages:
         for at in range(0, len(self.data[id]), 1000):
             yield self.data[id][at : at + 1000]
 
-    async def create(self, principal: Principal, said: dict[str, Any]) -> dict[str, Any]:
+    async def create(self, principal: Principal, fields: dict[str, Any]) -> dict[str, Any]:
         id = f"1a6e0000-0000-4000-8000-{len(self.docs):012}"
-        self.docs[id] = {"id": id, "status": "queued", "owner": principal.project} | said
+        self.docs[id] = {"id": id, "status": "queued", "owner": principal.project} | fields
         return self.docs[id]
 
     async def fill(self, id: str, pieces: AsyncIterator[bytes]) -> None:

@@ -370,28 +370,28 @@ class Agent:
 
     def _believe(self, answer: ServersOfHost) -> None:
         """Take the awaited answer; or, if the host is accepted already, an answer without a question or a repeated one."""
-        asked = self._question_sent_at(answer) is not None
+        requested = self._question_sent_at(answer) is not None
         if not self.home.is_set():
-            if asked and self._answer is not None and not self._answer.done():
+            if requested and self._answer is not None and not self._answer.done():
                 self._answer.set_result(answer)
-        elif asked or answer.boot in ("", self.boot):
-            for told in answer.servers:
-                self._lanes.submit(told.server, partial(self._settler.settle_in_lane, told, self._may_start))
+        elif requested or answer.boot in ("", self.boot):
+            for turn in answer.servers:
+                self._lanes.submit(turn.server, partial(self._settler.settle_in_lane, turn, self._may_start))
 
     async def _come_home(self, answer: ServersOfHost) -> None:
         """Destroy outdated guests before anything is reported, executed or started; only then start guests that were running."""
         await self._settler.settle(answer.servers)
         await self._journal.flush()
-        asked_at = self._question_sent_at(answer)
-        if asked_at is None or not self._authority.covers(asked_at):
+        sent_at = self._question_sent_at(answer)
+        if sent_at is None or not self._authority.covers(sent_at):
             return  # the machine stood still meanwhile: the answer is too old
-        self._authority.prove(asked_at)
+        self._authority.prove(sent_at)
         _log.info("%s is home: the cell spoke of %d servers", self.host, len(answer.servers))
         self._refused, self._homecomings = False, self._homecomings + 1
-        self._spoken_of = frozenset(told.server for told in answer.servers)
+        self._spoken_of = frozenset(turn.server for turn in answer.servers)
         self.home.set()
-        for told in answer.servers:
-            self._lanes.submit(told.server, partial(self._settler.settle_in_lane, told, self._may_start))
+        for turn in answer.servers:
+            self._lanes.submit(turn.server, partial(self._settler.settle_in_lane, turn, self._may_start))
 
     def _question_sent_at(self, answer: ServersOfHost) -> float | None:
         return next((at for number, at in self._questions if number == answer.boot), None)

@@ -36,13 +36,13 @@ class Authority:
     def held(self) -> bool:
         return self._clock.monotonic() < self._until
 
-    def covers(self, heard_at: float) -> bool:
+    def covers(self, sent_at: float) -> bool:
         """Tell whether a host whose sign of life arrived at that moment may still act."""
-        return self._clock.monotonic() < heard_at + self._lasts_s
+        return self._clock.monotonic() < sent_at + self._lasts_s
 
-    def prove(self, heard_at: float) -> None:
+    def prove(self, sent_at: float) -> None:
         """Extend the authority: other processes could receive our messages at that moment of the clock."""
-        until = heard_at + self._lasts_s
+        until = sent_at + self._lasts_s
         if until <= self._until:
             return
         self._until = until

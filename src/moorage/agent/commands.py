@@ -45,9 +45,9 @@ async def start_guest(driver: Driver, command: Command) -> Answer:
 
     Raises HostFailed when the ports are not bound, when the command contradicts itself, or when the driver fails.
     """
-    asked = payload_of(command, StartGuest)
-    guest = asked.guest
-    if asked.order is not None:
+    payload = payload_of(command, StartGuest)
+    guest = payload.guest
+    if payload.order is not None:
         raise HostFailed("the host has no way to the network service: ports must arrive bound", code=NO_NETWORK_CLIENT)
     if guest.server != command.server:
         raise HostFailed("the command contradicts itself", private=f"{command.server} ≠ {guest.server}", code="garbled")
@@ -108,13 +108,13 @@ async def detach_volume(driver: Driver, command: Command) -> Answer:
 
 
 async def swap_volume(driver: Driver, command: Command) -> Answer:
-    swapper, asked = _power(driver, VolumeSwapper), payload_of(command, SwapVolume)  # type: ignore[type-abstract]
-    return GuestNow(await swapper.swap_volume(command.server, asked.old, asked.disk)), None
+    swapper, payload = _power(driver, VolumeSwapper), payload_of(command, SwapVolume)  # type: ignore[type-abstract]
+    return GuestNow(await swapper.swap_volume(command.server, payload.old, payload.disk)), None
 
 
 async def extend_volume(driver: Driver, command: Command) -> Answer:
-    extender, asked = _power(driver, VolumeExtender), payload_of(command, ExtendVolume)  # type: ignore[type-abstract]
-    return GuestNow(await extender.extend_volume(command.server, asked.volume, asked.size_gib)), None
+    extender, payload = _power(driver, VolumeExtender), payload_of(command, ExtendVolume)  # type: ignore[type-abstract]
+    return GuestNow(await extender.extend_volume(command.server, payload.volume, payload.size_gib)), None
 
 
 async def volume_connector(driver: Driver, command: Command) -> Answer:
@@ -127,9 +127,9 @@ async def console_output(driver: Driver, command: Command) -> Answer:
 
 
 async def take_snapshot(driver: Driver, command: Command) -> Answer:
-    asked = payload_of(command, TakeSnapshot)
+    payload = payload_of(command, TakeSnapshot)
     snapshotter = _power(driver, Snapshotter)  # type: ignore[type-abstract]
-    return GuestNow(await snapshotter.take_snapshot(command.server, asked.image, asked.quiesce)), None
+    return GuestNow(await snapshotter.take_snapshot(command.server, payload.image, payload.quiesce)), None
 
 
 async def upload_snapshot(driver: Driver, command: Command) -> Answer:

@@ -33,14 +33,14 @@ def converge(
     guests: Mapping[ServerId, PowerState],
     turns: Mapping[ServerId, FencingToken],
     was_running: Collection[ServerId],
-    told: Iterable[ServerTurn],
+    server_turns: Iterable[ServerTurn],
 ) -> ConvergencePlan:
-    """Build the plan. `turns` and `was_running` are from the agent's journal, `told` is from the cell."""
+    """Build the plan. `turns` and `was_running` are from the agent's journal, `server_turns` is from the cell."""
     know: list[tuple[ServerId, FencingToken]] = []
     destroy: list[ServerId] = []
     forget: list[ServerId] = []
     start: list[ServerId] = []
-    for each in told:
+    for each in server_turns:
         server, ours = each.server, turns.get(each.server)
         if each.gone:
             forget.append(server)

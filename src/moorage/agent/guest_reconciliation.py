@@ -66,13 +66,13 @@ class Settler:
         """Note that the guest is gone, or that it belongs here."""
         self._in_the_way.pop(server, None)
 
-    async def settle(self, told: Iterable[ServerTurn]) -> tuple[ServerId, ...]:
+    async def settle(self, server_turns: Iterable[ServerTurn]) -> tuple[ServerId, ...]:
         """Apply an answer, except for starts; returns the servers to start now (`convergence.py` explains the order)."""
-        said = {each.server: each for each in told}
+        by_server = {each.server: each for each in server_turns}
         guests = await self._driver.guests()
-        here = dict.fromkeys(await arrivals_at(self._driver), PowerState.SHUTDOWN) | dict(guests)
-        plan = converge(here, self._journal.turns(), self._journal.running(), said.values())
-        for each in said.values():
+        present = dict.fromkeys(await arrivals_at(self._driver), PowerState.SHUTDOWN) | dict(guests)
+        plan = converge(present, self._journal.turns(), self._journal.running(), by_server.values())
+        for each in by_server.values():
             if each.here:
                 self.gone(each.server)
                 if each.over is not None:
@@ -87,7 +87,7 @@ class Settler:
         while len(self._over) > OVER_KEPT_MAX:
             del self._over[next(iter(self._over))]
         slots = asyncio.Semaphore(AT_ONCE)
-        await asyncio.gather(*(self._destroy(said[server], slots) for server in plan.destroy))
+        await asyncio.gather(*(self._destroy(by_server[server], slots) for server in plan.destroy))
         stays = self._in_the_way
         await asyncio.gather(
             *(self._journal.raise_turn(server, turn) for server, turn in plan.know if server not in stays)
@@ -95,9 +95,9 @@ class Settler:
         self._journal.forget(server for server in plan.forget if server not in stays)
         return tuple(server for server in plan.start if server in guests)
 
-    async def settle_in_lane(self, told: ServerTurn, may_start: Callable[[], bool]) -> None:
+    async def settle_in_lane(self, turn: ServerTurn, may_start: Callable[[], bool]) -> None:
         """Apply an answer about one server in its queue; start its guest if it was running and may still run."""
-        for server in await self.settle((told,)):
+        for server in await self.settle((turn,)):
             if not may_start():
                 return
             try:
@@ -106,9 +106,9 @@ class Settler:
                 why = problem.private or problem.public
                 _log.error("%s: %s was on and does not start: %s", self._host, server, why)
 
-    async def _destroy(self, told: ServerTurn, slots: asyncio.Semaphore) -> None:
+    async def _destroy(self, turn: ServerTurn, slots: asyncio.Semaphore) -> None:
         """Destroy guests; if one fails twice, it is tried again later, in its server's queue."""
-        server = told.server
+        server = turn.server
         async with slots:
             _log.warning("%s: the guest of %s does not belong here any more and is destroyed", self._host, server)
             if await self._went(server):
@@ -118,7 +118,7 @@ class Settler:
             if await self._went(server):
                 self.gone(server)
                 return
-        self._in_the_way[server] = told
+        self._in_the_way[server] = turn
         if server not in self._again:
             self._again[server] = asyncio.create_task(self._try_again(server))
 
@@ -140,18 +140,18 @@ class Settler:
     async def _try_again(self, server: ServerId) -> None:
         wait_s = AGAIN_FIRST_S
         try:
-            while (told := self._in_the_way.get(server)) is not None:
+            while (turn := self._in_the_way.get(server)) is not None:
                 await self._clock.sleep(wait_s)
                 wait_s = min(wait_s * 2, AGAIN_MOST_S)
-                self._lanes.submit(server, partial(self._settle_again, told))
+                self._lanes.submit(server, partial(self._settle_again, turn))
         finally:
             del self._again[server]
 
-    async def _settle_again(self, told: ServerTurn) -> None:
-        if told.server in self._in_the_way:
-            await self.settle((told,))
-            if told.server not in await self._driver.guests():
-                self.gone(told.server)
+    async def _settle_again(self, turn: ServerTurn) -> None:
+        if turn.server in self._in_the_way:
+            await self.settle((turn,))
+            if turn.server not in await self._driver.guests():
+                self.gone(turn.server)
 
     async def stop(self) -> None:
         for task in list(self._again.values()):

@@ -40,19 +40,19 @@ class Hold:
         self._journal = journal
         self._clock = clock
         self._is_busy = is_busy
-        self._heard = asyncio.Event()
+        self._answered = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._waiting_since: dict[ServerId, float] = {}
 
     def begin(self) -> None:
         """Begin to switch guests off: the host has no authority, and its cell is being asked."""
         if self._task is None:
-            self._heard = asyncio.Event()
-            self._task = asyncio.create_task(self._keep_off(self._heard))
+            self._answered = asyncio.Event()
+            self._task = asyncio.create_task(self._keep_off(self._answered))
 
     async def end(self) -> None:
         """End: the cell has answered.  Switching off that is under way is finished first, so that it cannot follow a new start."""
-        self._heard.set()
+        self._answered.set()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=LETS_GO_S)
             await self.stop()
@@ -73,9 +73,9 @@ class Hold:
         self._waiting_since.update(dict.fromkeys(overdue, now))
         return bool(overdue)
 
-    async def _keep_off(self, heard: asyncio.Event) -> None:
+    async def _keep_off(self, answered: asyncio.Event) -> None:
         wait_s = FIRST_ANSWER_S
-        while not await _is_set_within(heard, wait_s):
+        while not await _is_set_within(answered, wait_s):
             wait_s = AGAIN_S
             try:
                 if waiting := self._journal.unacknowledged():

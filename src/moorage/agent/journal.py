@@ -239,12 +239,12 @@ class AgentJournal:
         return memory.results.get(key.step) if memory and memory.turn == key.turn else None
 
     def untaken(self, at_most: int) -> tuple[ResultKey, ...]:
-        found: list[ResultKey] = []
+        keys: list[ResultKey] = []
         for server, memory in self._servers.items():
-            found += [ResultKey(server, memory.turn, step) for step in memory.results]
-            if len(found) >= at_most:
-                return tuple(found[:at_most])
-        return tuple(found)
+            keys += [ResultKey(server, memory.turn, step) for step in memory.results]
+            if len(keys) >= at_most:
+                return tuple(keys[:at_most])
+        return tuple(keys)
 
     def unacknowledged(self) -> set[ServerId]:
         """Return the servers with a start in their present turn that is not acknowledged."""

@@ -90,10 +90,10 @@ class Plumbing:
 
         Raises AuthorityOver when the host must not start guests any more.
         """
-        asked = payload_of(command, StartGuest)
-        if asked.order is None:
+        payload = payload_of(command, StartGuest)
+        if payload.order is None:
             return await VERBS[Verb.START_GUEST](driver, command)
-        guest = await self.plumb(asked.guest, asked.order)
+        guest = await self.plumb(payload.guest, payload.order)
         if not self.may_start():
             raise AuthorityOver
         state = await driver.start_guest(guest)
@@ -104,11 +104,11 @@ class Plumbing:
         await self.release(command.server, payload_of(command, DestroyGuest))
         return done
 
-    async def release(self, server: ServerId, asked: DestroyGuest) -> None:
+    async def release(self, server: ServerId, payload: DestroyGuest) -> None:
         """Release the ports after the guest is destroyed, if the server is deleted: ours are deleted, the user's released (S0.8)."""
         self._left.pop(server, None)
-        if asked.release:
-            macs = [vif.mac for vif in asked.vifs if not vif.preserve_on_delete]
+        if payload.release:
+            macs = [vif.mac for vif in payload.vifs if not vif.preserve_on_delete]
             await self._patiently(lambda _: self.plumber.release_ports(server, macs))
 
     async def plumb(self, guest: GuestSpec, order: PortOrder) -> GuestSpec:
@@ -160,10 +160,10 @@ class Plumbing:
         return tuple(have[nic.index] for nic in order.nics)
 
     async def _facts(self, networks: Collection[str]) -> dict[str, NetworkFacts]:
-        found: dict[str, NetworkFacts] = {}
+        facts: dict[str, NetworkFacts] = {}
         for network in networks:
-            found[network] = await self._patiently(lambda _: self.plumber.network(network))  # noqa: B023  awaited here
-        return found
+            facts[network] = await self._patiently(lambda _: self.plumber.network(network))  # noqa: B023  awaited here
+        return facts
 
     def _keep(self, server: ServerId, ports: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> None:
         self._left[server] = Plumbed(tuple(ports), dict(networks))

@@ -38,17 +38,17 @@ async def rebuild_guest(driver: Driver, command: Command) -> Answer:
     While this is under way the guest is meant to be off; `power_on` of the spec says whether it runs afterwards.
     Raises HostFailed when the command contradicts itself, or when the driver fails.
     """
-    rebuilder, asked = power_of(driver, Rebuildable), payload_of(command, RebuildGuest)  # type: ignore[type-abstract]
-    if asked.guest.server != command.server:
-        why = f"{command.server} ≠ {asked.guest.server}"
+    rebuilder, payload = power_of(driver, Rebuildable), payload_of(command, RebuildGuest)  # type: ignore[type-abstract]
+    if payload.guest.server != command.server:
+        why = f"{command.server} ≠ {payload.guest.server}"
         raise HostFailed("the command contradicts itself", private=why, code="garbled")
-    power = await rebuilder.rebuild_guest(asked.guest, preserve_ephemeral=asked.preserve_ephemeral)
-    return GuestNow(power), asked.guest.power_on
+    power = await rebuilder.rebuild_guest(payload.guest, preserve_ephemeral=payload.preserve_ephemeral)
+    return GuestNow(power), payload.guest.power_on
 
 
 async def rescue_guest(driver: Driver, command: Command) -> Answer:
-    rescuer, asked = power_of(driver, Rescuable), payload_of(command, RescueGuest)  # type: ignore[type-abstract]
-    return GuestNow(await rescuer.rescue_guest(command.server, asked.rescue, asked.drive)), True
+    rescuer, payload = power_of(driver, Rescuable), payload_of(command, RescueGuest)  # type: ignore[type-abstract]
+    return GuestNow(await rescuer.rescue_guest(command.server, payload.rescue, payload.drive)), True
 
 
 async def unrescue_guest(driver: Driver, command: Command) -> Answer:

@@ -28,31 +28,31 @@ async def move_target(driver: Driver, command: Command) -> Answer:
 
 
 async def send_guest(driver: Driver, command: Command) -> Answer:
-    mover, asked = power_of(driver, Movable), payload_of(command, SendGuest)  # type: ignore[type-abstract]
-    return GuestNow(await mover.send_guest(command.server, asked.to, asked.move, asked.graceful_s)), False
+    mover, payload = power_of(driver, Movable), payload_of(command, SendGuest)  # type: ignore[type-abstract]
+    return GuestNow(await mover.send_guest(command.server, payload.to, payload.move, payload.graceful_s)), False
 
 
 async def take_guest(driver: Driver, command: Command) -> Answer:
-    mover, asked = power_of(driver, Movable), _taken(command)  # type: ignore[type-abstract]
-    return GuestNow(await mover.take_guest(asked.guest, asked.move)), False
+    mover, payload = power_of(driver, Movable), _taken(command)  # type: ignore[type-abstract]
+    return GuestNow(await mover.take_guest(payload.guest, payload.move)), False
 
 
 def _taken(command: Command) -> TakeGuest:
-    asked = payload_of(command, TakeGuest)
-    if asked.guest.server != command.server:
-        why = f"{command.server} ≠ {asked.guest.server}"
+    payload = payload_of(command, TakeGuest)
+    if payload.guest.server != command.server:
+        why = f"{command.server} ≠ {payload.guest.server}"
         raise HostFailed("the command contradicts itself", private=why, code="garbled")
-    return asked
+    return payload
 
 
 async def return_guest(driver: Driver, command: Command) -> Answer:
-    mover, asked = power_of(driver, Movable), payload_of(command, OfMove)  # type: ignore[type-abstract]
-    return GuestNow(await mover.return_guest(command.server, asked.move)), False
+    mover, payload = power_of(driver, Movable), payload_of(command, OfMove)  # type: ignore[type-abstract]
+    return GuestNow(await mover.return_guest(command.server, payload.move)), False
 
 
 async def forget_left(driver: Driver, command: Command) -> Answer:
-    mover, asked = power_of(driver, Movable), payload_of(command, OfMove)  # type: ignore[type-abstract]
-    return GuestNow(await mover.forget_left(command.server, asked.move)), None
+    mover, payload = power_of(driver, Movable), payload_of(command, OfMove)  # type: ignore[type-abstract]
+    return GuestNow(await mover.forget_left(command.server, payload.move)), None
 
 
 # ------------------------------------------------------------------------------------------------- while it runs
@@ -63,47 +63,47 @@ async def live_source(driver: Driver, command: Command) -> Answer:
 
 
 async def live_target(driver: Driver, command: Command) -> Answer:
-    mover, asked = power_of(driver, LiveMovable), payload_of(command, LiveTarget)  # type: ignore[type-abstract]
-    return await mover.live_target(asked.guest, asked.source, asked.block), None
+    mover, payload = power_of(driver, LiveMovable), payload_of(command, LiveTarget)  # type: ignore[type-abstract]
+    return await mover.live_target(payload.guest, payload.source, payload.block), None
 
 
 async def live_status(driver: Driver, command: Command) -> Answer:
-    mover, asked = power_of(driver, LiveMovable), payload_of(command, OfMove)  # type: ignore[type-abstract]
-    return await mover.live_status(command.server, asked.move), None
+    mover, payload = power_of(driver, LiveMovable), payload_of(command, OfMove)  # type: ignore[type-abstract]
+    return await mover.live_status(command.server, payload.move), None
 
 
 async def prepare_live(driver: Driver, command: Command) -> Answer:
-    mover, asked = power_of(driver, LiveMovable), _taken(command)  # type: ignore[type-abstract]
-    return GuestNow(await mover.prepare_live(asked.guest, asked.move)), False
+    mover, payload = power_of(driver, LiveMovable), _taken(command)  # type: ignore[type-abstract]
+    return GuestNow(await mover.prepare_live(payload.guest, payload.move)), False
 
 
 async def send_live(driver: Driver, command: Command) -> Answer:
-    mover, asked = power_of(driver, LiveMovable), payload_of(command, SendLive)  # type: ignore[type-abstract]
-    return GuestNow(await mover.send_live(command.server, asked.to, asked.move)), None
+    mover, payload = power_of(driver, LiveMovable), payload_of(command, SendLive)  # type: ignore[type-abstract]
+    return GuestNow(await mover.send_live(command.server, payload.to, payload.move)), None
 
 
 async def abort_live(driver: Driver, command: Command) -> Answer:
-    mover, asked = power_of(driver, LiveMovable), payload_of(command, OfMove)  # type: ignore[type-abstract]
-    return GuestNow(await mover.abort_live(command.server, asked.move)), None
+    mover, payload = power_of(driver, LiveMovable), payload_of(command, OfMove)  # type: ignore[type-abstract]
+    return GuestNow(await mover.abort_live(command.server, payload.move)), None
 
 
 async def force_live(driver: Driver, command: Command) -> Answer:
-    mover, asked = power_of(driver, LiveMovable), payload_of(command, ForceLive)  # type: ignore[type-abstract]
-    return GuestNow(await mover.force_live(command.server, asked.move, post_copy=asked.post_copy)), None
+    mover, payload = power_of(driver, LiveMovable), payload_of(command, ForceLive)  # type: ignore[type-abstract]
+    return GuestNow(await mover.force_live(command.server, payload.move, post_copy=payload.post_copy)), None
 
 
 async def drop_live(driver: Driver, command: Command) -> Answer:
-    mover, asked = power_of(driver, LiveMovable), payload_of(command, OfMove)  # type: ignore[type-abstract]
-    return GuestNow(await mover.drop_live(command.server, asked.move)), False
+    mover, payload = power_of(driver, LiveMovable), payload_of(command, OfMove)  # type: ignore[type-abstract]
+    return GuestNow(await mover.drop_live(command.server, payload.move)), False
 
 
 async def land_live(driver: Driver, command: Command) -> Answer:
     """Record that an arrived guest shall run here, as it ran when it was sent, even if this host lost its power since."""
-    mover, asked = power_of(driver, LiveMovable), _taken(command)  # type: ignore[type-abstract]
-    power = await mover.land_live(msgspec.structs.replace(asked.guest, power_on=True), asked.move)
-    if power is PowerState.SHUTDOWN and asked.guest.power_on:
+    mover, payload = power_of(driver, LiveMovable), _taken(command)  # type: ignore[type-abstract]
+    power = await mover.land_live(msgspec.structs.replace(payload.guest, power_on=True), payload.move)
+    if power is PowerState.SHUTDOWN and payload.guest.power_on:
         power = await driver.power_on(command.server)
-    return GuestNow(power), asked.guest.power_on or power is PowerState.PAUSED
+    return GuestNow(power), payload.guest.power_on or power is PowerState.PAUSED
 
 
 MOVE_VERBS: dict[str, Callable[[Driver, Command], Awaitable[Answer]]] = {

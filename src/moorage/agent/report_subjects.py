@@ -20,7 +20,7 @@ class Outgoing:
         self._may_be_earlier = earlier
         self._earlier: bool | None = None if earlier else False
         """Whether a conductor of release 0.1.0 has sent a message, so that everything is published twice; None: no message has come."""
-        self._said = 0
+        self._published = 0
 
     def note_conductor(self, knows_senders: bool) -> None:
         """Note whether a conductor that sent a message receives hosts' messages under their names."""
@@ -34,9 +34,9 @@ class Outgoing:
     async def publish(self, message: AgentReturned | Heartbeat | HostReport) -> None:
         kind, payload = KINDS[type(message)], encode(message)
         await self._bus.publish(subjects.from_host(self._cell, self._host, kind), payload)
-        if self._earlier or (self._earlier is None and self._said):
+        if self._earlier or (self._earlier is None and self._published):
             await self._bus.publish(legacy_subjects.of_cell(self._cell, kind), payload)
-        self._said += 1
+        self._published += 1
 
     async def answer(self, command: Command, answer: Result | bytes) -> None:
         """Send a result to the sender of the command; bytes: a stored result."""

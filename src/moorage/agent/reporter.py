@@ -47,10 +47,10 @@ class Reporter:
         self._journal = journal
         self._beats_per_look = beats_per_look
         self._number = 0
-        self._said: Mapping[ServerId, PowerState] = {}
+        self._reported: Mapping[ServerId, PowerState] = {}
         self._digest = digest({})
         self._description = b""
-        self._asked_last = ServerId("")
+        self._last_tombstone = ServerId("")
         """The last tombstone of the last question; the next question begins after it."""
 
     async def beat(self) -> None:
@@ -65,9 +65,9 @@ class Reporter:
             await self._journal.flush()
         states = await self._driver.guests()
         differ: dict[ServerId, PowerState] = {}
-        if states is not self._said:
-            differ = changes(self._said, states)
-            self._said = states
+        if states is not self._reported:
+            differ = changes(self._reported, states)
+            self._reported = states
             if differ:
                 self._digest = digest(states)
         message = Heartbeat(
@@ -86,7 +86,7 @@ class Reporter:
     async def leave(self) -> None:
         """Send the last heartbeat, so that another agent can take over the host at once."""
         message = Heartbeat(
-            self._host, self._cell, self._boot, self._number, len(self._said), self._digest, leaving=True
+            self._host, self._cell, self._boot, self._number, len(self._reported), self._digest, leaving=True
         )
         await self._outgoing.publish(message)
 
@@ -102,7 +102,7 @@ class Reporter:
         tombstones = sorted(self._journal.turns().keys() - (await self._driver.guests()).keys())
         if len(tombstones) <= TOMBSTONES_MAX:
             return
-        asked = ([each for each in tombstones if each > self._asked_last] or tombstones)[:TOMBSTONES_ASKED_MAX]
-        self._asked_last = asked[-1]
-        question = AgentReturned(self._host, self._cell, self._boot, tuple(asked), home=True, agent=self._boot)
+        batch = ([each for each in tombstones if each > self._last_tombstone] or tombstones)[:TOMBSTONES_ASKED_MAX]
+        self._last_tombstone = batch[-1]
+        question = AgentReturned(self._host, self._cell, self._boot, tuple(batch), home=True, agent=self._boot)
         await self._outgoing.publish(question)

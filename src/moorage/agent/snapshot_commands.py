@@ -14,22 +14,22 @@ from moorage.drivers.quiesce import Freezer
 
 
 async def take_volume_snapshot(driver: Driver, command: Command) -> Answer:
-    taker, asked = power_of(driver, AssistedSnapshots), payload_of(command, TakeVolumeSnapshot)  # type: ignore[type-abstract]
-    power = await taker.take_volume_snapshot(command.server, asked.volume, asked.snapshot, asked.new_file)
+    taker, payload = power_of(driver, AssistedSnapshots), payload_of(command, TakeVolumeSnapshot)  # type: ignore[type-abstract]
+    power = await taker.take_volume_snapshot(command.server, payload.volume, payload.snapshot, payload.new_file)
     return GuestNow(power), None
 
 
 async def drop_volume_snapshot(driver: Driver, command: Command) -> Answer:
-    taker, asked = power_of(driver, AssistedSnapshots), payload_of(command, DropVolumeSnapshot)  # type: ignore[type-abstract]
+    taker, payload = power_of(driver, AssistedSnapshots), payload_of(command, DropVolumeSnapshot)  # type: ignore[type-abstract]
     power = await taker.drop_volume_snapshot(
-        command.server, asked.volume, asked.snapshot, asked.merge_file, asked.merge_target
+        command.server, payload.volume, payload.snapshot, payload.merge_file, payload.merge_target
     )
     return GuestNow(power), None
 
 
 async def freeze_guest(driver: Driver, command: Command) -> Answer:
-    freezer, asked = power_of(driver, Freezer), payload_of(command, FreezeGuest)  # type: ignore[type-abstract]
-    return GuestNow(await freezer.freeze_guest(command.server, asked.why, asked.for_s)), None
+    freezer, payload = power_of(driver, Freezer), payload_of(command, FreezeGuest)  # type: ignore[type-abstract]
+    return GuestNow(await freezer.freeze_guest(command.server, payload.why, payload.for_s)), None
 
 
 async def thaw_guest(driver: Driver, command: Command) -> Answer:

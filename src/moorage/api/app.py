@@ -309,8 +309,8 @@ class ComputeApp:
 
 def _callers_id(headers: Headers) -> str | None:
     """The request id that the caller goes by, when it has the form of one."""
-    told = headers.get("x-openstack-request-id", "")
-    return told if CALLERS_REQUEST_ID.match(told) else None
+    request_id = headers.get("x-openstack-request-id", "")
+    return request_id if CALLERS_REQUEST_ID.match(request_id) else None
 
 
 def _known(route: Route, method: str, call: AnyCall) -> Query:

@@ -19,10 +19,10 @@ def base_url(scope: MutableMapping[str, Any], public_url: str) -> str:
     """
     if public_url:
         return public_url.rstrip("/")
-    said = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-    if not said and scope.get("server"):  # HTTP/1.0 needs none
+    hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+    if not hosts and scope.get("server"):  # HTTP/1.0 needs none
         name, port = scope["server"]
-        said = [f"[{name}]:{port}" if ":" in name else f"{name}:{port}"]
-    if len(said) != 1 or HOST.fullmatch(said[0]) is None:
+        hosts = [f"[{name}]:{port}" if ":" in name else f"{name}:{port}"]
+    if len(hosts) != 1 or HOST.fullmatch(hosts[0]) is None:
         raise Invalid("The Host header must be one host name or address, with a port or without.")
-    return f"{scope.get('scheme', 'http')}://{said[0]}"
+    return f"{scope.get('scheme', 'http')}://{hosts[0]}"

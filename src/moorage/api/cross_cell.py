@@ -115,7 +115,7 @@ async def gather(
     cells, placed, recorded = context.cells, dict[str, set[str]](), set[str]()
     lost: list[Partial] = []
 
-    async def ask(name: str, database: Database, look: CellQuery) -> list[ServerRow] | None:
+    async def query_cell(name: str, database: Database, look: CellQuery) -> list[ServerRow] | None:
         answer = await _of_cell(database, _query_for_cell(query, look), placed.get(name, set()))
         if answer is None:
             return None
@@ -129,7 +129,7 @@ async def gather(
         context.region,
         cells,
         now_us(context.clock),
-        ask,
+        query_cell,
         lambda row: row.id,
         limit=query.limit,
         also=in_cells_out if partial else None,

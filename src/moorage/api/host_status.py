@@ -20,14 +20,14 @@ def status_name(context: AppContext, host: Host) -> str:
 
 async def host_statuses(context: AppContext) -> Mapping[str, str]:
     """Name of host → status, of all cells that answer."""
-    found: dict[str, str] = {}
+    statuses: dict[str, str] = {}
     for database in context.cells.values():
         try:
             hosts = await database.read(cell_hosts.listed)
         except (Unavailable, OSError):
             continue
-        found.update({host.host: status_name(context, host) for host in hosts})
-    return found
+        statuses.update({host.host: status_name(context, host) for host in hosts})
+    return statuses
 
 
 async def status_of_host(context: AppContext, server: Server) -> str:

@@ -22,7 +22,7 @@ async def every_host(call: AnyCall) -> tuple[list[Host], list[str]]:
     """(the hosts of all cells that answer, by name; the names of the cells that do not)."""
     cells = call.context.cells
     answers = await asyncio.gather(*(each.read(cell_hosts.listed) for each in cells.values()), return_exceptions=True)
-    found: list[Host] = []
+    hosts: list[Host] = []
     out: list[str] = []
     for name, answer in zip(cells, answers, strict=True):
         if isinstance(answer, Unavailable):
@@ -31,8 +31,8 @@ async def every_host(call: AnyCall) -> tuple[list[Host], list[str]]:
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            found.extend(answer)
-    return sorted(found, key=lambda host: host.host), out
+            hosts.extend(answer)
+    return sorted(hosts, key=lambda host: host.host), out
 
 
 async def zones_of(call: AnyCall) -> dict[str, str]:
@@ -50,9 +50,9 @@ def zone_of(call: AnyCall, host: Host, zones: Mapping[str, str]) -> str:
 
 async def host_named(call: AnyCall, name: str, binary: str = "nova-compute") -> tuple[Host, Database]:
     """A host and the database of its cell.  Raises NotFound, Unavailable when a cell that may have it is out."""
-    found = await _in_some_cell(call, lambda tx: cell_hosts.named(tx, name))
-    if found is not None:
-        return found
+    place = await _in_some_cell(call, lambda tx: cell_hosts.named(tx, name))
+    if place is not None:
+        return place
     raise NotFound(f"Could not find binary {binary} on host {name}.")
 
 
@@ -61,12 +61,12 @@ async def _in_some_cell(call: AnyCall, look: Callable[[Tx], Host | None]) -> tup
     out: Unavailable | None = None
     for cell in call.context.cells.values():
         try:
-            found = await cell.read(look)
+            host = await cell.read(look)
         except Unavailable as problem:
             out = problem
             continue
-        if found is not None:
-            return found, cell
+        if host is not None:
+            return host, cell
     if out is not None:
         raise out
     return None
@@ -94,26 +94,26 @@ async def by_service(call: AnyCall, service: str) -> tuple[Host, Database] | Non
 async def servers_on(call: AnyCall, hosts: Sequence[Host]) -> dict[str, list[dict[str, str]]]:
     """Host → name and id of each of its servers."""
     names = [host.host for host in hosts]
-    found: dict[str, list[dict[str, str]]] = {name: [] for name in names}
+    servers: dict[str, list[dict[str, str]]] = {name: [] for name in names}
 
-    async def ask(name: str, cell: Database, look: CellQuery) -> Sequence[Server]:
+    async def query_cell(name: str, cell: Database, look: CellQuery) -> Sequence[Server]:
         mine = [host.host for host in hosts if host.cell in {"", name}]
         return selected(await cell.read(lambda tx: _on_hosts(tx, mine)), look) if mine else []
 
-    shown = await _every_cell(call, ask).rows()
+    shown = await _every_cell(call, query_cell).rows()
     for each in shown.rows:
-        found[str(each.host)].append({"name": each.name, "uuid": each.id})
-    return found
+        servers[str(each.host)].append({"name": each.name, "uuid": each.id})
+    return servers
 
 
 async def servers_of(call: AnyCall, host: Host, cell: Database) -> list[Server]:
     """The servers that are shown to be on a host of that cell."""
 
-    async def ask(name: str, database: Database, look: CellQuery) -> Sequence[Server]:
-        here = database is cell
-        return selected(await cell.read(lambda tx: _on_hosts(tx, [host.host])), look) if here else []
+    async def query_cell(name: str, database: Database, look: CellQuery) -> Sequence[Server]:
+        is_its_cell = database is cell
+        return selected(await cell.read(lambda tx: _on_hosts(tx, [host.host])), look) if is_its_cell else []
 
-    return (await _every_cell(call, ask).rows()).rows
+    return (await _every_cell(call, query_cell).rows()).rows
 
 
 def selected(servers: Sequence[Server], look: CellQuery) -> list[Server]:

@@ -55,7 +55,7 @@ class VersionChange:
     """What one microversion altered.  Keys are routes, `"GET /flavors/{id}"`, an action's `"POST /servers/{id}/action:lock"`."""
 
     at: tuple[int, int]
-    says: str
+    summary: str
     adds: Mapping[str, Places] = field(default_factory=dict)
     """Fields of answers that older versions do not see."""
     retires: Mapping[str, Places] = field(default_factory=dict)
@@ -96,12 +96,12 @@ class VersionChange:
 
 def _named(value: str) -> str | None:
     """The last `compute X` of an `OpenStack-API-Version` header, which may list several services."""
-    found = None
+    version = None
     for part in value.split(","):
         words = part.split()
         if len(words) == 2 and words[0].lower() == SERVICE:
-            found = words[1]
-    return found
+            version = words[1]
+    return version
 
 
 def negotiate(modern: str | None, legacy: str | None) -> Version:
@@ -109,17 +109,17 @@ def negotiate(modern: str | None, legacy: str | None) -> Version:
 
     Raises Invalid for a malformed version, NotAcceptable for one we do not have.
     """
-    asked = _named(modern) if modern else None
-    if asked is None and legacy:
-        asked = legacy.split(",")[-1].strip()
-    if asked is None:
+    requested = _named(modern) if modern else None
+    if requested is None and legacy:
+        requested = legacy.split(",")[-1].strip()
+    if requested is None:
         return OLDEST
-    if asked == "latest":
+    if requested == "latest":
         return NEWEST
-    found = VERSION_FORM.match(asked)
-    if not found:
-        raise Invalid(f"API Version String {asked} is of invalid format. Must be of format MajorNum.MinorNum.")
-    version = Version(int(found[1]), int(found[2]))
+    match = VERSION_FORM.match(requested)
+    if not match:
+        raise Invalid(f"API Version String {requested} is of invalid format. Must be of format MajorNum.MinorNum.")
+    version = Version(int(match[1]), int(match[2]))
     if not OLDEST <= version <= NEWEST:
         raise NotAcceptable(
             f"Version {version} is not supported by the API. Minimum is {OLDEST} and maximum is {NEWEST}."
@@ -132,10 +132,10 @@ def negotiate(modern: str | None, legacy: str | None) -> Version:
 
 def rows_at(body: Json, place: str) -> Iterable[dict[str, Json]]:
     """The objects at a row place; a list gives each of its objects, on the way and at the end."""
-    found: list[Json] = [body]
+    rows: list[Json] = [body]
     for name in place.split(".") if place else ():
-        found = [row[name] for row in _objects(found) if name in row]
-    return _objects(found)
+        rows = [row[name] for row in _objects(rows) if name in row]
+    return _objects(rows)
 
 
 def _objects(values: Iterable[Json]) -> list[dict[str, Json]]:

@@ -38,7 +38,7 @@ def credentials(principal: Principal) -> JsonObject:
     What a token does not say is left out: `project_id:%(project_id)s` must not find the project that nobody has in a
     token without one.
     """
-    said = {
+    fields = {
         "user_id": principal.user,
         "user_domain_id": principal.user_domain,
         "project_id": principal.project,
@@ -51,7 +51,7 @@ def credentials(principal: Principal) -> JsonObject:
         "is_admin": "admin" in principal.roles,
         "is_admin_project": principal.is_admin_project,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 @lru_cache(maxsize=4_096)

@@ -19,18 +19,18 @@ log = logging.getLogger(__name__)
 def read_overrides(path: str, known: Mapping[str, str]) -> dict[str, str]:
     """What the file says over the `known` rules. Raises ValueError, in a sentence, when it cannot be read or obeyed."""
     try:
-        said: Any = oslo.parse_file_contents(Path(path).read_text())
+        overrides: Any = oslo.parse_file_contents(Path(path).read_text())
     except (OSError, ValueError) as failure:
         raise ValueError(f"the policy file {path} cannot be read: {failure}") from failure
-    if not isinstance(said, dict):
+    if not isinstance(overrides, dict):
         raise ValueError(f"the policy file {path} is no list of rules, each with a name and a check")
     where = f"the policy file {path}"
-    for name, text in said.items():
+    for name, text in overrides.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise ValueError(f"{where}: the check of {name} is no text such as 'role:admin'")
-    everything = {**known, **said}
+    everything = {**known, **overrides}
     used: set[str] = set()
-    for name, text in said.items():
+    for name, text in overrides.items():
         check: Any = _parser.parse_rule(text)
         if isinstance(check, _checks.FalseCheck) and text.strip() != "!":
             raise ValueError(f"{where}: the check of {name} cannot be understood: {text}")
@@ -39,13 +39,13 @@ def read_overrides(path: str, known: Mapping[str, str]) -> dict[str, str]:
             if other not in everything:
                 raise ValueError(f"{where}: the check of {name} names a rule that there is not: {other}")
     services = {name.partition(":")[0] for name in known if ":" in name}
-    for name in said:
+    for name in overrides:
         if name in known or name in used:
             continue
         if name.partition(":")[0] in services:
             raise ValueError(f"{where}: there is no rule {name}{_perhaps(name, known)}")
         log.warning("%s: the rule %s is neither one of ours nor named by another%s", where, name, _perhaps(name, known))
-    return said
+    return overrides
 
 
 def _perhaps(name: str, known: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""Every method and path of the Compute API: each noun module's routes, joined."""
+"""Every method and path of the Compute API: the routes of each resource's module, joined."""
 
 from moorage.api import removed_routes
 from moorage.api.compute import (

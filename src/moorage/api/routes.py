@@ -1,6 +1,6 @@
 """The table of routes, and a router that costs a few dictionary look-ups.
 
-A noun module makes a tuple of `Route`s; `TABLE` in api/route_table.py joins them.  A route's lifetime (since, until) comes
+The module of a resource makes a tuple of `Route`s; `TABLE` in api/route_table.py joins them.  A route's lifetime (since, until) comes
 from the past: a `Change` that lists it under `begins` or `ends`.
 """
 
@@ -133,12 +133,12 @@ class CompiledRoute:
         return self.since <= version and (self.until is None or version < self.until)
 
     def bridge(self, version: Version) -> VersionAdapter:
-        found = self._bridges.get(version)
-        if found is None:
-            found = self._bridges[version] = compile_bridge(
+        adapter = self._bridges.get(version)
+        if adapter is None:
+            adapter = self._bridges[version] = compile_bridge(
                 self.route.alias_of or self.route.key, version, self._changes
             )
-        return found
+        return adapter
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,10 @@ class Router:
         return first in self._root.literal
 
     def find(self, method: str, segments: tuple[str, ...]) -> Match | None:
-        found = self._walk(self._root, segments, 0, method)
-        if found is None:
+        match = self._walk(self._root, segments, 0, method)
+        if match is None:
             return None
-        node, values = found
+        node, values = match
         return Match(node.routes[method], values)
 
     def _walk(
@@ -191,11 +191,11 @@ class Router:
     ) -> tuple[_Node, tuple[str, ...]] | None:
         if at == len(segments):
             return (node, ()) if method in node.routes else None
-        here = node.literal.get(segments[at])
-        if here is not None and (found := self._walk(here, segments, at + 1, method)) is not None:
-            return found
-        if node.any is not None and (found := self._walk(node.any, segments, at + 1, method)) is not None:
-            return found[0], (segments[at], *found[1])
+        child = node.literal.get(segments[at])
+        if child is not None and (match := self._walk(child, segments, at + 1, method)) is not None:
+            return match
+        if node.any is not None and (match := self._walk(node.any, segments, at + 1, method)) is not None:
+            return match[0], (segments[at], *match[1])
         return None
 
 

@@ -199,17 +199,17 @@ _JSON_NAMES = {
 
 def _reach(body: Json, path: str) -> tuple[str, Json]:
     """The last name on a msgspec path, and the value there if it can be reached."""
-    name, here = "", body
+    name, value = "", body
     for step in _STEP.finditer(path):
         key, index = step[1], step[2]
         if key:
             name = key
-            here = here.get(key) if isinstance(here, dict) else None
+            value = value.get(key) if isinstance(value, dict) else None
         elif index == "...":
-            here = next(iter(here.values()), None) if isinstance(here, dict) else here
-        elif isinstance(here, list) and int(index) < len(here):
-            name, here = index, here[int(index)]
-    return name, here
+            value = next(iter(value.values()), None) if isinstance(value, dict) else value
+        elif isinstance(value, list) and int(index) < len(value):
+            name, value = index, value[int(index)]
+    return name, value
 
 
 def _reworded(reason: str, value: Json) -> str:
@@ -293,13 +293,13 @@ def _refuse_nulls(body: Json, read: object) -> None:
 
 
 def _left_out(body: Json, text: str) -> bool:
-    found = re.match(r"Object contains unknown field `([^`]*)`(?: - at `\$?([^`]*)`)?$", text)
-    if not found:
+    match = re.match(r"Object contains unknown field `([^`]*)`(?: - at `\$?([^`]*)`)?$", text)
+    if not match:
         return False
-    _, place = _reach(body, found[2] or "")
-    if not isinstance(place, dict) or found[1] not in place:
+    _, place = _reach(body, match[2] or "")
+    if not isinstance(place, dict) or match[1] not in place:
         return False
-    del place[found[1]]
+    del place[match[1]]
     return True
 
 

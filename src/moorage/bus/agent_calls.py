@@ -73,5 +73,5 @@ def payload_of(host: str, result: Result) -> msgspec.Raw:
     )
 
 
-def _unnamed(said: str, host: str) -> str:
-    return re.sub(rf"(?<![\w.-])(the host |host )?{re.escape(host)}(?![\w-])", HERE, said)
+def _unnamed(text: str, host: str) -> str:
+    return re.sub(rf"(?<![\w.-])(the host |host )?{re.escape(host)}(?![\w-])", HERE, text)

@@ -82,9 +82,9 @@ class AgentClient:
         resend_s: float = 2.0,
         silent_s: float = 15.0,
         taken_after_s: float = 30.0,
-        heard: AudibleHosts = AudibleHosts(),
+        audible: AudibleHosts = AudibleHosts(),
     ) -> None:
-        self._cells, self._earlier = heard.cells, heard.earlier
+        self._cells, self._earlier = audible.cells, audible.earlier
         self._bus = bus
         self._me = me
         self._clock = clock
@@ -114,14 +114,14 @@ class AgentClient:
     async def start(self) -> None:
         self._silence.begin()
         self._watching = asyncio.create_task(self._watch_bus(), name="bus-watch")
-        heard: list[tuple[str, Handler]] = []
+        handlers: list[tuple[str, Handler]] = []
         for cell in self._cells or ANY_CELL:
-            heard.append((subjects.results_for(self._me, cell), self._on_result))
-            heard.append((subjects.heartbeats(cell), self._on_heartbeat))
+            handlers.append((subjects.results_for(self._me, cell), self._on_result))
+            handlers.append((subjects.heartbeats(cell), self._on_heartbeat))
         if self._earlier:
-            heard.append((legacy_subjects.results_for(self._me), self._on_result))
-            heard.append((legacy_subjects.ALL_HEARTBEATS, self._on_heartbeat))
-        self._subscriptions = [await self._bus.subscribe(pattern, hear) for pattern, hear in heard]
+            handlers.append((legacy_subjects.results_for(self._me), self._on_result))
+            handlers.append((legacy_subjects.ALL_HEARTBEATS, self._on_heartbeat))
+        self._subscriptions = [await self._bus.subscribe(pattern, handler) for pattern, handler in handlers]
 
     async def stop(self) -> None:
         for subscription in self._subscriptions:

@@ -119,8 +119,8 @@ def _allow(patterns: Sequence[str]) -> str:
     return f"{{ allow: [{', '.join(map(_text, patterns))}] }}"
 
 
-def _text(said: str) -> str:
+def _text(text: str) -> str:
     """Quote a text for the server. Raises Invalid when it contains a quote."""
-    if any(letter in '"\\' or not letter.isprintable() for letter in said):
-        raise Invalid(f"{said!r} cannot stand in a configuration of the server")
-    return f'"{said}"'
+    if any(letter in '"\\' or not letter.isprintable() for letter in text):
+        raise Invalid(f"{text!r} cannot stand in a configuration of the server")
+    return f'"{text}"'

@@ -19,7 +19,7 @@ class HostSilence:
         self.silent_s = silent_s
         self._bus = bus
         self._clock = clock
-        self._heard: dict[str, float] = {}
+        self._last_at: dict[str, float] = {}
         self._listening = Listening(bus, clock)
 
     def begin(self) -> None:
@@ -32,11 +32,11 @@ class HostSilence:
 
     def note_alive(self, host: str) -> None:
         """Record a sign of life of the host."""
-        self._heard[host] = self._clock.monotonic()
+        self._last_at[host] = self._clock.monotonic()
 
     def is_silent(self, host: str) -> bool:
         """Tell whether the host is silent: no sign of life for too long, counted from when we could receive one; never while the bus is out."""
-        return self._listening.unheard_for_s(self._heard.get(host, 0.0)) > self.silent_s
+        return self._listening.unheard_for_s(self._last_at.get(host, 0.0)) > self.silent_s
 
     def failure_of(self, host: str) -> HostFailed:
         """Return the error of a call to a silent host."""

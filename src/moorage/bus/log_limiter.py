@@ -16,15 +16,15 @@ class Seldom:
     every_s: float = SAY_AGAIN_S
     count: int = 0
     """How often it has happened."""
-    said_at: float = float("-inf")
+    logged_at: float = float("-inf")
 
     def due(self) -> bool:
         """Count it once more; tell whether it should be logged now."""
         self.count += 1
         now = time.monotonic()
-        if now - self.said_at < self.every_s:
+        if now - self.logged_at < self.every_s:
             return False
-        self.said_at = now
+        self.logged_at = now
         return True
 
     def warn(self, text: str, *values: object) -> None:

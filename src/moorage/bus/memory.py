@@ -90,8 +90,8 @@ class MemoryBus:
 
     def _cut_now(self) -> bool:
         """Whether the bus is cut at present; the end of a cut is counted."""
-        was, self._was_cut = self._was_cut, self.dials.cut
-        if was and not self._was_cut:
+        was_cut, self._was_cut = self._was_cut, self.dials.cut
+        if was_cut and not self._was_cut:
             self._outages += 1
         return self._was_cut
 

@@ -116,16 +116,16 @@ class NatsBus:
         self._published: Counter[str] = Counter()
         self._proven_at = float("-inf")
         self._out_since: float | None = None
-        self._said_at = float("-inf")
+        self._logged_at = float("-inf")
         self._open = asyncio.Event()
         self._dice = random.Random()
-        self._asking: set[asyncio.Task[None]] = set()
+        self._flushes: set[asyncio.Task[None]] = set()
         self._keeper: asyncio.Task[None] | None = None
         self.outages = 0
         self.lost = 0
         self.denied = 0
         """How often the broker refused a subject for which this process has no permission."""
-        self._denied_said_at = float("-inf")
+        self._denied_logged_at = float("-inf")
         self._cause = ""
         """Why the last client could not connect, if that is known better than from the error of its last try."""
 
@@ -168,16 +168,16 @@ class NatsBus:
 
     async def _confirmed(self, client: Client) -> bool:
         """Whether the server has received everything that we sent."""
-        asking = asyncio.create_task(client.flush(timeout=PONG_TIMEOUT_S))
-        self._asking.add(asking)
-        asking.add_done_callback(self._on_request_done)
-        done, _ = await asyncio.wait({asking}, timeout=CONFIRM_WITHIN_S)
-        return bool(done) and asking.exception() is None
+        flush = asyncio.create_task(client.flush(timeout=PONG_TIMEOUT_S))
+        self._flushes.add(flush)
+        flush.add_done_callback(self._on_request_done)
+        done, _ = await asyncio.wait({flush}, timeout=CONFIRM_WITHIN_S)
+        return bool(done) and flush.exception() is None
 
-    def _on_request_done(self, asking: "asyncio.Task[None]") -> None:
-        self._asking.discard(asking)
-        if not asking.cancelled() and asking.exception() is not None:
-            _log.debug("bus: %s", asking.exception())
+    def _on_request_done(self, flush: "asyncio.Task[None]") -> None:
+        self._flushes.discard(flush)
+        if not flush.cancelled() and flush.exception() is not None:
+            _log.debug("bus: %s", flush.exception())
 
     def forget(self, listener: _NatsSubscription) -> None:
         if listener in self._listeners:
@@ -224,8 +224,8 @@ class NatsBus:
                 why = repr(error)
             finally:
                 self._client = None
-                for asking in self._asking:
-                    asking.cancel()
+                for flush in self._flushes:
+                    flush.cancel()
                 await _drop(client)
             tries = 1 if _now() - began >= STEADY_AFTER_S else tries + 1
             self._log_outage(why)
@@ -290,17 +290,17 @@ class NatsBus:
     async def _probe(self, client: Client) -> str:
         while True:
             await asyncio.sleep(PROBE_EVERY_S)
-            asking = asyncio.create_task(client.flush(timeout=PONG_TIMEOUT_S))
+            flush = asyncio.create_task(client.flush(timeout=PONG_TIMEOUT_S))
             try:
-                while not (await asyncio.wait({asking}, timeout=PROBE_EVERY_S))[0]:
+                while not (await asyncio.wait({flush}, timeout=PROBE_EVERY_S))[0]:
                     silent_s = _now() - self._proven_at
                     if silent_s > PROVEN_FOR_S:
                         self._log_outage(f"no answer for {silent_s:.0f} s")
                     if silent_s > REPLACE_AFTER_S:
                         return f"no answer for {silent_s:.0f} s"
-                await asking
+                await flush
             finally:
-                asking.cancel()  # there is nothing to cancel, or the client has failed already
+                flush.cancel()  # there is nothing to cancel, or the client has failed already
             if not _reads(client):
                 return "the connection was closed"
             self._prove()
@@ -313,14 +313,14 @@ class NatsBus:
         if self._out_since is not None:
             self.outages += 1
             _log.warning("the message bus is back after %.0f s", now - self._out_since)
-            self._out_since, self._said_at = None, float("-inf")
+            self._out_since, self._logged_at = None, float("-inf")
 
     def _log_denied(self, why: str) -> None:
         """Log missing permissions: otherwise they look like a host that sends nothing."""
         self.denied += 1
         now = _now()
-        if now - self._denied_said_at >= SAY_AGAIN_S:
-            self._denied_said_at = now
+        if now - self._denied_logged_at >= SAY_AGAIN_S:
+            self._denied_logged_at = now
             _log.warning(
                 "the message bus lets this process not do all that it tries: %s (%d times so far)", why, self.denied
             )
@@ -329,8 +329,8 @@ class NatsBus:
         now = _now()
         if self._out_since is None:
             self._out_since = now
-        if now - self._said_at >= SAY_AGAIN_S:
-            self._said_at = now
+        if now - self._logged_at >= SAY_AGAIN_S:
+            self._logged_at = now
             where = ", ".join(server.rpartition("@")[2] for server in self._servers)  # before it are user and password
             _log.warning("the message bus at %s is out: %s; trying again until it is back", where, why)
 
@@ -368,14 +368,14 @@ async def _drop(client: Client) -> None:
 
 
 def _why(error: BaseException) -> str:
-    said = str(error) or type(error).__name__
+    text = str(error) or type(error).__name__
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message}); [bus] ca says whose are"
     if isinstance(error, ssl.SSLError):
-        return f"no TLS with it ({error.reason or said})"
-    if any(each in said.lower() for each in REFUSED):
-        return f"{NOT_ACCEPTED} ({said.removeprefix('nats: ')})"
-    return said
+        return f"no TLS with it ({error.reason or text})"
+    if any(each in text.lower() for each in REFUSED):
+        return f"{NOT_ACCEPTED} ({text.removeprefix('nats: ')})"
+    return text
 
 
 def _now() -> float:

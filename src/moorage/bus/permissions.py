@@ -43,19 +43,20 @@ def of_process(role: str, cells: Sequence[str] = ()) -> Permissions:
     places = [token(cell) for cell in dict.fromkeys(cells)] or ["*"]
     hosts = tuple(f"{ROOT}.cell.{cell}.host.*" for cell in places)
     answers = _of_hosts(places, "result.*", subjects.HEARTBEAT)
-    told = f"{ROOT}.notification.>"
+    notifications = f"{ROOT}.notification.>"
     hints = f"{ROOT}.hint.conductor.*", subjects.EVENTS
     match role:
         case "conductor":
             return Permissions(
-                (*hosts, *hints, told), (*answers, *_of_hosts(places, subjects.REPORT, subjects.RETURNED), *hints)
+                (*hosts, *hints, notifications),
+                (*answers, *_of_hosts(places, subjects.REPORT, subjects.RETURNED), *hints),
             )
         case "api":
-            return Permissions((*hosts, *hints, told), answers)
+            return Permissions((*hosts, *hints, notifications), answers)
         case "console":
             return Permissions(hosts, answers)
         case "listener":
-            return Permissions((), (told,))
+            return Permissions((), (notifications,))
         case "agent":
             raise Invalid("an agent's permissions are those of one host in one cell: name both")
         case _:

@@ -50,34 +50,34 @@ def refusal(message: HostReport | Heartbeat | AgentReturned | Result) -> str | N
     return None if all(0 <= count <= COUNT_MAX for count in counts) else "a count in it is out of bounds"
 
 
-def _of_report(told: HostReport) -> str | None:
-    if not 0 <= told.level <= LEVEL_MAX:
-        return f"it speaks of level {told.level}"
+def _of_report(report: HostReport) -> str | None:
+    if not 0 <= report.level <= LEVEL_MAX:
+        return f"it speaks of level {report.level}"
     lists: Iterable[tuple[str, int, int]] = (
-        ("resource classes", len(told.inventory), CLASSES_MAX),
-        ("traits", len(told.traits), TRAITS_MAX),
-        ("physical networks", len(told.physical_networks), NETWORKS_MAX),
-        ("physical functions", len(told.physical_functions), FUNCTIONS_MAX),
-        ("ports that it does not wire", len(told.not_wired), NOT_WIRED_MAX),
+        ("resource classes", len(report.inventory), CLASSES_MAX),
+        ("traits", len(report.traits), TRAITS_MAX),
+        ("physical networks", len(report.physical_networks), NETWORKS_MAX),
+        ("physical functions", len(report.physical_functions), FUNCTIONS_MAX),
+        ("ports that it does not wire", len(report.not_wired), NOT_WIRED_MAX),
     )
     for what, many, most in lists:
         if many > most:
             return f"it names {many} {what}, more than {most}"
-    if any(NAME.fullmatch(name) is None for name in (*told.inventory, *told.traits)):
+    if any(NAME.fullmatch(name) is None for name in (*report.inventory, *report.traits)):
         return "a resource class or trait in it has no name of the usual form"
-    for each in told.inventory.values():
+    for each in report.inventory.values():
         if not (0 <= each.total <= AMOUNT_MAX and 0 <= each.reserved <= AMOUNT_MAX):
             return "an amount in it is out of bounds"
         if not all(1 <= unit <= AMOUNT_MAX for unit in (each.min_unit, each.max_unit, each.step_size)):
             return "a unit in it is out of bounds"
         if not (math.isfinite(each.allocation_ratio) and 0 < each.allocation_ratio <= RATIO_MAX):
             return "an allocation ratio in it is out of bounds"
-    node = told.hypervisor_hostname or told.host
-    if len(node) > NODE_CHARACTERS_MAX or len(told.cell) > CELL_CHARACTERS_MAX:
+    node = report.hypervisor_hostname or report.host
+    if len(node) > NODE_CHARACTERS_MAX or len(report.cell) > CELL_CHARACTERS_MAX:
         return "the name of its host or cell is too long"
-    if any(_too_long(node, each) for each in told.physical_functions):
+    if any(_too_long(node, each) for each in report.physical_functions):
         return "a physical function in it is described at too great a length"
-    if len(msgspec.json.encode(told.cpu_info)) > CPU_INFO_MAX_BYTES:
+    if len(msgspec.json.encode(report.cpu_info)) > CPU_INFO_MAX_BYTES:
         return f"it says more than {CPU_INFO_MAX_BYTES} bytes of its processors"
     return None
 

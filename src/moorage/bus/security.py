@@ -73,14 +73,14 @@ class Security:
 
     def options(self) -> dict[str, Any]:
         """Return the client library's options for one connection. Raises Invalid for files that became unusable meanwhile."""
-        said: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if self.nkey is not None:
-            said["nkeys_seed_str"] = seed_of(self.nkey)
+            options["nkeys_seed_str"] = seed_of(self.nkey)
         if self.credentials is not None:
-            said["user_credentials"] = str(self.credentials)
+            options["user_credentials"] = str(self.credentials)
         if self.tls:
-            said["tls"] = self.context()
-        return said
+            options["tls"] = self.context()
+        return options
 
 
 def wants_tls(url: str) -> bool:
@@ -136,12 +136,12 @@ def new_seed(random: bytes) -> str:
 
 def _check_file(what: str, path: Path, *, secret: bool) -> None:
     try:
-        found = path.stat()
+        status = path.stat()
         with path.open("rb"):
             pass
     except OSError as missing:
         raise Invalid(f"{what}: {path} cannot be read: {missing.strerror}") from missing
-    if secret and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if secret and status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise Invalid(f"{what}: others on this machine may read {path}: chmod 600 it")
 
 

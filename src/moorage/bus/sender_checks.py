@@ -33,10 +33,10 @@ class Senders:
     def __init__(self, clock: Clock, forged: Forged | None = None) -> None:
         """`forged`: called for each ignored message, with the sender that its subject names, and the reason."""
         self._clock = clock
-        self._tell_forged = forged
+        self._on_forged = forged
         self._named: dict[str, str] = {}
         """The agent (`boot`) of each host that last sent a message under its name."""
-        self._said_at = float("-inf")
+        self._logged_at = float("-inf")
         self.forged = 0
         """Number of ignored messages."""
 
@@ -65,11 +65,11 @@ class Senders:
 
     def _leave(self, subject: str, why: str) -> None:
         self.forged += 1
-        if self._tell_forged is not None:
-            self._tell_forged(subjects.sender(subject), why)
+        if self._on_forged is not None:
+            self._on_forged(subjects.sender(subject), why)
         now = self._clock.monotonic()
-        if now - self._said_at >= SAY_AGAIN_S:
-            self._said_at = now
+        if now - self._logged_at >= SAY_AGAIN_S:
+            self._logged_at = now
             _log.warning("a message on %s is ignored: %s (%d such messages so far)", subject, why, self.forged)
 
 

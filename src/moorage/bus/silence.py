@@ -37,10 +37,10 @@ class Listening:
         self._looked, self._outages = now, self._bus.outages
         return missed
 
-    def unheard_for_s(self, heard: float) -> float:
-        """Return the seconds in which messages could arrive and none came since `heard` (monotonic); 0 while the bus is out."""
+    def unheard_for_s(self, last_at: float) -> float:
+        """Return the seconds in which messages could arrive and none came since `last_at` (monotonic); 0 while the bus is out."""
         self.check()
-        return 0.0 if self._out_at is not None else self._clock.monotonic() - max(heard, self._since)
+        return 0.0 if self._out_at is not None else self._clock.monotonic() - max(last_at, self._since)
 
     def out_for_s(self) -> float:
         """Return how long the bus has been out, in seconds; 0: it is not out."""

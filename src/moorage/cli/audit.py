@@ -51,14 +51,14 @@ def main(argv: list[str]) -> int:
     if arguments.kinds:
         return _kinds(connection, arguments.json)
     try:
-        told = last(connection) if arguments.last else run(connection, wanted(arguments), arguments.timeout)
+        report = last(connection) if arguments.last else run(connection, wanted(arguments), arguments.timeout)
     except Unaudited as why:
         print(f"moorage: {why}", file=sys.stderr)
         return NOT_LOOKED
-    print(json.dumps(told, indent=2) if arguments.json else "\n".join(lines(told)))
-    if told["status"] != "done":
+    print(json.dumps(report, indent=2) if arguments.json else "\n".join(lines(report)))
+    if report["status"] != "done":
         return NOT_LOOKED
-    return FOUND if told["found"] else CLEAN
+    return FOUND if report["found"] else CLEAN
 
 
 class Unaudited(Exception):
@@ -75,9 +75,9 @@ def wanted(arguments: argparse.Namespace) -> JsonObject:
     }
 
 
-def run(connection: Any, asked: JsonObject, timeout_s: float) -> JsonObject:
+def run(connection: Any, request: JsonObject, timeout_s: float) -> JsonObject:
     """Ask for an audit and wait for its report. Raises Unaudited."""
-    reply = connection.compute.post("/ext/audits", json={"audit": asked}, microversion=cloud.LATEST)
+    reply = connection.compute.post("/ext/audits", json={"audit": request}, microversion=cloud.LATEST)
     if reply.status_code >= 400:
         raise Unaudited(f"{cloud.why_not(reply)} ({reply.status_code})")
     id, until = reply.json()["audit"]["id"], time.monotonic() + timeout_s
@@ -85,11 +85,11 @@ def run(connection: Any, asked: JsonObject, timeout_s: float) -> JsonObject:
         reply = connection.compute.get(f"/ext/audits/{id}", microversion=cloud.LATEST)
         if reply.status_code >= 400:
             raise Unaudited(f"{cloud.why_not(reply)} ({reply.status_code})")
-        told: JsonObject = reply.json()["audit"]
-        if told["ended_at"] is not None:
-            return told
+        report: JsonObject = reply.json()["audit"]
+        if report["ended_at"] is not None:
+            return report
         if time.monotonic() >= until:
-            raise Unaudited(f"audit {id} is {told['status']} after {timeout_s:.0f} s: is a conductor running?")
+            raise Unaudited(f"audit {id} is {report['status']} after {timeout_s:.0f} s: is a conductor running?")
         time.sleep(LOOK_EVERY_S)
 
 
@@ -99,45 +99,49 @@ def last(connection: Any) -> JsonObject:
     ended = [each for each in rows if each["ended_at"] is not None]
     if not ended:
         raise Unaudited("no audit was run yet")
-    found: JsonObject = cloud.get(connection, f"/ext/audits/{ended[0]['id']}")["audit"]
-    return found
+    audit: JsonObject = cloud.get(connection, f"/ext/audits/{ended[0]['id']}")["audit"]
+    return audit
 
 
-def lines(told: JsonObject) -> list[str]:
+def lines(report: JsonObject) -> list[str]:
     """Return the report as lines for people."""
-    said = [f"audit {told['id']} of {told['ended_at'] or told['asked_at']}: {told['status']} {told['why']}".rstrip()]
-    looked = ", ".join(f"{count} {name}" for name, count in told["looked_at"].items())
-    said.append(f"looked at      {looked or 'nothing'}")
-    said += [f"not looked at  {name}: {why}" for name, why in told["not_looked_at"].items()]
-    if told["findings"]:
+    printed = [
+        f"audit {report['id']} of {report['ended_at'] or report['asked_at']}: {report['status']} {report['why']}".rstrip()
+    ]
+    looked = ", ".join(f"{count} {name}" for name, count in report["looked_at"].items())
+    printed.append(f"looked at      {looked or 'nothing'}")
+    printed += [f"not looked at  {name}: {why}" for name, why in report["not_looked_at"].items()]
+    if report["findings"]:
         rows = [
-            [each[name] for name in ("kind", "what", "where", "server")] + [_differs(each)] for each in told["findings"]
+            [each[name] for name in ("kind", "what", "where", "server")] + [_differs(each)]
+            for each in report["findings"]
         ]
-        said += ["", cloud.table(rows, ["kind", "what", "where", "server", "what is wrong"])]
-    if told["found"] > len(told["findings"]):
-        said.append(f"and {told['found'] - len(told['findings'])} more")
-    said += ["", *_counts(told)] if told["found"] else ["", "nothing found"]
-    if told["repairs"]:
-        said += ["", "journal of repairs"]
-        said += [
-            f"  {each['at']} {each['kind']} {each['what']} by {each['by']}: {each['done']}" for each in told["repairs"]
+        printed += ["", cloud.table(rows, ["kind", "what", "where", "server", "what is wrong"])]
+    if report["found"] > len(report["findings"]):
+        printed.append(f"and {report['found'] - len(report['findings'])} more")
+    printed += ["", *_counts(report)] if report["found"] else ["", "nothing found"]
+    if report["repairs"]:
+        printed += ["", "journal of repairs"]
+        printed += [
+            f"  {each['at']} {each['kind']} {each['what']} by {each['by']}: {each['done']}"
+            for each in report["repairs"]
         ]
-    return said
+    return printed
 
 
 def _differs(finding: JsonObject) -> str:
-    said = f"{finding['found'] or 'nothing'}; expected: {finding['expected'] or 'nothing'}"
-    return said if finding["repairable"] else f"{said} [not repaired: {finding['repair']}]"
+    text = f"{finding['found'] or 'nothing'}; expected: {finding['expected'] or 'nothing'}"
+    return text if finding["repairable"] else f"{text} [not repaired: {finding['repair']}]"
 
 
-def _counts(told: JsonObject) -> list[str]:
-    asked = told["asked"]
-    mended = "would be repaired" if asked["dry_run"] else "repaired"
+def _counts(report: JsonObject) -> list[str]:
+    request = report["asked"]
+    mended = "would be repaired" if request["dry_run"] else "repaired"
     rows = [
-        [kind, str(count), str(told["repaired"].get(kind, 0)), str(told["left"].get(kind, 0))]
-        for kind, count in sorted(told["counts"].items())
+        [kind, str(count), str(report["repaired"].get(kind, 0)), str(report["left"].get(kind, 0))]
+        for kind, count in sorted(report["counts"].items())
     ]
-    if asked["repair"]:
+    if request["repair"]:
         return [cloud.table(rows, ["kind", "found", mended, "left"])]
     return [
         cloud.table([row[:2] for row in rows], ["kind", "found"]),

@@ -135,10 +135,10 @@ def _failovers(arguments: argparse.Namespace) -> int:
         for kind in KINDS:
             names = [name for each, name in wanted if each == kind]
             for start in range(0, len(names), FAILURES_AT_ONCE):
-                some = names[start : start + FAILURES_AT_ONCE]
-                question = {"kind": kind, "names": some, **changes_of(arguments)}
+                batch = names[start : start + FAILURES_AT_ONCE]
+                question = {"kind": kind, "names": batch, **changes_of(arguments)}
                 rows += _post(connection, "/ext/failovers", {"failover": question})["failovers"]
-                done += len(some)
+                done += len(batch)
                 bar.update(done, len(wanted))
     bar.close()
     print(json.dumps(rows, indent=2) if arguments.json else "\n".join(failover_lines(rows)))
@@ -167,7 +167,7 @@ def _post(connection: Any, path: str, body: Any) -> Any:
 
 
 def _save(arguments: argparse.Namespace) -> int:
-    found = cloud.get(cloud.connect(arguments.os_cloud), "/ext/capacity/snapshot")
-    arguments.save.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-    print(f"{arguments.save}: {len(found['hosts'])} hosts, {len(found.get('residents', ()))} servers")
+    snapshot = cloud.get(cloud.connect(arguments.os_cloud), "/ext/capacity/snapshot")
+    arguments.save.write_bytes(msgspec.json.format(msgspec.json.encode(snapshot), indent=2) + b"\n")
+    print(f"{arguments.save}: {len(snapshot['hosts'])} hosts, {len(snapshot.get('residents', ()))} servers")
     return FITS

@@ -79,14 +79,14 @@ def capacity(arguments: argparse.Namespace, changes: JsonObject) -> JsonObject:
     """As the API answers."""
     loaded = load(arguments.world, changes)
     ask = with_twins(_ask(arguments, loaded), loaded.world)
-    found = count(ask, loaded.world, PROFILE)
+    counted = count(ask, loaded.world, PROFILE)
     fill: Fill | None = None
-    if not found.sure:
-        fill, bar = Fill(ask, loaded.world, lambda one, there: rank(one, there, PROFILE)), Progress("placed")
+    if not counted.sure:
+        fill, bar = Fill(ask, loaded.world, lambda one, current: rank(one, current, PROFILE)), Progress("placed")
         while fill.step(FILL_SLICE):
-            bar.update(len(fill.placed), found.at_most)
+            bar.update(len(fill.placed), counted.at_most)
         bar.close()
-    result: JsonObject = msgspec.to_builtins(answer(found, fill))
+    result: JsonObject = msgspec.to_builtins(answer(counted, fill))
     rows = sorted(result["hosts"], key=lambda each: (-each["fits"], each["host"]))
     return result | {"hosts": rows[: arguments.hosts], "hosts_left_out": max(0, len(rows) - arguments.hosts)}
 
@@ -125,8 +125,8 @@ def failovers(arguments: argparse.Namespace, changes: JsonObject, bar: Progress)
     rows: list[JsonObject] = []
     known = Residents(each for each in loaded.residents if each.host in loaded.world.slots)
     for kind, name in wanted:
-        found = fail(loaded.world, kind, name, known, PROFILE)
-        rows.append(msgspec.to_builtins(found) | {"survives": found.survives})
+        outcome = fail(loaded.world, kind, name, known, PROFILE)
+        rows.append(msgspec.to_builtins(outcome) | {"survives": outcome.survives})
         bar.update(len(rows), len(wanted))
     return rows
 
@@ -145,13 +145,13 @@ def _all(world: World, kind: str) -> list[str]:
 
 def failures(arguments: argparse.Namespace) -> list[tuple[Kind, str]]:
     """Parse the failures. Raises Invalid when a text is not KIND=NAME."""
-    found: list[tuple[Kind, str]] = []
+    parsed: list[tuple[Kind, str]] = []
     for text in arguments.fails:
         kind, _, name = text.partition("=")
         if kind not in KINDS or not name:
             raise Invalid(f"{text!r} is not KIND=NAME, with host, aggregate, segment or cell before the sign.")
-        found.append((kind, name))
-    return found
+        parsed.append((kind, name))
+    return parsed
 
 
 WORDS = {"egress": "egress_kbps", "ingress": "ingress_kbps", "vnic": "vnic_type"}

@@ -74,8 +74,8 @@ def main(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     connection = cloud.connect(arguments.os_cloud)
     if arguments.verb == "list":
-        found = cloud.get(connection, "/ext/cells")["cells"]
-        print(json.dumps(found, indent=2) if arguments.json else "\n".join(lines(found)))
+        cells = cloud.get(connection, "/ext/cells")["cells"]
+        print(json.dumps(cells, indent=2) if arguments.json else "\n".join(lines(cells)))
         return DONE
     if arguments.verb == "balance":
         wanted = {"balance": {"dry_run": True, "moves": arguments.moves}}
@@ -91,15 +91,15 @@ def main(argv: list[str]) -> int:
     if arguments.verb == "delete":
         query = {"force": "true"} if arguments.force else {}
         reply = connection.compute.delete(path, params=query, microversion=cloud.LATEST)
-        said = f"the region has forgotten {arguments.cell}: take it out of the configuration of every process now"
+        printed = f"the region has forgotten {arguments.cell}: take it out of the configuration of every process now"
     else:
         disabled = arguments.verb == "disable"
-        said_of_it = {"disabled": disabled} | ({"disabled_reason": arguments.reason} if disabled else {})
-        reply = connection.compute.put(path, json={"cell": said_of_it}, microversion=cloud.LATEST)
-        said = f"{arguments.cell} is {arguments.verb}d"
+        status = {"disabled": disabled} | ({"disabled_reason": arguments.reason} if disabled else {})
+        reply = connection.compute.put(path, json={"cell": status}, microversion=cloud.LATEST)
+        printed = f"{arguments.cell} is {arguments.verb}d"
     if reply.status_code >= 400:
         return _refused(reply)
-    print(said)
+    print(printed)
     return DONE
 
 
@@ -108,7 +108,7 @@ def _refused(reply: Any) -> int:
     return REFUSED
 
 
-def lines(found: list[JsonObject]) -> list[str]:
+def lines(cells: list[JsonObject]) -> list[str]:
     """As people read it."""
     heads = ["cell", "database", "state", "hosts", "servers", "deleted", "uuid", "why"]
     rows = [
@@ -120,7 +120,7 @@ def lines(found: list[JsonObject]) -> list[str]:
             each["uuid"] or "",
             "; ".join(why for why in (each["disabled_reason"], each["why"] if each["configured"] else "") if why),
         ]
-        for each in found
+        for each in cells
     ]
     return [cloud.table(rows, heads)]
 
@@ -138,7 +138,7 @@ def plan_lines(plan: JsonObject) -> list[str]:
         ]
         for before, after in zip(plan["before"], plan["after"], strict=True)
     ]
-    said = [cloud.table(levels, ["cell", "memory used", "after", "addresses used", "after"])]
+    printed = [cloud.table(levels, ["cell", "memory used", "after", "addresses used", "after"])]
     rows = [
         [
             each["name"] or each["server"],
@@ -149,10 +149,10 @@ def plan_lines(plan: JsonObject) -> list[str]:
         ]
         for each in plan["moves"]
     ]
-    said += ["", cloud.table(rows, ["server", "from", "to", "guest", "to send"])] if rows else ["", "no move helps"]
-    said += ["", *(f"{count} stay: {why}" for why, count in plan["stay"].items())] if plan["stay"] else []
-    said += [f"{cell} is out, and left as it is" for cell in plan["cells_out"]]
-    return said if plan["whole"] else [*said, "there are more servers than were looked at"]
+    printed += ["", cloud.table(rows, ["server", "from", "to", "guest", "to send"])] if rows else ["", "no move helps"]
+    printed += ["", *(f"{count} stay: {why}" for why, count in plan["stay"].items())] if plan["stay"] else []
+    printed += [f"{cell} is out, and left as it is" for cell in plan["cells_out"]]
+    return printed if plan["whole"] else [*printed, "there are more servers than were looked at"]
 
 
 def _part(used: int, whole: int) -> str:

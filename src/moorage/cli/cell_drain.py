@@ -60,8 +60,8 @@ def _newest(connection: Any, wanted: str) -> JsonObject:
     """The newest drain of a cell's name, or the drain with this id."""
     rows = cloud.get(connection, "/ext/cell-drains", cell=wanted)["cell_drains"]
     path = f"/ext/cell-drains/{rows[0]['id'] if rows else wanted}"
-    found: JsonObject = cloud.get(connection, path)["cell_drain"]
-    return found
+    drain: JsonObject = cloud.get(connection, path)["cell_drain"]
+    return drain
 
 
 def _shown(connection: Any, drain: JsonObject, arguments: argparse.Namespace, *, wait: bool) -> int:
@@ -99,9 +99,9 @@ def _bar(drain: JsonObject, *, last: bool = False) -> None:
 
 def lines(drain: JsonObject) -> list[str]:
     """Format a drain for people: hosts, or their servers if there is a plan, and offloaded servers."""
-    said = [f"drain of {drain['cell']}: {drain['status']} {drain['why']}".rstrip()]
+    printed = [f"drain of {drain['cell']}: {drain['status']} {drain['why']}".rstrip()]
     if drain["id"]:
-        said[0] += f" ({drain['id']})"
+        printed[0] += f" ({drain['id']})"
     hosts = [
         [
             each["host"],
@@ -112,15 +112,15 @@ def lines(drain: JsonObject) -> list[str]:
         for each in drain["hosts"]
     ]
     if hosts:
-        said += [cloud.table(hosts, ["host", "progress", "servers", "why"])]
+        printed += [cloud.table(hosts, ["host", "progress", "servers", "why"])]
     planned = [
         [row["name"] or row["server"], each["host"], row["way"], row["planned"] or "", row["why"]]
         for each in drain["hosts"]
         for row in each.get("servers", ())
     ]
     if planned:
-        said += ["", cloud.table(planned, ["server", "from", "way", "to", "why"])]
+        printed += ["", cloud.table(planned, ["server", "from", "way", "to", "why"])]
     records = [
         [row["name"] or row["server"], row["progress"], row["cell"] or "", row["why"]] for row in drain["offloaded"]
     ]
-    return [*said, "", cloud.table(records, ["offloaded", "progress", "cell", "why"])] if records else said
+    return [*printed, "", cloud.table(records, ["offloaded", "progress", "cell", "why"])] if records else printed

@@ -9,9 +9,9 @@ DEFAULT_CLOUD = "moorage"
 LATEST = "2.104"
 
 
-def options(name: str, says: str) -> argparse.ArgumentParser:
+def options(name: str, description: str) -> argparse.ArgumentParser:
     """Build a parser with the option that every command has."""
-    parser = argparse.ArgumentParser(prog=f"moorage {name}", description=says)
+    parser = argparse.ArgumentParser(prog=f"moorage {name}", description=description)
     parser.add_argument(
         "--os-cloud",
         default=os.environ.get("OS_CLOUD"),

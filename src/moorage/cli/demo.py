@@ -47,14 +47,14 @@ def main(argv: list[str]) -> int:
 
 def _settled(compute: Any, server: str) -> Any:
     deadline = time.monotonic() + PATIENCE_S
-    while (found := compute.get_server(server)).status == "BUILD" and time.monotonic() < deadline:
+    while (current := compute.get_server(server)).status == "BUILD" and time.monotonic() < deadline:
         time.sleep(0.1)
-    return found
+    return current
 
 
 def _row(connection: Any, server: Any) -> list[str]:
     why = cloud.get(connection, f"/ext/servers/{server.id}/explain")["explain"]["summary"] or ""
-    addresses = [each["addr"] for found in (server.addresses or {}).values() for each in found]
+    addresses = [each["addr"] for fixed in (server.addresses or {}).values() for each in fixed]
     return [
         server.name,
         server.status,

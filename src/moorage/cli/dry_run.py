@@ -29,12 +29,12 @@ def parser() -> argparse.ArgumentParser:
     resize = verbs.add_parser("resize", help="to another flavor")
     resize.add_argument("server")
     resize.add_argument("--flavor", required=True)
-    for verb, says in (
+    for verb, description in (
         ("migrate", "to another host, off"),
         ("evacuate", "away from a dead host"),
         ("unshelve", "back from its image"),
     ):
-        one = verbs.add_parser(verb, help=says)
+        one = verbs.add_parser(verb, help=description)
         one.add_argument("server")
         one.add_argument("--host")
         if verb == "migrate":
@@ -53,44 +53,44 @@ def main(argv: list[str]) -> int:
     if reply.status_code >= 400:
         print(f"moorage: {_sentence(reply)} ({reply.status_code})", file=sys.stderr)
         return REFUSED
-    told = reply.json()["dry_run"]
+    result = reply.json()["dry_run"]
     print(
-        json.dumps(told, indent=2)
+        json.dumps(result, indent=2)
         if arguments.json
-        else "\n".join(describe(told, arguments.verb, calls=arguments.calls))
+        else "\n".join(describe(result, arguments.verb, calls=arguments.calls))
     )
-    return WOULD if all(each["would_succeed"] for each in told["servers"]) else WOULD_NOT
+    return WOULD if all(each["would_succeed"] for each in result["servers"]) else WOULD_NOT
 
 
-def _boot(connection: Any, asked: argparse.Namespace) -> tuple[str, JsonObject]:
-    networks = [{"uuid": connection.network.find_network(each, ignore_missing=False).id} for each in asked.network]
-    networks += [{"port": connection.network.find_port(each, ignore_missing=False).id} for each in asked.port]
+def _boot(connection: Any, arguments: argparse.Namespace) -> tuple[str, JsonObject]:
+    networks = [{"uuid": connection.network.find_network(each, ignore_missing=False).id} for each in arguments.network]
+    networks += [{"port": connection.network.find_port(each, ignore_missing=False).id} for each in arguments.port]
     server: JsonObject = {
         "name": "dry-run",
-        "flavorRef": connection.compute.find_flavor(asked.flavor, ignore_missing=False).id,
+        "flavorRef": connection.compute.find_flavor(arguments.flavor, ignore_missing=False).id,
         "networks": networks or "none",
-        "min_count": asked.count,
-        "max_count": asked.count,
+        "min_count": arguments.count,
+        "max_count": arguments.count,
     }
-    if asked.image:
-        server["imageRef"] = connection.image.find_image(asked.image, ignore_missing=False).id
+    if arguments.image:
+        server["imageRef"] = connection.image.find_image(arguments.image, ignore_missing=False).id
     for name in ("availability_zone", "host"):
-        if getattr(asked, name):
-            server[name] = getattr(asked, name)
-    hints = dict(each.partition("=")[::2] for each in asked.hint)
+        if getattr(arguments, name):
+            server[name] = getattr(arguments, name)
+    hints = dict(each.partition("=")[::2] for each in arguments.hint)
     return "/servers", {"server": server, **({"os:scheduler_hints": hints} if hints else {})}
 
 
-def _move(connection: Any, asked: argparse.Namespace) -> tuple[str, JsonObject]:
-    found = connection.compute.find_server(asked.server, ignore_missing=True, all_projects=True)
-    server = asked.server if found is None else found.id
-    if asked.verb == "resize":
-        wanted: Any = {"flavorRef": connection.compute.find_flavor(asked.flavor, ignore_missing=False).id}
+def _move(connection: Any, arguments: argparse.Namespace) -> tuple[str, JsonObject]:
+    existing = connection.compute.find_server(arguments.server, ignore_missing=True, all_projects=True)
+    server = arguments.server if existing is None else existing.id
+    if arguments.verb == "resize":
+        wanted: Any = {"flavorRef": connection.compute.find_flavor(arguments.flavor, ignore_missing=False).id}
     else:
-        wanted = {"host": asked.host} if asked.host else {} if asked.verb == "evacuate" else None
-    if asked.verb == "migrate" and asked.live:
-        return f"/servers/{server}/action", {"os-migrateLive": {"host": asked.host, "block_migration": "auto"}}
-    return f"/servers/{server}/action", {asked.verb: wanted}
+        wanted = {"host": arguments.host} if arguments.host else {} if arguments.verb == "evacuate" else None
+    if arguments.verb == "migrate" and arguments.live:
+        return f"/servers/{server}/action", {"os-migrateLive": {"host": arguments.host, "block_migration": "auto"}}
+    return f"/servers/{server}/action", {arguments.verb: wanted}
 
 
 def _sentence(reply: Any) -> str:
@@ -100,10 +100,10 @@ def _sentence(reply: Any) -> str:
         return str(reply.reason)
 
 
-def describe(told: JsonObject, verb: str, *, calls: bool) -> list[str]:
+def describe(result: JsonObject, verb: str, *, calls: bool) -> list[str]:
     """Format the answer for people, with the verb of the command: `migrate` is done by the operation `resize`."""
     lines: list[str] = []
-    for each in told["servers"]:
+    for each in result["servers"]:
         verdict = "would be done" if each["would_succeed"] else f"would fail: {each['fault']}"
         lines.append(f"{verb} of {each['name'] or each['server']} {verdict}")
         if "considered" in each:

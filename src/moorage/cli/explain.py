@@ -16,8 +16,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print what the API answered")
     arguments = parser.parse_args(argv)
     connection = cloud.connect(arguments.os_cloud)
-    found = connection.compute.find_server(arguments.server, ignore_missing=True)
-    server = arguments.server if found is None else found.id
+    existing = connection.compute.find_server(arguments.server, ignore_missing=True)
+    server = arguments.server if existing is None else existing.id
     answer = cloud.get(connection, f"/ext/servers/{server}/explain{_query(arguments.host)}")["explain"]
     print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_describe(answer)))
     return 0
@@ -55,7 +55,7 @@ def _attempt(attempt: JsonObject) -> list[str]:
         lines.append(f"    {attempt['willing']} of {attempt['considered']} hosts would do")
         lines += _decision(attempt)
         lines += _refused(attempt)
-        lines += [_weights(host, found) for host, found in attempt.get("weights", {}).items() if found]
+        lines += [_weights(host, weights) for host, weights in attempt.get("weights", {}).items() if weights]
     lines += [f"    {_provider(each)}" for each in attempt.get("providers", ())]
     lines += [f"    {_readdressed(each)}" for each in attempt.get("readdressed", ())]
     if "failed" in attempt:
@@ -76,8 +76,8 @@ def _decision(ledger: JsonObject) -> list[str]:
 
 def _provider(given: JsonObject) -> str:
     amounts = ", ".join(f"{amount} {name}" for name, amount in given["resources"].items()) or "its traits"
-    who = f"port {given['port']}" if given["port"] else f"flavor group {given['group']}"
-    return f"{who}: {amounts} of {given['name'] or given['provider']}"
+    requester = f"port {given['port']}" if given["port"] else f"flavor group {given['group']}"
+    return f"{requester}: {amounts} of {given['name'] or given['provider']}"
 
 
 def _readdressed(change: JsonObject) -> str:

@@ -42,44 +42,44 @@ def main(argv: list[str]) -> int:
     )
     arguments = parser.parse_args(argv)
     kinds = [kind for kind in OF_ALLOCATIONS if not arguments.skip_port_allocations or kind not in OF_PORTS_ALLOCATIONS]
-    asked = {"kinds": kinds, "servers": arguments.server, "repair": True, "dry_run": arguments.dry_run}
+    request = {"kinds": kinds, "servers": arguments.server, "repair": True, "dry_run": arguments.dry_run}
     connection = cloud.connect(arguments.os_cloud)
     try:
-        told = audit.run(connection, asked, arguments.timeout)
+        report = audit.run(connection, request, arguments.timeout)
     except audit.Unaudited as why:
         print(f"moorage: {why}", file=sys.stderr)
         return INVALID if "(400)" in str(why) else UNEXPECTED
-    print(json.dumps(told, indent=2) if arguments.json else "\n".join(describe(told)))
-    return code(told, skip_ports=arguments.skip_port_allocations)
+    print(json.dumps(report, indent=2) if arguments.json else "\n".join(describe(report)))
+    return code(report, skip_ports=arguments.skip_port_allocations)
 
 
-def code(told: JsonObject, *, skip_ports: bool = False) -> int:
+def code(report: JsonObject, *, skip_ports: bool = False) -> int:
     """Return the exit code: Nova's, if Nova has one for this."""
-    if told["status"] != "done":
+    if report["status"] != "done":
         return UNEXPECTED
-    if "network" in told["not_looked_at"] and not skip_ports:
+    if "network" in report["not_looked_at"] and not skip_ports:
         return NO_PORTS
-    if any(told["left"].values()):
+    if any(report["left"].values()):
         return NOT_HEALED
-    return NOTHING if told["asked"]["dry_run"] or not told["found"] else HEALED
+    return NOTHING if report["asked"]["dry_run"] or not report["found"] else HEALED
 
 
-def describe(told: JsonObject) -> list[str]:
+def describe(report: JsonObject) -> list[str]:
     """Return a line for each server and kind, and the sum."""
-    before = "[dry-run] " if told["asked"]["dry_run"] else ""
-    done = {(each["kind"], each["what"]): each["done"] for each in told["repairs"]}
+    before = "[dry-run] " if report["asked"]["dry_run"] else ""
+    done = {(each["kind"], each["what"]): each["done"] for each in report["repairs"]}
     lines = []
-    for each in told["findings"]:
+    for each in report["findings"]:
         what = f"{each['kind']} of instance {each['server'] or each['what']}: {each['found']}, expected {each['expected'] or 'nothing'}"
         if not each["repairable"]:
             lines.append(f"{before}Cannot heal {what} ({each['repair']})")
-        elif told["asked"]["dry_run"]:
+        elif report["asked"]["dry_run"]:
             lines.append(f"{before}Would heal {what}")
         else:
             lines.append(f"Heal {what}: {done.get((each['kind'], each['what']), 'not done')}")
-    if told["found"] > len(told["findings"]):
-        lines.append(f"and {told['found'] - len(told['findings'])} more")
-    lines += [f"Not looked at: {name}: {why}" for name, why in told["not_looked_at"].items()]
-    servers = told["looked_at"].get("servers", 0)
-    healed = 0 if told["asked"]["dry_run"] else sum(told["repaired"].values())
-    return [*lines, f"Processed {servers} instances: {told['found']} found, {healed} healed."]
+    if report["found"] > len(report["findings"]):
+        lines.append(f"and {report['found'] - len(report['findings'])} more")
+    lines += [f"Not looked at: {name}: {why}" for name, why in report["not_looked_at"].items()]
+    servers = report["looked_at"].get("servers", 0)
+    healed = 0 if report["asked"]["dry_run"] else sum(report["repaired"].values())
+    return [*lines, f"Processed {servers} instances: {report['found']} found, {healed} healed."]

@@ -86,8 +86,8 @@ def _refused(reply: Any) -> int:
 def _newest(connection: Any, wanted: str) -> JsonObject:
     """The newest drain of a host's name, or the drain with this id."""
     rows = cloud.get(connection, "/ext/drains", host=wanted)["drains"]
-    found: JsonObject = cloud.get(connection, f"/ext/drains/{rows[0]['id'] if rows else wanted}")["drain"]
-    return found
+    drain: JsonObject = cloud.get(connection, f"/ext/drains/{rows[0]['id'] if rows else wanted}")["drain"]
+    return drain
 
 
 def _shown(connection: Any, drain: JsonObject, arguments: argparse.Namespace, *, wait: bool) -> int:
@@ -125,9 +125,9 @@ def _bar(drain: JsonObject, *, last: bool = False) -> None:
 
 def lines(drain: JsonObject) -> list[str]:
     """Format a drain for people."""
-    said = [f"drain of {drain['host']}: {drain['status']} {drain['why']}".rstrip()]
+    printed = [f"drain of {drain['host']}: {drain['status']} {drain['why']}".rstrip()]
     if drain["id"]:
-        said[0] += f" ({drain['id']})"
+        printed[0] += f" ({drain['id']})"
     rows = [
         [
             each["name"] or each["server"],
@@ -138,4 +138,4 @@ def lines(drain: JsonObject) -> list[str]:
         ]
         for each in drain["servers"]
     ]
-    return [*said, cloud.table(rows, ["server", "way", "progress", "host", "why"])] if rows else said
+    return [*printed, cloud.table(rows, ["server", "way", "progress", "host", "why"])] if rows else printed

@@ -32,16 +32,16 @@ def approve(connection: Any, arguments: argparse.Namespace) -> int:
     reply = connection.compute.put(_path(arguments.host), json={"approval": wanted}, microversion=cloud.LATEST)
     if reply.status_code >= 400:
         return _refused(reply)
-    found = reply.json()["host_approval"]
-    print(json.dumps(found, indent=2) if arguments.json else "\n".join(lines([found])))
+    approval = reply.json()["host_approval"]
+    print(json.dumps(approval, indent=2) if arguments.json else "\n".join(lines([approval])))
     return DONE
 
 
 def listed(connection: Any, arguments: argparse.Namespace) -> int:
-    found = cloud.get(connection, "/ext/host-approvals")["host_approvals"]
+    approvals = cloud.get(connection, "/ext/host-approvals")["host_approvals"]
     if arguments.waiting:
-        found = [each for each in found if each["status"] == "waiting"]
-    print(json.dumps(found, indent=2) if arguments.json else "\n".join(lines(found)))
+        approvals = [each for each in approvals if each["status"] == "waiting"]
+    print(json.dumps(approvals, indent=2) if arguments.json else "\n".join(lines(approvals)))
     return DONE
 
 
@@ -53,7 +53,7 @@ def revoke(connection: Any, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def lines(found: list[JsonObject]) -> list[str]:
+def lines(approvals: list[JsonObject]) -> list[str]:
     """Format hosts for people."""
     rows = [
         [
@@ -65,7 +65,7 @@ def lines(found: list[JsonObject]) -> list[str]:
             each["key"] or "",
             " ".join(filter(None, ((each["refused_at"] or "")[:19], each["refused_why"]))),
         ]
-        for each in found
+        for each in approvals
     ]
     return [cloud.table(rows, HEADS)]
 

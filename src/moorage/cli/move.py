@@ -19,8 +19,8 @@ def main(argv: list[str]) -> int:
         each.add_argument("server", help="name or id")
     arguments = parser.parse_args(argv)
     connection = cloud.connect(arguments.os_cloud)
-    found = connection.compute.find_server(arguments.server, ignore_missing=True, all_projects=True)
-    path = f"/ext/servers/{arguments.server if found is None else found.id}/moves"
+    existing = connection.compute.find_server(arguments.server, ignore_missing=True, all_projects=True)
+    path = f"/ext/servers/{arguments.server if existing is None else existing.id}/moves"
     moves = cloud.get(connection, path)["moves"]
     if arguments.verb == "cancel":
         if not moves:

@@ -20,8 +20,8 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     connection = cloud.connect(arguments.os_cloud)
     if arguments.verb == "show":
-        told = cloud.get(connection, f"/ext/operations/{arguments.operation}")["operation"]
-        print(json.dumps(told, indent=2) if arguments.json else "\n".join(_describe(told)))
+        operation = cloud.get(connection, f"/ext/operations/{arguments.operation}")["operation"]
+        print(json.dumps(operation, indent=2) if arguments.json else "\n".join(_describe(operation)))
         return 0
     params = {"status": "stuck"} if arguments.verb == "stuck" else {"limit": str(arguments.limit)}
     if arguments.verb == "list":
@@ -33,25 +33,27 @@ def main(argv: list[str]) -> int:
 
 
 def _row(operation: dict[str, str]) -> list[str]:
-    said = operation.get("waiting") or operation.get("fault") or ""
+    reason = operation.get("waiting") or operation.get("fault") or ""
     return [
         operation["id"],
         operation["name"],
         operation["server"],
         operation["status"],
         operation["created_at"],
-        said[:60],
+        reason[:60],
     ]
 
 
 def _describe(operation: JsonObject) -> list[str]:
     """The operation's row, then a line for each record of its journal."""
-    said = [f"{operation['name']} {operation['id']} of server {operation['server']}: {operation['status']}"]
+    printed = [f"{operation['name']} {operation['id']} of server {operation['server']}: {operation['status']}"]
     names = ("created_at", "updated_at", "ended_at", "owner", "epoch", "waiting", "fault", "cancel", "after")
-    said += [f"  {name.removesuffix('_at'):8} {operation[name]}" for name in names if operation.get(name) is not None]
+    printed += [
+        f"  {name.removesuffix('_at'):8} {operation[name]}" for name in names if operation.get(name) is not None
+    ]
     if "lines" in operation:
-        said += ["", "journal", *(f"  {_line(each)}" for each in operation["lines"])]
-    return said
+        printed += ["", "journal", *(f"  {_line(each)}" for each in operation["lines"])]
+    return printed
 
 
 def _line(line: JsonObject) -> str:

@@ -23,111 +23,117 @@ def main(argv: list[str]) -> int:
     )
     arguments = parser.parse_args(argv)
     connection = cloud.connect(arguments.os_cloud)
-    told = cloud.get(connection, "/ext/gates")["gates"]
+    gates = cloud.get(connection, "/ext/gates")["gates"]
     left_alone = cloud.get(connection, "/ext/neighbours")["left_alone"]
     stores = cloud.get_or(connection, "/ext/databases", {"databases": []})["databases"]
     troubled = cloud.get_or(connection, "/ext/hosts", {"hosts": []})["hosts"]
     ended = [each for each in cloud.get_or(connection, "/ext/audits", {"audits": []})["audits"] if each["ended_at"]]
     warned = [*databases(stores), *hosts(troubled), *audited(ended[:1])]
     if arguments.json:
-        print(json.dumps({**told, "left_alone": left_alone, "databases": stores, "hosts": troubled}, indent=2))
+        print(json.dumps({**gates, "left_alone": left_alone, "databases": stores, "hosts": troubled}, indent=2))
     else:
-        print("\n".join([*lines(told), *out(left_alone), *warned]))
-    return WARNED if told["warnings"] or left_alone or warned else FINE
+        print("\n".join([*lines(gates), *out(left_alone), *warned]))
+    return WARNED if gates["warnings"] or left_alone or warned else FINE
 
 
 def databases(stores: list[JsonObject]) -> list[str]:
     """Return a line for each cell whose database does not answer, or lacks servers that the region has in it."""
-    said = []
+    warnings = []
     for each in stores:
         if not each["answers"]:
-            said.append(f"WARNING: {each['cell']} is out: {each['why']}")
+            warnings.append(f"WARNING: {each['cell']} is out: {each['why']}")
         elif each["missing"]:
-            some = ", ".join(each["missing_servers"][:BLOCKERS_SAID_MAX])
+            missing = ", ".join(each["missing_servers"][:BLOCKERS_SAID_MAX])
             more = " ..." if each["missing"] > BLOCKERS_SAID_MAX else ""
-            said.append(
+            warnings.append(
                 f"WARNING: {each['missing']} servers are missing in the database of {each['cell']}; their guests, ports and claims "
-                f"stay: {some}{more}"
+                f"stay: {missing}{more}"
             )
-    return ["", *said] if said else []
+    return ["", *warnings] if warnings else []
 
 
 def audited(last: list[JsonObject]) -> list[str]:
     """Return lines about findings of the last audit that were not repaired."""
-    said = []
+    warnings = []
     for each in last:
         left = each["found"] - (0 if each["asked"]["dry_run"] else sum(each["repaired"].values()))
         if each["status"] != "done":
-            said.append(f"WARNING: the last audit, at {each['ended_at']}, could not look: {each['why']}")
+            warnings.append(f"WARNING: the last audit, at {each['ended_at']}, could not look: {each['why']}")
         elif left:
-            said.append(
+            warnings.append(
                 f"WARNING: the last audit, at {each['ended_at']}, found {left} that are not mended: `moorage audit --last`"
             )
-    return ["", *said] if said else []
+    return ["", *warnings] if warnings else []
 
 
 def hosts(troubled: list[JsonObject]) -> list[str]:
     """Return a line for each problem of a host that a person should look at."""
-    said = []
+    warnings = []
     for each in troubled:
         where = f"WARNING: host {each['host']} in {each['cell']}"
         if each["refused_agent"]:
-            said.append(
+            warnings.append(
                 f"{where}: another agent spoke for it and was refused, last at {each['refused_at']}: two machines have one name"
             )
         if each["set_aside"]:
-            said.append(f"{where} put records of guests aside that it cannot read: {_some(each['set_aside'])}")
-        if each["missing_guests"]:
-            said.append(f"{where} has guests whose records its cell has lost: {_some(each['missing_guests'])}")
-        if each["unknown_guests"]:
-            said.append(
-                f"{where} has guests that no database knows; they are left alone: {_some(each['unknown_guests'])}"
+            warnings.append(
+                f"{where} put records of guests aside that it cannot read: {_first_names(each['set_aside'])}"
             )
-        said += [f"{where} does not wire a port as it should: {what}" for what in each.get("not_wired", ())]
+        if each["missing_guests"]:
+            warnings.append(
+                f"{where} has guests whose records its cell has lost: {_first_names(each['missing_guests'])}"
+            )
+        if each["unknown_guests"]:
+            warnings.append(
+                f"{where} has guests that no database knows; they are left alone: {_first_names(each['unknown_guests'])}"
+            )
+        warnings += [f"{where} does not wire a port as it should: {what}" for what in each.get("not_wired", ())]
         if (more := each["left_alone"] - len(each["missing_guests"]) - len(each["unknown_guests"])) > 0:
-            said.append(f"{where} has {more} more guests that are left alone")
-    return ["", *said] if said else []
+            warnings.append(f"{where} has {more} more guests that are left alone")
+    return ["", *warnings] if warnings else []
 
 
-def _some(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     return ", ".join(names[:BLOCKERS_SAID_MAX]) + (" ..." if len(names) > BLOCKERS_SAID_MAX else "")
 
 
 def out(left_alone: list[JsonObject]) -> list[str]:
     """Return a line for each service that is not called at present."""
-    said = [""] if left_alone else []
+    warnings = [""] if left_alone else []
     for each in left_alone:
         circuit = each["circuit"]
         calls = f" ({circuit['calls']})" if circuit["calls"] else ""
-        said.append(
+        warnings.append(
             f"WARNING: the {circuit['neighbour']} service{calls} is left alone by {each['process']}: {circuit['why']}, "
             f"{circuit['failures']} times in a row"
         )
-    return said
+    return warnings
 
 
-def releases(told: list[JsonObject]) -> Iterator[str]:
+def releases(rows: list[JsonObject]) -> Iterator[str]:
     """Return a line for each role."""
     title = "releases"
-    for role in sorted({each["role"] for each in told}):
-        mine = (f"{each['count']} of {each['release'] or SILENT}" for each in told if each["role"] == role)
+    for role in sorted({each["role"] for each in rows}):
+        mine = (f"{each['count']} of {each['release'] or SILENT}" for each in rows if each["role"] == role)
         yield f"{title:12} {role}: {', '.join(mine)}"
         title = ""
 
 
-def lines(told: JsonObject) -> list[str]:
+def lines(gates: JsonObject) -> list[str]:
     """Return the report as lines for people."""
-    said = list(releases(told.get("releases", [])))
-    levels = ", ".join(f"{count} of level {level}" for level, count in told["levels"].items()) or "none"
-    said += [f"hosts        {levels}", f"credentials  {told['credentials']}"]
-    said += [f"             {each['conductor']}: {each['state']} {each['why']}".rstrip() for each in told["conductors"]]
-    said.append(f"pin          {told['pin'] or 'none'}")
-    for gate in told["gates"]:
-        said += ["", f"{gate['name']}: {'open' if gate['open'] else 'shut'}", f"  {gate['behaviour']}"]
-        said += [f"  because {reason}" for reason in gate["reasons"]]
+    printed = list(releases(gates.get("releases", [])))
+    levels = ", ".join(f"{count} of level {level}" for level, count in gates["levels"].items()) or "none"
+    printed += [f"hosts        {levels}", f"credentials  {gates['credentials']}"]
+    printed += [
+        f"             {each['conductor']}: {each['state']} {each['why']}".rstrip() for each in gates["conductors"]
+    ]
+    printed.append(f"pin          {gates['pin'] or 'none'}")
+    for gate in gates["gates"]:
+        printed += ["", f"{gate['name']}: {'open' if gate['open'] else 'shut'}", f"  {gate['behaviour']}"]
+        printed += [f"  because {reason}" for reason in gate["reasons"]]
         old = gate["blocked_by"][:BLOCKERS_SAID_MAX]
-        said += [f"    {host['host']} in {host['cell']}: level {host['level']}" for host in old]
+        printed += [f"    {host['host']} in {host['cell']}: level {host['level']}" for host in old]
         if gate["hosts_blocking"] > len(old):
-            said.append(f"    and {gate['hosts_blocking'] - len(old)} more")
-    said += ["", *(f"WARNING: {each}" for each in told["warnings"])] if told["warnings"] else []
-    return said
+            printed.append(f"    and {gate['hosts_blocking'] - len(old)} more")
+    printed += ["", *(f"WARNING: {each}" for each in gates["warnings"])] if gates["warnings"] else []
+    return printed

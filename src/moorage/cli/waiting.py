@@ -32,8 +32,8 @@ def described(answer: JsonObject) -> list[str]:
     count = answer["servers"]
     lines = [f"{count} server{'' if count == 1 else 's'} wait{'s' if count == 1 else ''}"]
     lines += [
-        f"  {found['servers']} for {cause}, the first since {found['oldest_since']}"
-        for cause, found in answer["causes"].items()
+        f"  {waiting['servers']} for {cause}, the first since {waiting['oldest_since']}"
+        for cause, waiting in answer["causes"].items()
     ]
     heads = ["server", "project", "state", "waits for", "since", "until"]
     rows = [

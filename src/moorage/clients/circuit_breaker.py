@@ -64,12 +64,12 @@ class _Circuit:
 class Permit:
     """Permission for one call; report its outcome once."""
 
-    __slots__ = ("_breaker", "_kind", "_seen", "sent")
+    __slots__ = ("_breaker", "_circuits", "_kind", "sent")
 
-    def __init__(self, breaker: "Breaker", kind: str, seen: tuple[tuple[_Circuit, int], ...]) -> None:
+    def __init__(self, breaker: "Breaker", kind: str, circuits: tuple[tuple[_Circuit, int], ...]) -> None:
         self._breaker = breaker
         self._kind = kind
-        self._seen = seen
+        self._circuits = circuits
         self.sent = False
         """Whether the call was sent to the service."""
 
@@ -85,12 +85,12 @@ class Permit:
 
     def left(self) -> None:
         """Report the end of the call; without an earlier report it was given up for a reason that is not the service's."""
-        for circuit, _ in self._seen:
+        for circuit, _ in self._circuits:
             if circuit.probe is self:
                 circuit.probe = None
 
     def _current(self) -> list[_Circuit]:
-        return [circuit for circuit, turns in self._seen if circuit.turns == turns]
+        return [circuit for circuit, turns in self._circuits if circuit.turns == turns]
 
 
 class Breaker:
@@ -180,9 +180,9 @@ class Breaker:
         if circuit.opened or (0 < self._failures_max <= circuit.failures and spread):
             self._open(circuit, why, rest_s)
 
-    def _open(self, circuit: _Circuit, why: str, asked_s: float) -> None:
+    def _open(self, circuit: _Circuit, why: str, retry_after_s: float) -> None:
         own_s = min(self._rest_s * 2.0 ** min(circuit.opened, 30), max(REST_MOST_S, self._rest_s))
-        rest_s = max(own_s, min(asked_s, ASKED_REST_MOST_S))
+        rest_s = max(own_s, min(retry_after_s, ASKED_REST_MOST_S))
         if not circuit.opened:
             log.warning(
                 "the %s service keeps failing (%s, %d times in a row: %s): it is not called for %.1f s",

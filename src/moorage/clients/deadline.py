@@ -52,9 +52,9 @@ class Deadline:
 
     def _push(self) -> None:
         assert self._lease is not None
-        loop, was = asyncio.get_running_loop(), self._limit.when()
+        loop, before = asyncio.get_running_loop(), self._limit.when()
         at = min(self._ends, loop.time() + self._lease() - LEASE_MARGIN_S)
-        if was is not None and at > was and not self._limit.expired():
+        if before is not None and at > before and not self._limit.expired():
             self._limit.reschedule(at)
             self._check_later()
 

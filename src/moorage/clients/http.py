@@ -149,12 +149,12 @@ class ServiceClient:
         enter: Callable[[str], Permit],
         doing: Span,
     ) -> ServiceResponse:
-        kind, method, said = request.kind, request.method, request.headers
+        kind, method, headers = request.kind, request.method, request.headers
         patience_s = self.call_deadline_s if deadline_s is None else deadline_s
         passage = enter(kind)
         ours = self.tokens if token is None else None
         if token is not None:
-            said["X-Auth-Token"] = token
+            headers["X-Auth-Token"] = token
         began = time.monotonic()
         try:
             async with Deadline(patience_s):
@@ -164,7 +164,7 @@ class ServiceClient:
                         not fresh
                     ):  # the call for the token may have to be the probe, if this is the identity service's client
                         passage.left()
-                    said["X-Auth-Token"] = await ours.get()
+                    headers["X-Auth-Token"] = await ours.get()
                     if not fresh:
                         passage = enter(kind)
                 return await self._call(request, ours, passage, doing)
@@ -219,8 +219,8 @@ class ServiceClient:
         try:
             async with Deadline(deadline_s):
                 headers = {"X-Auth-Token": await self.tokens.get()} if self.tokens is not None else {}
-                if told := global_request_id.get():
-                    headers["X-OpenStack-Request-ID"] = told
+                if request_id := global_request_id.get():
+                    headers["X-OpenStack-Request-ID"] = request_id
                 if trace := traceparent():
                     headers["traceparent"] = trace
                 passage.sent = True
@@ -259,8 +259,8 @@ class ServiceClient:
         if status >= 400:
             problem = problem_of(self.name, method, status, answered, content, ours=ours is not None)
             if status >= 500 and not isinstance(problem, Refusal):
-                asked_s = problem.retry_after_s if isinstance(problem, Unavailable) else 0.0
-                passage.failed(problem.public, rest_s=asked_s)
+                retry_after_s = problem.retry_after_s if isinstance(problem, Unavailable) else 0.0
+                passage.failed(problem.public, rest_s=retry_after_s)
             else:
                 passage.answered()
             raise problem
@@ -276,8 +276,8 @@ class ServiceClient:
     async def _send(self, request: _Request, passage: Permit) -> tuple[int, Mapping[str, str], bytes]:
         method, path, body, params, headers = request
         self.calls[request.kind] += 1
-        if told := global_request_id.get():
-            headers["X-OpenStack-Request-ID"] = told
+        if request_id := global_request_id.get():
+            headers["X-OpenStack-Request-ID"] = request_id
         if trace := traceparent():
             headers["traceparent"] = trace
         content = None

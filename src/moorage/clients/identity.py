@@ -42,7 +42,7 @@ class IdentityClient:
     def __init__(self, identity: ServiceClient) -> None:
         self._identity = identity
         self._kept: OrderedDict[str, tuple[float, Principal | None]] = OrderedDict()
-        self._asking: dict[str, asyncio.Task[Principal | None]] = {}
+        self._validating: dict[str, asyncio.Task[Principal | None]] = {}
 
     async def validate(self, token: str, service_token: str | None = None) -> Principal:
         """Return the principal of `token`. With a valid service token beside it, a token that has expired meanwhile is still accepted.
@@ -54,9 +54,9 @@ class IdentityClient:
         holder = await self._holder(token, allow_expired=trusted)
         if holder is None:
             raise Unauthenticated("The request you have made requires authentication.")
-        found = msgspec.structs.replace(holder, service_roles=service.roles) if service is not None else holder
-        record_caller(found)
-        return found
+        principal = msgspec.structs.replace(holder, service_roles=service.roles) if service is not None else holder
+        record_caller(principal)
+        return principal
 
     async def project_exists(self, project: str, token: str | None = None) -> bool:
         """Tell whether a project exists; false only if the identity service says so. True if the user may not read projects.
@@ -86,11 +86,11 @@ class IdentityClient:
         if kept is not None and time.monotonic() < kept[0]:
             self._kept.move_to_end(key)
             return kept[1]
-        task = self._asking.get(key)
+        task = self._validating.get(key)
         if task is None:
             task = asyncio.create_task(self._ask(key, token, allow_expired))
-            self._asking[key] = task
-            task.add_done_callback(lambda _: self._asking.pop(key, None))
+            self._validating[key] = task
+            task.add_done_callback(lambda _: self._validating.pop(key, None))
         return await asyncio.shield(task)  # a caller that is cancelled must not fail the others
 
     async def _ask(self, key: str, token: str, allow_expired: bool) -> Principal | None:
@@ -141,10 +141,10 @@ def principal_of(token: Mapping[str, Any]) -> Principal:
     )
 
 
-def _rules(said: Any) -> tuple[AccessRule, ...] | None:
-    if said is None:
+def _rules(rules: Any) -> tuple[AccessRule, ...] | None:
+    if rules is None:
         return None
-    return tuple(AccessRule(each.get("service", ""), each.get("method", ""), each.get("path", "")) for each in said)
+    return tuple(AccessRule(each.get("service", ""), each.get("method", ""), each.get("path", "")) for each in rules)
 
 
 def _left_s(expires_at: str, date: str) -> float:

@@ -40,8 +40,8 @@ class ImageClient:
         rows: list[Json] = []
         while len(rows) < limit:
             wanted = min(limit - len(rows), PAGE_SIZE)
-            asked = {**filters, "limit": str(wanted), **({"marker": marker} if marker else {})}
-            body = (await self._image.call("GET", "/v2/images", token=token, params=asked)).body
+            query = {**filters, "limit": str(wanted), **({"marker": marker} if marker else {})}
+            body = (await self._image.call("GET", "/v2/images", token=token, params=query)).body
             page: list[Json] = body["images"]
             rows += page
             if not page or (len(page) < wanted and "next" not in body):
@@ -119,13 +119,13 @@ class ImageClient:
         marker: str | None = None
         while len(rows) < at_most:
             wanted = min(at_most - len(rows), PAGE_SIZE)
-            asked = {
+            query = {
                 **filters,
                 "sort": "created_at:desc",
                 "limit": str(wanted),
                 **({"marker": marker} if marker else {}),
             }
-            body = (await self._image.call("GET", "/v2/images", params=asked)).body
+            body = (await self._image.call("GET", "/v2/images", params=query)).body
             page: list[Json] = body["images"]
             rows += [image_of(each) for each in page]
             if not page or (len(page) < wanted and "next" not in body):

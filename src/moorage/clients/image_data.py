@@ -85,8 +85,8 @@ class ImageData:
                 self._known.popitem(last=False)
             if was_read:
                 await asyncio.to_thread(_remove, self._let_old_go())
-        seen = await asyncio.to_thread(_inspect, image, self._path(image), facts.disk_format)
-        return ImageFile(self._path(image), facts.disk_format, facts.container_format, seen.virtual_size)
+        inspected = await asyncio.to_thread(_inspect, image, self._path(image), facts.disk_format)
+        return ImageFile(self._path(image), facts.disk_format, facts.container_format, inspected.virtual_size)
 
     async def _fetch(self, image: str) -> _Facts:
         record = await self._record(image)
@@ -202,13 +202,13 @@ class ImageData:
                     "the image could not be found", private=missing.public, code="image_not_found"
                 ) from missing
             except Refusal as no:
-                said = f"the image service refused: {no.public}"
-                raise HostFailed(said, private=no.private, code="image_refused") from no
+                reason = f"the image service refused: {no.public}"
+                raise HostFailed(reason, private=no.private, code="image_refused") from no
             except Unavailable as out:
                 refused += out.code == CREDENTIALS
                 if refused >= REFUSED_MAX:
-                    said = "the image service does not accept the host's credentials"
-                    raise HostFailed(said, private=out.private, code="image_refused") from out
+                    reason = "the image service does not accept the host's credentials"
+                    raise HostFailed(reason, private=out.private, code="image_refused") from out
             await asyncio.sleep(pauses.next_s())
 
 

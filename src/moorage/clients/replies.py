@@ -49,10 +49,10 @@ class ServiceResponse(msgspec.Struct, frozen=True):
     body: dict[str, Any]
 
 
-def _retry_after_s(said: str) -> float:
+def _retry_after_s(value: str) -> float:
     """Parse `Retry-After`: seconds, or a date (RFC 9110, 10.2.3); None if it cannot be understood."""
     try:
-        return max(float(said), 0.0) if said.strip().isdigit() else _until_s(said)
+        return max(float(value), 0.0) if value.strip().isdigit() else _until_s(value)
     except (ValueError, TypeError):
         return 0.0
 
@@ -76,9 +76,9 @@ def reason_of(content: bytes) -> tuple[str, str]:
             first = cast("dict[str, Any]", inner[0])
             return str(first.get("code", "")), str(first.get("detail", ""))[:SENTENCE_MAX]
         if isinstance(inner, dict) and "message" in inner:
-            said = cast("dict[str, Any]", inner)
-            kind = said.get("type", "") if word == "NeutronError" else ""
-            return str(kind), str(said["message"])[:SENTENCE_MAX]
+            error = cast("dict[str, Any]", inner)
+            kind = error.get("type", "") if word == "NeutronError" else ""
+            return str(kind), str(error["message"])[:SENTENCE_MAX]
     return "", _plain(content)
 
 

@@ -44,7 +44,7 @@ class ServiceTokens:
         domain: str = "Default",
     ) -> None:
         self._identity = identity
-        self._asks: dict[str, Any] = {
+        self._credentials: dict[str, Any] = {
             "auth": {
                 "identity": {
                     "methods": ["password"],
@@ -56,26 +56,26 @@ class ServiceTokens:
         self._token = ""
         self._project = ""
         self._good_until = 0.0
-        self._asking: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def is_fresh(self) -> bool:
         """Tell whether there is a valid token, so that `get` makes no call."""
-        return self._asking is None and time.monotonic() < self._good_until
+        return self._task is None and time.monotonic() < self._good_until
 
     async def get(self, *, fresh: bool = False) -> str:
         """Return a token that is still valid for a while. `fresh`: the last one was refused, so fetch a new one."""
-        if self._asking is None and (fresh or not self.is_fresh()):
+        if self._task is None and (fresh or not self.is_fresh()):
             self._good_until = 0.0
-            self._asking = asyncio.create_task(self._ask(), name="service-token", context=_without_lease())
-            self._asking.add_done_callback(self._on_token_done)
-        if self._asking is not None:
-            await asyncio.shield(self._asking)
+            self._task = asyncio.create_task(self._ask(), name="service-token", context=_without_lease())
+            self._task.add_done_callback(self._on_token_done)
+        if self._task is not None:
+            await asyncio.shield(self._task)
         return self._token
 
-    def _on_token_done(self, asking: asyncio.Task[None]) -> None:
-        self._asking = None
-        if not asking.cancelled():
-            asking.exception()  # the waiting callers have the error; perhaps none waits any more
+    def _on_token_done(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled():
+            task.exception()  # the waiting callers have the error; perhaps none waits any more
 
     async def project(self) -> str:
         """Return the id of our token's project."""
@@ -84,10 +84,12 @@ class ServiceTokens:
         return self._project
 
     async def _ask(self) -> None:
-        asked_at = time.monotonic()
+        requested_at = time.monotonic()
         try:
             deadline_s = min(TOKEN_DEADLINE_S, self._identity.call_deadline_s)
-            reply = await self._identity.call("POST", "/auth/tokens", token="", body=self._asks, deadline_s=deadline_s)
+            reply = await self._identity.call(
+                "POST", "/auth/tokens", token="", body=self._credentials, deadline_s=deadline_s
+            )
         except UnknownOutcome as lost:  # an unused token does no harm
             raise Unavailable(lost.public, private=lost.private) from lost
         except Refusal as refused:
@@ -100,7 +102,7 @@ class ServiceTokens:
         self._token = token
         self._project = str(reply.body.get("token", {}).get("project", {}).get("id", ""))
         life_s = _life_s(reply)
-        self._good_until = asked_at + max(life_s - TOKEN_MARGIN_S, life_s / 2)
+        self._good_until = requested_at + max(life_s - TOKEN_MARGIN_S, life_s / 2)
 
 
 def _without_lease() -> Context:

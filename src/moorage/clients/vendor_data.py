@@ -33,8 +33,8 @@ class VendorData:
 
         Raises Unavailable when a service fails and that is fatal.
         """
-        said = await asyncio.gather(*(self._ask(name, service, server) for name, service in self._services))
-        return {name: each for (name, _), each in zip(self._services, said, strict=True)}
+        answers = await asyncio.gather(*(self._ask(name, service, server) for name, service in self._services))
+        return {name: each for (name, _), each in zip(self._services, answers, strict=True)}
 
     async def close(self) -> None:
         for _, service in self._services:

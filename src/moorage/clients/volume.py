@@ -77,9 +77,9 @@ class VolumeClient:
 
     async def make_snapshot(self, volume: str, name: str, image: str, project: str, token: str) -> VolumeSnapshot:
         """Begin a snapshot of a volume that may be in use, for an image, within the user's quota. Raises OverQuota, Invalid."""
-        asked: Json = {"volume_id": volume, "name": name, "force": True, "metadata": {MADE_FOR_IMAGE: image}}
+        fields: Json = {"volume_id": volume, "name": name, "force": True, "metadata": {MADE_FOR_IMAGE: image}}
         try:
-            reply = await self._call("POST", "snapshots", ATTACHMENTS, project, token, {"snapshot": asked})
+            reply = await self._call("POST", "snapshots", ATTACHMENTS, project, token, {"snapshot": fields})
         except TooLarge as over:
             raise OverQuota(over.public, private=over.private, code="snapshot_quota") from over
         return _snapshot(reply.body["snapshot"])
@@ -87,12 +87,12 @@ class VolumeClient:
     async def types(self, project: str, token: str) -> dict[str, str]:
         """Return the volume types that the user sees: each id, and each name → the name."""
         reply = await self._call("GET", "types", ATTACHMENTS, project, token)
-        found = [(str(each["id"]), str(each["name"])) for each in reply.body.get("volume_types", ())]
-        return {key: name for id, name in found for key in (id, name)}
+        pairs = [(str(each["id"]), str(each["name"])) for each in reply.body.get("volume_types", ())]
+        return {key: name for id, name in pairs for key in (id, name)}
 
     async def create(self, wanted: NewVolume, project: str, token: str) -> Volume:
         """Begin to make a volume in the user's project, within its quota. Raises OverQuota, Invalid, NotFound."""
-        asked: Json = {"size": wanted.size_gib, "name": wanted.name, "metadata": dict(wanted.metadata)}
+        fields: Json = {"size": wanted.size_gib, "name": wanted.name, "metadata": dict(wanted.metadata)}
         for name, value in (
             ("imageRef", wanted.image),
             ("snapshot_id", wanted.snapshot),
@@ -100,9 +100,9 @@ class VolumeClient:
             ("availability_zone", wanted.availability_zone),
         ):
             if value is not None:
-                asked[name] = value
+                fields[name] = value
         try:
-            reply = await self._call("POST", "volumes", ATTACHMENTS, project, token, {"volume": asked})
+            reply = await self._call("POST", "volumes", ATTACHMENTS, project, token, {"volume": fields})
         except TooLarge as over:
             raise OverQuota(over.public, private=over.private, code="volume_quota") from over
         return _volume(reply.body["volume"])
@@ -122,8 +122,8 @@ class VolumeClient:
     async def show_as(self, token: str, project: str, things: str, thing: str) -> Json:
         """Return one record. Raises NotFound."""
         reply = await self._call("GET", f"{things}/{_id(thing)}", ATTACHMENTS, project, token)
-        found: Json = reply.body[things.removesuffix("s")]
-        return found
+        row: Json = reply.body[things.removesuffix("s")]
+        return row
 
     async def make_as(self, token: str, project: str, things: str, fields: Json) -> Json:
         """Make one, within the user's quota. Raises OverQuota, Invalid, NotFound."""
@@ -145,8 +145,8 @@ class VolumeClient:
         """Return the snapshots of any project that were made for an image."""
         params = {"all_tenants": "1", "metadata": repr({MADE_FOR_IMAGE: image})}
         reply = await self._call("GET", "snapshots/detail", ATTACHMENTS, params=params)
-        found = reply.body.get("snapshots", ())
-        return tuple(_snapshot(each) for each in found if (each.get("metadata") or {}).get(MADE_FOR_IMAGE) == image)
+        rows = reply.body.get("snapshots", ())
+        return tuple(_snapshot(each) for each in rows if (each.get("metadata") or {}).get(MADE_FOR_IMAGE) == image)
 
     async def delete_snapshot(self, snapshot: str) -> None:
         """Delete a snapshot; a missing one is success. Raises Invalid while it is being made, or is in use."""
@@ -157,18 +157,18 @@ class VolumeClient:
 
     async def made_snapshots(self) -> dict[str, str]:
         """Return snapshot → its image, for all snapshots that we made for images."""
-        found: dict[str, str] = {}
+        snapshots: dict[str, str] = {}
         marker: dict[str, str] = {}
         for _ in range(PAGES_MAX):
             params = {"all_tenants": "1", "limit": str(PAGE), **marker}
             reply = await self._call("GET", "snapshots/detail", ATTACHMENTS, params=params)
             page = reply.body.get("snapshots", ())
             made = {each["id"]: (each.get("metadata") or {}).get(MADE_FOR_IMAGE) for each in page}
-            found |= {id: image for id, image in made.items() if image}
+            snapshots |= {id: image for id, image in made.items() if image}
             if len(page) < PAGE:
                 break
             marker = {"marker": page[-1]["id"]}
-        return found
+        return snapshots
 
     # ---- volumes, as ourselves ----------------------------------------------------------------------------------------
 
@@ -177,8 +177,8 @@ class VolumeClient:
         wanted = {KEY: server}
         params = {"all_tenants": "1", "metadata": repr(wanted)}
         reply = await self._call("GET", "volumes/detail", SHARED_TARGETS, params=params)
-        found = [_volume(each) for each in reply.body.get("volumes", ())]
-        return tuple(each for each in found if each.metadata.get(KEY) == server)
+        volumes = [_volume(each) for each in reply.body.get("volumes", ())]
+        return tuple(each for each in volumes if each.metadata.get(KEY) == server)
 
     async def with_status(self, status: str) -> tuple[Volume, ...]:
         """Return volumes of any project with this status, from the first page."""
@@ -216,10 +216,10 @@ class VolumeClient:
 
         The progress says that our part is over, as Nova does.
         """
-        said = {"status": status, "progress": "90%"}
+        fields = {"status": status, "progress": "90%"}
         try:
             path = f"snapshots/{_id(snapshot)}/action"
-            await self._call("POST", path, ATTACHMENTS, body={"os-update_snapshot_status": said})
+            await self._call("POST", path, ATTACHMENTS, body={"os-update_snapshot_status": fields})
         except Refusal as refused:
             _log.warning(
                 "the volume service did not accept that snapshot %s is %s: %s",
@@ -247,9 +247,9 @@ class VolumeClient:
         The call has no key: a caller that is unsure reads the existing attachments first.
         Raises VolumeUnreachable when the back end cannot export the volume.
         """
-        asked: Json = {"volume_uuid": volume, "instance_uuid": server, "connector": dict(connector)}
+        fields: Json = {"volume_uuid": volume, "instance_uuid": server, "connector": dict(connector)}
         try:
-            reply = await self._call("POST", "attachments", ATTACHMENTS, body={"attachment": asked})
+            reply = await self._call("POST", "attachments", ATTACHMENTS, body={"attachment": fields})
         except UnknownOutcome as lost:
             raise _unreachable(lost, volume, host) from lost
         return _attachment(reply.body["attachment"])
@@ -259,9 +259,9 @@ class VolumeClient:
 
         Raises Invalid when it is taken, and NotFound when it does not exist.
         """
-        asked: Json = {"volume_uuid": volume, "instance_uuid": server, "connector": None}
+        fields: Json = {"volume_uuid": volume, "instance_uuid": server, "connector": None}
         try:
-            reply = await self._call("POST", "attachments", ATTACHMENTS, body={"attachment": asked})
+            reply = await self._call("POST", "attachments", ATTACHMENTS, body={"attachment": fields})
         except NotFound as missing:
             raise NotFound(f"Volume {volume} could not be found.", private=missing.public) from missing
         return _attachment(reply.body["attachment"])
@@ -296,8 +296,8 @@ class VolumeClient:
         """Return all attachments of a server, of one volume or of all."""
         params = {"all_tenants": "1", "instance_id": server, **({} if volume is None else {"volume_id": volume})}
         reply = await self._call("GET", "attachments/detail", ATTACHMENTS, params=params)
-        found = [_attachment(each) for each in reply.body.get("attachments", ())]
-        return tuple(each for each in found if each.server == server and volume in (None, each.volume))
+        attachments = [_attachment(each) for each in reply.body.get("attachments", ())]
+        return tuple(each for each in attachments if each.server == server and volume in (None, each.volume))
 
     async def all_attachments(self) -> AsyncIterator[Attachment]:
         """Return every attachment of every project, page by page."""

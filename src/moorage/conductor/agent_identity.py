@@ -35,10 +35,10 @@ logger = logging.getLogger(__name__)
 
 async def note(database: Database, known: KnownHost) -> None:
     """Write what an operator should see to the cell's database, where every process reads it; only when it changed."""
-    seen = known.troubles()
-    if seen != known.noted:
-        await database.write(lambda tx: cell_hosts.note_troubles(tx, known.host, seen))
-        known.noted = seen
+    troubles = known.troubles()
+    if troubles != known.noted:
+        await database.write(lambda tx: cell_hosts.note_troubles(tx, known.host, troubles))
+        known.noted = troubles
 
 
 class AgentAdmission:
@@ -80,14 +80,14 @@ class AgentAdmission:
         if known.agent == agent and known.confirmed:
             return True
         if known.agent in ("", agent):
-            return await self._agree(known, agent, was=agent)
+            return await self._agree(known, agent, expected=agent)
         restart = replaces is None or known.agent in replaces
         if await self._gives_way(known, agent, restart=restart, in_hand=by is HostReport):
-            return await self._agree(known, agent, was=known.agent)
+            return await self._agree(known, agent, expected=known.agent)
         if (
             by is Heartbeat
             and known.agent != agent
-            and (known.silent or (known.rival == agent and known.rival_heard > known.challenged))
+            and (known.silent or (known.rival == agent and known.rival_at > known.challenged))
         ):
             await self._want_report(known)
         return known.agent == agent
@@ -98,9 +98,9 @@ class AgentAdmission:
             known.agent, known.confirmed = "", False
             await self._database.write(lambda tx: cell_hosts.agent_left(tx, known.host, agent))
 
-    async def _agree(self, known: KnownHost, agent: str, was: str) -> bool:
+    async def _agree(self, known: KnownHost, agent: str, expected: str) -> bool:
         """Write it where all conductors of the cell see it; the first one wins."""
-        now_speaks = await self._database.write(lambda tx: cell_hosts.take_agent(tx, known.host, agent, was))
+        now_speaks = await self._database.write(lambda tx: cell_hosts.take_agent(tx, known.host, agent, expected))
         speaks = now_speaks or agent
         if known.agent != speaks:
             known.begin(speaks)
@@ -116,12 +116,12 @@ class AgentAdmission:
         if known.silent:  # it has been silent for long; if it returns, it will be the second one
             return restart or now - known.silent_since >= GIVEN_UP_WITHIN_S
         if known.rival != agent:
-            if known.rival and now - known.rival_heard < RIVAL_KEPT_S:
+            if known.rival and now - known.rival_at < RIVAL_KEPT_S:
                 return False  # one takeover at a time
-            known.rival, known.rival_heard, known.challenged = agent, now, now
+            known.rival, known.rival_at, known.challenged = agent, now, now
             await self._want_report(known)
             return False
-        known.rival_heard = now
+        known.rival_at = now
         if now - known.challenged < ANSWERS_WITHIN_S:
             return False
         unheard = known.heard <= known.challenged

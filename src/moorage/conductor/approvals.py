@@ -39,7 +39,7 @@ class Approvals:
         self._unasked: dict[str, CellId] = {}
         self._waiting: dict[str, CellId] = {}
         self._refused: dict[str, str] = {}
-        self._said: dict[tuple[str, str], float] = {}
+        self._logged_at: dict[tuple[str, str], float] = {}
 
     def admits(self, message: FromHost) -> bool:
         """Whether the message is accepted; if not, note that the host waits, or what was refused."""
@@ -75,12 +75,12 @@ class Approvals:
 
     def _log_refusal(self, host: str, what: str) -> None:
         now = self._clock.monotonic()
-        if now - self._said.get((host, what), float("-inf")) < SAY_AGAIN_S:
+        if now - self._logged_at.get((host, what), float("-inf")) < SAY_AGAIN_S:
             return
-        self._said.pop((host, what), None)
-        self._said[host, what] = now
-        if len(self._said) > SAID_MAX:
-            del self._said[next(iter(self._said))]
+        self._logged_at.pop((host, what), None)
+        self._logged_at[host, what] = now
+        if len(self._logged_at) > SAID_MAX:
+            del self._logged_at[next(iter(self._logged_at))]
         logger.warning("cell %s: host %r %s", self._cell, host, what)
 
     async def refresh(self) -> list[str]:

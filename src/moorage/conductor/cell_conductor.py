@@ -81,7 +81,7 @@ class CellConductor:
         options: CellConductorOptions = CellConductorOptions(),
     ) -> None:
         self.cell = cell
-        self._heard_under = (subjects.hosts_of, *((legacy_subjects.of_cell,) if options.earlier else ()))
+        self._host_subjects = (subjects.hosts_of, *((legacy_subjects.of_cell,) if options.earlier else ()))
         self._database = database
         self._region = region
         self._engine = engine
@@ -94,7 +94,7 @@ class CellConductor:
         self._comparison = ReportComparison(
             self._belonging, cell, bus, clock, region, engine, options.cells or {cell: database}
         )
-        self._who = AgentAdmission(cell, database, bus, clock, reports_in_hand=lambda: self._taking_reports)
+        self._admission = AgentAdmission(cell, database, bus, clock, reports_in_hand=lambda: self._taking_reports)
         self._subscriptions: list[Subscription] = []
         self._life: asyncio.Task[None] | None = None
         self._known = KnownHosts()
@@ -141,7 +141,7 @@ class CellConductor:
         self._subscriptions = [
             await self._bus.subscribe(pattern(self.cell, kind), self._on_message)
             for kind in (subjects.REPORT, subjects.RETURNED, subjects.HEARTBEAT)
-            for pattern in self._heard_under
+            for pattern in self._host_subjects
         ]
         for known in self._known:
             known.want(began, self._known.spread_s(known))
@@ -207,39 +207,39 @@ class CellConductor:
         except Problem as problem:
             logger.warning("cell %s could not process a message of a host: %s %s", self.cell, problem, problem.private)
 
-    async def take_report(self, told: HostReport) -> None:
+    async def take_report(self, report: HostReport) -> None:
         """Store a report: inventory, the host's record and its servers' power states; and compare its guests.
 
         A report that could not be stored does not count: it is requested again.
         """
-        known = self._known[told.host]
-        if not await self._who.admits(known, told.boot, told.replaces or (), by=HostReport):
+        known = self._known[report.host]
+        if not await self._admission.admits(known, report.boot, report.replaces or (), by=HostReport):
             return
         self._note_alive(known)
         doubts, self._storing_since = known.doubts, self._clock.monotonic()
         try:
-            await self._store(known, told)
+            await self._store(known, report)
         except BaseException:
             known.want(self._clock.monotonic())
             raise
         finally:
             self._storing_since = None
-        known.stored(told, doubts)
-        await self._comparison.compare(known, told)
+        known.stored(report, doubts)
+        await self._comparison.compare(known, report)
 
-    async def _store(self, known: KnownHost, told: HostReport) -> None:
-        provider = await self._engine.report_host(inventory_of(told, self.cell, self._zone))
-        if told.physical_functions:
-            await self._engine.report_devices([device_of(told, each) for each in told.physical_functions])
-        now, host = self._now_us(), host_of(told, provider, self.cell, self._zone)
+    async def _store(self, known: KnownHost, report: HostReport) -> None:
+        provider = await self._engine.report_host(inventory_of(report, self.cell, self._zone))
+        if report.physical_functions:
+            await self._engine.report_devices([device_of(report, each) for each in report.physical_functions])
+        now, host = self._now_us(), host_of(report, provider, self.cell, self._zone)
 
         def work(tx: Tx) -> Host:
             known = cell_hosts.report(tx, host, now)
-            cell_servers.observe(tx, told.host, {each: int(state) for each, state in told.guests.items()})
+            cell_servers.observe(tx, report.host, {each: int(state) for each, state in report.guests.items()})
             return known
 
         row = await self._database.write(work)
-        if row.agent and row.agent != told.boot:
+        if row.agent and row.agent != report.boot:
             known.begin(row.agent)  # another agent was first
         elif row.agent:
             known.confirmed = True
@@ -248,9 +248,9 @@ class CellConductor:
         """Process a heartbeat: the host is alive, and the power states that changed since the last one."""
         known = self._known[beat.host]
         if beat.leaving:
-            await self._who.left(known, beat.boot)
+            await self._admission.left(known, beat.boot)
             return
-        if not (known.agent == beat.boot and known.confirmed) and not await self._who.admits(
+        if not (known.agent == beat.boot and known.confirmed) and not await self._admission.admits(
             known, beat.boot, by=Heartbeat
         ):
             return
@@ -290,7 +290,7 @@ class CellConductor:
         """Tell a returning host which servers are its own; it destroys the others (RULES §10)."""
         known = self._known[returned.host]
         replaces = () if returned.home else returned.replaces
-        if not await self._who.admits(known, returned.agent or returned.boot, replaces):
+        if not await self._admission.admits(known, returned.agent or returned.boot, replaces):
             return
         self._note_alive(known)
         if returned.home:
@@ -298,16 +298,16 @@ class CellConductor:
             await self._comparison.send_wrong_turns(returned.host, judged)
             return
         judged = await self._belonging.judge(returned.host, returned.guests)
-        answer = ServersOfHost(returned.boot, judged.told, knows_senders=True)
+        answer = ServersOfHost(returned.boot, judged.turns, knows_senders=True)
         await self._bus.publish(subjects.to_host(self.cell, returned.host), encode(answer))
         if known.reported:  # it was away: its guests are compared in full
             known.want(self._clock.monotonic())
 
     async def servers_of(
-        self, host: str, asked: Collection[ServerId], *, turns_only: bool = False
+        self, host: str, servers: Collection[ServerId], *, turns_only: bool = False
     ) -> tuple[ServerTurn, ...]:
         """The answer about a host's own servers and those about which it asked (belonging.py)."""
-        return (await self._belonging.judge(host, asked, turns_only=turns_only)).told
+        return (await self._belonging.judge(host, servers, turns_only=turns_only)).turns
 
     async def _ask_if_due(self, known: KnownHost) -> None:
         now = self._clock.monotonic()
@@ -389,11 +389,11 @@ class CellConductor:
 
         try:
             with label("hosts"):
-                said = await self._database.write(work)
+                overrides = await self._database.write(work)
         except BaseException:
             self._to_flush |= names
             raise
-        for host in said.forced_down ^ self._forced_down:
-            self._engine.set_alive(host, host not in said.forced_down and self._known[host].counts_as_up)
-        self._forced_down = set(said.forced_down)
-        await host_overrides.mirror(self.cell, said, self._database, self._region, self._engine)
+        for host in overrides.forced_down ^ self._forced_down:
+            self._engine.set_alive(host, host not in overrides.forced_down and self._known[host].counts_as_up)
+        self._forced_down = set(overrides.forced_down)
+        await host_overrides.mirror(self.cell, overrides, self._database, self._region, self._engine)

@@ -51,9 +51,9 @@ class CellDrains:
 
     async def run(self) -> CellDrainsDone:
         """One round: every cell that is being drained; a drain waits while its cell's database does not answer."""
-        found = await self._context.region.read(cell_drains.open_ones)
+        open_drains = await self._context.region.read(cell_drains.open_ones)
         ended = 0
-        for each in found:
+        for each in open_drains:
             if each.cell not in self._context.cells.ids:
                 logger.warning("the drain %s waits: cell %s is not in the configuration", each.id, each.cell)
                 continue
@@ -63,7 +63,7 @@ class CellDrains:
                 logger.info("the drain %s of cell %s waits: %s", each.id, each.cell, out)
                 continue
             ended += now.ended_at is not None
-        return CellDrainsDone(len(found), ended)
+        return CellDrainsDone(len(open_drains), ended)
 
     @property
     def _now_us(self) -> int:
@@ -89,8 +89,8 @@ class CellDrains:
     async def _disable(self, drain: CellDrain) -> None:
         """Keep the cell's own reason, if it has one already."""
         region, now = self._context.region, self._now_us
-        said = (await region.read(cells.every)).get(drain.cell)
-        if said is None or not said.disabled:
+        status = (await region.read(cells.every)).get(drain.cell)
+        if status is None or not status.disabled:
             await cell_writes.set_disabled(
                 region, drain.cell, now, disabled=True, reason=f"drain {drain.id}", by=drain.asked_by, configured=True
             )
@@ -101,21 +101,21 @@ class CellDrains:
         known = {each.host: each for each in drain.hosts}
         names = await cell_drain_moves.hosts_of(self._context, drain.cell)
         parts = [known.get(name, HostPart(name)) for name in (*known, *(each for each in names if each not in known))]
-        looked = [await self._with_progress(drain, each, there=each.host in names) for each in parts]
+        looked = [await self._with_progress(drain, each, has_servers=each.host in names) for each in parts]
         under_way = sum(each.progress is DrainProgress.MOVING for each in looked)
-        found: list[HostPart] = []
+        host_parts: list[HostPart] = []
         for part in looked:
             if part.progress is DrainProgress.WAITING and not drain.cancel and under_way < drain.asked.hosts:
                 part = await self._opened(drain, part)
                 under_way += part.progress is DrainProgress.MOVING
-            found.append(part)
-        return tuple(found)
+            host_parts.append(part)
+        return tuple(host_parts)
 
-    async def _with_progress(self, drain: CellDrain, part: HostPart, *, there: bool) -> HostPart:
+    async def _with_progress(self, drain: CellDrain, part: HostPart, *, has_servers: bool) -> HostPart:
         """The progress of the host's drain."""
         if part.progress not in GOING:
             return part
-        if not there:
+        if not has_servers:
             return changed(part, progress=DrainProgress.DONE, why="the host was deleted")
         id = _id_of(drain, part.host)
         its = await self._context.region.read(lambda tx: drains.get(tx, id))
@@ -132,7 +132,7 @@ class CellDrains:
         """The drain itself finds the host's servers. If another drain of the host exists, or too many drains run, this
         waits.
         """
-        asked = drain.asked
+        request = drain.asked
         new = Drain(
             id=_id_of(drain, part.host),
             host=part.host,
@@ -141,10 +141,10 @@ class CellDrains:
             asked_by=drain.asked_by,
             project=drain.project,
             asked=DrainRequest(
-                concurrency=asked.concurrency,
-                confirm=asked.confirm,
+                concurrency=request.concurrency,
+                confirm=request.confirm,
                 partial=True,
-                live=asked.live and cell_drain_moves.live(self._context, drain.cell),
+                live=request.live and cell_drain_moves.live(self._context, drain.cell),
                 across=True,
             ),
             status=DrainStatus.WAITING,
@@ -159,24 +159,26 @@ class CellDrains:
     async def _records(self, drain: CellDrain) -> tuple[tuple[RecordRow, ...], int]:
         """Offloaded servers that are still here, and how many of the known ones have left."""
         stay = sum(each.progress is DrainProgress.LEFT for each in drain.records)
-        found = await cell_drain_moves.offloaded(self._context, drain.cell, stay + RECORDS_AT_ONCE)
-        here = {each.id: each for each in found}
+        records = await cell_drain_moves.offloaded(self._context, drain.cell, stay + RECORDS_AT_ONCE)
+        servers = {each.id: each for each in records}
         known = {each.server for each in drain.records}
         rows: list[RecordRow] = []
         gone = 0
-        for row in (*drain.records, *(RecordRow(each.id, each.name) for each in found if each.id not in known)):
-            looked = await self._refreshed(drain, row, here)
+        for row in (*drain.records, *(RecordRow(each.id, each.name) for each in records if each.id not in known)):
+            looked = await self._refreshed(drain, row, servers)
             if looked is None:
                 continue
             if looked.progress is DrainProgress.DONE:
                 gone += 1
                 continue
             rows.append(looked)
-        return tuple(rows if drain.cancel else await self._begin(drain, rows, here)), gone
+        return tuple(rows if drain.cancel else await self._begin(drain, rows, servers)), gone
 
-    async def _refreshed(self, drain: CellDrain, row: RecordRow, here: Mapping[ServerId, Server]) -> RecordRow | None:
+    async def _refreshed(
+        self, drain: CellDrain, row: RecordRow, servers: Mapping[ServerId, Server]
+    ) -> RecordRow | None:
         """None: it needs no move any more, because it is being deleted or on a host."""
-        if row.progress is DrainProgress.LEFT and row.server in here:
+        if row.progress is DrainProgress.LEFT and row.server in servers:
             return row
         where = await self._context.region.read(lambda tx: region_servers.find(tx, row.server))
         if where is None or where.deleted:
@@ -186,7 +188,7 @@ class CellDrains:
             return changed(row, progress=DrainProgress.MOVING, why="") if ours else changed(row, why=BUSY)
         if where.cell != drain.cell:
             return changed(row, progress=DrainProgress.DONE)
-        if row.server not in here:
+        if row.server not in servers:
             return None
         if row.progress is DrainProgress.MOVING:
             return self._again(row, "its record came back")
@@ -202,19 +204,21 @@ class CellDrains:
 
         return await self._context.region.read(work)
 
-    async def _begin(self, drain: CellDrain, rows: list[RecordRow], here: Mapping[ServerId, Server]) -> list[RecordRow]:
+    async def _begin(
+        self, drain: CellDrain, rows: list[RecordRow], servers: Mapping[ServerId, Server]
+    ) -> list[RecordRow]:
         under_way = sum(each.progress is DrainProgress.MOVING for each in rows)
-        found: list[RecordRow] = []
+        changed_rows: list[RecordRow] = []
         for row in rows:
-            server = here.get(row.server)
+            server = servers.get(row.server)
             ready = row.progress is DrainProgress.WAITING and row.again_at <= self._now_us and row.why != BUSY
             if server is None or not ready or under_way >= drain.asked.concurrency:
-                found.append(row)
+                changed_rows.append(row)
                 continue
             moved = await self._move(drain, row, server)
             under_way += moved.progress is DrainProgress.MOVING
-            found.append(moved)
-        return found
+            changed_rows.append(moved)
+        return changed_rows
 
     async def _move(self, drain: CellDrain, row: RecordRow, server: Server) -> RecordRow:
         tried = changed(row, attempts=row.attempts + 1)

@@ -59,8 +59,8 @@ class Drains:
         servers of another.
         """
         begun = ended = 0
-        found = await self._context.region.read(drains.open_ones)
-        for each in [each for each in found if await self._closed(each)]:
+        open_drains = await self._context.region.read(drains.open_ones)
+        for each in [each for each in open_drains if await self._closed(each)]:
             try:
                 now, moves = await self._turn(each)
             except Unavailable as out:
@@ -68,7 +68,7 @@ class Drains:
                 continue
             begun += moves
             ended += now.ended_at is not None
-        return DrainsDone(len(found), begun, ended)
+        return DrainsDone(len(open_drains), begun, ended)
 
     async def _closed(self, drain: Drain) -> bool:
         """Whether the host is closed to new servers. Returns False when that cannot be written to its cell now."""
@@ -89,16 +89,16 @@ class Drains:
             drain = changed(
                 drain_moves.retried(drain), status=DrainStatus.RUNNING, began_at=drain.began_at or self._now_us
             )
-        here = await self._servers(drain)
+        servers = await self._servers(drain)
         known = {each.server for each in drain.servers}
         came = [
             DrainServer(each.id, each.name, drain_moves.way_of(each, live=drain.asked.live))
-            for id, each in here.items()
+            for id, each in servers.items()
             if id not in known
         ]
-        came += await drain_moves.left_before(self._context, drain.cell, drain.host, {*here, *known})
-        rows = [await self._refreshed(drain, each, here) for each in (*drain.servers, *came)]
-        rows, begun = (rows, 0) if drain.cancel else await self._begin(drain, rows, here)
+        came += await drain_moves.left_before(self._context, drain.cell, drain.host, {*servers, *known})
+        rows = [await self._refreshed(drain, each, servers) for each in (*drain.servers, *came)]
+        rows, begun = (rows, 0) if drain.cancel else await self._begin(drain, rows, servers)
         going = changed(drain, servers=tuple(rows), why="")
         now = _ended(going, self._now_us)
         if now.status is DrainStatus.DONE:
@@ -135,25 +135,25 @@ class Drains:
         id = host.id
 
         def work(tx: Tx) -> tuple[bool, list[str]]:
-            found = provider_statements.consumers_at(tx, provider_statements.tree_of(tx, id), CLAIMS_MAX)
-            foreign = [each for each, by in found if by is None and region_servers.find(tx, each) is None]
-            return len(foreign) < len(found), foreign
+            consumers = provider_statements.consumers_at(tx, provider_statements.tree_of(tx, id), CLAIMS_MAX)
+            foreign = [each for each, by in consumers if by is None and region_servers.find(tx, each) is None]
+            return len(foreign) < len(consumers), foreign
 
         return await self._context.region.read(work)
 
     async def _servers(self, drain: Drain) -> Mapping[ServerId, Server]:
-        found = await self._context.cells[drain.cell].read(lambda tx: cell_servers.on_host(tx, drain.host))
-        return {each.id: each for each in found}
+        servers = await self._context.cells[drain.cell].read(lambda tx: cell_servers.on_host(tx, drain.host))
+        return {each.id: each for each in servers}
 
     # ---------------------------------------------------------------------------------------------------- progress
 
-    async def _refreshed(self, drain: Drain, row: DrainServer, here: Mapping[ServerId, Server]) -> DrainServer:
+    async def _refreshed(self, drain: Drain, row: DrainServer, servers: Mapping[ServerId, Server]) -> DrainServer:
         """Servers that only wait are known by the record that was just read; for the others, the region is read before
         the record.
 
         In a cancelled drain no server counts as only waiting: the round that was overtaken may have begun its move.
         """
-        known = here.get(row.server)
+        known = servers.get(row.server)
         if row.progress is DrainProgress.DONE and known is None:
             return row
         only_waits = row.progress is DrainProgress.LEFT or (row.progress is DrainProgress.WAITING and not drain.cancel)
@@ -164,7 +164,7 @@ class Drains:
         if server is None or server.deleted:
             return changed(row, progress=DrainProgress.DONE, why="it was deleted")
         if server.host == drain.host:
-            return self._here(drain, row, server, held=held)
+            return self._present_row(drain, row, server, held=held)
         leaves_something = server.moved is not None and server.moved.host == drain.host
         if leaves_something and server.vm_state is VmState.RESIZED:
             return await self._confirm(drain, row, server, held=held)
@@ -189,7 +189,7 @@ class Drains:
 
         return await self._context.region.read(work)
 
-    def _here(self, drain: Drain, row: DrainServer, server: Server, *, held: bool) -> DrainServer:
+    def _present_row(self, drain: Drain, row: DrainServer, server: Server, *, held: bool) -> DrainServer:
         """It is still on the host: its move is under way, or has failed."""
         if held:
             return changed(row, progress=DrainProgress.MOVING, why="")
@@ -226,31 +226,33 @@ class Drains:
     # ------------------------------------------------------------------------------------------------------ moves
 
     async def _begin(
-        self, drain: Drain, rows: list[DrainServer], here: Mapping[ServerId, Server]
+        self, drain: Drain, rows: list[DrainServer], servers: Mapping[ServerId, Server]
     ) -> tuple[list[DrainServer], int]:
         """Begin moves in the order of the plan."""
         under_way = sum(_on_its_way(each) for each in rows)
-        now, begun, found = self._now_us, 0, list[DrainServer]()
+        now, begun, changed_rows = self._now_us, 0, list[DrainServer]()
         for row in rows:
-            server = here.get(row.server)
+            server = servers.get(row.server)
             ready = row.progress is DrainProgress.WAITING and row.again_at <= now and server is not None
             if not ready or server is None or under_way >= drain.asked.concurrency:
-                found.append(row)
+                changed_rows.append(row)
                 continue
             if await self._held(row.server):
                 if not await self._ours(
                     drain, row.server
                 ):  # it may take long, and does not count against the limit meanwhile
-                    found.append(changed(row, why=BUSY))
+                    changed_rows.append(changed(row, why=BUSY))
                     continue
-                found.append(changed(row, progress=DrainProgress.MOVING, why=""))  # begun before this process led
+                changed_rows.append(
+                    changed(row, progress=DrainProgress.MOVING, why="")
+                )  # begun before this process led
                 under_way += 1
                 continue
             moved = await self._move(drain, row, server)
             under_way += moved.progress is DrainProgress.MOVING
             begun += moved.progress is DrainProgress.MOVING
-            found.append(moved)
-        return found, begun
+            changed_rows.append(moved)
+        return changed_rows, begun
 
     async def _move(self, drain: Drain, row: DrainServer, server: Server) -> DrainServer:
         tried = changed(row, attempts=row.attempts + 1)

@@ -116,9 +116,9 @@ class Events:
         with label(LOOK):
             return await self._context.region.read(lambda tx: inbox.ready(tx, HEEDED, AT_A_LOOK_MAX, after))
 
-    async def _act_on(self, told: Sequence[ExternalEvent]) -> int:
+    async def _act_on(self, events: Sequence[ExternalEvent]) -> int:
         by_server: dict[ServerId, list[ExternalEvent]] = {}
-        for each in told:
+        for each in events:
             by_server.setdefault(each.server, []).append(each)
         slots = asyncio.Semaphore(AT_ONCE)
 
@@ -133,7 +133,7 @@ class Events:
             self._leave_alone(server, rest)
             return ()
 
-        done = [each for some in await asyncio.gather(*map(handle, by_server)) for each in some]
+        done = [each for rows in await asyncio.gather(*map(handle, by_server)) for each in rows]
         if done:
             with label(LOOK):
                 await self._context.region.write(lambda tx: inbox.taken(tx, done))
@@ -145,13 +145,13 @@ class Events:
             self._rests.pop(next(iter(self._rests)))
         self._rests[server] = _Rest(self._clock.monotonic() + jittered(pause_s), pause_s)
 
-    async def _handle(self, server: ServerId, told: Sequence[ExternalEvent]) -> bool:
-        deleted = frozenset(each.tag for each in told if each.name == DELETED)
+    async def _handle(self, server: ServerId, events: Sequence[ExternalEvent]) -> bool:
+        deleted = frozenset(each.tag for each in events if each.name == DELETED)
         try:
-            for each in told:
+            for each in events:
                 if each.name == extend_volume.EXTENDED and self._context.volumes is not None:
                     await extend_volume.begin(self._context, server, each.tag)
-            if all(each.name == extend_volume.EXTENDED for each in told):
+            if all(each.name == extend_volume.EXTENDED for each in events):
                 return True
             return await port_sync.reconcile(self._context, server, deleted=deleted) is not SyncOutcome.BUSY
         except Problem as problem:  # the network service or the cell does not answer: the event is kept

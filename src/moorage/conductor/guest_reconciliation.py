@@ -43,7 +43,7 @@ owner's will.
 class Judged(msgspec.Struct, frozen=True):
     """The judgement about a host's servers."""
 
-    told: tuple[ServerTurn, ...] = ()
+    turns: tuple[ServerTurn, ...] = ()
     """Tokens for the host's own servers, and for those asked about which something is known."""
     undecided: frozenset[ServerId] = frozenset()
     """Asked about, and an operation is about to decide: ask again."""
@@ -56,7 +56,7 @@ class Judged(msgspec.Struct, frozen=True):
 
     @property
     def wrong(self) -> tuple[ServerTurn, ...]:
-        return tuple(each for each in self.told if not each.here)
+        return tuple(each for each in self.turns if not each.here)
 
 
 class Belonging:
@@ -68,7 +68,7 @@ class Belonging:
         self._region = region
         self._engine = engine
 
-    async def judge(self, host: str, asked: Collection[ServerId], *, turns_only: bool = False) -> Judged:
+    async def judge(self, host: str, servers: Collection[ServerId], *, turns_only: bool = False) -> Judged:
         """Judge the servers of a host, and those asked about. `turns_only`: the host has only tokens of those asked
         about, which it would forget, and no guests.
 
@@ -76,13 +76,13 @@ class Belonging:
         the server's operations than this judgement, so its guest is not changed by it. About an operation that unwinds
         in between nothing is said.
         """
-        before, leaving = await self._database.read(lambda tx: _in_cell(tx, host, asked))
-        ids = {*before, *asked}
+        before, leaving = await self._database.read(lambda tx: _in_cell(tx, host, servers))
+        ids = {*before, *servers}
         known = await self._region.read(lambda tx: standings(tx, ids))
         placed = before
         if any(self._may_be_wrong(host, before.get(each), known.get(each)) for each in ids):
             placed, leaving = await self._database.read(lambda tx: _in_cell(tx, host, ids))
-        told: list[ServerTurn] = []
+        turns: list[ServerTurn] = []
         undecided: set[ServerId] = set()
         left_alone: set[ServerId] = set()
         on_its_way: set[ServerId] = set()
@@ -90,35 +90,35 @@ class Belonging:
             row, where = placed.get(each), known.get(each)
             if each in leaving.stay and not _is_gone(row, where):
                 running = row is None or _runs(row)
-                said: ServerTurn | None = ServerTurn(each, None, here=True, running=running, over=_over(where))
+                turn: ServerTurn | None = ServerTurn(each, None, here=True, running=running, over=_over(where))
             elif each in leaving.stay_off and not _is_gone(row, where):
-                said = ServerTurn(each, None, here=True, running=False, over=_over(where))
+                turn = ServerTurn(each, None, here=True, running=False, over=_over(where))
             elif each in leaving.evacuated and _is_being_moved(row, where, host):
-                said = _elsewhere(where)
+                turn = _elsewhere(where)
             else:
-                said = self._turn_for(each, host, row, where, turns_only=turns_only)
-            if said is not None:
-                told.append(said)
-                if not said.here and not said.gone and _is_on(row, host):
+                turn = self._turn_for(each, host, row, where, turns_only=turns_only)
+            if turn is not None:
+                turns.append(turn)
+                if not turn.here and not turn.gone and _is_on(row, host):
                     on_its_way.add(each)
-            if each in asked and (said is None or not said.here):
+            if each in servers and (turn is None or not turn.here):
                 if where is not None and where.operation is not None:
                     undecided.add(each)
-                elif said is None:
+                elif turn is None:
                     left_alone.add(each)
         absent = {
             each
             for each, row in placed.items()
-            if each not in asked
+            if each not in servers
             and not row.hidden
             and self._counts(row, known.get(each), host)
             and row.power_state != ApiPowerState.NOSTATE
             and ((where := known.get(each)) is None or where.operation is None)
         }
         if turned_back := await self._changed(on_its_way, known):
-            told = [each for each in told if each.server not in turned_back]
-            undecided |= turned_back & set(asked)
-        return Judged(tuple(told), frozenset(undecided), frozenset(left_alone), frozenset(absent))
+            turns = [each for each in turns if each.server not in turned_back]
+            undecided |= turned_back & set(servers)
+        return Judged(tuple(turns), frozenset(undecided), frozenset(left_alone), frozenset(absent))
 
     async def _changed(self, servers: set[ServerId], known: dict[ServerId, ServerStanding]) -> set[ServerId]:
         """Of servers that are recorded here and judged as wrong, those whose facts in the region have changed since.
@@ -156,12 +156,12 @@ class Belonging:
         counts = self._counts(row, where, host)
         if where is None:
             if counts:
-                return _here(row, where)
+                return _present_turn(row, where)
             return ServerTurn(server, here=False, gone=True) if turns_only and row is None else None
         if where.operation is not None:
             return self._under_way(server, host, row, where)
         if counts:
-            return _here(row, where)
+            return _present_turn(row, where)
         if row is None and where.recorded_in in (self._cell, None) and not where.has_order:
             return None
         if row is not None and row.seq > where.op_seq:
@@ -180,7 +180,7 @@ class Belonging:
             if name != host:  # earlier attempts are over, even if messages of theirs are still under way
                 return ServerTurn(server, FencingToken(where.operation_seq, where.attempt - 1, UNDO), here=False)
         if self._counts(row, where, host):
-            return _here(row, where)
+            return _present_turn(row, where)
         if where.claimed_on is not None or where.operation_seq is None:
             return None
         return ServerTurn(server, FencingToken(where.operation_seq - 1, LAST_ATTEMPT, UNDO), here=False)
@@ -205,8 +205,8 @@ def _elsewhere(where: ServerStanding | None) -> ServerTurn | None:
     return ServerTurn(where.id, FencingToken(where.operation_seq - 1, LAST_ATTEMPT, UNDO), here=False)
 
 
-def _in_cell(tx: Tx, host: str, asked: Collection[ServerId]) -> tuple[dict[ServerId, ServerPlace], Leaving]:
-    return server_queries.where_placed(tx, host, asked), cell_migrations.leaving(tx, host)
+def _in_cell(tx: Tx, host: str, servers: Collection[ServerId]) -> tuple[dict[ServerId, ServerPlace], Leaving]:
+    return server_queries.where_placed(tx, host, servers), cell_migrations.leaving(tx, host)
 
 
 def _is_gone(row: ServerPlace | None, where: ServerStanding | None) -> bool:
@@ -217,7 +217,7 @@ def _is_on(row: ServerPlace | None, host: str) -> bool:
     return row is not None and not row.deleted and row.host == host
 
 
-def _here(row: ServerPlace | None, where: ServerStanding | None) -> ServerTurn:
+def _present_turn(row: ServerPlace | None, where: ServerStanding | None) -> ServerTurn:
     assert row is not None
     return ServerTurn(row.id, None, here=True, running=_runs(row), over=_over(where))
 

@@ -26,7 +26,7 @@ class _Override:
 
     name: str
     drawn: Callable[[Engine, CellId], set[str]]
-    said: Callable[[cell_hosts.HostOverrides], frozenset[str]]
+    hosts_of: Callable[[cell_hosts.HostOverrides], frozenset[str]]
     noted: Callable[[Tx, Collection[str]], dict[str, tuple[HostId, int, bool]]]
     note: Callable[[Tx, HostId, bool, int], bool]
     """False: the host no longer has this version."""
@@ -36,14 +36,14 @@ _WORDS = (
     _Override(
         "forced down",
         lambda engine, cell: engine.forced_down(cell),
-        lambda said: said.forced_down,
+        lambda overrides: overrides.forced_down,
         provider_statements.hosts_forced_down,
         lambda tx, host, forced, version: provider_statements.force_down(tx, host, forced, stamp(tx), version),
     ),
     _Override(
         "disabled",
         lambda engine, cell: engine.picture.disabled(cell),
-        lambda said: said.disabled,
+        lambda overrides: overrides.disabled,
         provider_statements.hosts_disabled,
         lambda tx, host, disabled, version: inventory.set_enabled(tx, host, not disabled, version),
     ),
@@ -51,30 +51,37 @@ _WORDS = (
 
 
 async def mirror(
-    cell: CellId, said: cell_hosts.HostOverrides, database: Database, region: Database, engine: Engine
+    cell: CellId, overrides: cell_hosts.HostOverrides, database: Database, region: Database, engine: Engine
 ) -> None:
     """Copy the cell's state to the region, where this process's world shows that they differ."""
-    wrote = [await _mirror(cell, each, said, database, region, engine) for each in _WORDS]
+    wrote = [await _mirror(cell, each, overrides, database, region, engine) for each in _WORDS]
     if any(wrote):
         await engine.catch_up()
 
 
 async def _mirror(
-    cell: CellId, word: _Override, said: cell_hosts.HostOverrides, database: Database, region: Database, engine: Engine
+    cell: CellId,
+    word: _Override,
+    overrides: cell_hosts.HostOverrides,
+    database: Database,
+    region: Database,
+    engine: Engine,
 ) -> bool:
     """The region is read first, then the cell, and the region is written only at the version that was read: a later
     request's write stays.
     """
-    suspects = word.drawn(engine, cell) ^ {host for host in word.said(said) if engine.host_named(host) is not None}
+    suspects = word.drawn(engine, cell) ^ {
+        host for host in word.hosts_of(overrides) if engine.host_named(host) is not None
+    }
     if not suspects:
         return False
-    seen = await region.read(lambda tx: word.noted(tx, suspects))
-    now = word.said(await database.read(cell_hosts.host_overrides))
+    rows = await region.read(lambda tx: word.noted(tx, suspects))
+    now = word.hosts_of(await database.read(cell_hosts.host_overrides))
 
     def follow(tx: Tx) -> list[str]:
         return [
             host
-            for host, (provider, version, noted) in sorted(seen.items())
+            for host, (provider, version, noted) in sorted(rows.items())
             if noted != (host in now) and word.note(tx, provider, host in now, version)
         ]
 

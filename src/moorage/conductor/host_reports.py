@@ -10,11 +10,11 @@ from moorage.model.resources import Inventory
 from moorage.placement.inventory import DeviceReport, HostInventory
 
 
-def inventory_of(told: HostReport, cell: CellId, zone: str) -> HostInventory:
+def inventory_of(report: HostReport, cell: CellId, zone: str) -> HostInventory:
     """Its inventory, for placement. `zone`: its availability zone when no aggregate gives it another."""
     return HostInventory(
-        host=told.host,
-        node=told.hypervisor_hostname or told.host,
+        host=report.host,
+        node=report.hypervisor_hostname or report.host,
         cell=cell,
         inventories={
             name: Inventory(
@@ -25,45 +25,45 @@ def inventory_of(told: HostReport, cell: CellId, zone: str) -> HostInventory:
                 max_unit=each.max_unit,
                 step=each.step_size,
             )
-            for name, each in told.inventory.items()
+            for name, each in report.inventory.items()
         },
-        traits=told.traits,
+        traits=report.traits,
         zone=zone,
-        physnets=told.physical_networks,
-        level=told.level,
+        physnets=report.physical_networks,
+        level=report.level,
     )
 
 
-def host_of(told: HostReport, provider: HostId, cell: CellId, zone: str) -> Host:
+def host_of(report: HostReport, provider: HostId, cell: CellId, zone: str) -> Host:
     """Its record in the cell. `provider`: its resource provider, whose id is also the host's id."""
     return Host(
         number=0,
         id=provider,
         service="",
-        host=told.host,
-        node=told.hypervisor_hostname or told.host,
+        host=report.host,
+        node=report.hypervisor_hostname or report.host,
         cell=cell,
         zone=zone,
-        level=told.level,
-        version=told.version,
-        hypervisor_type=told.hypervisor_type,
-        hypervisor_version=told.hypervisor_version,
-        cpu_info=told.cpu_info,
-        address=told.address,
-        inventory=told.inventory,
-        traits=told.traits,
-        physical_networks=told.physical_networks,
-        agent=told.boot,
-        set_aside=told.set_aside,
-        up_since=told.up_since,
+        level=report.level,
+        version=report.version,
+        hypervisor_type=report.hypervisor_type,
+        hypervisor_version=report.hypervisor_version,
+        cpu_info=report.cpu_info,
+        address=report.address,
+        inventory=report.inventory,
+        traits=report.traits,
+        physical_networks=report.physical_networks,
+        agent=report.boot,
+        set_aside=report.set_aside,
+        up_since=report.up_since,
     )
 
 
-def device_of(told: HostReport, physical: PhysicalFunction) -> DeviceReport:
+def device_of(report: HostReport, physical: PhysicalFunction) -> DeviceReport:
     """An SR-IOV interface as a provider: its number of virtual functions, and their addresses; without any, the whole
     interface is one.
     """
-    node = told.hypervisor_hostname or told.host
+    node = report.hypervisor_hostname or report.host
     functions = tuple(
         VirtualFunction(
             address=address,

@@ -62,13 +62,13 @@ class KnownHost:
     """Guests that the records show and the last report did not."""
     left_alone: frozenset[ServerId] = frozenset()
     """Its guests that no record knows."""
-    there: frozenset[ServerId] | None = None
+    reported_guests: frozenset[ServerId] | None = None
     """Its guests by the last report that named all of them."""
     reports: int = 0
     """How many reports were processed."""
     rival: str = ""
     """Another agent that wants to report for it."""
-    rival_heard: float = NEVER
+    rival_at: float = NEVER
     challenged: float = NEVER
     """When the current agent was asked whether it lives."""
     refused: str = ""
@@ -104,10 +104,10 @@ class KnownHost:
         pause_s = min(ASK_FIRST_S * 2.0 ** min(self.tries - 1, 10), ASK_MOST_S)
         self.wanted = now + pause_s * (0.75 + 0.5 * self.share)
 
-    def stored(self, told: HostReport, doubts: int) -> None:
+    def stored(self, report: HostReport, doubts: int) -> None:
         """A report was stored, sent when there were so many doubts."""
-        self.reported = told.boot
-        self.takes_descriptions, self.not_wired = told.takes_descriptions, told.not_wired
+        self.reported = report.boot
+        self.takes_descriptions, self.not_wired = report.takes_descriptions, report.not_wired
         if self.doubts == doubts:
             self.wanted, self.tries = None, 0
 

@@ -157,19 +157,19 @@ class Peers:
 
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
-        self._seen: dict[ConductorId, tuple[float, float]] = {}
+        self._known: dict[ConductorId, tuple[float, float]] = {}
         self.living: Sequence[Peer] = ()
 
     def note(self, peers: Sequence[Peer], me: ConductorId, now: float) -> Mapping[ConductorId, float]:
         """Note what was read at `now` (our clock). Returns the conductors whose leases must be ended although the
         database's clock still allows them.
         """
-        was, self._seen = self._seen, {}
+        before, self._known = self._known, {}
         silent: dict[ConductorId, float] = {}
         for peer in peers:
-            value, since = was.get(peer.id, (peer.alive_until, now))
-            self._seen[peer.id] = (peer.alive_until, since if value == peer.alive_until else now)
-            if peer.lives and peer.id != me and now - self._seen[peer.id][1] >= self._lease_s:
+            value, since = before.get(peer.id, (peer.alive_until, now))
+            self._known[peer.id] = (peer.alive_until, since if value == peer.alive_until else now)
+            if peer.lives and peer.id != me and now - self._known[peer.id][1] >= self._lease_s:
                 silent[peer.id] = peer.alive_until
         self.living = [peer for peer in peers if peer.lives and peer.id not in silent]
         return silent

@@ -108,10 +108,10 @@ class OperationRunner:
             logger.error("operation %s is a %s, which this release does not know", operation.id, operation.saga)
             return
         cancel = self._cancels.setdefault(operation.id, asyncio.Event())
-        asked = msgspec.json.decode(operation.asked, type=saga.input_type)
+        input = msgspec.json.decode(operation.asked, type=saga.input_type)
         lease_left.set(self._lease.left_s)
         operation_id.set(operation.id)
-        global_request_id.set(getattr(asked, "global_request_id", "") or operation.request_id)
+        global_request_id.set(getattr(input, "global_request_id", "") or operation.request_id)
         context = self._context()
         journal = Journal(context.region, operation, held=self._lease.held)
         with span(
@@ -127,7 +127,7 @@ class OperationRunner:
                 await execute(
                     saga,
                     operation.id,
-                    asked,
+                    input,
                     context,
                     journal,
                     cancel_hint=cancel,

@@ -44,7 +44,7 @@ class ReconcileLoop:
         self._leads = leads
         self._tasks: list[asyncio.Task[None]] = []
         self._nudges: dict[str, asyncio.Event] = {}
-        self._asking: asyncio.Task[None] | None = None
+        self._election: asyncio.Task[None] | None = None
         self.runs: dict[str, deque[RoundDone]] = {}
 
     def add(
@@ -68,7 +68,7 @@ class ReconcileLoop:
         self._nudges[name].set()
 
     async def stop(self) -> None:
-        tasks = [*self._tasks, *([self._asking] if self._asking is not None else [])]
+        tasks = [*self._tasks, *([self._election] if self._election is not None else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -101,9 +101,9 @@ class ReconcileLoop:
 
     async def _to_lead(self) -> None:
         """Wait until this process leads; one task asks for all rounds that wait for it."""
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._await_leadership(), name="reconcilers-lead")
-        await asyncio.shield(self._asking)
+        if self._election is None or self._election.done():
+            self._election = asyncio.create_task(self._await_leadership(), name="reconcilers-lead")
+        await asyncio.shield(self._election)
 
     async def _await_leadership(self) -> None:
         while not self._leads():

@@ -46,32 +46,32 @@ class ReportComparison:
         self._region = region
         self._engine = engine
 
-    async def compare(self, known: KnownHost, told: HostReport) -> None:
+    async def compare(self, known: KnownHost, report: HostReport) -> None:
         """Compare guest by guest: the host is told which of its guests are wrong, and records show which are gone.
 
         A recorded guest that is not in the list counts as gone when it was missing in two lists in a row: the first may
         have been under way when the guest was made.
         """
-        judged = await self._belonging.judge(told.host, told.guests)
-        await self.send_wrong_turns(told.host, judged)
+        judged = await self._belonging.judge(report.host, report.guests)
+        await self.send_wrong_turns(report.host, judged)
         now = self._clock.monotonic()
         known.compared, known.differs = now, 0
-        whole = told.guests_in_all is None or told.guests_in_all <= len(told.guests)
+        whole = report.guests_in_all is None or report.guests_in_all <= len(report.guests)
         absent = judged.absent if whole else frozenset()
-        known.there, known.reports = frozenset(told.guests) if whole else None, known.reports + 1
+        known.reported_guests, known.reports = frozenset(report.guests) if whole else None, known.reports + 1
         if gone := absent & known.absent:
-            logger.warning("host %s no longer has guests of %s", told.host, ", ".join(sorted(gone)))
+            logger.warning("host %s no longer has guests of %s", report.host, ", ".join(sorted(gone)))
             states = dict.fromkeys(gone, ApiPowerState.NOSTATE)
-            await self._database.write(lambda tx: cell_servers.observe(tx, told.host, states))
+            await self._database.write(lambda tx: cell_servers.observe(tx, report.host, states))
         known.absent = absent - gone
         if judged.left_alone - known.left_alone:
             named = ", ".join(sorted(judged.left_alone))
-            logger.warning("host %s has guests that no record knows; they are left alone: %s", told.host, named)
+            logger.warning("host %s has guests that no record knows; they are left alone: %s", report.host, named)
         known.left_alone = judged.left_alone
         waits = bool(known.absent or judged.undecided)
         if whole and await returned_hosts.settle(
-            told.host,
-            told.guests,
+            report.host,
+            report.guests,
             int(self._clock.now() * 1_000_000),
             self._database,
             self._region,

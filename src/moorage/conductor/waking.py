@@ -322,9 +322,9 @@ class Waker:
         self._open.clear()
         now_us, now_s = _now_us(), self._clock.monotonic()
         for start in range(0, len(kinds), KINDS_NAMED_MAX):
-            some = kinds[start : start + KINDS_NAMED_MAX]
-            rests = await self._context.region.read(lambda tx, some=some: waiting.resting_until(tx, some))  # type: ignore[misc]
-            for kind in some:
+            batch = kinds[start : start + KINDS_NAMED_MAX]
+            rests = await self._context.region.read(lambda tx, batch=batch: waiting.resting_until(tx, batch))  # type: ignore[misc]
+            for kind in batch:
                 if (until_us := rests.get(kind)) is None:
                     self._kinds.pop(kind, None)
                 else:

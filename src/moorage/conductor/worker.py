@@ -56,7 +56,7 @@ class Conductor:
         self._alone = options.alone
         self._beat_s, self._look_every_s = options.beat_s, options.look_every_s
         self._renamed = options.renamed
-        self._told: dict[OperationId, asyncio.Task[None]] = {}
+        self._tasks: dict[OperationId, asyncio.Task[None]] = {}
         self._stuck_until: dict[OperationId, float] = {}
         self._poll_now = asyncio.Event()
         self._work = asyncio.Event()
@@ -92,7 +92,7 @@ class Conductor:
 
     @property
     def executing(self) -> int:
-        return len(self._told)
+        return len(self._tasks)
 
     async def start(self) -> None:
         """Take the lease, adopt operations, receive hints. `alone`: only this process uses the data directory."""
@@ -131,12 +131,12 @@ class Conductor:
             if self.lease.tick():
                 logger.warning("conductor %s was suspended for a while, and checks whether its lease is valid", self.id)
                 self._beat_now.set()
-            if self.lease.over and self._told:
+            if self.lease.over and self._tasks:
                 self.lease.lose()
                 logger.error(
                     "conductor %s lost its lease; its %d operations wait for another conductor",
                     self.id,
-                    len(self._told),
+                    len(self._tasks),
                 )
                 await self._drop_all()
                 self._beat_now.set()
@@ -188,12 +188,12 @@ class Conductor:
             await self._drop_all()
             self.bulkheads.forget_waiting()
             self._stuck_until.clear()
-            was = self.id
+            old_id = self.id
             await self.lease.take()
             if not self.lease.alive:
                 self.lease.lose()
                 raise LeaseLost
-        logger.warning("conductor %s lost its lease, and continues as %s", was, self.id)
+        logger.warning("conductor %s lost its lease, and continues as %s", old_id, self.id)
         self._poll_now.set()
 
     async def _be_known(self) -> None:
@@ -241,7 +241,7 @@ class Conductor:
 
     async def _drop_all(self) -> None:
         self.bulkheads.give_fewer()
-        tasks = list(self._told.values())
+        tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -270,14 +270,14 @@ class Conductor:
             return
         if hint.cancelled:
             self.check_cancel(hint.operation)
-        elif hint.operation not in self._told:
+        elif hint.operation not in self._tasks:
             try:
                 with label("fetch"):
-                    found = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, [hint.operation]))
+                    owned = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, [hint.operation]))
             except Problem as problem:  # the poll of every second finds it
                 self._log.warning("fetch", "operation %s cannot be read yet: %s", hint.operation, problem)
                 return
-            self._queue(found)
+            self._queue(owned)
             await self.begin_waiting()
 
     async def _poll_loop(self) -> None:
@@ -312,17 +312,17 @@ class Conductor:
         self._queue([each for each in mine if each.id not in self._stuck_until])
         await self.begin_waiting()
         now = self._clock.monotonic()
-        due = [each for each, at in self._stuck_until.items() if at <= now and each not in self._told]
+        due = [each for each, at in self._stuck_until.items() if at <= now and each not in self._tasks]
         if due:
             await self._again(due[:FETCHED_AT_ONCE_MAX])
 
     async def _again(self, due: Sequence[OperationId]) -> None:
         """Execute stuck operations again, as far as there are places."""
         with label("look"):
-            found = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, due))
-        gone = set(due) - {each.id for each in found}
+            owned = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, due))
+        gone = set(due) - {each.id for each in owned}
         chosen: list[OperationId] = []
-        for each in found:
+        for each in owned:
             berth = berth_of(each.saga, each.project, each.cell)
             if self.bulkheads.has_place(berth) and each.id not in self.bulkheads:
                 self.bulkheads.enter(each.id, berth)
@@ -342,9 +342,9 @@ class Conductor:
         finally:
             self._leave(set(chosen) - begun)
 
-    def _queue(self, found: Sequence[operation_owners.Owned]) -> None:
-        for each in found:
-            if each.id not in self._told:
+    def _queue(self, owned: Sequence[operation_owners.Owned]) -> None:
+        for each in owned:
+            if each.id not in self._tasks:
                 self.bulkheads.wait(each.id, berth_of(each.saga, each.project, each.cell))
 
     async def _beginning(self) -> None:
@@ -384,10 +384,10 @@ class Conductor:
     def _begin(self, operation: Operation) -> None:
         """Begin it; it has its place."""
         task = asyncio.create_task(self._runner.execute(operation), name=f"operation-{operation.id}")
-        self._told[operation.id] = task
+        self._tasks[operation.id] = task
 
         def ended(_: "asyncio.Task[None]") -> None:
-            self._told.pop(operation.id, None)
+            self._tasks.pop(operation.id, None)
             self._runner.forget(operation.id)
             self._leave({operation.id})
 

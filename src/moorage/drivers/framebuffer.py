@@ -116,7 +116,7 @@ class Screen:
         self._reader, self._writer = reader, writer
         self._format = OWN_FORMAT
         self._changed = True
-        self._asked = False
+        self._requested = False
         """Whether the viewer has asked for a frame: frames are only sent on request (RFC 6143, 7.6.1)."""
 
     async def serve(self) -> None:
@@ -149,7 +149,7 @@ class Screen:
                 await self._reader.readexactly(4 * count)
             case 3:
                 (incremental,) = struct.unpack(">B8x", await self._reader.readexactly(9))
-                self._asked = True
+                self._requested = True
                 self._changed = self._changed or not incremental
                 await self._show()
             case 4:
@@ -171,9 +171,9 @@ class Screen:
 
     async def _show(self) -> None:
         """Send the frame, if it has changed and the viewer has asked for one."""
-        if not self._asked or not self._changed:
+        if not self._requested or not self._changed:
             return
-        self._asked = self._changed = False
+        self._requested = self._changed = False
         ink, paper = self._pixel(INK), self._pixel(PAPER)
         rows = render_text([*self._lines, self._typed])
         dots = b"".join(b"".join(ink if dot else paper for dot in row) for row in rows)

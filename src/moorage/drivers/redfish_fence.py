@@ -98,11 +98,11 @@ class RedfishFence:
             return False
         machine, until = self._machines[host], time.monotonic() + self.off_within_s
         _log.warning("the machine of host %s is switched off, by %s", host, machine.url)
-        told = await self._in_thread(self._force_off, machine)
+        accepted = await self._in_thread(self._force_off, machine)
         while True:
             if await self.is_off(host):
                 return True
-            if not told or time.monotonic() >= until:
+            if not accepted or time.monotonic() >= until:
                 return False
             await asyncio.sleep(LOOK_EVERY_S)
 

@@ -50,8 +50,8 @@ class SimulatedChains(ABC):
     def _chain(self, server: ServerId, volume: str) -> tuple[SimulatedGuest, tuple[tuple[str, str], ...]]:
         """The guest and its chain of this volume; chains of detached volumes are dropped."""
         guest = self._of(server)
-        there = {each.volume for each in guest.spec.volumes}
-        if volume not in there:
+        attached = {each.volume for each in guest.spec.volumes}
+        if volume not in attached:
             raise HostFailed("the guest has no such volume", private=volume, code="volume_not_found")
-        guest.chains = {name: chain for name, chain in guest.chains.items() if name in there}
+        guest.chains = {name: chain for name, chain in guest.chains.items() if name in attached}
         return guest, guest.chains.get(volume, ())

@@ -86,9 +86,9 @@ class SimulatedConsoles:
             return again[1]
         tls_port = port if kind == ConsoleType.SPICE_DIRECT else None
         path = f"/{server}" if kind == ConsoleType.WEBMKS else None
-        found = ConsoleSocket(self._address, port, tls_port, path)
-        self._open[server, kind] = (listening, found)
-        return found
+        console = ConsoleSocket(self._address, port, tls_port, path)
+        self._open[server, kind] = (listening, console)
+        return console
 
     def close_of(self, server: ServerId) -> None:
         """Close the consoles of a server whose guest no longer runs."""

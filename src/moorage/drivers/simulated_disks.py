@@ -35,11 +35,11 @@ class SimulatedDisks:
         """The disk of a new guest; the formats of its data. Raises HostFailed when the image cannot be had, or does not fit (0: any does)."""
         if self._images is None or not image:
             return RAW, BARE
-        found = await self._images.fetch(image)
-        if 0 < root_gib * GIB < found.virtual_size:
+        image_file = await self._images.fetch(image)
+        if 0 < root_gib * GIB < image_file.virtual_size:
             raise HostFailed(
                 "Flavor's disk is too small for requested image. "
-                f"Flavor disk is {root_gib * GIB} bytes, image is {found.virtual_size} bytes.",
+                f"Flavor disk is {root_gib * GIB} bytes, image is {image_file.virtual_size} bytes.",
                 private=image,
                 code="image_unusable",
             )
@@ -47,10 +47,10 @@ class SimulatedDisks:
         disk = self._disks / server
         disk.unlink(missing_ok=True)
         try:
-            os.link(found.path, disk)
+            os.link(image_file.path, disk)
         except OSError:  # another file system, or too many links
-            await asyncio.to_thread(shutil.copyfile, found.path, private_file(disk))
-        return found.disk_format, found.container_format
+            await asyncio.to_thread(shutil.copyfile, image_file.path, private_file(disk))
+        return image_file.disk_format, image_file.container_format
 
     def file_of(self, server: ServerId) -> Path:
         """Where the data of its image are, if there are any."""

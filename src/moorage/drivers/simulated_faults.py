@@ -28,22 +28,22 @@ class SimulatedFaults:
         """How many of each verb hang now."""
         self._file = file
         self._clock = clock
-        self._seen: tuple[int, int] | None = None
+        self._stamp: tuple[int, int] | None = None
 
     def turn(self, dials: FaultSettings) -> None:
         """The process sets other dials; they count from the next `read`."""
-        self.own, self._seen = dials, None
+        self.own, self._stamp = dials, None
 
     def read(self) -> bool:
         """Take the dials as they are now; whether they may have changed. The file is only read when it has."""
         try:
             status = os.stat(self._file)
-            seen = (status.st_mtime_ns, status.st_size)
+            stamp = (status.st_mtime_ns, status.st_size)
         except FileNotFoundError:
-            seen = (0, 0)
-        if seen == self._seen:
+            stamp = (0, 0)
+        if stamp == self._stamp:
             return False
-        self._seen = seen
+        self._stamp = stamp
         try:
             self.knob = FaultCounter(read_dials(self._file, self.own))
         except msgspec.MsgspecError as error:

@@ -110,10 +110,10 @@ class SimulatedLife(ABC):
     async def unrescue_guest(self, server: ServerId, *, power_on: bool) -> PowerState:
         async with self._trouble("unrescue_guest"):
             guest = self._of(server)
-            was, guest.rescue = guest.rescue, None
+            before, guest.rescue = guest.rescue, None
             if not power_on:
                 guest.power = PowerState.SHUTDOWN
-            elif was is not None or guest.power is not PowerState.RUNNING:
+            elif before is not None or guest.power is not PowerState.RUNNING:
                 guest.boot(self._clock.now())
             return self._keep(guest)
 

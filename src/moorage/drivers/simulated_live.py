@@ -119,9 +119,9 @@ class SimulatedLive(ABC):
 
     async def live_target(self, spec: GuestSpec, source: LiveSource, block: bool | None) -> MoveTarget:
         async with self._trouble("live_target") as knob:
-            here, where = cpu_info(knob.dials), str(self._room.resolve())
-            if source.cpu_info != here:
-                raise _refused("Unacceptable CPU info: CPU doesn't have compatibility.", f"{source.cpu_info} {here}")
+            own_cpu, where = cpu_info(knob.dials), str(self._room.resolve())
+            if source.cpu_info != own_cpu:
+                raise _refused("Unacceptable CPU info: CPU doesn't have compatibility.", f"{source.cpu_info} {own_cpu}")
             if source.hypervisor_type != "simulated":
                 raise _refused("The supplied hypervisor type of is invalid.", source.hypervisor_type)
             if source.hypervisor_version > knob.dials.hypervisor_version:
@@ -141,13 +141,13 @@ class SimulatedLive(ABC):
         """Prepare for a guest that arrives; may be repeated. Raises HostFailed when an earlier guest is here."""
         async with self._trouble("prepare_live"):
             self._see_arrivals()
-            here = self._guests.get(spec.server)
-            if here is not None:
-                if here.move != move:
-                    raise HostFailed("an earlier guest is in the way", private=here.move, code="guest_in_the_way")
-                if here.incoming:  # an agent that was killed may have left it without its sign
+            guest = self._guests.get(spec.server)
+            if guest is not None:
+                if guest.move != move:
+                    raise HostFailed("an earlier guest is in the way", private=guest.move, code="guest_in_the_way")
+                if guest.incoming:  # an agent that was killed may have left it without its sign
                     self._await(spec.server, move)
-                return here.power
+                return guest.power
             self._refuse_beyond_truth(spec)
             self._sign(self._room, spec.server, move, "ready")  # refused before anything is kept
             self._drop_signs(spec.server)
@@ -199,7 +199,7 @@ class SimulatedLive(ABC):
         except asyncio.CancelledError:
             transfer.state = LiveState.ABORTED
             raise
-        except Exception as failure:  # noqa: BLE001 - a boundary: it is said to who asks how it stands
+        except Exception as failure:  # noqa: BLE001 - a boundary: the next question for the state shows it
             transfer.state = LiveState.FAILED
             transfer.why = failure.public if isinstance(failure, Problem) else repr(failure)
         finally:
@@ -322,10 +322,10 @@ class SimulatedLive(ABC):
                 continue
             waiting, disk = self._guests[server], self._sign(self._room, server, move, "disk")
             data = self._sign(self._room, server, move, "live")
-            was = msgspec.json.decode(data.read_bytes(), type=SimulatedGuest)
+            guest = msgspec.json.decode(data.read_bytes(), type=SimulatedGuest)
             if disk.exists():
                 self._disks.adopt(server, disk)
-            self._keep(msgspec.structs.replace(was, spec=waiting.spec, move=move, snapshot=None))
+            self._keep(msgspec.structs.replace(guest, spec=waiting.spec, move=move, snapshot=None))
             del self._awaited[server]
             self._drop_signs(server)
 
@@ -373,10 +373,10 @@ class SimulatedLive(ABC):
         if self._sign(to, server, move, "arrived").exists():
             return True
         try:
-            there = msgspec.json.decode((to / "guests" / f"{server}.json").read_bytes(), type=SimulatedGuest)
+            guest = msgspec.json.decode((to / "guests" / f"{server}.json").read_bytes(), type=SimulatedGuest)
         except (FileNotFoundError, msgspec.MsgspecError):
             return False
-        return there.move == move and not there.incoming
+        return guest.move == move and not guest.incoming
 
     async def _forget_live(self, server: ServerId) -> None:
         """Forget everything about a guest that is destroyed: its transfer, its place, and that it left."""

@@ -85,19 +85,19 @@ class SimulatedMoves(ABC):
 
     async def take_guest(self, spec: GuestSpec, move: str) -> PowerState:
         async with self._trouble("take_guest"):
-            here = self._guests.get(spec.server)
-            if here is not None and here.move == move:
-                if here.left is None:  # it was sent again although it is here
+            present = self._guests.get(spec.server)
+            if present is not None and present.move == move:
+                if present.left is None:  # it was sent again although it is here
                     self._drop_arriving(spec.server)
-                return here.power
-            was = self._arrived(spec.server, move) if here is None else here
-            _refuse_shrinking(was.spec, spec)
+                return present.power
+            before = self._arrived(spec.server, move) if present is None else present
+            _refuse_shrinking(before.spec, spec)
             self._refuse_beyond_truth(spec)
             record, disk = _arriving(self._room, spec.server, move)
             if disk.exists():
                 self._disks.adopt(spec.server, disk)
             guest = msgspec.structs.replace(
-                was, spec=self._keep_drive(spec), power=PowerState.SHUTDOWN, move=move, left=here, snapshot=None
+                before, spec=self._keep_drive(spec), power=PowerState.SHUTDOWN, move=move, left=present, snapshot=None
             )
             power = self._keep(guest)
             record.unlink(missing_ok=True)
@@ -161,11 +161,11 @@ def _arriving(room: Path, server: ServerId, move: str) -> tuple[Path, Path]:
     return room / ARRIVING / f"{server}.{move}.json", room / ARRIVING / f"{server}.{move}.disk"
 
 
-def _refuse_shrinking(was: GuestSpec, now: GuestSpec) -> None:
+def _refuse_shrinking(old: GuestSpec, new: GuestSpec) -> None:
     """Refuse a smaller disk, on which data would be lost; a root that is a volume has no size here."""
     sizes: Mapping[str, tuple[int, int]] = {
-        "root": (was.root_gib, now.root_gib),
-        "ephemeral": (was.ephemeral_gib, now.ephemeral_gib),
+        "root": (old.root_gib, new.root_gib),
+        "ephemeral": (old.ephemeral_gib, new.ephemeral_gib),
     }
     for name, (before, after) in sizes.items():
         if after < before:

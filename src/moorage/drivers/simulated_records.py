@@ -33,7 +33,7 @@ class GuestRecords:
     def load(self) -> dict[ServerId, SimulatedGuest]:
         """Read all records; those that cannot be read are moved aside."""
         private_directory(self._guests)
-        found: dict[ServerId, SimulatedGuest] = {}
+        guests: dict[ServerId, SimulatedGuest] = {}
         for file in sorted(self._guests.glob("*.json")):
             if not file.stat().st_size:
                 file.unlink()  # killed between making the file and writing it: that guest was never answered for
@@ -43,8 +43,8 @@ class GuestRecords:
             except (msgspec.MsgspecError, OSError) as unreadable:
                 self._put_aside(file, unreadable)
                 continue
-            found[guest.spec.server] = guest
-        return found
+            guests[guest.spec.server] = guest
+        return guests
 
     def set_aside(self) -> tuple[str, ...]:
         """Return the names of files that were moved aside, at most `SET_ASIDE_SAID_MAX`."""

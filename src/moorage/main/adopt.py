@@ -84,27 +84,27 @@ async def adopt_opened(
         await identify(databases.region, databases.cells)
         behind, now = await _is_behind(databases.region, databases.cells), time.time_ns() // 1000
         behind = behind or await know_more(databases.region, databases.cells)
-        found: list[str] = []  # everything here may be done again, so the epoch is raised last
+        notes: list[str] = []  # everything here may be done again, so the epoch is raised last
         if behind:
-            found += await _operations(databases.region, databases.cells, now)
-        found += (await settle_records(databases.region, databases.cells, behind=behind)).describe()
+            notes += await _operations(databases.region, databases.cells, now)
+        notes += (await settle_records(databases.region, databases.cells, behind=behind)).describe()
         for cell, database in (
             databases.cells.items() if behind else ()
         ):  # first: a move has claims on a host of another cell
             await know_hosts(databases.region, cell, database)
         for cell, database in databases.cells.items() if copies else ():
-            found += await record_again(databases.region, cell, database, now)
+            notes += await record_again(databases.region, cell, database, now)
         for cell, database in databases.cells.items():
-            found += await _compare(databases.region, cell, database, now, behind=behind)
+            notes += await _compare(databases.region, cell, database, now, behind=behind)
         await settle_records(
             databases.region, databases.cells, behind=False
         )  # again, for the servers that are listed again
-        found += await record_moves_again(databases.region, databases.cells)
-        said = await _raise(databases.region, databases.cells) + found
+        notes += await record_moves_again(databases.region, databases.cells)
+        lines = await _raise(databases.region, databases.cells) + notes
         stamped = await databases.region.write(restamp)
         if stamped:
-            said.append(f"placement: {stamped} rows of another PostgreSQL cluster were stamped anew")
-        return said
+            lines.append(f"placement: {stamped} rows of another PostgreSQL cluster were stamped anew")
+        return lines
     finally:
         await databases.close()
 
@@ -113,9 +113,9 @@ def check_adoptable(region: RegionSeen, cells: Mapping[CellId, CellSeen], empty:
     """Check that each database is empty on purpose or is a restored one of this region. Raises Invalid when one is not."""
     if not region.made:
         raise Invalid("the region database is empty: look at its URL, or restore it first")
-    for cell, seen in cells.items():
-        its = seen.identity
-        if not seen.made and cell not in empty and (cell in region.cells or seen.lacks_all):
+    for cell, state in cells.items():
+        its = state.identity
+        if not state.made and cell not in empty and (cell in region.cells or state.lacks_all):
             raise Invalid(
                 f"the database of {cell} is empty: look at its URL, or restore it first; if it is lost for ever, "
                 f"`moorage db adopt --empty {cell}`"
@@ -142,10 +142,10 @@ async def _is_behind(region: Database, cells: Mapping[CellId, Database]) -> bool
 
 async def _operations(region: Database, cells: Mapping[CellId, Database], now_us: int) -> list[str]:
     going, ended = await settle_operations(region, cells, now_us)
-    said = [f"{going} operations were open at the region's backup, and go on"] if going else []
+    lines = [f"{going} operations were open at the region's backup, and go on"] if going else []
     if len(ended) > NAMED_MAX:
         ended = [*ended[:NAMED_MAX], f"and {len(ended) - NAMED_MAX} others were ended: `moorage operation list`"]
-    return said + ended
+    return lines + ended
 
 
 async def _raise(region: Database, cells: Mapping[CellId, Database]) -> list[str]:
@@ -157,24 +157,24 @@ async def _raise(region: Database, cells: Mapping[CellId, Database]) -> list[str
     known = await region.read(region_identities.cells)
     if mine is None:
         raise Internal("the region has no identity")
-    found: dict[CellId, CellIdentity] = {}
+    identities: dict[CellId, CellIdentity] = {}
     for cell, database in cells.items():
         its = await database.read(cell_identities.get)
         if its is None:
             raise Internal(f"{cell} has no identity")
-        found[cell] = its
-    epoch = max(mine.epoch, *(its.epoch for its in found.values())) + 1
-    mark = max(mine.mark, *(its.region_mark for its in found.values())) + 1
-    said = [f"region{'':14} epoch {mine.epoch} -> {epoch}" + _behind(mine.mark, mark - 1)]
+        identities[cell] = its
+    epoch = max(mine.epoch, *(its.epoch for its in identities.values())) + 1
+    mark = max(mine.mark, *(its.region_mark for its in identities.values())) + 1
+    lines = [f"region{'':14} epoch {mine.epoch} -> {epoch}" + _behind(mine.mark, mark - 1)]
     kept: dict[CellId, KnownCell] = {}
-    for cell, its in found.items():
+    for cell, its in identities.items():
         remembered = known[cell].mark if cell in known and known[cell].uuid == its.uuid else 0
         after = CellIdentity(its.uuid, epoch, max(its.mark, remembered) + 1, cell, mine.uuid, mark)
         await cells[cell].write(lambda tx, after=after: cell_identities.adopt(tx, after))  # type: ignore[misc]
         kept[cell] = KnownCell(its.uuid, after.mark)
-        said.append(f"{cell:20} epoch {its.epoch} -> {epoch}" + _behind(its.mark, remembered))
+        lines.append(f"{cell:20} epoch {its.epoch} -> {epoch}" + _behind(its.mark, remembered))
     await region.write(lambda tx: region_identities.adopt(tx, RegionIdentity(mine.uuid, epoch, mark), kept))
-    return said
+    return lines
 
 
 def _behind(mark: int, remembered: int) -> str:
@@ -195,27 +195,27 @@ async def _compare(region: Database, cell: CellId, database: Database, now_us: i
         if behind:
             settled += await _settle(region, database, page, now_us)
     missing = await missing_in(region, cell, database)
-    said = []
+    lines = []
     if deleted:
-        said.append(f"{cell}: {deleted} servers were deleted after its backup, and are deleted now")
+        lines.append(f"{cell}: {deleted} servers were deleted after its backup, and are deleted now")
     if again:
-        said.append(f"{cell}: {again} servers were accepted after the region's backup, and are listed again")
+        lines.append(f"{cell}: {again} servers were accepted after the region's backup, and are listed again")
     if claimed.made:
-        said.append(f"{cell}: the claims of {claimed.made} servers were made again, as the cell has them")
+        lines.append(f"{cell}: the claims of {claimed.made} servers were made again, as the cell has them")
     if claimed.in_part:
-        said.append(
+        lines.append(
             f"{cell}: of {len(claimed.in_part)} of them a part could not be claimed (virtual functions, suffixed groups of flavors, "
             f"providers that have not reported): {_named(claimed.in_part)}"
         )
     if settled:
-        said.append(
+        lines.append(
             f"{cell}: nothing is under way any more with {settled} servers; those that were being built are in ERROR"
         )
     if missing:
-        said.append(
+        lines.append(
             f"{cell}: {len(missing)} servers of the region are missing; their guests, ports and claims stay: {_named(missing)}"
         )
-    return said
+    return lines
 
 
 def _named(servers: Sequence[str]) -> str:
@@ -241,7 +241,7 @@ async def _settle(region: Database, database: Database, page: Sequence[ComparedR
 async def _propagate_deletes(region: Database, database: Database, page: Sequence[ComparedRecord], now_us: int) -> int:
     living = [each.id for each in page if not each.deleted]
     known = await region.read(lambda tx: region_identities.known(tx, living))
-    gone = [each for each, says in known.items() if says.deleted]
+    gone = [each for each, row in known.items() if row.deleted]
     if gone:
         await database.write(lambda tx: cell_identities.mark_deleted(tx, gone, now_us))
     return len(gone)
@@ -251,12 +251,12 @@ async def _list_again(region: Database, cell: CellId, database: Database, page: 
     known = await region.read(lambda tx: region_identities.known(tx, [each.id for each in page]))
     turns = {each.id: each.rank // EPOCHS_PER_OPERATION + 1 for each in page}
     lost = [each.id for each in page if each.id not in known and not each.deleted]
-    found = await database.read(lambda tx: [cell_servers.get(tx, each) for each in lost])
+    records = await database.read(lambda tx: [cell_servers.get(tx, each) for each in lost])
     low = {each: turn for each, turn in turns.items() if each in known and known[each].seq < turn - 1}
 
     def work(tx: Tx) -> None:
         region_identities.raise_turns(tx, low)
-        region_identities.list_again(tx, [each for each in found if each is not None], cell, turns)
+        region_identities.list_again(tx, [each for each in records if each is not None], cell, turns)
 
     if lost or low:
         await region.write(work)

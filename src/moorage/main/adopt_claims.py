@@ -54,7 +54,7 @@ async def know_hosts(region: Database, cell: CellId, database: Database) -> None
             )
             for name, each in host.inventory.items()
         }
-        told = HostInventory(
+        inventory = HostInventory(
             host=host.host,
             node=host.node,
             cell=cell,
@@ -65,7 +65,7 @@ async def know_hosts(region: Database, cell: CellId, database: Database) -> None
             level=host.level,
             enabled=not host.disabled,
         )
-        await region.write(lambda tx, told=told: report_host(tx, told))  # type: ignore[misc]
+        await region.write(lambda tx, inventory=inventory: report_host(tx, inventory))  # type: ignore[misc]
 
 
 async def claim_again(
@@ -76,8 +76,8 @@ async def claim_again(
     `behind`: the region is older than the cells, so claims that differ from the records are wrong too.
     """
     living = [each.id for each in page if not each.deleted]
-    found = await database.read(lambda tx: [cell_servers.get(tx, each) for each in living])
-    on_hosts = [each for each in found if each is not None and each.host is not None and each.provider is not None]
+    records = await database.read(lambda tx: [cell_servers.get(tx, each) for each in living])
+    on_hosts = [each for each in records if each is not None and each.host is not None and each.provider is not None]
 
     def work(tx: Tx) -> list[tuple[str, bool]]:
         named = region_servers.cells_of(tx, [each.id for each in on_hosts])

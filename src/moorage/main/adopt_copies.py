@@ -45,14 +45,14 @@ async def record_again(region: Database, cell: CellId, database: Database, now_u
             if await database.write(partial(_put, kept=kept)):
                 recorded += 1
                 oldest = min(oldest, kept.copied_at)
-    said = [f"{cell}: {again} hosts that its database had lost are recorded again"] if again else []
+    lines = [f"{cell}: {again} hosts that its database had lost are recorded again"] if again else []
     if recorded:
         age_s = max(0, now_us - oldest) // US
-        said.append(
+        lines.append(
             f"{cell}: {recorded} servers that its database had lost are recorded again, from copies that the region keeps; "
             f"the oldest was made {age_s} s ago"
         )
-    return said
+    return lines
 
 
 def _good(tx: Tx, cell: CellId, ids: Sequence[ServerId]) -> list[StoredCopy]:

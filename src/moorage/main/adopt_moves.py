@@ -26,7 +26,7 @@ PAGE_ROWS = 500
 
 async def record_moves_again(region: Database, cells: Mapping[CellId, Database]) -> list[str]:
     """Record the lost moves again in the cells that the servers left. Returns a line for each such cell."""
-    told = dict[CellId, set[ServerId]]()
+    by_cell = dict[CellId, set[ServerId]]()
     for cell, database in cells.items() if len(cells) > 1 else ():
         after = ""
         while page := await database.read(partial(cell_identities.records, after=after, limit=PAGE_ROWS)):
@@ -38,17 +38,17 @@ async def record_moves_again(region: Database, cells: Mapping[CellId, Database])
                 if left in (None, cell) or left not in cells:
                     continue
                 if await _shown_and_free(region, move.server, cell) and await _again(region, cells, cell, left, move):
-                    told.setdefault(left, set()).add(move.server)
+                    by_cell.setdefault(left, set()).add(move.server)
     return [
         f"{cell}: the moves of {len(servers)} servers that left it are recorded there again"
-        for cell, servers in told.items()
+        for cell, servers in by_cell.items()
     ]
 
 
 async def _shown_and_free(region: Database, server: ServerId, cell: CellId) -> bool:
     """Whether this cell shows the server and no operation holds it. An operation records the moves of its server itself."""
-    told = await region_view_of(region, server)
-    return told is not None and told.where.cell == cell and told.where.operation is None
+    view = await region_view_of(region, server)
+    return view is not None and view.where.cell == cell and view.where.operation is None
 
 
 async def _again(
@@ -84,7 +84,7 @@ def _sealed_copy(tx: Tx, record: RecordCopy, left: CellId) -> None:
     server = record.server
     if cell_left(server) != left or server.moved is None:
         return
-    there = msgspec.structs.replace(server, cell=left, host=server.moved.host)
+    sealed = msgspec.structs.replace(server, cell=left, host=server.moved.host)
     fence = fence_of(server)
-    record_transfer.copy(tx, RecordCopy(there), fence)  # the actions are with the record that is shown
+    record_transfer.copy(tx, RecordCopy(sealed), fence)  # the actions are with the record that is shown
     record_transfer.seal(tx, server.id, fence)

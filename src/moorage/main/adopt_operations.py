@@ -34,21 +34,21 @@ EPOCHS_BETWEEN = 1_000
 
 async def settle_operations(region: Database, cells: Mapping[CellId, Database], now_us: int) -> tuple[int, list[str]]:
     """Continue or end each operation that was open at the backup. Returns how many continue, and a line for each that was ended."""
-    going, said = 0, list[str]()
+    going, lines = 0, list[str]()
     for operation in await _open(region):
-        seen = {cell: await _read_seen(database, operation) for cell, database in cells.items()}
-        where, shown = as_shown(seen, await region_view_of(region, ServerId(operation.server)))
+        in_cells = {cell: await _read_seen(database, operation) for cell, database in cells.items()}
+        where, shown = as_shown(in_cells, await region_view_of(region, ServerId(operation.server)))
         why, status = contradicted(operation, shown)
         if why:
-            await _end(region, operation, where, seen, why, status, now_us)
-            said.append(f"operation {operation.id} ({operation.saga} of server {operation.server}) was ended: {why}")
+            await _end(region, operation, where, in_cells, why, status, now_us)
+            lines.append(f"operation {operation.id} ({operation.saga} of server {operation.server}) was ended: {why}")
             continue
-        known = max((each.rank for each in seen.values()), default=0)
+        known = max((each.rank for each in in_cells.values()), default=0)
         epoch = known % EPOCHS_PER_OPERATION if known // EPOCHS_PER_OPERATION == operation.seq else 0
         above = max(operation.epoch, epoch) + EPOCHS_BETWEEN
         await region.write(lambda tx, id=operation.id, above=above: region_operations.raise_epoch(tx, id, above))  # type: ignore[misc]
         going += 1
-    return going, said
+    return going, lines
 
 
 async def know_more(region: Database, cells: Mapping[CellId, Database]) -> bool:
@@ -57,34 +57,34 @@ async def know_more(region: Database, cells: Mapping[CellId, Database]) -> bool:
     Marks alone do not show this.  They rise only every few seconds, so a backup that is a few seconds old may have the newest mark.
     """
     for operation in await _open(region):
-        seen = {cell: await _read_seen(database, operation) for cell, database in cells.items()}
-        told = await region_view_of(region, ServerId(operation.server))
-        if is_behind(operation, list(seen.values())) or moved_unknown(seen, told, operation.seq):
+        in_cells = {cell: await _read_seen(database, operation) for cell, database in cells.items()}
+        view = await region_view_of(region, ServerId(operation.server))
+        if is_behind(operation, list(in_cells.values())) or moved_unknown(in_cells, view, operation.seq):
             return True
     return False
 
 
-def is_behind(operation: Operation, seen: Sequence[KnownServer]) -> bool:
+def is_behind(operation: Operation, in_cells: Sequence[KnownServer]) -> bool:
     """Tell whether the cell has seen more of this operation than the region knows.
 
     The region counts an epoch before its executor writes to a cell, and has the claim of a host before a boot's record is written.
     """
-    if max((each.rank for each in seen), default=0) > operation.seq * EPOCHS_PER_OPERATION + operation.epoch:
+    if max((each.rank for each in in_cells), default=0) > operation.seq * EPOCHS_PER_OPERATION + operation.epoch:
         return True
     boot = operation.saga.partition("/")[0] == "boot"
-    return boot and any(each.record is not None for each in seen) and _claimed_host(operation) is None
+    return boot and any(each.record is not None for each in in_cells) and _claimed_host(operation) is None
 
 
 async def _open(region: Database) -> list[Operation]:
-    found: list[Operation] = []
+    operations: list[Operation] = []
     marker: OperationId | None = None
     statuses = tuple(OPEN_STATUSES)
     while page := await region.read(
         lambda tx, marker=marker: region_operations.listed(tx, statuses=statuses, marker=marker, limit=PAGE_ROWS)  # type: ignore[misc]
     ):
         marker = page[-1].id
-        found += await region.read(lambda tx, page=page: region_operations.by_ids(tx, [each.id for each in page]))  # type: ignore[misc]
-    return sorted(found, key=lambda each: (each.server, each.seq))
+        operations += await region.read(lambda tx, page=page: region_operations.by_ids(tx, [each.id for each in page]))  # type: ignore[misc]
+    return sorted(operations, key=lambda each: (each.server, each.seq))
 
 
 async def _read_seen(database: Database, operation: Operation) -> KnownServer:
@@ -92,10 +92,10 @@ async def _read_seen(database: Database, operation: Operation) -> KnownServer:
     return await database.read(lambda tx: cell_identities.seen(tx, ServerId(operation.server), request_id))
 
 
-def contradicted(operation: Operation, seen: Sequence[KnownServer]) -> tuple[str, OperationStatus]:
+def contradicted(operation: Operation, in_cells: Sequence[KnownServer]) -> tuple[str, OperationStatus]:
     """Say why the operation must not continue, and how it ended; an empty sentence: it may continue."""
-    record = next((each.record for each in seen if each.record is not None), None)
-    rank = max((each.rank for each in seen), default=0)
+    record = next((each.record for each in in_cells if each.record is not None), None)
+    rank = max((each.rank for each in in_cells), default=0)
     own = operation.seq * EPOCHS_PER_OPERATION + operation.epoch
     name = operation.saga.partition("/")[0]
     if record is not None and record.deleted:
@@ -110,8 +110,8 @@ def contradicted(operation: Operation, seen: Sequence[KnownServer]) -> tuple[str
         return "", OperationStatus.OPEN
     if rank > own and record is not None:
         return "its server was changed by somebody later", OperationStatus.UNDONE
-    if name != "delete" and any(each.finished for each in seen):
-        failed = any(each.failed for each in seen)
+    if name != "delete" and any(each.finished for each in in_cells):
+        failed = any(each.failed for each in in_cells)
         return "its action has ended in the cell", OperationStatus.UNDONE if failed else OperationStatus.DONE
     return "", OperationStatus.OPEN
 
@@ -130,14 +130,14 @@ async def _end(
     region: Database,
     operation: Operation,
     where: CellId | None,
-    seen: Mapping[CellId, KnownServer],
+    in_cells: Mapping[CellId, KnownServer],
     why: str,
     status: OperationStatus,
     now_us: int,
 ) -> None:
     line = encode_lines([Ended("done" if status is OperationStatus.DONE else "unwound")]).encode()
     server = ServerId(operation.server)
-    deleted = any(each.record is not None and each.record.deleted for each in seen.values())
+    deleted = any(each.record is not None and each.record.deleted for each in in_cells.values())
 
     def work(tx: Tx) -> None:
         end = region_operations.JournalWrite(

@@ -71,18 +71,20 @@ async def region_view_of(region: Database, server: ServerId) -> RegionView | Non
     return await region.read(work)
 
 
-def as_shown(seen: Mapping[CellId, KnownServer], told: RegionView | None) -> tuple[CellId | None, list[KnownServer]]:
+def as_shown(
+    in_cells: Mapping[CellId, KnownServer], view: RegionView | None
+) -> tuple[CellId | None, list[KnownServer]]:
     """Choose the record that counts. Returns its cell, and what the cells have seen.
 
     That an action has ended counts only in the cell that the region names.  A finished action is copied to the other cell before the
     server is shown there, and the operation that was open at the backup must still switch to the other record.
     """
-    having = [cell for cell, each in seen.items() if each.record is not None]
+    having = [cell for cell, each in in_cells.items() if each.record is not None]
     if len(having) < 2:
-        return next(iter(having), None), list(seen.values())
-    named = None if told is None else told.where.cell
-    unsealed = [cell for cell in having if not seen[cell].sealed]
-    counts = max(unsealed or having, key=lambda cell: (seen[cell].rank, cell == named))
+        return next(iter(having), None), list(in_cells.values())
+    named = None if view is None else view.where.cell
+    unsealed = [cell for cell in having if not in_cells[cell].sealed]
+    counts = max(unsealed or having, key=lambda cell: (in_cells[cell].rank, cell == named))
     return counts, [
         KnownServer(
             each.record if cell == counts else None,
@@ -90,16 +92,18 @@ def as_shown(seen: Mapping[CellId, KnownServer], told: RegionView | None) -> tup
             finished=each.finished and cell == named,
             failed=each.failed and cell == named,
         )
-        for cell, each in seen.items()
+        for cell, each in in_cells.items()
     ]
 
 
-def moved_unknown(seen: Mapping[CellId, KnownServer], told: RegionView | None, seq: int) -> bool:
+def moved_unknown(in_cells: Mapping[CellId, KnownServer], view: RegionView | None, seq: int) -> bool:
     """Tell whether the operation has copied the record into a cell that the region does not know of: then the region is older."""
-    if told is None:
+    if view is None:
         return False
-    others = [cell for cell in seen if cell != told.where.cell and cell not in told.hidden]
-    return any(seen[cell].record is not None and seen[cell].rank // EPOCHS_PER_OPERATION == seq for cell in others)
+    others = [cell for cell in in_cells if cell != view.where.cell and cell not in view.hidden]
+    return any(
+        in_cells[cell].record is not None and in_cells[cell].rank // EPOCHS_PER_OPERATION == seq for cell in others
+    )
 
 
 async def settle_records(region: Database, cells: Mapping[CellId, Database], *, behind: bool) -> Settled:
@@ -125,30 +129,30 @@ async def settle_records(region: Database, cells: Mapping[CellId, Database], *, 
 async def _settle(
     region: Database, cells: Mapping[CellId, Database], server: ServerId, settled: Settled, *, behind: bool
 ) -> None:
-    told = await region_view_of(region, server)
-    if told is None or told.where.operation is not None:
+    view = await region_view_of(region, server)
+    if view is None or view.where.operation is not None:
         return
     rows: dict[CellId, _Row] = {}
     for cell, database in cells.items():
-        found, sealed = await database.read(partial(cell_servers.get_with_seal, server=server))
-        if found is not None:
-            rows[cell] = _Row(found, sealed)
-    shown = _shown(told.where.cell, rows, behind=behind)
+        record, sealed = await database.read(partial(cell_servers.get_with_seal, server=server))
+        if record is not None:
+            rows[cell] = _Row(record, sealed)
+    shown = _shown(view.where.cell, rows, behind=behind)
     if shown is None or shown not in rows:
         return
     others = {cell: row for cell, row in rows.items() if cell != shown}
-    if shown != told.where.cell or shown in told.hidden or others.keys() - told.hidden:
+    if shown != view.where.cell or shown in view.hidden or others.keys() - view.hidden:
 
         def work(tx: Tx) -> None:
-            if shown != told.where.cell:
+            if shown != view.where.cell:
                 region_servers.recorded_in(tx, server, shown)
             hidden_records.end_row(tx, server, shown, 0)
             for cell in sorted(others):
                 hidden_records.open_row(tx, server, cell)
 
         await region.write(work)
-        settled.mapped += shown != told.where.cell
-        settled.hidden += len(others.keys() - told.hidden)
+        settled.mapped += shown != view.where.cell
+        settled.hidden += len(others.keys() - view.hidden)
     for cell, row in others.items():
         if not row.sealed:
             await cells[cell].write(lambda tx, row=row: record_transfer.seal(tx, server, fence_of(row.server)))  # type: ignore[misc]

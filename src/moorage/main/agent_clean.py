@@ -31,15 +31,15 @@ def main(argv: list[str]) -> int:
         config = read_config(arguments.config)
         config = msgspec.structs.replace(config, data_dir=arguments.data_dir or config.data_dir)
         host = arguments.host or config.agent.host or socket.gethostname()
-        told: list[int] = []
-        run_loop(_clean(checked(config), host, told, yes=arguments.yes))
+        counts: list[int] = []
+        run_loop(_clean(checked(config), host, counts, yes=arguments.yes))
     except Problem as problem:
         print(f"moorage: {problem.public}", file=sys.stderr)
         return 2
-    return 0 if arguments.yes or not told else 1
+    return 0 if arguments.yes or not counts else 1
 
 
-async def _clean(config: Config, host: str, told: list[int], *, yes: bool) -> None:
+async def _clean(config: Config, host: str, counts: list[int], *, yes: bool) -> None:
     plan = HostPlan(host, CellId(config.agent.cell), config.agent.physical_networks, real=True)
     driver = make_driver(config, plan, SystemClock(), None)
     if not driver.room.is_dir():
@@ -48,7 +48,7 @@ async def _clean(config: Config, host: str, told: list[int], *, yes: bool) -> No
     try:
         guests = sorted({*await driver.guests(), *await driver.arrivals()})
         if not yes:
-            told.append(len(guests))
+            counts.append(len(guests))
             print(f"{len(guests)} guests of {host}, with their disks, would go (say --yes): {', '.join(guests)}")
             return
         for server in guests:

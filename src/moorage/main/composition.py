@@ -130,22 +130,22 @@ async def open_bus(config: Config) -> Bus:
 
     Raises Invalid for credentials or certificates that cannot be used.
     """
-    said = config.bus
-    if said.url in {"", "memory:"}:
+    settings = config.bus
+    if settings.url in {"", "memory:"}:
         return MemoryBus()
 
     def file(name: str) -> Path | None:
         return config.data / name if name else None
 
     security = Security(
-        nkey=file(said.nkey),
-        credentials=file(said.credentials),
-        tls=said.tls or wants_tls(said.url),
-        ca=file(said.ca),
-        cert=file(said.cert),
-        key=file(said.key),
+        nkey=file(settings.nkey),
+        credentials=file(settings.credentials),
+        tls=settings.tls or wants_tls(settings.url),
+        ca=file(settings.ca),
+        cert=file(settings.cert),
+        key=file(settings.key),
     )
-    return await connect(said.url.split(","), security=security)
+    return await connect(settings.url.split(","), security=security)
 
 
 def audible_hosts(config: Config) -> AudibleHosts:
@@ -185,7 +185,7 @@ async def open_region(
     )
     await engine.start()
     me = ConductorId(f"conductor-{uuid.uuid4().hex[:12]}")
-    hosts = AgentClient(bus, me, clock, silent_s=config.compute.host_silence_s, heard=audible_hosts(config))
+    hosts = AgentClient(bus, me, clock, silent_s=config.compute.host_silence_s, audible=audible_hosts(config))
     await hosts.start()
     dispatcher = BusDispatcher(databases.region, bus)
     flat = config.network.backend == "flat"
@@ -276,9 +276,9 @@ def _fence(config: Config) -> FencePlugin | None:
             return SimulatedFence(config.data / "hosts")
         case "redfish":
             machines = {each.host: each for each in config.fence.machines}
-            said = config.fence
+            settings = config.fence
             return RedfishFence(
-                machines, power_off=said.power_off, timeout_s=said.timeout_s, off_within_s=said.off_within_s
+                machines, power_off=settings.power_off, timeout_s=settings.timeout_s, off_within_s=settings.off_within_s
             )
         case "":
             return None
@@ -363,11 +363,11 @@ async def conduct(region: RegionProcess, cell: CellId, *, alone: bool) -> None:
 
 def cells_out(region: RegionProcess) -> list[str]:
     """Return a line for each cell whose database is out, with the cause, for the person who started the process."""
-    said: list[str] = []
+    lines: list[str] = []
     for cell in region.context.cells.out():
         why = "; ".join(each.why for each in circuits_of({cell: region.databases.cells[cell]}))
-        said.append(f"cell {cell} is out, and its hosts take nothing until it answers: {why}")
-    return said
+        lines.append(f"cell {cell} is out, and its hosts take nothing until it answers: {why}")
+    return lines
 
 
 async def wait_for_hosts(region: RegionProcess, patience_s: float = HOSTS_HEARD_WITHIN_S) -> None:

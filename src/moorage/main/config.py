@@ -234,15 +234,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Give the console's listener the certificate that is configured under its older name."""
-        said, listen = self.console, self.api.console
-        if said.certificate and not listen.cert:
-            listen = msgspec.structs.replace(listen, cert=said.certificate, key=said.key)
+        console, listen = self.console, self.api.console
+        if console.certificate and not listen.cert:
+            listen = msgspec.structs.replace(listen, cert=console.certificate, key=console.key)
             msgspec.structs.force_setattr(self, "api", msgspec.structs.replace(self.api, console=listen))
 
     @property
     def approves_hosts_itself(self) -> bool:
-        said = self.compute.approve_hosts
-        return said == "automatic" or (not said and self.bus.url in {"", "memory:"})
+        setting = self.compute.approve_hosts
+        return setting == "automatic" or (not setting and self.bus.url in {"", "memory:"})
 
     @property
     def data(self) -> Path:
@@ -307,14 +307,14 @@ def checked(config: Config) -> Config:
     waits = config.database
     if min(waits.pool_size, waits.pool_wait_s, waits.connect_s, waits.statement_s, waits.file_wait_s) <= 0:
         raise Invalid("[database] limits are positive numbers")
-    told = config.notifications
+    settings = config.notifications
     if (
-        min(told.outbox_rows_max, told.outbox_age_max_s, told.retry_first_s, told.retry_most_s) <= 0
-        or told.tries_max < 0
+        min(settings.outbox_rows_max, settings.outbox_age_max_s, settings.retry_first_s, settings.retry_most_s) <= 0
+        or settings.tries_max < 0
     ):
         raise Invalid("[notifications] limits are positive numbers; tries_max may be 0")
     _check_listeners(config.api)
-    if config.audit_log.enabled and config.audit_log.notify and not told.wanted:
+    if config.audit_log.enabled and config.audit_log.notify and not settings.wanted:
         raise Invalid("[audit_log] notify needs [notifications] with bus or transport_url: where events are to go")
     if config.audit.every_s < 0:
         raise Invalid("[audit] every_s is a positive number, or 0")

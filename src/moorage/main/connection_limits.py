@@ -99,9 +99,9 @@ class Doorkeeper:
 
 def forwarded_address(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the last entry of `X-Forwarded-For`, which the proxy itself added; empty if it is not an address."""
-    said = b""
+    forwarded = b""
     for name, value in headers:
         if name == b"x-forwarded-for":
-            said = value
-    address = said.decode("latin-1").rpartition(",")[2].strip()
+            forwarded = value
+    address = forwarded.decode("latin-1").rpartition(",")[2].strip()
     return address if caller_of(address) else ""

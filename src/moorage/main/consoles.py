@@ -86,7 +86,7 @@ async def console(config: Config, stopping: asyncio.Event) -> None:
     bus = await open_bus(config)
     me = f"{ROLE}-{uuid.uuid4().hex[:12]}"
     hosts = AgentClient(
-        bus, ConductorId(me), clock, silent_s=config.compute.host_silence_s, heard=audible_hosts(config)
+        bus, ConductorId(me), clock, silent_s=config.compute.host_silence_s, audible=audible_hosts(config)
     )
     await hosts.start()
     proxy = await open_proxy(door, config, make_consoles(config, databases, hosts, clock), observed)

@@ -76,21 +76,21 @@ async def open_databases(config: Config, meter: Meter | None = None, *, opened: 
     meter = meter or Meter()
     opened = opened or _by_url(config, meter)
     region = await opened("region")
-    there: dict[CellId, Database] = {}
+    reached: dict[CellId, Database] = {}
     out: dict[CellId, Unavailable] = {}
     try:
         openers = {each.name: partial(opened, each.name) for each in config.cells}
-        await asyncio.gather(*(_open_or_leave(openers[each.name], each, there, out) for each in config.cells))
-        await _migrate_reachable(region, there, out)
+        await asyncio.gather(*(_open_or_leave(openers[each.name], each, reached, out) for each in config.cells))
+        await _migrate_reachable(region, reached, out)
     except BaseException:
-        await Databases(region, there).close()
+        await Databases(region, reached).close()
         raise
     cells: dict[CellId, Database] = {}
     absent: dict[CellId, OpenCell] = {}
     for each in config.cells:
         cell = CellId(each.name)
-        if cell in there:
-            cells[cell] = CellDatabase(cell, there[cell])
+        if cell in reached:
+            cells[cell] = CellDatabase(cell, reached[cell])
             continue
         why = out[cell]
         logger.error("cell %s is out, and its hosts take nothing until it answers: %s %s", cell, why, why.private)
@@ -105,14 +105,14 @@ async def connect_databases(
 ) -> Databases:
     """Open all databases, and read nothing yet. Raises Unavailable when one cannot be reached."""
     opened = opened or _by_url(config, meter or Meter())
-    found = Databases(await opened("region"), {})
+    databases = Databases(await opened("region"), {})
     try:
         for cell in config.cells:
-            found.cells[CellId(cell.name)] = await opened(cell.name)
+            databases.cells[CellId(cell.name)] = await opened(cell.name)
     except BaseException:
-        await found.close()
+        await databases.close()
         raise
-    return found
+    return databases
 
 
 def _by_url(config: Config, meter: Meter) -> OpenNamed:
@@ -126,39 +126,39 @@ def _by_url(config: Config, meter: Meter) -> OpenNamed:
 
 
 async def _open_or_leave(
-    opened: OpenCell, each: Cell, there: dict[CellId, Database], out: dict[CellId, Unavailable]
+    opened: OpenCell, each: Cell, reached: dict[CellId, Database], out: dict[CellId, Unavailable]
 ) -> None:
     try:
-        there[CellId(each.name)] = await opened()
+        reached[CellId(each.name)] = await opened()
     except Unavailable as why:
         out[CellId(each.name)] = why
 
 
-async def _migrate_reachable(region: Database, there: dict[CellId, Database], out: dict[CellId, Unavailable]) -> None:
+async def _migrate_reachable(region: Database, reached: dict[CellId, Database], out: dict[CellId, Unavailable]) -> None:
     """Run `migrate_all`; close and leave out a cell that stops answering meanwhile."""
     for attempt in range(1, BRINGS_MAX + 1):
         try:
-            await migrate_all(region, there)
+            await migrate_all(region, reached)
             return
         except Unavailable:
             await region.read(_ping)  # raises if it is the region's database that does not answer
-            found = await _silent(there)
-            if not found and attempt == BRINGS_MAX:
+            silent = await _silent(reached)
+            if not silent and attempt == BRINGS_MAX:
                 raise
-            for cell, why in found.items():
+            for cell, why in silent.items():
                 out[cell] = why
-                await there.pop(cell).close()
-    await migrate_all(region, there)
+                await reached.pop(cell).close()
+    await migrate_all(region, reached)
 
 
 async def _silent(cells: Mapping[CellId, Database]) -> dict[CellId, Unavailable]:
-    found: dict[CellId, Unavailable] = {}
+    silent: dict[CellId, Unavailable] = {}
     for cell, database in cells.items():
         try:
             await database.read(_ping)
         except Unavailable as why:
-            found[cell] = why
-    return found
+            silent[cell] = why
+    return silent
 
 
 def _ping(tx: Tx) -> None:

@@ -48,27 +48,27 @@ def _is_there(url: str) -> bool:
 
 async def show(config: Config) -> list[str]:
     """Return a line for each database: its revision, and the newest one that this release knows."""
-    said = []
+    lines = []
     for name, url, tree in trees(config):
         if not _is_there(url):
-            said.append(f"{name:20} not made yet; this release makes {tree.head}")
+            lines.append(f"{name:20} not made yet; this release makes {tree.head}")
             continue
         async with _opened(url, name) as database:
             number = await database.alter(partial(number_of, tree=tree))
-        said.append(f"{name:20} at {number or 'no revision'}; this release knows {tree.head}")
-    return said
+        lines.append(f"{name:20} at {number or 'no revision'}; this release knows {tree.head}")
+    return lines
 
 
 async def upgrade(config: Config) -> list[str]:
     """Upgrade every database to this release's revision. Returns a line for each."""
     keep_private(config.data)
-    said = []
+    lines = []
     for name, url, tree in trees(config):
         async with _opened(url, name) as database:
             before = await migrate(database, tree)
         done = "is" if before == tree.head else f"was {before or 'without revision'}, is now"
-        said.append(f"{name:20} {done} at {tree.head}")
-    return said
+        lines.append(f"{name:20} {done} at {tree.head}")
+    return lines
 
 
 def main(argv: Sequence[str]) -> int:

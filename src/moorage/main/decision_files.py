@@ -11,11 +11,11 @@ DIRECTORY = "decisions"
 
 def open_recorder(config: Config) -> DecisionRecorder | None:
     """None: the operator wants none. Nothing is written before the first decision."""
-    said = config.scheduler
-    if not said.decisions_bytes_max:
+    settings = config.scheduler
+    if not settings.decisions_bytes_max:
         return None
-    limits = RecorderLimits(said.decisions_bytes_max, said.decisions_age_max_s)
-    return DecisionRecorder(config.data / DIRECTORY, multipliers=said.multipliers, limits=limits)
+    limits = RecorderLimits(settings.decisions_bytes_max, settings.decisions_age_max_s)
+    return DecisionRecorder(config.data / DIRECTORY, multipliers=settings.multipliers, limits=limits)
 
 
 def directories_of(config: Config, given: list[Path]) -> list[Path]:
@@ -23,9 +23,11 @@ def directories_of(config: Config, given: list[Path]) -> list[Path]:
 
     Raises Invalid.
     """
-    found = [each / DIRECTORY if (each / DIRECTORY).is_dir() else each for each in given] or [config.data / DIRECTORY]
-    if missing := [str(each) for each in found if not each.is_dir()]:
+    directories = [each / DIRECTORY if (each / DIRECTORY).is_dir() else each for each in given] or [
+        config.data / DIRECTORY
+    ]
+    if missing := [str(each) for each in directories if not each.is_dir()]:
         raise Invalid(
             f"there are no decisions in {', '.join(missing)}: name a conductor's data directory with --decisions"
         )
-    return found
+    return directories

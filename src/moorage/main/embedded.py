@@ -100,17 +100,17 @@ async def open_embedded(
 
     `server_volumes`: asks compute which attachment of a volume a server has.
     """
-    found = Embedded()
+    services = Embedded()
     open_one = databases or configured_databases(config)
 
     async def database(name: str) -> Database:
         opened = await open_one(name)
-        found.databases.append(opened)
+        services.databases.append(opened)
         return opened
 
     if config.identity.url:
-        return found
-    found.identity = make_identity(
+        return services
+    services.identity = make_identity(
         await database("identity"),
         public_url=config.api.identity.url,
         bootstrap=bootstrap(config),
@@ -125,10 +125,10 @@ async def open_embedded(
             ),
         ),
     )
-    await found.identity.start()
-    validate = found.identity.validate
+    await services.identity.start()
+    validate = services.identity.validate
     if not config.image.url:
-        found.image = make_image(
+        services.image = make_image(
             await database("image"),
             files=config.data / "images",
             validate_token=validate,
@@ -137,32 +137,32 @@ async def open_embedded(
             settings=ImageSettings(
                 image_max_bytes=config.image.image_size_cap, project_max_bytes=config.image.user_storage_quota
             ),
-            allowed=partial(_bytes_of_images, found.identity),
+            allowed=partial(_bytes_of_images, services.identity),
         )
-        await found.image.start()
+        await services.image.start()
     if not config.network.url and config.network.backend == "ports":
-        found.network = make_network(
+        services.network = make_network(
             await database("network"),
             public_url=config.api.network.url,
             validate_token=validate,
             notify_compute=notify_compute,
             guarantees=guarantees,
         )
-        await found.network.start()
+        await services.network.start()
     if not config.volume.url:
-        found.volume = make_volume(
+        services.volume = make_volume(
             await database("volume"),
             files=config.data / "volumes",
             validate_token=validate,
             public_url=config.api.volume.url,
             others=OtherServices(
-                images=None if found.image is None else EmbeddedImages(found.image),
+                images=None if services.image is None else EmbeddedImages(services.image),
                 notify_compute=notify_compute,
                 server_volumes=server_volumes,
             ),
         )
-        await found.volume.start()
-    return found
+        await services.volume.start()
+    return services
 
 
 def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:

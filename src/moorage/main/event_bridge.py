@@ -27,17 +27,17 @@ class EventReceiver:
         if self.region is None:
             raise Unavailable("compute does not hear yet")
         now = time.time_ns() // 1000
-        told = [
+        parsed = [
             ExternalEvent(
                 ServerId(each["server_uuid"]), each["name"], each.get("tag") or "", each.get("status", "completed"), now
             )
             for each in events
             if each.get("server_uuid")
         ]
-        kept = await inbox.take(self.region.databases.region, told)
+        kept = await inbox.take(self.region.databases.region, parsed)
         service = ServerService(self.region.context, self.region.bus)
-        for event, was in zip(told, kept, strict=True):
-            if was:
+        for event, is_stored in zip(parsed, kept, strict=True):
+            if is_stored:
                 await service.event_arrived(event.server, event.name, event.tag or None)
 
 

@@ -45,7 +45,7 @@ class FlatAddressBook:
 
 def pools_of(config: Config) -> tuple[FlatPool, ...]:
     """Return the configured pools with their defaults. Raises Invalid for one that makes no sense."""
-    found: list[FlatPool] = []
+    pools: list[FlatPool] = []
     cells = {cell.name for cell in config.cells}
     for each in config.network.pools:
         if each.cell not in cells:
@@ -58,12 +58,12 @@ def pools_of(config: Config) -> tuple[FlatPool, ...]:
             )  # fmt: skip
         except ValueError as wrong:
             raise Invalid(f"[[network.pools]] {each.network} in {each.cell}: {wrong}") from wrong
-        if any((pool.network, pool.cell) == (other.network, other.cell) for other in found):
+        if any((pool.network, pool.cell) == (other.network, other.cell) for other in pools):
             raise Invalid(
                 f"[[network.pools]] {each.network} has two pools in {each.cell}: one network, one pool a cell"
             )
-        found.append(pool)
-    return tuple(found)
+        pools.append(pool)
+    return tuple(pools)
 
 
 def open_flat(config: Config, region: Database, engine: Engine) -> FlatNetwork:

@@ -98,10 +98,10 @@ def passthrough_interfaces(host: int, wires: tuple[str, ...], count: int) -> tup
 
 def interfaces_by_network(plan: HostPlan) -> dict[str, tuple[str, ...]]:
     """Return the names of the interfaces on each physical network."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_network: dict[str, tuple[str, ...]] = {}
     for one in plan.physical_functions:
-        found[one.physical_network] = (*found.get(one.physical_network, ()), one.interface)
-    return found
+        by_network[one.physical_network] = (*by_network.get(one.physical_network, ()), one.interface)
+    return by_network
 
 
 def plumbing_of(host: str, level: int, plumber: HostPortClient | None) -> Plumbing | None:

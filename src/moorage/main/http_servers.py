@@ -141,8 +141,8 @@ class HttpServer:
     @property
     def connections(self) -> list[LimitedProtocol]:
         """The connections that speak HTTP."""
-        found = () if self._server is None else self._server.server_state.connections
-        return [each for each in found if isinstance(each, LimitedProtocol)]
+        protocols = () if self._server is None else self._server.server_state.connections
+        return [each for each in protocols if isinstance(each, LimitedProtocol)]
 
     async def open(self, app: Any, *, websockets_max: int = 0) -> None:
         """Serve the application; returns when connections are answered. `websockets_max`: how many WebSockets at once; 0: none."""
@@ -180,8 +180,8 @@ class HttpServer:
         self._socket.close()
 
     def _headers(self) -> list[tuple[str, str]]:
-        said = SAID_BY_ITSELF.get(self.name, frozenset())
-        headers = [(name, value) for name, value in HEADERS.items() if name not in said]
+        replaced = SAID_BY_ITSELF.get(self.name, frozenset())
+        headers = [(name, value) for name, value in HEADERS.items() if name not in replaced]
         if self.certificate is not None and self._hsts_s:
             headers.append(("Strict-Transport-Security", f"max-age={self._hsts_s}"))
         return headers

@@ -59,7 +59,7 @@ class JsonFormatter(logging.Formatter):
     @override
     def format(self, record: logging.LogRecord) -> str:
         seconds, milliseconds = time.gmtime(record.created), int(record.msecs)
-        said: JsonObject = {
+        fields: JsonObject = {
             "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', seconds)}.{milliseconds:03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -68,14 +68,14 @@ class JsonFormatter(logging.Formatter):
         }
         carried = global_request_id.get()
         if of_request := request_id.get() or carried:
-            said["request_id"] = of_request
+            fields["request_id"] = of_request
         if carried and carried != of_request:
-            said["global_request_id"] = carried
+            fields["global_request_id"] = carried
         if of_operation := operation_id.get():
-            said["operation_id"] = of_operation
+            fields["operation_id"] = of_operation
         if traceback := _traceback(self, record):
-            said["traceback"] = traceback
-        line = msgspec.json.encode({name: _writable(value) for name, value in said.items()}).decode()
+            fields["traceback"] = traceback
+        line = msgspec.json.encode({name: _writable(value) for name, value in fields.items()}).decode()
         return line if line.isprintable() else "".join(each if each.isprintable() else _in_json(each) for each in line)
 
 

@@ -89,23 +89,25 @@ async def run(config: Config) -> None:
     await migrate(database, PLACEMENT)
     engine = Engine(database, _unranked)
     await engine.start()
-    asking: tuple[ServiceClient, ...] = ()
+    clients: tuple[ServiceClient, ...] = ()
     if mine.auth_strategy == "noauth2":
         warn()
         authenticate: Authenticate = believe
     else:
-        identity, *asking_ = _identity(config)
-        asking, authenticate = tuple(asking_), keystone(identity)
+        identity, *rest = _identity(config)
+        clients, authenticate = tuple(rest), keystone(identity)
     app = make_placement_app(engine, database, authenticate, policy=policy(config))
     origins = mine.cors_allowed_origins
     await door.open(observed.app("placement", Cors(app, origins, mine.cors_allow_headers) if origins else app))
-    observed.sees(Sources(databases={"placement": database}, engine=engine, services=asking, doors={"placement": door}))
+    observed.sees(
+        Sources(databases={"placement": database}, engine=engine, services=clients, doors={"placement": door})
+    )
     settle_memory()
     print(f"moorage: placement on {listen.url}: ready", flush=True)
     await stop_on_signals(config).wait()
     await door.close()
     await engine.close()
-    for service in asking:
+    for service in clients:
         await service.close()
     await database.close()
     await observed.close()
@@ -114,12 +116,12 @@ async def run(config: Config) -> None:
 def _identity(config: Config) -> tuple[IdentityClient, ServiceClient, ServiceClient]:
     url = config.identity.url or f"{config.api.identity.url}/v3"
     ca_file = config.ca_of(config.identity)
-    asking = ServiceClient("identity", url, ca_file=ca_file)
+    token_client = ServiceClient("identity", url, ca_file=ca_file)
     user = config.service_user
     password = service_password(config)
-    tokens = ServiceTokens(asking, user=user.user, password=password, project=user.project, domain=user.domain)
+    tokens = ServiceTokens(token_client, user=user.user, password=password, project=user.project, domain=user.domain)
     mine = ServiceClient("identity", url, tokens=tokens, ca_file=ca_file)
-    return IdentityClient(mine), asking, mine
+    return IdentityClient(mine), token_client, mine
 
 
 def parser() -> argparse.ArgumentParser:
@@ -148,7 +150,7 @@ def parser() -> argparse.ArgumentParser:
 def configured(arguments: argparse.Namespace) -> Config:
     """Read the configuration file and apply the command line to it."""
     config = read_config(arguments.config)
-    said = {
+    values = {
         "database": arguments.database,
         "auth_strategy": arguments.auth_strategy,
         "policy_file": arguments.policy_file,
@@ -157,7 +159,7 @@ def configured(arguments: argparse.Namespace) -> Config:
         "cors_allow_headers": arguments.cors_allow_header and tuple(arguments.cors_allow_header),
     }
     replace = msgspec.structs.replace
-    mine = replace(config.placement, **{name: value for name, value in said.items() if value is not None})
+    mine = replace(config.placement, **{name: value for name, value in values.items() if value is not None})
     listen = config.api.placement
     port = listen.port if arguments.port is None else arguments.port
     listen = replace(listen, host=arguments.host or listen.host, port=port)

@@ -45,9 +45,9 @@ CONFIRM_EVERY_S, CONFIRM_SOONEST_S = 60.0, 0.5
 TIDY_EVERY_S = 600.0
 
 
-def add_rounds(rounds: ReconcileLoop, region: RegionProcess, asked_every_s: float | None = None) -> None:
+def add_rounds(rounds: ReconcileLoop, region: RegionProcess, poll_every_s: float | None = None) -> None:
     """Add every reconciler of this release with its period."""
-    asked_every_s = ASKED_EVERY_S if asked_every_s is None else asked_every_s
+    poll_every_s = ASKED_EVERY_S if poll_every_s is None else poll_every_s
     if region.segments is not None:
         came = partial(region.segments.until_host_appears, region.clock)
         rounds.add("segments", SEGMENTS_EVERY_S, region.segments.run, sooner=came)
@@ -77,24 +77,24 @@ def add_rounds(rounds: ReconcileLoop, region: RegionProcess, asked_every_s: floa
         cells = tuple(region.databases.cells.values())
         relay = region.notifications.relay(region.databases.region, cells, region.clock)
         rounds.add("notifications", NOTIFICATIONS_EVERY_S, relay.run)
-        told = region.config.notifications
-        if told.usage_audit:
-            audit = UsageAudit(region.databases.cells, told.usage_audit_period, region.clock)
+        settings = region.config.notifications
+        if settings.usage_audit:
+            audit = UsageAudit(region.databases.cells, settings.usage_audit_period, region.clock)
             rounds.add("usage_audit", AUDIT_EVERY_S, audit.run)
     rounds.add("console_tokens", TOKENS_EVERY_S, ConsoleTokens(region.databases.region, region.clock).run)
     reclaim_s = region.config.compute.reclaim_instance_interval
     if reclaim_s > 0:
         every_s = min(RECLAIM_EVERY_S, max(RECLAIM_SOONEST_S, reclaim_s / 4))
         rounds.add("reclaim", every_s, Reclaim(region.context, region.clock).run)
-    rounds.add("drains", asked_every_s, Drains(region.context, region.clock).run)
-    rounds.add("cell_drains", asked_every_s, CellDrains(region.context, region.clock).run)
-    rounds.add("audits", asked_every_s, audits_of(region).run)
+    rounds.add("drains", poll_every_s, Drains(region.context, region.clock).run)
+    rounds.add("cell_drains", poll_every_s, CellDrains(region.context, region.clock).run)
+    rounds.add("audits", poll_every_s, audits_of(region).run)
     rounds.add("tidy", TIDY_EVERY_S, Tidy(region.context, region.clock).run)
 
 
 def audits_of(region: RegionProcess) -> Audits:
     """Build the audits, which compare all services' records with the servers' records."""
     config = region.config
-    heard = ReportedGuests(lambda: region.cells, tuple(region.context.cells.ids), region.clock)
-    auditor = Auditor(region.context, heard, region.clock, ports=config.network.backend != "flat")
+    reports = ReportedGuests(lambda: region.cells, tuple(region.context.cells.ids), region.clock)
+    auditor = Auditor(region.context, reports, region.clock, ports=config.network.backend != "flat")
     return Audits(region.context, auditor, region.clock, every_s=config.audit.every_s, repairs=config.audit.repair)

@@ -69,8 +69,8 @@ class KeyFile:
     def _reload(self) -> None:
         try:
             status = self.path.stat()
-            seen = (status.st_mtime_ns, status.st_size, status.st_ino)
-            if seen == self._read_at:
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if stamp == self._read_at:
                 return
             if may_be_read_by_others(self.path):
                 raise Invalid(f"others may read {self.path}, the keys of the region: chmod 600 {self.path}")
@@ -84,7 +84,7 @@ class KeyFile:
         keys = checked_keys(text.split(), str(self.path))
         if self._keys and not set(keys) & set(self._keys):
             raise Invalid(f"{self.path} has none of the keys of the region any more")
-        self._keys, self._read_at = keys, seen
+        self._keys, self._read_at = keys, stamp
 
 
 def checked_keys(keys: Sequence[str], where: str) -> tuple[str, ...]:

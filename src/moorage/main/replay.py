@@ -72,8 +72,8 @@ def replay_one(directories: Sequence[Path], text: str, profile: Profile | None =
     for event in recorded:
         if isinstance(event, Decided) and event.number == decision.number:
             ask, world = _situation(recorded, event)
-            found = profile or profile_of(recorded.header)
-            return ReplayedDecision(recorded.header, event, ask, world, rank(ask, world, found))
+            chosen = profile or profile_of(recorded.header)
+            return ReplayedDecision(recorded.header, event, ask, world, rank(ask, world, chosen))
     raise NotFound(f"decision {text} is not kept: {recorded.problem or f'{paths[0]} does not have it'}")
 
 

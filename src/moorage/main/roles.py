@@ -153,18 +153,18 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
 
 def not_a_hosts(config: Config) -> list[str]:
     """Return warnings about secrets in an agent's file that a host does not need: an attacker on that machine could read them."""
-    said = []
+    lines = []
     if config.region.database or any(cell.database for cell in config.cells):
-        said.append(
+        lines.append(
             "the file of this agent holds the address of a database, which an agent never uses: take [region] database and "
             "[[cells]] out of it, for whoever takes this machine has them"
         )
     if config.service_user.password and config.agent.level >= PORTS_ARRIVE_BOUND:
-        said.append(
+        lines.append(
             f"the file of this agent holds the password of [service_user], which no agent of level {config.agent.level} needs: take it "
             "out, and give it [image_user] for the data of images (docs/operating/bus.md)"
         )
-    return said
+    return lines
 
 
 async def embedded(config: Config, stopping: asyncio.Event) -> None:

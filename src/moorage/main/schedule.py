@@ -66,17 +66,17 @@ async def read_region(config: Config, server: str | None) -> tuple[WorldSnapshot
     return photo, ask
 
 
-def export(config: Config, world: Path, server: str | None, ask: Path) -> list[str]:
+def export(config: Config, world: Path, server: str | None, ask_path: Path) -> list[str]:
     """Write the files. Returns a line for each of them. Raises Invalid when there is no region's database."""
     if not config.region.database and not (config.data / "region.db").exists():
         raise Invalid(f"there is no region in {config.data}: say where with --data-dir or --config")
-    photo, asked = asyncio.run(read_region(config, server))
+    photo, request = asyncio.run(read_region(config, server))
     world.write_bytes(written_pretty(photo))
-    said = [f"{world}: {len(photo.hosts)} hosts, {len(photo.segments)} segments"]
-    if asked is not None:
-        ask.write_bytes(written_pretty(asked))
-        said.append(f"{ask}: what was asked for {server}")
-    return said
+    lines = [f"{world}: {len(photo.hosts)} hosts, {len(photo.segments)} segments"]
+    if request is not None:
+        ask_path.write_bytes(written_pretty(request))
+        lines.append(f"{ask_path}: what was asked for {server}")
+    return lines
 
 
 def replay(photo: WorldSnapshot, ask: Ask, config: Config | None = None) -> Verdict:

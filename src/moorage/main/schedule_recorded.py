@@ -54,10 +54,10 @@ def add_options(options: argparse.ArgumentParser) -> None:
 
 def _moment(text: str) -> float:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError as wrong:
         raise argparse.ArgumentTypeError(f"{text!r} is no time: write it as 2026-11-27T08:00") from wrong
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def replay_recorded(arguments: argparse.Namespace, config: Config) -> int:
@@ -73,70 +73,72 @@ def replay_recorded(arguments: argparse.Namespace, config: Config) -> int:
     if arguments.replay == ALL:
         return _replay_all(arguments, directories)
     decision = str(arguments.replay)
-    found = replay_one(directories, decision)
+    replayed = replay_one(directories, decision)
     again = None if other is None else replay_one(directories, decision, other)
-    photo = photo_of(found.world)
+    photo = photo_of(replayed.world)
     if arguments.export is not None:
         arguments.export.write_bytes(written_pretty(photo))
-        arguments.ask.write_bytes(written_pretty(found.ask))
+        arguments.ask.write_bytes(written_pretty(replayed.ask))
     if arguments.json:
-        print(json.dumps(_decision_json(found, again), indent=2))
+        print(json.dumps(_decision_json(replayed, again), indent=2))
     else:
-        print("\n".join(_decision_lines(found, again, photo, str(arguments.weights))))
-    return 0 if found.same else 1
+        print("\n".join(_decision_lines(replayed, again, photo, str(arguments.weights))))
+    return 0 if replayed.same else 1
 
 
 # ------------------------------------------------------------------------------------------------- one decision
 
 
 def _decision_lines(
-    found: ReplayedDecision, again: ReplayedDecision | None, photo: WorldSnapshot, file: str
+    replayed: ReplayedDecision, again: ReplayedDecision | None, photo: WorldSnapshot, file: str
 ) -> list[str]:
-    decided = found.decided
+    decided = replayed.decided
     lines = [
-        f"decision {_id(found)}, {decided.purpose} of {decided.consumer} at {_time(decided.at)}",
+        f"decision {_id(replayed)}, {decided.purpose} of {decided.consumer} at {_time(decided.at)}",
         f"operation {decided.operation}, attempt {decided.attempt}",
-        "the same answer as then" if found.same else _differs(found),
-        *describe(found.verdict, photo),
+        "the same answer as then" if replayed.same else _differs(replayed),
+        *describe(replayed.verdict, photo),
     ]
     return lines if again is None else [*lines, "", f"with {file}:", *describe(again.verdict, photo)]
 
 
-def _differs(found: ReplayedDecision) -> str:
-    place, slots = found.decided.place, found.world.slots
-    then = "no host" if place is None else found.world.names[slots[place.host]] if place.host in slots else place.host
+def _differs(replayed: ReplayedDecision) -> str:
+    place, slots = replayed.decided.place, replayed.world.slots
+    then = (
+        "no host" if place is None else replayed.world.names[slots[place.host]] if place.host in slots else place.host
+    )
     by = (
         ""
-        if found.header.release == __version__
-        else f" (decided by release {found.header.release}, this is {__version__})"
+        if replayed.header.release == __version__
+        else f" (decided by release {replayed.header.release}, this is {__version__})"
     )
     return f"ANOTHER ANSWER than then, which was {then}{by}"
 
 
-def _id(found: ReplayedDecision) -> str:
-    return str(DecisionId(found.header.recorder, found.header.segment, found.decided.number))
+def _id(replayed: ReplayedDecision) -> str:
+    return str(DecisionId(replayed.header.recorder, replayed.header.segment, replayed.decided.number))
 
 
 def _time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _decision_json(found: ReplayedDecision, again: ReplayedDecision | None) -> dict[str, Any]:
-    decided = found.decided
-    told: dict[str, Any] = {
-        "decision": _id(found),
+def _decision_json(replayed: ReplayedDecision, again: ReplayedDecision | None) -> dict[str, Any]:
+    decided = replayed.decided
+    shown: dict[str, Any] = {
+        "decision": _id(replayed),
         "at": _time(decided.at),
         "consumer": decided.consumer,
         "operation": decided.operation,
         "attempt": decided.attempt,
         "purpose": decided.purpose,
-        "release": found.header.release,
-        "multipliers": found.header.multipliers,
-        "same": found.same,
-        "ask": msgspec.to_builtins(found.ask),
-        "verdict": msgspec.to_builtins(found.verdict),
+        "release": replayed.header.release,
+        "multipliers": replayed.header.multipliers,
+        "same": replayed.same,
+        "ask": msgspec.to_builtins(replayed.ask),
+        "verdict": msgspec.to_builtins(replayed.verdict),
     }
-    return told if again is None else {**told, "with_other_weights": msgspec.to_builtins(again.verdict)}
+    return shown if again is None else {**shown, "with_other_weights": msgspec.to_builtins(again.verdict)}
 
 
 def describe(verdict: Verdict, photo: WorldSnapshot) -> list[str]:

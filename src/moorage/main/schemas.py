@@ -16,8 +16,8 @@ for _room in (
     _region_room,
     _cell_room,
 ):  # importing each module of the package declares its tables, so none can be forgotten
-    for _noun in pkgutil.iter_modules(_room.__path__):
-        importlib.import_module(f"{_room.__name__}.{_noun.name}")
+    for _module in pkgutil.iter_modules(_room.__path__):
+        importlib.import_module(f"{_room.__name__}.{_module.name}")
 
 REGION = Tree("region", region_metadata, Path(_region_room.__path__[0]) / "revisions")
 PLACEMENT = Tree("placement", placement_metadata, Path(_placement_room.__path__[0]) / "revisions")

@@ -46,7 +46,7 @@ def check_unread(path: Path, settings: Mapping[str, Any]) -> None:
     names = sorted(set(_secrets(settings)))
     if names and may_be_read_by_others(path):
         raise Invalid(
-            f"others may read {path}, and {_some(names)} stands in it: chmod 600 {path}, or say where it is kept instead, "
+            f"others may read {path}, and {_first_names(names)} stands in it: chmod 600 {path}, or say where it is kept instead, "
             'as { file = "/run/credentials/…" } or { env = "…" }'
         )
 
@@ -87,7 +87,7 @@ def _secrets(settings: Any, at: str = "") -> Iterator[str]:
             return
 
 
-def _some(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} more)"
 
 

@@ -33,14 +33,14 @@ Verb = Callable[[Config, Databases], Awaitable[None]]
 async def show(config: Config, databases: Databases) -> None:
     keys = _keys(config)
     seals = await open_seals(config, databases.region)
-    found = await walk(_named(databases), seals, change=False)
+    counts = await walk(_named(databases), seals, change=False)
     mine = [key_id(each) for each in keys]
     for number, name in enumerate(mine):
-        print(f"{name}  {'encrypts' if number == 0 else 'decrypts':9} {found.by_key.get(name, 0):>9} secrets")
-    for name, count in sorted(found.by_key.items()):
+        print(f"{name}  {'encrypts' if number == 0 else 'decrypts':9} {counts.by_key.get(name, 0):>9} secrets")
+    for name, count in sorted(counts.by_key.items()):
         if name not in mine:
             print(f"{name}  {'unknown':9} {count:>9} secrets, which nobody can read without it")
-    print(f"{'in clear':16}  {'':9} {found.clear:>9} secrets")
+    print(f"{'in clear':16}  {'':9} {counts.clear:>9} secrets")
 
 
 async def rotate(config: Config, databases: Databases) -> None:
@@ -64,12 +64,12 @@ async def anew(config: Config, databases: Databases, *, lost: bool = False) -> N
     if lost:
         await _adopt(databases.region, Encryption(partial(tuple, _keys(config))))
     seals = await open_seals(config, databases.region)
-    found = await reencrypt(_named(databases), seals, drop_lost=lost, say=_print_result)
-    if found.lost and not lost:
+    counts = await reencrypt(_named(databases), seals, drop_lost=lost, progress=_print_result)
+    if counts.lost and not lost:
         raise Invalid(
-            f"{found.lost} secrets are encrypted with keys that are not here: copy the keys, or remove the secrets (--lost)"
+            f"{counts.lost} secrets are encrypted with keys that are not here: copy the keys, or remove the secrets (--lost)"
         )
-    if found.changed or found.overtaken:
+    if counts.changed or counts.overtaken:
         raise Invalid(
             "not all is encrypted with the first key yet, for much is written: run `moorage secrets reencrypt`"
         )
@@ -79,8 +79,8 @@ async def drop_old(config: Config, databases: Databases) -> None:
     """Remove the old keys from the file. Raises Invalid while secrets are still encrypted with other keys than the first."""
     file = _file(config)
     seals = await open_seals(config, databases.region)
-    found = await walk(_named(databases), seals, change=False)
-    left = sum(count for name, count in found.by_key.items() if name != seals.key)
+    counts = await walk(_named(databases), seals, change=False)
+    left = sum(count for name, count in counts.by_key.items() if name != seals.key)
     if left:
         raise Invalid(f"{left} secrets are encrypted with other keys than the first: run `moorage secrets reencrypt`")
     used, keys = await databases.region.read(region_keys.used), file()
@@ -137,8 +137,8 @@ def _named(databases: Databases) -> dict[str, Database]:
     return {"region": databases.region, **{str(cell): each for cell, each in databases.cells.items()}}
 
 
-def _print_result(found: RewriteCounts) -> None:
-    print(f"{found.changed} rows encrypted anew, {found.overtaken} written by others meanwhile", flush=True)
+def _print_result(counts: RewriteCounts) -> None:
+    print(f"{counts.changed} rows encrypted anew, {counts.overtaken} written by others meanwhile", flush=True)
 
 
 async def _run(verb: Verb, config: Config) -> None:

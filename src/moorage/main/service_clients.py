@@ -41,7 +41,7 @@ class Clients:
     def open_circuits(self) -> tuple[CircuitSeen, ...]:
         """The services that this process does not call at present, because their circuit breaker is open."""
         breakers = dict.fromkeys(each.breaker for each in self.services)
-        return tuple(seen for breaker in breakers for seen in breaker.open_circuits())
+        return tuple(circuit for breaker in breakers for circuit in breaker.open_circuits())
 
     async def close(self) -> None:
         if self.vendor_data is not None:
@@ -111,9 +111,11 @@ class HostsImages:
 
 def make_hosts_images(config: Config) -> HostsImages:
     """Build this access, over sockets; it cannot reach anything else of the services."""
-    asking = ServiceClient("identity", config.identity.url or f"{config.api.identity.url}/v3")
+    token_client = ServiceClient("identity", config.identity.url or f"{config.api.identity.url}/v3")
     user = config.image_user
-    tokens = ServiceTokens(asking, user=user.user, password=user.password, project=user.project, domain=user.domain)
+    tokens = ServiceTokens(
+        token_client, user=user.user, password=user.password, project=user.project, domain=user.domain
+    )
     named = config.image
     image = ServiceClient(
         "image",
@@ -122,7 +124,7 @@ def make_hosts_images(config: Config) -> HostsImages:
         call_deadline_s=named.timeout_s,
         breaker=Breaker("image", failures_max=named.breaker_failures, rest_s=named.breaker_rest_s),
     )
-    return HostsImages(ImageData(image, config.data / "image-data"), (asking, image))
+    return HostsImages(ImageData(image, config.data / "image-data"), (token_client, image))
 
 
 def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> Clients:
@@ -147,26 +149,26 @@ def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> C
         )
 
     identity_url = config.identity.url or f"{config.api.identity.url}/v3"
-    asking = client_of("identity", config.identity, identity_url, None)
+    token_client = client_of("identity", config.identity, identity_url, None)
     user = config.service_user
     tokens = ServiceTokens(
-        asking, user=user.user, password=service_password(config), project=user.project, domain=user.domain
+        token_client, user=user.user, password=service_password(config), project=user.project, domain=user.domain
     )
     identity = client_of("identity", config.identity, identity_url, tokens)
     image = client_of("image", config.image, config.api.image.url, tokens)
     network = client_of("network", config.network, config.api.network.url, tokens)
     of_hosts = client_of("image", config.image, config.api.image.url, tokens)
-    asked = [asking, identity, image, network, of_hosts]
+    clients = [token_client, identity, image, network, of_hosts]
     volumes: VolumeClient | None = None
     if config.volume.url or not config.identity.url:
-        asked.append(client_of("volume", _without_version(config.volume), config.api.volume.url, tokens))
-        volumes = VolumeClient(asked[-1])
+        clients.append(client_of("volume", _without_version(config.volume), config.api.volume.url, tokens))
+        volumes = VolumeClient(clients[-1])
     return Clients(
         IdentityClient(identity),
         ImageClient(image),
         NetworkClient(network),
         ImageData(of_hosts, config.data / "image-data"),
-        tuple(asked),
+        tuple(clients),
         vendor_services(config, tokens),
         volumes,
     )

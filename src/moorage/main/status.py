@@ -64,10 +64,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
     try:
-        found = asyncio.run(make_report(read_config(arguments.config)))
+        status = asyncio.run(make_report(read_config(arguments.config)))
     except Problem as problem:
         print(f"moorage: {problem.public}", file=sys.stderr)
         return REFUSED
-    told = msgspec.to_builtins(found, str_keys=True)
-    print(json.dumps(told, indent=2) if arguments.json else "\n".join(lines(told)))
-    return WARNED if found.warnings else FINE
+    report = msgspec.to_builtins(status, str_keys=True)
+    print(json.dumps(report, indent=2) if arguments.json else "\n".join(lines(report)))
+    return WARNED if status.warnings else FINE

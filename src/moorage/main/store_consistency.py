@@ -45,21 +45,21 @@ class CellSeen:
 
 def refusal(region: RegionSeen, cells: Mapping[CellId, CellSeen]) -> str | None:
     """Say why these databases cannot be used together, and what to do; None: they can be used."""
-    for cell, seen in cells.items():
-        said = _refused(cell, seen, region)
-        if said is not None:
-            return said
+    for cell, state in cells.items():
+        reason = _refused(cell, state, region)
+        if reason is not None:
+            return reason
     return None
 
 
-def _refused(cell: CellId, seen: CellSeen, region: RegionSeen) -> str | None:
-    its, mine = seen.identity, region.identity
+def _refused(cell: CellId, state: CellSeen, region: RegionSeen) -> str | None:
+    its, mine = state.identity, region.identity
     known = region.cells.get(cell)
     if its is None:
-        if known is not None or seen.lacks_all:
+        if known is not None or state.lacks_all:
             what = (
                 "has no identity, and is older than the region"
-                if seen.made
+                if state.made
                 else "is empty, and the region knows the cell"
             )
             return (
@@ -89,13 +89,13 @@ def _refused(cell: CellId, seen: CellSeen, region: RegionSeen) -> str | None:
     return None
 
 
-def _there(connection: Connection) -> tuple[bool, bool]:
+def _tables_made(connection: Connection) -> tuple[bool, bool]:
     """Whether the database has Moorage's tables, and whether the table of the identity is among them."""
     return has_table(connection, "servers"), has_table(connection, "store_identity")
 
 
 async def _region_seen(database: Database) -> RegionSeen:
-    made, named = await database.alter(_there)
+    made, named = await database.alter(_tables_made)
     if not named:
         return RegionSeen(made)
     identity, cells = await database.read(lambda tx: (region_identities.get(tx), region_identities.cells(tx)))
@@ -103,7 +103,7 @@ async def _region_seen(database: Database) -> RegionSeen:
 
 
 async def _cell_seen(database: Database) -> CellSeen:
-    made, named = await database.alter(_there)
+    made, named = await database.alter(_tables_made)
     if not named:
         return CellSeen(made)
     return CellSeen(made, await database.read(cell_identities.get))
@@ -113,13 +113,13 @@ async def read_identities(
     region: Database, cells: Mapping[CellId, Database]
 ) -> tuple[RegionSeen, dict[CellId, CellSeen]]:
     """Read the identities and marks of all databases; nothing is written."""
-    seen = {cell: await _cell_seen(database) for cell, database in cells.items()}
+    states = {cell: await _cell_seen(database) for cell, database in cells.items()}
     mine = await _region_seen(region)
     if mine.made:
-        for cell, its in seen.items():
+        for cell, its in states.items():
             if its.identity is None:
-                seen[cell] = CellSeen(its.made, lacks_all=await _lacks_all(region, cells[cell], cell, its.made))
-    return mine, seen
+                states[cell] = CellSeen(its.made, lacks_all=await _lacks_all(region, cells[cell], cell, its.made))
+    return mine, states
 
 
 async def _lacks_all(region: Database, database: Database, cell: CellId, made: bool) -> bool:
@@ -131,12 +131,12 @@ async def _lacks_all(region: Database, database: Database, cell: CellId, made: b
 
 async def check(region: Database, cells: Mapping[CellId, Database]) -> None:
     """Check that the databases belong together. Raises Invalid when they do not, with a message that says what to do."""
-    said: str | None = None
+    reason: str | None = None
     for _ in range(LOOKS):
-        said = refusal(*await read_identities(region, cells))
-        if said is None:
+        reason = refusal(*await read_identities(region, cells))
+        if reason is None:
             return
-    raise Invalid(said or "")
+    raise Invalid(reason or "")
 
 
 async def migrate_all(region: Database, cells: Mapping[CellId, Database]) -> None:
@@ -165,8 +165,8 @@ async def identify(region: Database, cells: Mapping[CellId, Database]) -> None:
 
     A cell's own identity is written first: after a crash in between, a region that knows a cell without identity would be refused.
     """
-    found = await region.read(region_identities.get)
-    mine = await region.write(region_identities.make) if found is None else found
+    identity = await region.read(region_identities.get)
+    mine = await region.write(region_identities.make) if identity is None else identity
     known = await region.read(region_identities.cells)
     fresh: dict[CellId, KnownCell] = {}
     for cell, database in cells.items():

@@ -59,18 +59,18 @@ class _Watched:
         for pool in self.pools:
             pool.barred = reason
 
-    def fault(self, found: Sequence[Any] | None) -> str | None:
-        """Say what is wrong with the database that answers; `found` is its row of WHO, or None."""
+    def fault(self, row: Sequence[Any] | None) -> str | None:
+        """Say what is wrong with the database that answers; `row` is its row of WHO, or None."""
         name = f"the {self.database.name} database"
-        if found is None or found[0] != self.uuid:
+        if row is None or row[0] != self.uuid:
             return (
                 f"{name} is another one than this process started with: nothing is read from it; restore it, or restart"
             )
-        if found[1] != self.epoch:
+        if row[1] != self.epoch:
             return f"{name} was restored and adopted since this process started: restart this process"
-        if found[2] < self.mark:
+        if row[2] < self.mark:
             return (
-                f"{name} is older than it was ({found[2]} < {self.mark}): nothing is read from it; if it was restored on purpose, "
+                f"{name} is older than it was ({row[2]} < {self.mark}): nothing is read from it; if it was restored on purpose, "
                 "stop every process and run `moorage db adopt`"
             )
         return None
@@ -93,15 +93,15 @@ def _file_of(database: Database) -> tuple[int, int] | None:
     if not isinstance(database, SqliteDatabase):
         return None
     try:
-        found = os.stat(database.path)
+        status = os.stat(database.path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _read_mark(tx: Tx) -> Sequence[Any] | None:
-    found: Sequence[Any] | None = tx.row(_WHO)
-    return found
+    row: Sequence[Any] | None = tx.row(_WHO)
+    return row
 
 
 async def end_stalled(database: Database) -> None:

@@ -41,7 +41,7 @@ class ServedCertificate:
         """Read the files. Raises Invalid when they cannot be used."""
         self._certificate = certificate
         self._key = key
-        self._seen = self._stamps()
+        self._read_stamps = self._stamps()
         self.context = server_context(certificate, key)
 
     def reread(self, *, always: bool = False) -> bool:
@@ -50,9 +50,9 @@ class ServedCertificate:
         If the files cannot be used, the log says so and the last certificate is kept.
         """
         stamps = self._stamps()
-        if stamps == self._seen and not always:
+        if stamps == self._read_stamps and not always:
             return False
-        self._seen = stamps
+        self._read_stamps = stamps
         try:
             self.context = server_context(self._certificate, self._key)
         except Invalid as wrong:
@@ -68,7 +68,7 @@ class ServedCertificate:
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     """Values that change when the file is written or replaced; None: there is no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size

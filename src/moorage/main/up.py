@@ -88,8 +88,8 @@ def configured(arguments: argparse.Namespace) -> Config:
     for name in USUAL_PORTS | OPTIONAL_PORTS:
         listen = getattr(api, name)
         port = (listen.port or OPTIONAL_PORTS.get(name, 0)) + arguments.port_shift
-        if (said := getattr(arguments, f"{name}_port")) is not None:
-            port = said
+        if (given := getattr(arguments, f"{name}_port")) is not None:
+            port = given
         api = replace(api, **{name: replace(listen, host=arguments.host or listen.host, port=port)})
     hosts: Hosts = config.hosts if arguments.hosts is None else replace(config.hosts, count=arguments.hosts)
     cells = config.cells
@@ -124,17 +124,17 @@ def with_real_guests(config: Config) -> Config:
     have config drives."""
     replace = msgspec.structs.replace
     embedded = not config.network.url and config.network.backend == "ports"
-    listen, told = config.api.metadata, config.libvirt
-    url, ca_file = told.metadata_url, told.metadata_ca_file
+    listen, settings = config.api.metadata, config.libvirt
+    url, ca_file = settings.metadata_url, settings.metadata_ca_file
     if embedded and listen.port and not url:
         url, ca_file = listen.url, ca_file or str(config.ca_of() or "")
     forced = config.metadata.force_config_drive or not (embedded and url)
     return replace(
         config,
         libvirt=replace(
-            told,
-            dhcp=told.dhcp or embedded,
-            routers=told.routers or embedded,
+            settings,
+            dhcp=settings.dhcp or embedded,
+            routers=settings.routers or embedded,
             metadata_url=url,
             metadata_ca_file=ca_file,
         ),
@@ -177,9 +177,9 @@ class RunningCloud:
 
 def _with_hosts_of_its_own(config: Config) -> Config:
     """The configuration without approval of hosts: the hosts are in this process, so nobody has to approve them."""
-    said = config.compute
+    settings = config.compute
     replace = msgspec.structs.replace
-    return replace(config, compute=replace(said, approve_hosts=said.approve_hosts or "automatic"))
+    return replace(config, compute=replace(settings, approve_hosts=settings.approve_hosts or "automatic"))
 
 
 async def start_cloud(config: Config) -> RunningCloud:

@@ -18,13 +18,15 @@ def static_vendor_data(config: Config) -> JsonObject:
         return {}
     path = config.data / name
     try:
-        said = path.read_bytes()
+        content = path.read_bytes()
     except OSError as unreadable:
         raise Invalid(f"[metadata] vendor_data_file {path} cannot be read: {unreadable.strerror}") from unreadable
-    if len(said) > VENDOR_DATA_MAX_BYTES:
-        raise Invalid(f"[metadata] vendor_data_file {path} has {len(said)} bytes: {VENDOR_DATA_MAX_BYTES} are possible")
+    if len(content) > VENDOR_DATA_MAX_BYTES:
+        raise Invalid(
+            f"[metadata] vendor_data_file {path} has {len(content)} bytes: {VENDOR_DATA_MAX_BYTES} are possible"
+        )
     try:
-        return msgspec.json.decode(said, type=JsonObject)
+        return msgspec.json.decode(content, type=JsonObject)
     except (msgspec.DecodeError, msgspec.ValidationError) as wrong:
         raise Invalid(f"[metadata] vendor_data_file {path} is no JSON object: {wrong}") from wrong
 

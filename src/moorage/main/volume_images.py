@@ -25,8 +25,8 @@ class EmbeddedImages:
     def read(self, id: str) -> AsyncIterator[bytes]:
         return self._service.read(id)
 
-    async def create(self, principal: Principal, said: JsonObject) -> JsonObject:
-        return await self._service.create(principal, said)
+    async def create(self, principal: Principal, fields: JsonObject) -> JsonObject:
+        return await self._service.create(principal, fields)
 
     async def fill(self, id: str, pieces: AsyncIterator[bytes]) -> None:
         await self._service.fill(id, pieces)

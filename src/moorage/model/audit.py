@@ -107,7 +107,7 @@ class Audit(msgspec.Struct, frozen=True):
 
 
 class FindingKind(NamedTuple):
-    says: str
+    description: str
     repair: str
     """What a repair does; of kinds that are never repaired, what a person can do."""
     repairable: bool = True

@@ -75,11 +75,11 @@ class CellDrain(msgspec.Struct, frozen=True):
 
     def counts(self) -> dict[str, int]:
         """Progress → number of servers."""
-        found = Counter(each.progress.value for each in self.records)
-        found[DrainProgress.DONE.value] += self.records_gone
+        counts = Counter(each.progress.value for each in self.records)
+        counts[DrainProgress.DONE.value] += self.records_gone
         for each in self.hosts:
-            found.update(each.servers)
-        return {each.value: found[each.value] for each in DrainProgress}
+            counts.update(each.servers)
+        return {each.value: counts[each.value] for each in DrainProgress}
 
 
 class HostDrainPlan(msgspec.Struct, frozen=True):

@@ -87,10 +87,10 @@ def changed_list(old: Sequence[Any] | None, change: ListChange) -> list[Any]:
     """The list after the change. Raises ValueError for what cannot be."""
     if change.at is None:
         return list(change.values)
-    found = list(old or ())
-    if len(found) > change.size or len(change.at) != len(change.values):
+    values = list(old or ())
+    if len(values) > change.size or len(change.at) != len(change.values):
         raise ValueError("a change does not fit its list")
-    found += [None] * (change.size - len(found))
+    values += [None] * (change.size - len(values))
     for place, value in zip(change.at, change.values, strict=True):
-        found[place] = value
-    return found
+        values[place] = value
+    return values

@@ -40,9 +40,9 @@ class DecisionId(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "DecisionId":
         """Raises Invalid when it is none."""
-        if (found := _ID.fullmatch(text)) is None:
+        if (match := _ID.fullmatch(text)) is None:
             raise Invalid(f"{text!r} is no decision: `moorage explain SERVER` shows the decisions of a server")
-        return cls(found[1], int(found[2]), int(found[3]))
+        return cls(match[1], int(match[2]), int(match[3]))
 
 
 class Subject(NamedTuple):

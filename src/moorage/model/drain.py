@@ -97,5 +97,5 @@ class Drain(msgspec.Struct, frozen=True):
     version: int = 0
 
     def counts(self) -> dict[str, int]:
-        found = Counter(each.progress.value for each in self.servers)
-        return {each.value: found[each.value] for each in DrainProgress}
+        counts = Counter(each.progress.value for each in self.servers)
+        return {each.value: counts[each.value] for each in DrainProgress}

@@ -67,8 +67,8 @@ def with_ports(guest: GuestSpec, bound: Sequence[Port], networks: Mapping[str, N
     """Return the guest with its bound ports: its interfaces, and their description on its config drive."""
     drive = guest.drive
     if drive is not None:
-        told = tuple(interface_of_port(port, networks.get(port.network)) for port in bound)
-        drive = msgspec.structs.replace(drive, interfaces=told)
+        interfaces = tuple(interface_of_port(port, networks.get(port.network)) for port in bound)
+        drive = msgspec.structs.replace(drive, interfaces=interfaces)
     vifs = tuple(vif_of(port, networks.get(port.network)) for port in bound)
     return msgspec.structs.replace(guest, vifs=vifs, drive=drive)
 

@@ -63,28 +63,28 @@ def check_upload(path: Path, disk_format: str, container_format: str) -> Inspect
 
     In a container that is not `bare` the format may be unknown to the inspector (an archive).
     """
-    found = inspect(path)
+    inspected = inspect(path)
     known = disk_format in format_inspector.ALL_FORMATS
     fits = (
-        found.format == disk_format
-        or (disk_format == RAW and found.format in TAKEN_AS_RAW)
-        or (found.format == RAW and (not known or container_format != BARE))
+        inspected.format == disk_format
+        or (disk_format == RAW and inspected.format in TAKEN_AS_RAW)
+        or (inspected.format == RAW and (not known or container_format != BARE))
     )
     if not fits:
-        raise Unsafe(f"Image disk_format {disk_format} does not match stream data {found.format}")
+        raise Unsafe(f"Image disk_format {disk_format} does not match stream data {inspected.format}")
     size = path.stat().st_size
-    return Inspected(found.format, size if disk_format == RAW else found.virtual_size)
+    return Inspected(inspected.format, size if disk_format == RAW else inspected.virtual_size)
 
 
 def check_use(path: Path, disk_format: str) -> Inspected:
     """Check the data of which a guest is made, each time, as Nova does. Raises Unsafe when they must not be used."""
     if disk_format not in (*AMI_FORMATS, *format_inspector.ALL_FORMATS):
         raise Unsafe("Image not in a supported format")
-    found = inspect(path)
-    whole_disk = disk_format == RAW and found.format == GPT
-    if disk_format not in AMI_FORMATS and found.format != disk_format and not whole_disk:
+    inspected = inspect(path)
+    whole_disk = disk_format == RAW and inspected.format == GPT
+    if disk_format not in AMI_FORMATS and inspected.format != disk_format and not whole_disk:
         raise Unsafe("Image content does not match disk_format")
-    return found
+    return inspected
 
 
 def inspect(path: Path) -> Inspected:
@@ -111,11 +111,11 @@ def _inspected(path: Path) -> Inspected:
             piece.data = data
             wrapper.read(len(data))
     wrapper.close()
-    found = _one(wrapper)
-    found.safety_check()
-    _refuse_parents(found)
-    own = found.NAME not in {RAW, GPT, "luks"}
-    return Inspected(found.NAME, int(found.virtual_size) if own else size)
+    inspector = _one(wrapper)
+    inspector.safety_check()
+    _refuse_parents(inspector)
+    own = inspector.NAME not in {RAW, GPT, "luks"}
+    return Inspected(inspector.NAME, int(inspector.virtual_size) if own else size)
 
 
 def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
@@ -138,25 +138,25 @@ def _one(wrapper: format_inspector.InspectWrapper) -> format_inspector.FileInspe
     formats = {str(each): each for each in wrapper.formats or ()}
     if formats.keys() == {ISO, GPT}:
         return formats[ISO]
-    found = wrapper.format
-    if found is None:
+    inspector = wrapper.format
+    if inspector is None:
         raise Unsafe("Image content cannot be read as any format")
-    return found
+    return inspector
 
 
-def _refuse_parents(found: Any) -> None:
+def _refuse_parents(inspector: Any) -> None:
     """Refuse differencing images: opening one opens its parent too. Raises Unsafe."""
-    match found.NAME:
+    match inspector.NAME:
         case "vmdk":
-            has = _vmdk_has_parent(found.desc_text or "")
+            has = _vmdk_has_parent(inspector.desc_text or "")
         case "vhd":
-            (kind,) = struct.unpack_from(">I", found.region("header").data, VHD_TYPE_AT)
+            (kind,) = struct.unpack_from(">I", inspector.region("header").data, VHD_TYPE_AT)
             has = kind == VHD_DIFFERENCING
         case "vdi":
-            (kind,) = struct.unpack_from("<I", found.region("header").data, VDI_TYPE_AT)
+            (kind,) = struct.unpack_from("<I", inspector.region("header").data, VDI_TYPE_AT)
             has = kind not in VDI_WITHOUT_PARENT
         case "vhdx":
-            has = _vhdx_has_parent(found)
+            has = _vhdx_has_parent(inspector)
         case _:
             has = False
     if has:
@@ -173,11 +173,11 @@ def _vmdk_has_parent(description: str) -> bool:
     return False
 
 
-def _vhdx_has_parent(found: Any) -> bool:
+def _vhdx_has_parent(inspector: Any) -> bool:
     """Whether the image has a parent. Raises Unsafe when the table cannot be read."""
-    if not found.has_region("metadata"):
+    if not inspector.has_region("metadata"):
         raise Unsafe("Image content is no whole vhdx")
-    table = bytes(found.region("metadata").data)
+    table = bytes(inspector.region("metadata").data)
     (count,) = struct.unpack_from("<H", table, 10)
     entries = (table[32 + 32 * number : 48 + 32 * number] for number in range(count))
-    return any(len(each) < 16 or found._guid(each) == PARENT_LOCATOR for each in entries)
+    return any(len(each) < 16 or inspector._guid(each) == PARENT_LOCATOR for each in entries)

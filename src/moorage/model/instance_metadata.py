@@ -160,14 +160,14 @@ def _address(address: str, subnet: SubnetFacts | None) -> GuestAddress:
 
 def vlan_of(port: Port) -> int | None:
     """Return the tag that the guest of a direct port must know."""
-    said = port.vif_details.get("vlan")
-    return int(said) if isinstance(said, int | str) and str(said).isdecimal() else None
+    value = port.vif_details.get("vlan")
+    return int(value) if isinstance(value, int | str) and str(value).isdecimal() else None
 
 
 def trusted_of(port: Port) -> bool | None:
     """Tell whether a direct port's virtual function is trusted; None: the port does not say."""
-    said = port.profile.get("trusted")
-    return None if said is None else str(said).lower() in {"true", "1", "yes", "on"}
+    value = port.profile.get("trusted")
+    return None if value is None else str(value).lower() in {"true", "1", "yes", "on"}
 
 
 def full_hostname(hostname: str, domain: str) -> str:
@@ -221,20 +221,20 @@ def _disks(devices: Iterable[BlockDevice]) -> Iterable[Disk]:
 
 def _mappings(server: Server) -> dict[str, str]:
     """EC2's names of the disks: the root twice, ephemeral disks, swap, and volumes as `ebs`."""
-    found = {"ami": _bare(server.root_device), "root": server.root_device}
+    mappings = {"ami": _bare(server.root_device), "root": server.root_device}
     ephemerals = volumes = 0
     for device in server.block_devices:
         if not device.device or device.device == server.root_device:
             continue
         if device.destination == "volume":
-            found[f"ebs{volumes}"] = device.device
+            mappings[f"ebs{volumes}"] = device.device
             volumes += 1
         elif device.guest_format == "swap":
-            found["swap"] = _bare(device.device)
+            mappings["swap"] = _bare(device.device)
         elif device.source == "blank":
-            found[f"ephemeral{ephemerals}"] = _bare(device.device)
+            mappings[f"ephemeral{ephemerals}"] = _bare(device.device)
             ephemerals += 1
-    return found
+    return mappings
 
 
 def _bare(device: str) -> str:

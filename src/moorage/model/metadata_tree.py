@@ -53,23 +53,23 @@ class NoSuchPath(LookupError):
 # -------------------------------------------------------------------------------------------------- OpenStack
 
 
-def openstack_version(asked: str) -> str:
+def openstack_version(requested: str) -> str:
     """Return the version that was asked for; `latest` is the newest. Raises NoSuchPath."""
-    version = OPENSTACK_VERSIONS[-1] if asked == LATEST else asked
+    version = OPENSTACK_VERSIONS[-1] if requested == LATEST else requested
     if version not in OPENSTACK_VERSIONS:
-        raise NoSuchPath(asked)
+        raise NoSuchPath(requested)
     return version
 
 
-def openstack_names(model: InstanceMetadata, asked: str) -> list[str]:
+def openstack_names(model: InstanceMetadata, requested: str) -> list[str]:
     """Return the names of the documents that a version has for this server."""
-    version = openstack_version(asked)
+    version = openstack_version(requested)
     return [name for name, since in SINCE.items() if since <= version and (name != USER_DATA or model.user_data)]
 
 
-def openstack(model: InstanceMetadata, asked: str, name: str) -> bytes:
+def openstack(model: InstanceMetadata, requested: str, name: str) -> bytes:
     """Return one document, except the password, which the service itself handles. Raises NoSuchPath."""
-    version = openstack_version(asked)
+    version = openstack_version(requested)
     if name not in SINCE or SINCE[name] > version:
         raise NoSuchPath(name)
     match name:
@@ -108,74 +108,74 @@ def decoded(sent: str) -> bytes:
 
 def meta_data(model: InstanceMetadata, version: str) -> dict[str, Any]:
     """Return `meta_data.json` in this version's form."""
-    told: dict[str, Any] = {"uuid": model.server}
+    document: dict[str, Any] = {"uuid": model.server}
     if model.metadata:
-        told["meta"] = model.metadata
+        document["meta"] = model.metadata
     if model.files:
-        told["files"] = [
+        document["files"] = [
             {"path": each.path, "content_path": f"/content/{number:04d}"} for number, each in enumerate(model.files)
         ]
     if model.admin_password is not None:
-        told["admin_pass"] = model.admin_password
+        document["admin_pass"] = model.admin_password
     if model.key_name and model.public_key:
-        told["public_keys"] = {model.key_name: model.public_key}
-        told["keys"] = [{"name": model.key_name, "type": model.key_type, "data": model.public_key}]
-    told |= {
+        document["public_keys"] = {model.key_name: model.public_key}
+        document["keys"] = [{"name": model.key_name, "type": model.key_type, "data": model.public_key}]
+    document |= {
         "hostname": model.hostname,
         "name": model.name,
         "launch_index": model.launch_index,
         "availability_zone": model.availability_zone,
     }
     if version >= GRIZZLY:
-        told["random_seed"] = base64.b64encode(secrets.token_bytes(RANDOM_BYTES)).decode()
+        document["random_seed"] = base64.b64encode(secrets.token_bytes(RANDOM_BYTES)).decode()
     if version >= LIBERTY:
-        told["project_id"] = model.project
+        document["project_id"] = model.project
     if version >= NEWTON:
-        told["devices"] = devices(model, version)
+        document["devices"] = devices(model, version)
     if version >= VICTORIA:
-        told["dedicated_cpus"] = list(model.dedicated_cpus)
-    return told
+        document["dedicated_cpus"] = list(model.dedicated_cpus)
+    return document
 
 
 def devices(model: InstanceMetadata, version: str) -> list[dict[str, Any]]:
     """Return interfaces and disks with a tag, or with other facts that a guest cannot see itself."""
-    nics = [told for each in model.interfaces if (told := _nic(each, version)) is not None]
+    nics = [device for each in model.interfaces if (device := _nic(each, version)) is not None]
     return [*nics, *(_disk(each) for each in model.disks)]
 
 
 def _nic(interface: Interface, version: str) -> dict[str, Any] | None:
-    told: dict[str, Any] = {}
+    device: dict[str, Any] = {}
     if version >= OCATA and interface.vlan is not None:
-        told["vlan"] = interface.vlan
+        device["vlan"] = interface.vlan
     if version >= ROCKY and interface.trusted is not None:
-        told["vf_trusted"] = interface.trusted
-    if not told and interface.tag is None:
+        device["vf_trusted"] = interface.trusted
+    if not device and interface.tag is None:
         return None
     if version >= ROCKY:
-        told.setdefault("vf_trusted", False)
-    told |= {"type": "nic", "mac": interface.mac, "bus": "none", "address": "none"}
+        device.setdefault("vf_trusted", False)
+    device |= {"type": "nic", "mac": interface.mac, "bus": "none", "address": "none"}
     if interface.tag is not None:
-        told["tags"] = [interface.tag]
-    return told
+        device["tags"] = [interface.tag]
+    return device
 
 
 def _disk(disk: Disk) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": "disk"}
+    device: dict[str, Any] = {"type": "disk"}
     if disk.serial:
-        told["serial"] = disk.serial
+        device["serial"] = disk.serial
     if disk.path:
-        told["path"] = disk.path
-    return told | {"bus": disk.bus or "none", "address": "none", "tags": [disk.tag]}
+        device["path"] = disk.path
+    return device | {"bus": disk.bus or "none", "address": "none", "tags": [disk.tag]}
 
 
 # -------------------------------------------------------------------------------------------------------- EC2
 
 
-def ec2(model: InstanceMetadata, asked: str) -> dict[str, Leaf]:
+def ec2(model: InstanceMetadata, requested: str) -> dict[str, Leaf]:
     """Return the tree of a version: `meta-data`, and `user-data` if there is any. Raises NoSuchPath."""
-    version = EC2_VERSIONS[-1] if asked == LATEST else asked
+    version = EC2_VERSIONS[-1] if requested == LATEST else requested
     if version not in EC2_VERSIONS:
-        raise NoSuchPath(asked)
+        raise NoSuchPath(requested)
     at = EC2_VERSIONS.index(version)
 
     def since(when: str) -> bool:
@@ -183,7 +183,7 @@ def ec2(model: InstanceMetadata, asked: str) -> dict[str, Leaf]:
 
     fixed = [each.address for nic in model.interfaces for each in nic.addresses if each.version == 4]
     floating = [each for nic in model.interfaces for each in nic.floating]
-    told: dict[str, Leaf] = {
+    document: dict[str, Leaf] = {
         "ami-id": ec2_id("ami", model.image),
         "ami-launch-index": str(model.launch_index),
         "ami-manifest-path": NO_MANIFEST,
@@ -194,23 +194,23 @@ def ec2(model: InstanceMetadata, asked: str) -> dict[str, Leaf]:
         "security-groups": list(model.security_groups),
     }
     if model.key_name and model.public_key:
-        told["public-keys"] = {"0": {"_name": f"0={model.key_name}", "openssh-key": model.public_key}}
+        document["public-keys"] = {"0": {"_name": f"0={model.key_name}", "openssh-key": model.public_key}}
     if since("2007-01-19"):
-        told |= {"local-hostname": model.hostname, "public-hostname": model.hostname}
-        told["public-ipv4"] = floating[0] if floating else ""
+        document |= {"local-hostname": model.hostname, "public-hostname": model.hostname}
+        document["public-ipv4"] = floating[0] if floating else ""
     if since("2007-08-29"):
-        told["instance-type"] = model.flavor
+        document["instance-type"] = model.flavor
     if since("2007-12-15"):
-        told["block-device-mapping"] = dict(model.mappings)
+        document["block-device-mapping"] = dict(model.mappings)
         if model.kernel:
-            told["kernel-id"] = ec2_id("aki", model.kernel)
+            document["kernel-id"] = ec2_id("aki", model.kernel)
         if model.ramdisk:
-            told["ramdisk-id"] = ec2_id("ari", model.ramdisk)
+            document["ramdisk-id"] = ec2_id("ari", model.ramdisk)
     if since("2008-02-01"):
-        told["placement"] = {"availability-zone": model.availability_zone or ""}
+        document["placement"] = {"availability-zone": model.availability_zone or ""}
     if since("2008-09-01"):
-        told["instance-action"] = "none"
-    tree: dict[str, Leaf] = {"meta-data": told}
+        document["instance-action"] = "none"
+    tree: dict[str, Leaf] = {"meta-data": document}
     if model.user_data:
         tree["user-data"] = user_data(model)
     return tree

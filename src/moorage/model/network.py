@@ -209,8 +209,8 @@ class Binding(msgspec.Struct, frozen=True):
 
     def of(self, port: Port) -> Port:
         """Return the port as it is when this binding is active; it is not known to be up there yet."""
-        told = {"vnic_type": self.vnic_type, "vif_type": self.vif_type, "vif_details": self.vif_details}
-        return msgspec.structs.replace(port, host=self.host, profile=self.profile, status="DOWN", **told)
+        bound = {"vnic_type": self.vnic_type, "vif_type": self.vif_type, "vif_details": self.vif_details}
+        return msgspec.structs.replace(port, host=self.host, profile=self.profile, status="DOWN", **bound)
 
 
 class Availability(msgspec.Struct, frozen=True):

@@ -106,12 +106,12 @@ def guaranteed_by(
 
     Bandwidth is the physical network's, or (None) of what carries the tunnels.
     """
-    told = list(rules)
+    listed = list(rules)
     vnic = vnic_trait(vnic_type)
     wire = TUNNEL_TRAIT if physnet is None else physnet_trait(physnet)
     parts = {
-        "bandwidth": ((wire, vnic), _minimum(told, "minimum_bandwidth", "min_kbps", BANDWIDTH)),
-        "packets": ((vnic,), _minimum(told, "minimum_packet_rate", "min_kpps", PACKETS)),
+        "bandwidth": ((wire, vnic), _minimum(listed, "minimum_bandwidth", "min_kbps", BANDWIDTH)),
+        "packets": ((vnic,), _minimum(listed, "minimum_packet_rate", "min_kpps", PACKETS)),
     }
     return {name: part for name, part in parts.items() if part[1]}
 

@@ -83,8 +83,8 @@ class Operation(msgspec.Struct, frozen=True):
         """The same text for operators: with the names of hosts and cells, which owners of servers do not see."""
         if self.waiting is None:
             return None
-        told = (line for line in reversed(self.lines()) if line.get("public") == self.waiting)
-        return next((str(line["named"]) for line in told if line.get("named")), self.waiting)
+        lines = (line for line in reversed(self.lines()) if line.get("public") == self.waiting)
+        return next((str(line["named"]) for line in lines if line.get("named")), self.waiting)
 
     def lines(self) -> list[Any]:
         return [msgspec.json.decode(line) for line in self.journal.splitlines() if line]

@@ -23,11 +23,11 @@ SPECIAL = frozenset("\\^$.|?*+()[]{}\0")
 
 
 def _options() -> re2.Options:
-    found = re2.Options()
-    found.max_mem = MEMORY_MAX_BYTES
-    found.log_errors = False
-    found.never_capture = True
-    return found
+    options = re2.Options()
+    options.max_mem = MEMORY_MAX_BYTES
+    options.log_errors = False
+    options.never_capture = True
+    return options
 
 
 _OPTIONS = _options()
@@ -58,7 +58,7 @@ class Pattern:
         """The only text that matches, if the expression is `^text$`: clients send this to find a name."""
         if not (self.text.startswith("^") and self.text.endswith("$")) or "\0" in self.text:
             return None
-        found: list[str] = []
+        parts: list[str] = []
         inside = iter(self.text[1:-1])
         for each in inside:
             if each == "\\":
@@ -67,8 +67,8 @@ class Pattern:
                     return None
             elif each in SPECIAL:
                 return None
-            found.append(each)
-        return "".join(found)
+            parts.append(each)
+        return "".join(parts)
 
 
 def refusal(text: str, *, searched: bool = True) -> str | None:
@@ -81,8 +81,8 @@ def refusal(text: str, *, searched: bool = True) -> str | None:
     except UnicodeEncodeError:
         return "it is not Unicode text"
     except re2.error as wrong:
-        said = wrong.args[0] if wrong.args else ""
-        return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        message = wrong.args[0] if wrong.args else ""
+        return message.decode(errors="replace") if isinstance(message, bytes) else str(message)
     if searched and compiled.programsize > PROGRAM_INSTRUCTIONS_MAX:
         return "it repeats too much"
     return None

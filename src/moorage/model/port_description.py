@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from moorage.model.ids import NetworkId, PortId
-from moorage.model.route_description import ArpEntry, FloatingAddress, RouterDescription
+from moorage.model.route_description import ArpEntry, FloatingAddress, RouterDescription, SubnetHints
 
 ADDRESSES_PER_PART = 5_000
 """Of one `AddressSetPart`: at most a quarter of a megabyte."""
@@ -63,6 +63,14 @@ class Rate(msgspec.Struct, frozen=True, omit_defaults=True):
     guaranteed_kbps: int = 0
 
 
+class PacketRate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """In one direction; 0: nothing is said of it."""
+
+    limit_pps: int = 0
+    """Packets in a second."""
+    burst_packets: int = 0
+
+
 class PortBandwidth(msgspec.Struct, frozen=True, omit_defaults=True):
     """By the QoS policy of the port, or of its network."""
 
@@ -71,6 +79,8 @@ class PortBandwidth(msgspec.Struct, frozen=True, omit_defaults=True):
     ingress: Rate = Rate()
     dscp: int | None = None
     """The mark that each packet from the guest is given."""
+    egress_packets: PacketRate = PacketRate()
+    ingress_packets: PacketRate = PacketRate()
 
 
 class PortDescription(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,6 +98,8 @@ class PortDescription(msgspec.Struct, frozen=True, omit_defaults=True):
     floating: tuple[FloatingAddress, ...] = ()
     """On the host where the port is bound, and on no other one that it is on its way to."""
     routers: tuple[RouterDescription, ...] = ()
+    subnets: tuple[SubnetHints, ...] = ()
+    """Of its addresses; a network service of an earlier release says nothing of them."""
     bound: bool = False
     """Whether this is the host where the port is bound, and not one that it is on its way to."""
 

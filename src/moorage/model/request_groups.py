@@ -58,23 +58,23 @@ class VirtualFunction(msgspec.Struct, frozen=True):
 
     def profile(self) -> dict[str, Any]:
         """The binding profile in Nova's form; unknown values are left out."""
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "pci_slot": self.address,
             "pci_vendor_info": f"{self.vendor_id}:{self.product_id}",
             "physical_network": self.physical_network,
             "vf_num": self.number,
         }
-        said |= {"pf_mac_address": self.pf_mac} if self.pf_mac else {}
-        return said | ({"card_serial_number": self.card_serial_number} if self.card_serial_number else {})
+        fields |= {"pf_mac_address": self.pf_mac} if self.pf_mac else {}
+        return fields | ({"card_serial_number": self.card_serial_number} if self.card_serial_number else {})
 
     def profile_of_undivided(self) -> dict[str, Any]:
         """The same for a whole interface: its MAC becomes the port's."""
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "pci_slot": self.address,
             "pci_vendor_info": f"{self.vendor_id}:{self.product_id}",
             "physical_network": self.physical_network,
         }
-        return said | ({"device_mac_address": self.pf_mac} if self.pf_mac else {})
+        return fields | ({"device_mac_address": self.pf_mac} if self.pf_mac else {})
 
 
 def function_group(port: str, physnets: tuple[str, ...], *, whole: bool = False) -> RequestGroup:
@@ -91,18 +91,18 @@ def groups_of(request: ResourceRequest | None, port: str) -> tuple[tuple[Request
     if not request:
         return (), ()
     if "request_groups" not in request:
-        return _some((_group(port, port, request),)), ()
-    groups = _some(tuple(_group(each["id"], port, each) for each in request["request_groups"]))
+        return _nonempty((_group(port, port, request),)), ()
+    groups = _nonempty(tuple(_group(each["id"], port, each) for each in request["request_groups"]))
     together = tuple(request.get("same_subtree") or ())
     return groups, (together,) if len(together) > 1 else ()
 
 
-def _group(id: str, port: str, said: ResourceRequest) -> RequestGroup:
-    resources = {name: int(amount) for name, amount in (said.get("resources") or {}).items()}
-    return RequestGroup(id, resources, tuple(said.get("required") or ()), port=port)
+def _group(id: str, port: str, request: ResourceRequest) -> RequestGroup:
+    resources = {name: int(amount) for name, amount in (request.get("resources") or {}).items()}
+    return RequestGroup(id, resources, tuple(request.get("required") or ()), port=port)
 
 
-def _some(groups: tuple[RequestGroup, ...]) -> tuple[RequestGroup, ...]:
+def _nonempty(groups: tuple[RequestGroup, ...]) -> tuple[RequestGroup, ...]:
     return tuple(group for group in groups if group.resources or group.required)
 
 

@@ -13,6 +13,7 @@ import msgspec
 import os_resource_classes
 import os_traits
 
+from moorage.model import guest_hardware
 from moorage.model.errors import Invalid
 from moorage.model.request_groups import RequestGroup
 
@@ -74,6 +75,8 @@ def needs_of(
 ) -> Needs:
     """Return the amounts and traits of a flavor with its extra specs, and of an image with its `trait:` properties.
 
+    The hardware that they ask for adds traits too (`guest_hardware.traits_of`).
+
     `resources:CLASS=n` replaces the flavor's own amount, and 0 drops the class; `trait:NAME=required|forbidden`.
     With a suffix they are a group that one provider serves; a policy that is missing or unknown is `none`.  `disk_gb`
     is root, ephemeral and swap together, rounded up to whole gigabytes by the caller.
@@ -82,25 +85,26 @@ def needs_of(
     own = _ParsedGroup({VCPU: vcpus, MEMORY_MB: memory_mb, DISK_GB: disk_gb})
     suffixed: dict[str, _ParsedGroup] = {}
     for key, value in (extra_specs or {}).items():
-        if found := _RESOURCE_SPEC.match(key):
-            asked = suffixed.setdefault(found[1], _ParsedGroup()) if found[1] else own
-            asked.resources[found[2]] = _amount(key, value)
-        elif found := _TRAIT_SPEC.match(key):
-            asked = suffixed.setdefault(found[1], _ParsedGroup()) if found[1] else own
-            _trait(found[2], key, value, asked.required, asked.forbidden)
+        if match := _RESOURCE_SPEC.match(key):
+            group = suffixed.setdefault(match[1], _ParsedGroup()) if match[1] else own
+            group.resources[match[2]] = _amount(key, value)
+        elif match := _TRAIT_SPEC.match(key):
+            group = suffixed.setdefault(match[1], _ParsedGroup()) if match[1] else own
+            _trait(match[2], key, value, group.required, group.forbidden)
     for key, value in (image_properties or {}).items():
-        if (found := _TRAIT_SPEC.match(key)) and not found[1]:
+        if (match := _TRAIT_SPEC.match(key)) and not match[1]:
             if value != "required":
                 raise Invalid(f"image property {key} may only be 'required'")
-            own.required.add(found[2])
-    for asked in (own, *suffixed.values()):
-        if both := asked.required & asked.forbidden:
+            own.required.add(match[2])
+    own.required |= guest_hardware.traits_of(extra_specs or {}, image_properties or {})
+    for group in (own, *suffixed.values()):
+        if both := group.required & group.forbidden:
             raise Invalid(f"trait {min(both)} is both required and forbidden by flavor and image")
     return Needs(
         own.amounts(),
         tuple(sorted(own.required)),
         tuple(sorted(own.forbidden)),
-        tuple(asked.group(suffix) for suffix, asked in sorted(suffixed.items()) if asked.amounts() or asked.required),
+        tuple(group.group(suffix) for suffix, group in sorted(suffixed.items()) if group.amounts() or group.required),
         "isolate" if (extra_specs or {}).get("group_policy") == "isolate" else "none",
     )
 

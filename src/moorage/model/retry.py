@@ -49,18 +49,18 @@ class SeldomLog:
         self._monotonic = monotonic
         self._every_s = every_s
         self._kinds_max = kinds_max
-        self._said: dict[str, tuple[float, int]] = {}
+        self._logged: dict[str, tuple[float, int]] = {}
 
     def warning(self, kind: str, text: str, *facts: object) -> None:
         """Log a warning, unless one of this kind was logged a moment ago."""
         now = self._monotonic()
-        at, left_out = self._said.get(kind, (float("-inf"), 0))
+        at, left_out = self._logged.get(kind, (float("-inf"), 0))
         if now - at < self._every_s:
-            self._said[kind] = (at, left_out + 1)
+            self._logged[kind] = (at, left_out + 1)
             return
-        if len(self._said) >= self._kinds_max:
-            self._said.clear()
-        self._said[kind] = (now, 0)
+        if len(self._logged) >= self._kinds_max:
+            self._logged.clear()
+        self._logged[kind] = (now, 0)
         if left_out:
             text, facts = f"{text} (and %d more of this kind since the last line)", (*facts, left_out)
         self._logger.warning(text, *facts)

@@ -1,11 +1,11 @@
-"""What lies behind a port's subnets: routers, the outside, and addresses of the outside that stand for the port's own.
+"""What lies behind a port's subnets: name servers, routers, the outside, and addresses of the outside that stand for the port's own.
 
 Part of `PortDescription` (port_description.py), so fields are only ever added, with defaults.
 """
 
 import msgspec
 
-from moorage.model.ids import NetworkId
+from moorage.model.ids import NetworkId, SubnetId
 
 
 class ExternalNetwork(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,6 +23,15 @@ class FloatingAddress(msgspec.Struct, frozen=True, omit_defaults=True):
     address: str
     fixed: str
     external: ExternalNetwork
+
+
+class SubnetHints(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What guests are told of a subnet, as it is now: it may be changed while they run."""
+
+    subnet: SubnetId
+    dns: tuple[str, ...] = ()
+    routes: tuple[tuple[str, str], ...] = ()
+    """Destination and next hop."""
 
 
 class RoutedSubnet(msgspec.Struct, frozen=True, omit_defaults=True):

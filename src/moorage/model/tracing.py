@@ -131,7 +131,7 @@ class _Unseen(Span):
 UNSEEN = _Unseen(SpanType.STEP, "", "", "", {})
 
 _watchers: tuple[Watcher, ...] = ()
-_asked: ContextVar[Span] = ContextVar("moorage_request", default=UNSEEN)
+_request_span: ContextVar[Span] = ContextVar("moorage_request", default=UNSEEN)
 
 
 def request(service: str) -> Span:
@@ -139,18 +139,18 @@ def request(service: str) -> Span:
 
     If a service in the same process is called for this request, that service gets a span that is not watched.
     """
-    asked = _asked.get()
-    return asked if asked.facts.get("service") == service else UNSEEN
+    current = _request_span.get()
+    return current if current.facts.get("service") == service else UNSEEN
 
 
 @contextmanager
-def answering(asked: Span) -> Iterator[None]:
+def answering(request_span: Span) -> Iterator[None]:
     """Make `request()` return this span within the block."""
-    token = _asked.set(asked)
+    token = _request_span.set(request_span)
     try:
         yield
     finally:
-        _asked.reset(token)
+        _request_span.reset(token)
 
 
 def watch(watcher: Watcher) -> Callable[[], None]:
@@ -180,8 +180,8 @@ def span(kind: SpanType, name: str, *, parent: str = "", seed: str = "", **facts
 def traceparent() -> str:
     """Return the `traceparent` of the present span, for a header or a message; empty if it is not traced."""
     for watcher in _watchers:
-        if found := watcher.traceparent():
-            return found
+        if carried := watcher.traceparent():
+            return carried
     return ""
 
 

@@ -264,12 +264,12 @@ class TreeSearch:
         return any(p.uuid in above for slot in to_come for p in slot.options)
 
     def _upwards(self, uuid: ProviderId) -> set[ProviderId]:
-        found = {uuid}
+        above = {uuid}
         parent = self._tree.parent_of(uuid)
-        while parent is not None and parent not in found:
-            found.add(parent)
+        while parent is not None and parent not in above:
+            above.add(parent)
             parent = self._tree.parent_of(parent)
-        return found
+        return above
 
     def _preferred(self, level: int) -> Sequence[TreeProvider]:
         """The providers to try, the one with the most free first, and only one of equal ones; the seed orders ties."""

@@ -51,11 +51,11 @@ def requested_limit_s(
 ) -> float | None:
     """For how long a boot may wait; None: it is not to wait.  Raises Invalid for what is no such value, and for too long."""
     value = hints.get(WAIT, extra_specs.get(WAIT))
-    asked_s = None if value is None else seconds_of(value)
-    if asked_s is None:
+    wait_s = None if value is None else seconds_of(value)
+    if wait_s is None:
         return None
-    if asked_s > limits.time_max_s:
+    if wait_s > limits.time_max_s:
         raise Invalid(
-            f"{WAIT}: a server waits for at most {limits.time_max_s:.0f} s here, and {asked_s:.0f} s were asked for."
+            f"{WAIT}: a server waits for at most {limits.time_max_s:.0f} s here, and {wait_s:.0f} s were asked for."
         )
-    return asked_s or min(limits.time_s, limits.time_max_s)
+    return wait_s or min(limits.time_s, limits.time_max_s)

@@ -294,8 +294,8 @@ class World:
 
     def reach(self, segments: tuple[ProviderId, ...]) -> Reach:
         """Return which hosts are wired to any of these segments, and to which one."""
-        found = self.reaches.get(segments)
-        if found is None:
+        reach = self.reaches.get(segments)
+        if reach is None:
             only = np.full(self.size, NO_SEGMENT, dtype=np.int32)
             for place, segment in enumerate(segments):
                 if segment in self.segments:
@@ -304,8 +304,8 @@ class World:
             unwired = only == NO_SEGMENT
             if len(self.reaches) >= REACHES_MAX:
                 self.reaches.clear()
-            found = self.reaches[segments] = Reach(~unwired, unwired, only)
-        return found
+            reach = self.reaches[segments] = Reach(~unwired, unwired, only)
+        return reach
 
     def roll(self) -> "Roll":
         """Return all hosts in the order of their names; it is the same in every process that knows the same hosts."""
@@ -317,15 +317,15 @@ class World:
     def device_names(self, host: HostId) -> dict[ProviderId, str]:
         """Return the names of the providers that may serve groups on the host, besides itself: those below it, and those that share."""
         nested, slot = self.nested, self.slots.get(host)
-        found = {nested.ids[each]: nested.names[each] for each in nested.below.get(host, ())}
-        return found | {each.id: each.name for each in self.sharing if slot is not None and each.hosts[slot]}
+        names = {nested.ids[each]: nested.names[each] for each in nested.below.get(host, ())}
+        return names | {each.id: each.name for each in self.sharing if slot is not None and each.hosts[slot]}
 
     def has_zone(self, name: str) -> bool:
         """Tell whether an enabled host is in this zone, even if it is down."""
         if name not in self.zone_names:
             return False
-        here = self.zone == list(self.zone_names).index(name)
-        return bool(np.any(here & self.present & self.enabled))
+        in_zone = self.zone == list(self.zone_names).index(name)
+        return bool(np.any(in_zone & self.present & self.enabled))
 
     def facts(self, slot: int) -> dict[str, Any]:
         """Return one host in plain values, for people."""

@@ -54,22 +54,22 @@ class WorldColumns:
         lists = (_lists_of(world) if names else {}) | (_device_lists_of(world) if devices else {})
         changed = {name: change for name, new in lists.items() if (change := list_change(self.lists.get(name), new))}
         self.lists |= lists
-        seen = _facts_of(world) if names else {}
-        facts = {name: new for name, new in seen.items() if self.facts.get(name) != new}
+        facts_now = _facts_of(world) if names else {}
+        facts = {name: new for name, new in facts_now.items() if self.facts.get(name) != new}
         self.facts |= facts
         return ColumnChanges(columns=columns, lists=changed, facts=facts, dropped=tuple(gone))
 
     def _follow(self, now: Mapping[str, Column]) -> dict[str, Any]:
-        found = {}
+        changes = {}
         for name, new in now.items():
             if (change := column_change(old := self.columns.get(name), new)) is None:
                 continue
-            found[name] = change
+            changes[name] = change
             if change.at is None or old is None:
                 self.columns[name] = new.copy()
             else:
                 old[:] = new
-        return found
+        return changes
 
     def everything(self) -> ColumnChanges:
         """All of it, as a change from nothing."""
@@ -115,32 +115,32 @@ class WorldColumns:
 
 def amounts_of(world: World) -> dict[str, Column]:
     """What claims change; not copied."""
-    found: dict[str, Column] = {f"free:{name}": column for name, column in world.free.items()}
-    found |= {f"{NESTED}free:{name}": column for name, column in world.nested.free.items()}
+    columns: dict[str, Column] = {f"free:{name}": column for name, column in world.free.items()}
+    columns |= {f"{NESTED}free:{name}": column for name, column in world.nested.free.items()}
     segments = world.segments
-    found[SEGMENT_FREE] = np.array([each.free for each in segments.values()], dtype=np.int64)
-    return found
+    columns[SEGMENT_FREE] = np.array([each.free for each in segments.values()], dtype=np.int64)
+    return columns
 
 
 def columns_of(world: World) -> dict[str, Column]:
     """All columns; not copied. Portions that are the same everywhere are one number."""
     nested, size, below = world.nested, world.size, world.nested.size
-    found = amounts_of(world)
-    found |= {name: getattr(world, name) for name in (*MASKS, *NUMBERS)}
-    found |= {f"capacity:{name}": column for name, column in world.capacity.items()}
-    found |= {f"physnet:{name}": mask for name, mask in world.physnets.items()}
-    found |= {f"traits:{word}": column for word, column in enumerate(world.trait_bitmap)}
-    found |= {f"{NESTED}capacity:{name}": column for name, column in nested.capacity.items()}
-    found |= {f"{NESTED}traits:{word}": column for word, column in enumerate(nested.trait_bitmap)}
-    found[f"{NESTED}host"] = nested.host
+    columns = amounts_of(world)
+    columns |= {name: getattr(world, name) for name in (*MASKS, *NUMBERS)}
+    columns |= {f"capacity:{name}": column for name, column in world.capacity.items()}
+    columns |= {f"physnet:{name}": mask for name, mask in world.physnets.items()}
+    columns |= {f"traits:{word}": column for word, column in enumerate(world.trait_bitmap)}
+    columns |= {f"{NESTED}capacity:{name}": column for name, column in nested.capacity.items()}
+    columns |= {f"{NESTED}traits:{word}": column for word, column in enumerate(nested.trait_bitmap)}
+    columns[f"{NESTED}host"] = nested.host
     for start, units, room in (("", world.units, size), (NESTED, nested.units, below)):
         for name, each in units.items():
             for part in PORTIONS:
                 column = getattr(each, part)
-                found[f"{start}{part}:{name}"] = column[:room] if column.strides[0] else column[:1]
+                columns[f"{start}{part}:{name}"] = column[:room] if column.strides[0] else column[:1]
     segments = world.segments
-    found[SEGMENT_TOTAL] = np.array([each.total for each in segments.values()], dtype=np.int64)
-    return found
+    columns[SEGMENT_TOTAL] = np.array([each.total for each in segments.values()], dtype=np.int64)
+    return columns
 
 
 def _lists_of(world: World) -> dict[str, list[Any]]:
@@ -262,12 +262,12 @@ def _named(columns: Mapping[str, Column], kind: str) -> dict[str, Column]:
 
 
 def _units(columns: Mapping[str, Column], size: int) -> dict[str, Units]:
-    found: dict[str, Units] = {}
+    units: dict[str, Units] = {}
     for name in _named(columns, "free"):
         least, most, step = (_everywhere(columns[f"{part}:{name}"], size) for part in PORTIONS)
         bounds = (int(least.max()), int(most.min()), int(step.max())) if size else (1, 0, 1)
-        found[name] = Units(least, most, step, *bounds)
-    return found
+        units[name] = Units(least, most, step, *bounds)
+    return units
 
 
 def _everywhere(column: Column, size: int) -> Column:
@@ -276,10 +276,10 @@ def _everywhere(column: Column, size: int) -> Column:
 
 def _bitmap(columns: Mapping[str, Column], size: int) -> Column:
     words = _named(columns, "traits")
-    found = np.zeros((max(1, len(words)), size), dtype=np.uint64)
+    bitmap = np.zeros((max(1, len(words)), size), dtype=np.uint64)
     for word, column in words.items():
-        found[int(word)] = column
-    return found
+        bitmap[int(word)] = column
+    return bitmap
 
 
 def _segments(state: WorldColumns, size: int) -> dict[ProviderId, Segment]:
@@ -292,5 +292,5 @@ def _segments(state: WorldColumns, size: int) -> dict[ProviderId, Segment]:
 
 
 def _unpacked(packed: bytes, size: int) -> Mask:
-    found: Mask = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=size).astype(np.bool_)
-    return found
+    mask: Mask = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=size).astype(np.bool_)
+    return mask

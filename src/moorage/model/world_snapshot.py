@@ -270,8 +270,8 @@ def _bits(of: _Some) -> dict[str, int]:
 
 
 def _column(hosts: _Some, name: str, part: str, absent: int) -> Any:
-    found = [getattr(host.amounts[name], part) if name in host.amounts else absent for host in hosts]
-    return np.array(found, dtype=np.int32)
+    values = [getattr(host.amounts[name], part) if name in host.amounts else absent for host in hosts]
+    return np.array(values, dtype=np.int32)
 
 
 def _units(hosts: _Some, name: str) -> Units:

@@ -128,9 +128,9 @@ class CellDatabase:
     async def close(self) -> None:
         await self.inner.close()
 
-    async def _query(self, ask: Callable[[Callable[[Tx], T]], Awaitable[T]], work: Callable[[Tx], T]) -> T:
+    async def _query(self, query: Callable[[Callable[[Tx], T]], Awaitable[T]], work: Callable[[Tx], T]) -> T:
         try:
-            return await self._guarded(ask, work)
+            return await self._guarded(query, work)
         except Unavailable as out:
             raise self._unnamed(out) from out.__cause__
 
@@ -143,12 +143,12 @@ class CellDatabase:
         )
         return out if words == out.public else out.unnamed(words)
 
-    async def _guarded(self, ask: Callable[[Callable[[Tx], T]], Awaitable[T]], work: Callable[[Tx], T]) -> T:
+    async def _guarded(self, query: Callable[[Callable[[Tx], T]], Awaitable[T]], work: Callable[[Tx], T]) -> T:
         if self.absent is not None:
-            return await ask(work)
+            return await query(work)
         passage = self._breaker.enter(CALLS)
         try:
-            answer = await ask(work)
+            answer = await query(work)
         except CircuitOpen:
             raise
         except (Unavailable, OSError) as out:
@@ -192,4 +192,4 @@ class Cells:
 
 def circuits_of(databases: Mapping[CellId, Database]) -> tuple[CircuitSeen, ...]:
     """The open circuits of all cells, for operators."""
-    return tuple(seen for each in databases.values() if isinstance(each, CellDatabase) for seen in each.circuits)
+    return tuple(circuit for each in databases.values() if isinstance(each, CellDatabase) for circuit in each.circuits)

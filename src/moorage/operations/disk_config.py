@@ -11,7 +11,7 @@ TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
 
 def disk_config_of(input: str | None, image: Image | None) -> str:
     """Return the requested value, or the image's, or MANUAL. Raises Invalid when the image forbids AUTO."""
-    said = "" if image is None else image.properties.get(PROPERTY, "").strip().lower()
-    if input == "AUTO" and said == "disabled":
+    setting = "" if image is None else image.properties.get(PROPERTY, "").strip().lower()
+    if input == "AUTO" and setting == "disabled":
         raise Invalid(f"Requested image {image.id if image else ''} has automatic disk resize disabled.")
-    return input or ("AUTO" if said in TRUE else "MANUAL")
+    return input or ("AUTO" if setting in TRUE else "MANUAL")

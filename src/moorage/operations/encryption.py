@@ -62,15 +62,15 @@ class Encryption:
 
     def open(self, sealed: str) -> str | None:
         """Return the secret, or None when none of the keys can decrypt it."""
-        found = ENCRYPTED.fullmatch(sealed)
+        match = ENCRYPTED.fullmatch(sealed)
         try:
-            if found is None:
+            if match is None:
                 return _former(self._former).decrypt(sealed.encode()).decode()
             keys = {key_id(each): each for each in self._keys()}
-            if found[1] not in keys:
-                _log.error("a secret was encrypted with the key %s, which this process does not have", found[1])
+            if match[1] not in keys:
+                _log.error("a secret was encrypted with the key %s, which this process does not have", match[1])
                 return None
-            return _box(keys[found[1]]).decrypt(found[2].encode()).decode()
+            return _box(keys[match[1]]).decrypt(match[2].encode()).decode()
         except InvalidToken:
             _log.error("a secret cannot be decrypted: it is damaged, or the service user's password was changed since")
             return None

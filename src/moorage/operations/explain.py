@@ -55,13 +55,13 @@ def explained(operations: Sequence[Operation], *, whole: bool, about: About | No
     `about`: each decision also says why this host was refused, as far as that is stored.
     """
     view = View(whole, about)
-    told = [_operation(each, view) for each in sorted(operations, key=lambda o: (o.created_at, o.seq))]
-    return {"summary": _summary(told), "operations": told}
+    shown = [_operation(each, view) for each in sorted(operations, key=lambda o: (o.created_at, o.seq))]
+    return {"summary": _summary(shown), "operations": shown}
 
 
 def _operation(operation: Operation, view: View) -> dict[str, Any]:
     lines = decode_lines(operation.journal)
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": operation.id,
         "name": operation.name,
         "status": operation.status.value,
@@ -74,8 +74,8 @@ def _operation(operation: Operation, view: View) -> dict[str, Any]:
     }
     ending = next((line for line in reversed(lines) if isinstance(line, Unwinding)), None)
     if ending is not None:
-        told["ended"] = {"reason": ending.reason, **_cause(ending.cause, view)}
-    return told
+        fields["ended"] = {"reason": ending.reason, **_cause(ending.cause, view)}
+    return fields
 
 
 def _attempts(lines: Sequence[Line], view: View) -> list[dict[str, Any]]:
@@ -110,9 +110,9 @@ def _attempts(lines: Sequence[Line], view: View) -> list[dict[str, Any]]:
 
 
 def _attempt(number: int, claim: Claim, view: View) -> dict[str, Any]:
-    told: dict[str, Any] = {"attempt": number, **_ledger(claim.ledger, view), "claims_lost": len(claim.lost)}
+    fields: dict[str, Any] = {"attempt": number, **_ledger(claim.ledger, view), "claims_lost": len(claim.lost)}
     if view.whole:
-        told |= {
+        fields |= {
             "host": claim.name,
             "node": claim.node,
             "cell": claim.cell,
@@ -129,44 +129,44 @@ def _attempt(number: int, claim: Claim, view: View) -> dict[str, Any]:
                 for each in claim.given
             ],
         }
-    return told
+    return fields
 
 
 def _readdressed(change: Readdressed, view: View) -> dict[str, Any]:
     """A port that left its segment: its old and new addresses."""
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "port": change.port,
         "old": [each.address for each in change.old],
         "new": [each.address for each in change.new],
     }
     if view.whole:
-        told |= {"old_segment": change.old_segment, "new_segment": change.new_segment}
-    return told
+        fields |= {"old_segment": change.old_segment, "new_segment": change.new_segment}
+    return fields
 
 
 def _ledger(ledger: DecisionRecord, view: View) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "considered": ledger.considered,
         "willing": ledger.willing,
         "refused": dict(ledger.counts),
     }
     if view.whole:
-        told["refused_hosts"] = [
+        fields["refused_hosts"] = [
             {"host": miss.host, "filter": miss.filter, "reason": miss.why, "also": list(miss.also)}
             for miss in ledger.misses
         ]
-        told["others"] = ledger.others
-        told["left_out"] = ledger.left_out
-        told["coded"] = ledger.coded
-        told["weights"] = ledger.weights
+        fields["others"] = ledger.others
+        fields["left_out"] = ledger.left_out
+        fields["coded"] = ledger.coded
+        fields["weights"] = ledger.weights
         if ledger.decision:
-            told["decision"] = ledger.decision
+            fields["decision"] = ledger.decision
         if view.about is not None:
-            told["asked_about"] = {
+            fields["asked_about"] = {
                 "host": view.about.host,
                 "reason": cause_of_host(ledger, *view.about[1:], view.about.host),
             }
-    return told
+    return fields
 
 
 def describe_decision(ledger: DecisionRecord, *, whole: bool) -> dict[str, Any]:
@@ -175,16 +175,16 @@ def describe_decision(ledger: DecisionRecord, *, whole: bool) -> dict[str, Any]:
 
 
 def _cause(cause: Cause, view: View) -> dict[str, Any]:
-    told: dict[str, Any] = {"step": cause.step, "code": cause.code, "message": cause.public}
+    fields: dict[str, Any] = {"step": cause.step, "code": cause.code, "message": cause.public}
     for piece in reversed(cause.private.splitlines()):
-        found = _ledger_in(piece)
-        if found is not None:
-            told |= _ledger(found, view)
+        ledger = _ledger_in(piece)
+        if ledger is not None:
+            fields |= _ledger(ledger, view)
             break
     else:
         if view.whole and cause.private:
-            told["details"] = cause.private[-CAUSE_PRIVATE_CHARACTERS_MAX:]
-    return told
+            fields["details"] = cause.private[-CAUSE_PRIVATE_CHARACTERS_MAX:]
+    return fields
 
 
 def _ledger_in(piece: str) -> DecisionRecord | None:
@@ -197,11 +197,11 @@ def _ledger_in(piece: str) -> DecisionRecord | None:
         return None  # the journal has it truncated: the counts are in the message
 
 
-def _summary(told: Sequence[Mapping[str, Any]]) -> str | None:
+def _summary(rows: Sequence[Mapping[str, Any]]) -> str | None:
     """One sentence about the latest placement: the boot's, or that of a later move, unless the move was undone."""
     placed: list[Mapping[str, Any]] = []
     back = False
-    for each in told:
+    for each in rows:
         done = each["status"] == "done"
         if each["name"] == "boot":
             placed, back = [each], False

@@ -48,9 +48,9 @@ async def read(region: Database, flavor: str) -> Flavor | None:
     writes = shelf.writes
     until = time.monotonic() + KEPT_S
     with label("accept"):
-        found = await region.read(lambda tx: flavors.get(tx, flavor))
-    if found is not None and writes == shelf.writes:
+        row = await region.read(lambda tx: flavors.get(tx, flavor))
+    if row is not None and writes == shelf.writes:
         if len(shelf.rows) >= KEPT_MAX:
             shelf.rows.clear()
-        shelf.rows[flavor] = (until, found)
-    return found
+        shelf.rows[flavor] = (until, row)
+    return row

@@ -125,9 +125,9 @@ class GateWatch:
         circuits = self._circuits()
         now_open = frozenset((each.neighbour, each.calls) for each in circuits)
         if now_open != self._published_open:
-            told = msgspec.json.encode(circuits).decode()
+            encoded = msgspec.json.encode(circuits).decode()
             with label("look:gates"):
-                await self._context.region.write(lambda tx: conductor_health.report_circuits(tx, me, told))
+                await self._context.region.write(lambda tx: conductor_health.report_circuits(tx, me, encoded))
             self._published_open = now_open
 
     def _wants_trying(self) -> bool:
@@ -183,8 +183,8 @@ async def try_credentials(network: NetworkBackend) -> tuple[Credentials, str]:
 def credentials_of(me: ConductorId, host: str, state: str | None, why: str | None) -> ConductorCredentials:
     """The credentials as a conductor's row has them."""
     known = {each.value: each for each in Credentials}
-    told = known.get(state or "", Credentials.UNKNOWN)
-    return ConductorCredentials(f"{me} on {host}", told, NOT_READ_YET if state is None else why or "")
+    credentials = known.get(state or "", Credentials.UNKNOWN)
+    return ConductorCredentials(f"{me} on {host}", credentials, NOT_READ_YET if state is None else why or "")
 
 
 def _describe(each: ConductorCredentials) -> str:

@@ -190,17 +190,17 @@ def report(facts: GateFacts) -> Report:
 
 def warnings(facts: GateFacts) -> tuple[str, ...]:
     """What the deployer should correct (S0.10), as sentences."""
-    said = [
+    lines = [
         f"{each.conductor}: the network service does not accept its credentials ({each.why or 'refused'}): ports are made by "
         "the hosts, as before, and the next release refuses to start like this; see [service_user]"
         for each in facts.conductors
         if each.state is Credentials.REFUSED
     ]
     if facts.pin is not None and facts.pin < PORTS_ARRIVE_BOUND:
-        said.append(
+        lines.append(
             f"[upgrade_levels] compute holds the behaviour at level {facts.pin}; remove it when all is upgraded"
         )
-    return tuple(said)
+    return tuple(lines)
 
 
 def _report(

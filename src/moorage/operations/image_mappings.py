@@ -41,11 +41,11 @@ def devices_of(image: Image) -> tuple[BlockDevice, ...]:
 
     Raises Invalid when the property cannot be read or lists too many devices.
     """
-    said = image.properties.get(PROPERTY, "")
-    if not said or image.properties.get(SECOND_FORM, "").lower() not in TRUE:
+    text = image.properties.get(PROPERTY, "")
+    if not text or image.properties.get(SECOND_FORM, "").lower() not in TRUE:
         return ()
     try:
-        rows = msgspec.json.decode(said.encode(), type=list[dict[str, Any]])
+        rows = msgspec.json.decode(text.encode(), type=list[dict[str, Any]])
         if len(rows) > DEVICES_MAX:
             raise Invalid(f"The image {image.id} names more than {DEVICES_MAX} block devices.")
         return tuple(_device(row) for row in rows if not row.get("no_device"))
@@ -59,7 +59,7 @@ def _device(row: dict[str, Any]) -> BlockDevice:
     source = row.get("source_type")
     if source not in SOURCES:
         raise msgspec.ValidationError(f"source_type {source!r}")
-    found = {
+    fields = {
         "source": source,
         "destination": row.get("destination_type") or ("local" if source == "blank" else "volume"),
         "boot_index": row.get("boot_index"),
@@ -73,7 +73,7 @@ def _device(row: dict[str, Any]) -> BlockDevice:
         "volume_type": row.get("volume_type"),
         "tag": row.get("tag"),
     }
-    device = msgspec.convert(found, BlockDevice, strict=False)
+    device = msgspec.convert(fields, BlockDevice, strict=False)
     if device.destination not in {"local", "volume"} or (source != "blank" and not device.uuid):
         raise msgspec.ValidationError(f"a device from {source} to {device.destination} without its source")
     return device

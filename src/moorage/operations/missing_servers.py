@@ -22,6 +22,6 @@ async def missing_in(
         lambda tx, after=after: region_identities.placed_in(tx, cell, after, PAGE_ROWS, project)  # type: ignore[misc]
     ):
         after = page[-1]
-        there = await database.read(lambda tx, page=page: cell_identities.recorded(tx, page))  # type: ignore[misc]
-        missing += [each for each in page if each not in there]
+        present = await database.read(lambda tx, page=page: cell_identities.recorded(tx, page))  # type: ignore[misc]
+        missing += [each for each in page if each not in present]
     return missing

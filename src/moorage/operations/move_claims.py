@@ -55,8 +55,8 @@ async def claimed_in_turn(run: MoveRun, tries: Tries, claiming: Claiming) -> Cla
         if isinstance(answer, Claim):
             return answer
         refused.append(answer)
-    if len(tries.asks) > 1 and not (told := run.context.placement.rank(tries.widest)).best:
-        refused.append(told)
+    if len(tries.asks) > 1 and not (widest := run.context.placement.rank(tries.widest)).best:
+        refused.append(widest)
     verdict = refused[-1]
     raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
 

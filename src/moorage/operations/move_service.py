@@ -48,9 +48,9 @@ class MoveService:
         migration: Migration,
         *,
         request_id: str,
-        telling: Sequence[ChangeListener] = (),
+        listeners: Sequence[ChangeListener] = (),
     ) -> None:
-        await accept_live_migrate.force_complete(self.context, principal, server, migration, request_id, telling)
+        await accept_live_migrate.force_complete(self.context, principal, server, migration, request_id, listeners)
 
     async def abort_live_migration(
         self, principal: Principal, server: Server, migration: Migration, *, request_id: str

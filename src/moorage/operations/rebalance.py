@@ -119,30 +119,30 @@ async def planned(context: SagaContext, principal: Principal, moves_max: int = M
 
 async def _read_servers(context: SagaContext) -> _Residents:
     """Servers that run or are off, cell by cell."""
-    found: dict[ServerId, Server] = {}
+    by_id: dict[ServerId, Server] = {}
     out: list[CellId] = []
     whole = True
     for cell in context.cells.ids:
         try:
             for state in MOVABLE:
-                some, all_of_them = await _of_cell(context, cell, state)
-                found |= {each.id: each for each in some}
+                servers, all_of_them = await _of_cell(context, cell, state)
+                by_id |= {each.id: each for each in servers}
                 whole &= all_of_them
         except Unavailable:
             out.append(cell)
-    return _Residents(found, tuple(out), whole)
+    return _Residents(by_id, tuple(out), whole)
 
 
 async def _of_cell(context: SagaContext, cell: CellId, state: VmState) -> tuple[list[Server], bool]:
-    found: list[Server] = []
+    servers: list[Server] = []
     after = ""
-    while len(found) < SERVERS_MAX:
+    while len(servers) < SERVERS_MAX:
         page = await context.cells[cell].read(lambda tx, after=after: cell_servers.in_state(tx, state, after, PAGE))  # type: ignore[misc]
-        found += [each for each in page if each.host is not None and each.cell == cell]
+        servers += [each for each in page if each.host is not None and each.cell == cell]
         if len(page) < PAGE:
-            return found, True
+            return servers, True
         after = page[-1].id
-    return found, False
+    return servers, False
 
 
 def _in_service(world: World, server: Server) -> bool:
@@ -183,8 +183,8 @@ async def _wish(context: SagaContext, principal: Principal, server: Server) -> M
 
 def _held(cards: Cards) -> Sequence[tuple[Any, int] | None]:
     """For each NIC, what it has of the segment that it may leave."""
-    found = (held_by(nic_of(port, cards.networks.get(port.network))) for port in cards.ports)
-    return [next(((key[0], n) for key, n in each.items() if key[1] == IPV4_ADDRESS), None) for each in found]
+    held = (held_by(nic_of(port, cards.networks.get(port.network))) for port in cards.ports)
+    return [next(((key[0], n) for key, n in each.items() if key[1] == IPV4_ADDRESS), None) for each in held]
 
 
 def _cause(verdict: Verdict) -> str:

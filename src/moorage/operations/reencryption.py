@@ -55,11 +55,11 @@ async def walk(
 
     `drop_lost`: remove secrets that cannot be decrypted any more.
     """
-    found = RewriteCounts()
+    counts = RewriteCounts()
     for name, database in databases.items():
         for place in OF_REGION if name == "region" else OF_A_CELL:
-            await _walk(database, place, _Pen(seals, found, drop_lost), change)
-    return found
+            await _walk(database, place, _Pen(seals, counts, drop_lost), change)
+    return counts
 
 
 async def reencrypt(
@@ -67,16 +67,16 @@ async def reencrypt(
     seals: Encryption,
     *,
     drop_lost: bool = False,
-    say: Callable[[RewriteCounts], None],
+    progress: Callable[[RewriteCounts], None],
 ) -> RewriteCounts:
     """Repeat passes until one finds nothing to change; return the last one's counts."""
-    found = RewriteCounts()
+    counts = RewriteCounts()
     for _ in range(PASSES_MAX):
-        found = await walk(databases, seals, change=True, drop_lost=drop_lost)
-        say(found)
-        if not found.changed and not found.overtaken:
-            return found
-    return found
+        counts = await walk(databases, seals, change=True, drop_lost=drop_lost)
+        progress(counts)
+        if not counts.changed and not counts.overtaken:
+            return counts
+    return counts
 
 
 async def _walk(database: Database, place: EncryptedColumn, pen: "_Pen", change: bool) -> None:
@@ -96,7 +96,7 @@ async def _walk(database: Database, place: EncryptedColumn, pen: "_Pen", change:
 
 
 def _exchange(tx: Tx, place: EncryptedColumn, new: Sequence[tuple[Text, str]]) -> int:
-    return sum(encrypted_columns.exchange(tx, place, was, becomes) for was, becomes in new)
+    return sum(encrypted_columns.exchange(tx, place, old, becomes) for old, becomes in new)
 
 
 @dataclass

@@ -85,7 +85,7 @@ class _Read(Generic[R]):
     answers: Mapping[str, Sequence[R] | None]
     out: tuple[str, ...]
     """Cells that did not answer, now or before."""
-    seen: Hidden
+    hidden: Hidden
     moved: frozenset[str]
     """Servers that moved during the read: their rows do not count."""
 
@@ -109,42 +109,44 @@ class EveryCell(Generic[R]):
             return NOTHING_HIDDEN
         return _hidden_since(tx, self.now_us - RECENT_US)
 
-    async def rows(self, seen: Hidden | None = None) -> Shown[R]:
-        """Return the rows. `seen`: what `hidden` returned, when the caller has read it already."""
+    async def rows(self, hidden_then: Hidden | None = None) -> Shown[R]:
+        """Return the rows. `hidden_then`: what `hidden` returned, when the caller has read it already."""
         if len(self.cells) < 2:
             answers = await self._query(NOTHING_HIDDEN)
             out = _silent(answers)
             if out and self.also is not None:
                 await self._read_hidden(out)
             return Shown(_together(answers), out)
-        if seen is None:
-            seen = await self.region.read(self.hidden)
-        last = await self._read(seen, ())
+        if hidden_then is None:
+            hidden_then = await self.region.read(self.hidden)
+        last = await self._read(hidden_then, ())
         tries = 1
         while tries < READS_MAX and any(self._lost_of_a_full_page(each, last.moved) for each in last.answers.values()):
-            last = await self._read(last.seen, last.out)
+            last = await self._read(last.hidden, last.out)
             tries += 1
         rows = [row for row in _together(last.answers) if self.server_of(row) not in last.moved]
         for _ in range(READS_MAX):
             if not last.moved:
                 break
-            last = await self._read(last.seen, last.out, last.moved)
+            last = await self._read(last.hidden, last.out, last.moved)
             rows += [row for row in _together(last.answers) if self.server_of(row) not in last.moved]
         return Shown(rows + self._latest(last), last.out)
 
-    async def _read(self, seen: Hidden, were_out: Collection[str], only: Collection[str] | None = None) -> "_Read[R]":
-        answers = await self._query(seen, only)
+    async def _read(
+        self, hidden_then: Hidden, were_out: Collection[str], only: Collection[str] | None = None
+    ) -> "_Read[R]":
+        answers = await self._query(hidden_then, only)
         out = tuple(sorted({*were_out, *_silent(answers)}))
         now = await self._read_hidden(out)
-        moved = now.moved_since(seen)
+        moved = now.moved_since(hidden_then)
         return _Read(answers, out, now, moved if only is None else moved & frozenset(only))
 
-    async def _query(self, seen: Hidden, only: Collection[str] | None = None) -> dict[str, Sequence[R] | None]:
-        answers = await asyncio.gather(*(self._of_cell(name, seen, only) for name in self.cells))
+    async def _query(self, hidden_then: Hidden, only: Collection[str] | None = None) -> dict[str, Sequence[R] | None]:
+        answers = await asyncio.gather(*(self._of_cell(name, hidden_then, only) for name in self.cells))
         return dict(zip(self.cells, answers, strict=True))
 
-    async def _of_cell(self, name: str, seen: Hidden, only: Collection[str] | None) -> Sequence[R] | None:
-        hidden = seen.of_cell(name) if only is None else seen.of_cell(name) & frozenset(only)
+    async def _of_cell(self, name: str, hidden_then: Hidden, only: Collection[str] | None) -> Sequence[R] | None:
+        hidden = hidden_then.of_cell(name) if only is None else hidden_then.of_cell(name) & frozenset(only)
         left_out = tuple(sorted(hidden))[:WITHOUT_MAX]
         chosen = None if only is None else tuple(sorted(only))
         rows = await self.ask(name, self.cells[name], CellQuery(left_out, chosen, len(hidden) - len(left_out)))
@@ -167,12 +169,12 @@ class EveryCell(Generic[R]):
 
     def _latest(self, last: "_Read[R]") -> list[R]:
         """The rows of servers that moved between every two reads, from where they are now."""
-        found: list[R] = []
+        rows: list[R] = []
         for cell, answer in last.answers.items():
-            hidden = last.seen.of_cell(cell)
+            hidden = last.hidden.of_cell(cell)
             moved = [row for row in answer or () if self.server_of(row) in last.moved]
-            found += [row for row in moved if self.server_of(row) not in hidden]
-        return found
+            rows += [row for row in moved if self.server_of(row) not in hidden]
+        return rows
 
 
 async def unmoved(region: Database, cells: Mapping[str, Database], count: Callable[[Hidden], Awaitable[R]]) -> R:
@@ -183,13 +185,13 @@ async def unmoved(region: Database, cells: Mapping[str, Database], count: Callab
     def all_hidden(tx: Tx) -> Hidden:
         return _hidden_since(tx, 0)
 
-    seen = await region.read(all_hidden)
-    counted = await count(seen)
+    hidden = await region.read(all_hidden)
+    counted = await count(hidden)
     for _ in range(READS_MAX):
         now = await region.read(all_hidden)
-        if not now.moved_since(seen):
+        if not now.moved_since(hidden):
             break
-        seen, counted = now, await count(now)
+        hidden, counted = now, await count(now)
     return counted
 
 

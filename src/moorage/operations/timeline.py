@@ -69,5 +69,5 @@ def _latest(
     the result.
     """
     going_on = (each for each in reversed(rows) if each["step"] == step and each["state"] in {BEGUN, WAITING, STUCK})
-    found = next(going_on, None)
-    return row(step, attempt) if found is None else found
+    latest = next(going_on, None)
+    return row(step, attempt) if latest is None else latest

@@ -47,16 +47,16 @@ def amounts_of(parts: Iterable[tuple[ProviderId, str, int]]) -> dict[Key, int]:
 
 def wants(parts: Iterable[tuple[ProviderId, str, int]], old: dict[Key, int]) -> list[InventoryDelta]:
     """The net change of every row; portions are checked one by one, capacity against the sum."""
-    found: dict[Key, InventoryDelta] = {key: InventoryDelta(*key, -amount) for key, amount in old.items()}
+    deltas: dict[Key, InventoryDelta] = {key: InventoryDelta(*key, -amount) for key, amount in old.items()}
     for provider, resource, amount in parts:
-        was = found.get((provider, resource), InventoryDelta(provider, resource, 0))
-        found[provider, resource] = was._replace(
-            change=was.change + amount,
-            least=min(was.least or amount, amount),
-            most=max(was.most, amount),
-            unit=gcd(was.unit, amount),
+        before = deltas.get((provider, resource), InventoryDelta(provider, resource, 0))
+        deltas[provider, resource] = before._replace(
+            change=before.change + amount,
+            least=min(before.least or amount, amount),
+            most=max(before.most, amount),
+            unit=gcd(before.unit, amount),
         )
-    return list(found.values())
+    return list(deltas.values())
 
 
 def claim(
@@ -98,14 +98,14 @@ def asks_functions(ask: Ask) -> bool:
 
 def pick_functions(tx: Tx, consumer: str, choice: Choice, ask: Ask) -> dict[str, VirtualFunction] | Shortage:
     """Port → its virtual function: the exact one is chosen here, and no other port has it (S1.15)."""
-    found: dict[str, VirtualFunction] = {}
+    picked: dict[str, VirtualFunction] = {}
     for group in ask.groups:
         if SRIOV_NET_VF in group.resources and group.port:
             one = virtual_functions.pick(tx, consumer, choice.providers[group.id], group.port)
             if one is None:
                 return Shortage(choice, gone=((choice.providers[group.id], SRIOV_NET_VF),))
-            found[group.port] = one
-    return found
+            picked[group.port] = one
+    return picked
 
 
 def in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:
@@ -118,17 +118,17 @@ def in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:
     )
 
 
-def take_rows(tx: Tx, asked: list[InventoryDelta], at: Stamp, choice: Choice) -> list[InventoryState] | Shortage:
+def take_rows(tx: Tx, deltas: list[InventoryDelta], at: Stamp, choice: Choice) -> list[InventoryState] | Shortage:
     """Change all rows, or return which one is short; then the caller rolls back."""
-    rows = claim_statements.take(tx, asked, at, choice.versions)
-    changes = sum(1 for want in asked if want.change)
+    rows = claim_statements.take(tx, deltas, at, choice.versions)
+    changes = sum(1 for want in deltas if want.change)
     if changes and len(rows) == changes:
         return rows
     if stale := provider_statements.stale(tx, choice.versions):
         return Shortage(choice, stale=stale)
     if not changes:
         return rows
-    short, missing = claim_statements.short(tx, asked, rows)
+    short, missing = claim_statements.short(tx, deltas, rows)
     return Shortage(choice, tuple(short), tuple(missing))
 
 
@@ -202,7 +202,7 @@ def shrink(
 def adjust(
     tx: Tx, consumer: str, amounts: Mapping[Key, tuple[int, int]], *, force: bool = False
 ) -> tuple[InventoryState, ...] | None:
-    """Change what a consumer holds of each row for one purpose from `was` to `now`; its other amounts stay.
+    """Change what a consumer holds of each row for one purpose from `before` to `now`; its other amounts stay.
 
     Returns None when it holds nothing, or when one does not fit; then the caller must roll back. `force`: restored
     amounts are counted, even if another claim has taken the room meanwhile.
@@ -210,8 +210,8 @@ def adjust(
     owner = claim_statements.owner(tx, consumer)
     if owner is None:
         return None
-    rows = list(shrink(tx, consumer, {key: was - now for key, (was, now) in amounts.items() if was > now}))
-    more = {key: (now - was, now) for key, (was, now) in amounts.items() if now > was}
+    rows = list(shrink(tx, consumer, {key: before - now for key, (before, now) in amounts.items() if before > now}))
+    more = {key: (now - before, now) for key, (before, now) in amounts.items() if now > before}
     at = stamp(tx)
     if force:
         rows += [

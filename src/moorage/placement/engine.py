@@ -257,10 +257,10 @@ class Engine:
         """Apply the numbers that a committed release, extension or move returned."""
         self.picture.settle(rows)
 
-    def settle_writes(self, told: WriteResult) -> None:
+    def settle_writes(self, result: WriteResult) -> None:
         """Apply the numbers of requests of the Placement API, with the generations that they raised."""
-        self.picture.settle(told.rows)
-        self.picture.settle_generations(told.moved)
+        self.picture.settle(result.rows)
+        self.picture.settle_generations(result.moved)
 
     def release(self, tx: Tx, consumer: str) -> tuple[InventoryState, ...]:
         """Give everything back; safe twice. Hand the rows to `settle` after the commit, or let catch-up find them."""
@@ -325,10 +325,10 @@ class Engine:
 
     async def report_host(self, report: HostInventory) -> HostId:
         """Write inventory, traits and facts of a host, where they differ. Raises Conflict for another host's node."""
-        found = await self._region.write(lambda tx: inventory.report_host(tx, report))
+        host = await self._region.write(lambda tx: inventory.report_host(tx, report))
         self.picture.set_level(report.host, report.level)
         await self.catch_up()
-        return found
+        return host
 
     async def report_segments(self, reports: Sequence[SegmentReport]) -> list[ProviderId]:
         """Write address pools and the hosts wired to them."""
@@ -336,9 +336,9 @@ class Engine:
         def work(tx: Tx) -> list[ProviderId]:
             return [inventory.report_segment(tx, report) for report in reports]
 
-        found = await self._region.write(work)
+        segments = await self._region.write(work)
         await self.catch_up()
-        return found
+        return segments
 
     async def report_devices(self, reports: Sequence[DeviceReport]) -> list[str]:
         """Write providers below hosts, parents before children; return the hypervisors that do not exist yet."""
@@ -346,10 +346,10 @@ class Engine:
             return []
         missing: dict[str, None] = {}
         for start in range(0, len(reports), DEVICES_PER_COMMIT_MAX):
-            some = reports[start : start + DEVICES_PER_COMMIT_MAX]
+            batch = reports[start : start + DEVICES_PER_COMMIT_MAX]
 
-            def work(tx: Tx, some: Sequence[DeviceReport] = some) -> list[str]:
-                return [each.hypervisor for each in some if not inventory.report_device(tx, each)]
+            def work(tx: Tx, batch: Sequence[DeviceReport] = batch) -> list[str]:
+                return [each.hypervisor for each in batch if not inventory.report_device(tx, each)]
 
             missing |= dict.fromkeys(await self._region.write(work))
         await self.catch_up()

@@ -13,15 +13,20 @@ from moorage.store.region.placement.tables import stamp
 
 
 def heal(
-    tx: Tx, owner: Owner, host: HostId | None, truth: Mapping[Key, int], was: Mapping[Key, int], group: GroupAsk | None
+    tx: Tx,
+    owner: Owner,
+    host: HostId | None,
+    truth: Mapping[Key, int],
+    found: Mapping[Key, int],
+    group: GroupAsk | None,
 ) -> bool:
     """Set a consumer's allocations, in its owner's name; the consumer is created if it does not exist.
 
-    `host`: None: it is on no host, and keeps only addresses. `was`: its allocations when the difference was found.
+    `host`: None: it is on no host, and keeps only addresses. `found`: its allocations when the difference was found.
     Returns False, and the caller rolls back, when it has other allocations by now, or a provider has no such inventory.
     """
     before = claim_statements.owner(tx, owner.consumer)
-    if claim_statements.held(tx, owner.consumer) != dict(was):
+    if claim_statements.held(tx, owner.consumer) != dict(found):
         return False
     if before is not None:
         owner = before._replace(project=owner.project, user=owner.user)

@@ -191,7 +191,7 @@ class _Executor:
     async def _has_passed(self, step: Step[Any, Any, Any]) -> bool:
         passed = step.passed_when
         assert passed is not None
-        was = self.cancellation.ignored
+        before = self.cancellation.ignored
         self.cancellation.ignored = True  # until it is known whether a cancel comes too late
         try:
             return await self.retry.execute(
@@ -204,7 +204,7 @@ class _Executor:
         except Problem as problem:
             await self._stuck(step.name, "do", problem)
         finally:
-            self.cancellation.ignored = was
+            self.cancellation.ignored = before
 
     async def _take(self, at: int) -> int:
         """Do step `at`; the index of the next step."""

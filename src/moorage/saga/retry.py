@@ -40,7 +40,7 @@ class RetryLimits:
     try_least_s: float = 1.0
     pause_first_s: float = 0.1
     pause_most_s: float = 15.0
-    asked_pause_most_s: float = 60.0
+    requested_pause_most_s: float = 60.0
     """The longest pause that a service's Retry-After can cause."""
     waiting_shown_after_s: float = 5.0
     waiting_shown_most: int = 10

@@ -127,8 +127,8 @@ class RetryLoop:
         longest = min(self.limits.pause_first_s * 2.0 ** min(tries - 1, 30), self.limits.pause_most_s)
         pause_s = longest * (0.5 + 0.5 * self.random.random())
         if isinstance(problem, Unavailable) and problem.retry_after_s:
-            asked_s = min(problem.retry_after_s, self.limits.asked_pause_most_s)
-            pause_s = max(pause_s, asked_s * (1.0 + 0.2 * self.random.random()))
+            requested_s = min(problem.retry_after_s, self.limits.requested_pause_most_s)
+            pause_s = max(pause_s, requested_s * (1.0 + 0.2 * self.random.random()))
         return pause_s
 
     def listen(self, waiting: Awaitable[T]) -> Awaitable[T]:

@@ -96,8 +96,8 @@ class Run(Generic[Input_co, Context_co]):
         """The result of an earlier step, in this attempt.  Raises Internal when there is none."""
         if step.name == self._step:
             raise Internal(f"{step.name} asks for its own result, which a step must not rely on")
-        there, result = self._executor.result_of(step, self._view)
-        if not there:
+        has_result, result = self._executor.result_of(step, self._view)
+        if not has_result:
             raise Internal(f"{self._step} asks for the result of {step.name}, and there is none")
         return result  # type: ignore[no-any-return]  # decoded by the step's own return annotation
 
@@ -110,14 +110,14 @@ class Run(Generic[Input_co, Context_co]):
         """
         if step.name == self._step and not (step.region and self.phase == "undo"):
             raise Internal(f"{step.name} asks for its own result, which a step must not rely on")
-        there, result = self._executor.result_of(step, self._view)
-        return result if there else None
+        has_result, result = self._executor.result_of(step, self._view)
+        return result if has_result else None
 
     def earlier(self, step: "Step[Any, Any, ResultT]") -> ResultT | None:
         """The result of a region step of `on_some_host`, from the last attempt before this one that has a result of it."""
         for attempt in range(self.attempt - 1, 0, -1):
-            there, result = self._executor.result_of(step, attempt)
-            if there:
+            has_result, result = self._executor.result_of(step, attempt)
+            if has_result:
                 return result  # type: ignore[no-any-return]  # decoded by the step's own return annotation
         return None
 

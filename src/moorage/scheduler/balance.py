@@ -55,23 +55,25 @@ class Levels:
     """How full the cells are that are enabled and answer, counted over their hosts that are in service."""
 
     def __init__(self, world: World, out: Collection[CellId] = ()) -> None:
-        here = world.present & world.enabled & world.alive & ~world.cell_disabled
+        usable = world.present & world.enabled & world.alive & ~world.cell_disabled
         index = world.cell
         self.cells = tuple(
-            cell for number, cell in enumerate(world.cell_names) if cell not in out and np.any(here & (index == number))
+            cell
+            for number, cell in enumerate(world.cell_names)
+            if cell not in out and np.any(usable & (index == number))
         )
         self._at = {cell: place for place, cell in enumerate(self.cells)}
         numbers = [list(world.cell_names).index(cell) for cell in self.cells]
         self.memory, self.memory_used = self._none(), self._none()
         if MEMORY in world.capacity:
             for place, number in enumerate(numbers):
-                mine = here & (index == number)
+                mine = usable & (index == number)
                 self.memory[place] = world.capacity[MEMORY][mine].sum()
                 self.memory_used[place] = self.memory[place] - world.free[MEMORY][mine].sum()
         self._parts: dict[ProviderId, Amounts] = {}
         self.addresses, self.addresses_used = self._none(), self._none()
         for id, segment in world.segments.items():
-            wired = here & segment.wired
+            wired = usable & segment.wired
             hosts = np.array([np.count_nonzero(wired & (index == number)) for number in numbers], dtype=np.float64)
             if total := hosts.sum():
                 part = self._parts[id] = hosts / total
@@ -125,10 +127,10 @@ class Levels:
 
 
 def _variance(used: Amounts, total: Amounts) -> float:
-    there = total > 0
-    if np.count_nonzero(there) < 2:
+    stocked = total > 0
+    if np.count_nonzero(stocked) < 2:
         return 0.0
-    part, weight = used[there] / total[there], total[there] / total[there].sum()
+    part, weight = used[stocked] / total[stocked], total[stocked] / total[stocked].sum()
     mean = float((part * weight).sum())
     return float((weight * (part - mean) ** 2).sum())
 
@@ -172,7 +174,7 @@ class Balance:
 
     def best(self) -> tuple[MovableServer, CellId] | None:
         """Return the server that should move next, and its target cell; None: no move helps enough."""
-        found: tuple[float, int, MovableServer, CellId] | None = None
+        best: tuple[float, int, MovableServer, CellId] | None = None
         most = self.levels.unevenness() - GAIN_LEAST * self.start
         for kind, alike in self._left.items():
             for target in self.levels.cells:
@@ -181,18 +183,18 @@ class Balance:
                 one = next((each for each in reversed(alike) if (each.server, target) not in self._passed), None)
                 if one is None or (after := self.levels.guess(one, target)) >= most:
                     continue
-                if found is None or (after, one.cost, one.server) < (found[0], found[1], found[2].server):
-                    found = after, one.cost, one, target
-        return None if found is None else (found[2], found[3])
+                if best is None or (after, one.cost, one.server) < (best[0], best[1], best[2].server):
+                    best = after, one.cost, one, target
+        return None if best is None else (best[2], best[3])
 
     def place(self, one: MovableServer, target: CellId, wish: MoveRequest) -> ProposedMove | Verdict | None:
         """Add the server's move if the cell has a place and it helps; else return the verdict that rejects it, or None: it does not help."""
         verdict: Verdict | None = None
         for ask in wish.asks:
-            here = msgspec.structs.replace(ask, cells=(target,), host=None)
-            verdict = self.trial.decide(here)
+            narrowed = msgspec.structs.replace(ask, cells=(target,), host=None)
+            verdict = self.trial.decide(narrowed)
             if verdict.best:
-                return self._placed(one, target, here, verdict.best[0], wish)
+                return self._placed(one, target, narrowed, verdict.best[0], wish)
         self._pass(one, target)
         kind = one.cell, one.memory_mib, one.addresses
         self._refused[kind, target] = self._refused.get((kind, target), 0) + 1

@@ -125,8 +125,8 @@ def count(ask: Ask, world: World, profile: Profile) -> Count:
         )
         if counted or (refusals := judge(ask, world)) is None:
             continue
-        if (here := refusals.where & willing).any():
-            refused[refusals.cause] += int(np.count_nonzero(here))
+        if (mask := refusals.where & willing).any():
+            refused[refusals.cause] += int(np.count_nonzero(mask))
             willing &= ~refusals.where
     per_host = count_hosts(ask, world, willing)
     pools = pools_of(ask, world, willing & (per_host.most > 0))
@@ -177,51 +177,54 @@ class Fill:
 # ------------------------------------------------------------------------------------------------ the answer
 
 
-def answer(found: Count, fill: Fill | None = None) -> CapacityAnswer:
+def answer(counted: Count, fill: Fill | None = None) -> CapacityAnswer:
     """Build the answer; `fill`: the servers that were placed, if the count is not sure."""
-    host_binds = _host_binds(found)
-    binds = _binds(found, found.open) if fill is None else _binds_after(fill)
-    whole, areas = filled(found.per_host.least, found.pools, found.open)[0] if found.pools is not None else 0, None
+    host_binds = _host_binds(counted)
+    binds = _binds(counted, counted.open) if fill is None else _binds_after(fill)
+    whole, areas = (
+        filled(counted.per_host.least, counted.pools, counted.open)[0] if counted.pools is not None else 0,
+        None,
+    )
     if fill is not None:
         whole, areas = len(fill.placed), Counter(each.host for each in fill.placed)
-    world = found.world
+    world = counted.world
     return CapacityAnswer(
         fits=whole,
-        at_most=whole if fill is None else max(whole, found.at_most),
+        at_most=whole if fill is None else max(whole, counted.at_most),
         order_matters=fill is not None,
         whole=fill is None or fill.full,
         binds=binds,
-        refused=found.refused,
-        hosts=_hosts(found, host_binds),
-        segments=_segments(found, fill),
-        cells=_areas(found, world.cell, [str(each) for each in world.cell_names], areas),
-        zones=_areas(found, world.zone, world.zone_names, areas),
+        refused=counted.refused,
+        hosts=_hosts(counted, host_binds),
+        segments=_segments(counted, fill),
+        cells=_areas(counted, world.cell, [str(each) for each in world.cell_names], areas),
+        zones=_areas(counted, world.zone, world.zone_names, areas),
     )
 
 
-def _host_binds(found: Count) -> dict[str, Mask]:
+def _host_binds(counted: Count) -> dict[str, Mask]:
     """What runs out first → the hosts, each by itself."""
-    most = found.per_host.most
-    binds = {name: here & (found.alone >= most) for name, here in found.per_host.bounds.items()}
-    short = np.zeros(found.world.size, dtype=np.bool_)
-    for pool in found.pools or ():
+    most = counted.per_host.most
+    binds = {name: mask & (counted.alone >= most) for name, mask in counted.per_host.bounds.items()}
+    short = np.zeros(counted.world.size, dtype=np.bool_)
+    for pool in counted.pools or ():
         short |= pool.hosts & (pool.servers <= most)
-    binds[ADDRESSES] = short & found.open
+    binds[ADDRESSES] = short & counted.open
     return binds
 
 
-def _binds(found: Count, live: Mask) -> dict[str, int]:
+def _binds(counted: Count, live: Mask) -> dict[str, int]:
     """What runs out first when all these hosts are filled, with the number of hosts, the most first."""
-    pools = found.pools or []
-    _, room = filled(found.per_host.least, pools, live)
-    short, easy = np.zeros(found.world.size, dtype=np.bool_), np.ones(found.world.size, dtype=np.bool_)
+    pools = counted.pools or []
+    _, room = filled(counted.per_host.least, pools, live)
+    short, easy = np.zeros(counted.world.size, dtype=np.bool_), np.ones(counted.world.size, dtype=np.bool_)
     for pool, wanted in zip(pools, room, strict=True):
         if pool.servers <= wanted:
             short |= pool.hosts
         if pool.servers < wanted:
             easy &= ~pool.hosts
     hosts_by_bound = Counter(
-        {name: int(np.count_nonzero(here & live & easy)) for name, here in found.per_host.bounds.items()}
+        {name: int(np.count_nonzero(mask & live & easy)) for name, mask in counted.per_host.bounds.items()}
     )
     hosts_by_bound[ADDRESSES] = int(np.count_nonzero(short & live))
     return {name: hosts for name, hosts in hosts_by_bound.most_common() if hosts}
@@ -232,39 +235,39 @@ def _binds_after(fill: Fill) -> dict[str, int]:
     return fill.rank(fill.ask, fill.after).counts() if fill.full else {}
 
 
-def _hosts(found: Count, binds: dict[str, Mask]) -> tuple[HostRoom, ...]:
-    world, slots = found.world, np.flatnonzero(found.open)
-    named = [(name, here[slots].tolist()) for name, here in binds.items()]
-    rows = zip(slots.tolist(), found.alone[slots].tolist(), strict=True)
+def _hosts(counted: Count, binds: dict[str, Mask]) -> tuple[HostRoom, ...]:
+    world, slots = counted.world, np.flatnonzero(counted.open)
+    named = [(name, mask[slots].tolist()) for name, mask in binds.items()]
+    rows = zip(slots.tolist(), counted.alone[slots].tolist(), strict=True)
     return tuple(
         HostRoom(
             world.names[slot],
             str(world.cell_names[int(world.cell[slot])]),
             world.zone_names[int(world.zone[slot])],
             fits,
-            tuple(name for name, here in named if here[at]),
+            tuple(name for name, mask in named if mask[at]),
         )
         for at, (slot, fits) in enumerate(rows)
     )
 
 
-def _segments(found: Count, fill: Fill | None) -> tuple[SegmentRoom, ...]:
-    world = found.world
-    if found.pools is None or fill is not None:
-        return _segments_taken(found, fill)
+def _segments(counted: Count, fill: Fill | None) -> tuple[SegmentRoom, ...]:
+    world = counted.world
+    if counted.pools is None or fill is not None:
+        return _segments_taken(counted, fill)
     context: list[SegmentRoom] = []
-    for pool in found.pools:
+    for pool in counted.pools:
         known = [world.segments[each] for each in pool.segments]
         if not known:
             continue
-        fits, _ = filled(found.per_host.least, found.pools, pool.hosts)
+        fits, _ = filled(counted.per_host.least, counted.pools, pool.hosts)
         hosts = int(np.count_nonzero(pool.hosts))
         free = sum(max(0, each.free) for each in known)
         names = tuple(each.name for each in known)
-        context.append(SegmentRoom(names, free, sum(e.total for e in known), hosts, fits, _binds(found, pool.hosts)))
-    listed = {each for pool in found.pools for each in pool.segments}
+        context.append(SegmentRoom(names, free, sum(e.total for e in known), hosts, fits, _binds(counted, pool.hosts)))
+    listed = {each for pool in counted.pools for each in pool.segments}
     context += [
-        _empty(found, each) for each in _segments_of(found.ask) if each in world.segments and each not in listed
+        _empty(counted, each) for each in _segments_of(counted.ask) if each in world.segments and each not in listed
     ]
     return tuple(sorted(context, key=lambda each: each.segments))
 
@@ -273,23 +276,23 @@ def _segments_of(ask: Ask) -> list[ProviderId]:
     return list(dict.fromkeys(each for nic in ask.nics if nic.addresses for each in nic.segments))
 
 
-def _empty(found: Count, id: ProviderId) -> SegmentRoom:
+def _empty(counted: Count, id: ProviderId) -> SegmentRoom:
     """The room of a segment that has no address left, or whose hosts can have no server."""
-    segment = found.world.segments[id]
-    here = segment.wired & found.open
-    binds = {ADDRESSES: int(np.count_nonzero(here))} if segment.free <= 0 else _binds(found, here)
-    return SegmentRoom((segment.name,), max(0, segment.free), segment.total, int(np.count_nonzero(here)), 0, binds)
+    segment = counted.world.segments[id]
+    mask = segment.wired & counted.open
+    binds = {ADDRESSES: int(np.count_nonzero(mask))} if segment.free <= 0 else _binds(counted, mask)
+    return SegmentRoom((segment.name,), max(0, segment.free), segment.total, int(np.count_nonzero(mask)), 0, binds)
 
 
-def _segments_taken(found: Count, fill: Fill | None) -> tuple[SegmentRoom, ...]:
+def _segments_taken(counted: Count, fill: Fill | None) -> tuple[SegmentRoom, ...]:
     """The room of segments after placing."""
-    world, taken = found.world, Counter[ProviderId]()
+    world, taken = counted.world, Counter[ProviderId]()
     for choice in () if fill is None else fill.placed:
         taken.update({each for each in choice.segments if each is not None})
     context: list[SegmentRoom] = []
-    for id in _segments_of(found.ask):
+    for id in _segments_of(counted.ask):
         if (segment := world.segments.get(id)) is not None:
-            hosts = int(np.count_nonzero(segment.wired & found.open))
+            hosts = int(np.count_nonzero(segment.wired & counted.open))
             gone = fill is not None and fill.after.segments[id].free <= 0
             binds = {ADDRESSES: hosts} if gone else {}
             context.append(SegmentRoom((segment.name,), max(0, segment.free), segment.total, hosts, taken[id], binds))
@@ -297,18 +300,18 @@ def _segments_taken(found: Count, fill: Fill | None) -> tuple[SegmentRoom, ...]:
 
 
 def _areas(
-    found: Count, column: NDArray[np.int16], names: Sequence[str], placed: "Counter[HostId] | None"
+    counted: Count, column: NDArray[np.int16], names: Sequence[str], placed: "Counter[HostId] | None"
 ) -> tuple[AreaRoom, ...]:
     """One row for each cell or zone that has a host."""
     context: list[AreaRoom] = []
     for number, name in enumerate(names):
-        live = found.open & (column == number)
-        if not (found.world.present & (column == number)).any():
+        live = counted.open & (column == number)
+        if not (counted.world.present & (column == number)).any():
             continue
         if placed is None:
-            fits, binds = filled(found.per_host.least, found.pools or [], live)[0], _binds(found, live)
+            fits, binds = filled(counted.per_host.least, counted.pools or [], live)[0], _binds(counted, live)
         else:
-            slots = found.world.slots
+            slots = counted.world.slots
             fits = sum(n for host, n in placed.items() if column[slots[host]] == number)
             binds = {}
         context.append(AreaRoom(name, int(np.count_nonzero(live)), fits, binds))

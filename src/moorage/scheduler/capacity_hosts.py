@@ -58,8 +58,8 @@ def count_hosts(ask: Ask, world: World, willing: Mask) -> PerHost:
         parts.append((TOGETHER, np.where(most < by_amounts, most, HOST_MAX)))
     bounds: dict[str, Mask] = {}
     for name, counts in parts:
-        if (found := willing & (counts <= most)).any():
-            bounds[name] = bounds[name] | found if name in bounds else found
+        if (bounded := willing & (counts <= most)).any():
+            bounds[name] = bounds[name] | bounded if name in bounds else bounded
     if (endless := willing & (most >= HOST_MAX)).any():
         bounds[NOTHING] = endless
     return PerHost(least, most, bounds)
@@ -118,13 +118,13 @@ def _independent(ask: Ask, world: World) -> list[tuple[str, Counts]] | None:
 
 
 def _kinds(ask: Ask, world: World) -> Sequence[_Kind]:
-    found: dict[object, list[RequestGroup]] = {}
+    kinds: dict[object, list[RequestGroup]] = {}
     for group in ask.groups:
         key = (tuple(sorted(group.resources.items())), frozenset(group.required), frozenset(group.forbidden))
-        found.setdefault(key, []).append(group)
+        kinds.setdefault(key, []).append(group)
     return [
         _Kind(same[0], len(same), right_kind(world, same[0]), right_kind(world.nested, same[0]))
-        for same in found.values()
+        for same in kinds.values()
     ]
 
 
@@ -149,5 +149,5 @@ def _summed(world: World, kind: _Kind, on_hosts: Counts, on_devices: Counts) -> 
     right = np.flatnonzero(kind.on_devices & (nested.host >= 0))
     total = np.bincount(nested.host[right], weights=on_devices[right], minlength=world.size).astype(np.int64)
     total += np.where(kind.on_hosts, on_hosts, 0)
-    found: Counts = total // kind.times
-    return found
+    counts: Counts = total // kind.times
+    return counts

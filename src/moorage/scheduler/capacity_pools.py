@@ -41,13 +41,13 @@ def pools_of(ask: Ask, world: World, live: Mask) -> list[AddressPool] | None:
             shares.setdefault(segments, []).append((demand, hosts))
     if not _apart(list(shares)):
         return None
-    found = [AddressPool((), dry, 0)] if dry.any() else []
+    pools = [AddressPool((), dry, 0)] if dry.any() else []
     for segments, users in shares.items():
         servers = _suffice_for(segments, users, world)
         if servers is None:
             return None
-        found.append(AddressPool(segments, np.logical_or.reduce([hosts for _, hosts in users]), servers))
-    return found if len(demands) < 2 or _laminar(found, world.size) else None
+        pools.append(AddressPool(segments, np.logical_or.reduce([hosts for _, hosts in users]), servers))
+    return pools if len(demands) < 2 or _laminar(pools, world.size) else None
 
 
 def most_of(ask: Ask, world: World) -> int | None:
@@ -71,18 +71,18 @@ def _shares(left: tuple[ProviderId, ...], world: World, live: Mask) -> list[tupl
     """Sets of segments, each with the hosts that can choose exactly from it."""
     known = world.segments
     only = world.reach(left).only
-    found: list[tuple[tuple[ProviderId, ...], Mask]] = [
-        ((segment,), here) for place, segment in enumerate(left) if (here := live & (only == place)).any()
+    shares: list[tuple[tuple[ProviderId, ...], Mask]] = [
+        ((segment,), mask) for place, segment in enumerate(left) if (mask := live & (only == place)).any()
     ]
     several = np.flatnonzero(live & (only == SEVERAL))
     if len(several):
         wiring = np.stack([known[each].wired[several] for each in left])
         ways, alike = np.unique(wiring, axis=1, return_inverse=True)
         for number in range(ways.shape[1]):
-            here = np.zeros(world.size, dtype=np.bool_)
-            here[several[alike.reshape(-1) == number]] = True
-            found.append((tuple(left[at] for at in np.flatnonzero(ways[:, number]).tolist()), here))
-    return found
+            mask = np.zeros(world.size, dtype=np.bool_)
+            mask[several[alike.reshape(-1) == number]] = True
+            shares.append((tuple(left[at] for at in np.flatnonzero(ways[:, number]).tolist()), mask))
+    return shares
 
 
 def _apart(sets: Sequence[tuple[ProviderId, ...]]) -> bool:
@@ -130,9 +130,9 @@ def filled(counts: Counts, pools: Sequence[AddressPool], live: Mask) -> tuple[in
     masks = [pool.hosts & live for pool in pools]
     room = [0] * len(pools)
     for at in sorted(range(len(pools)), key=lambda each: int(np.count_nonzero(masks[each]))):
-        here, servers = masks[at], pools[at].servers
-        room[at] = int(left[here].sum())
+        mask, servers = masks[at], pools[at].servers
+        room[at] = int(left[mask].sum())
         if room[at] > servers:
-            left[here] = 0
-            left[int(np.argmax(here))] = servers
+            left[mask] = 0
+            left[int(np.argmax(mask))] = servers
     return int(left.sum()), room

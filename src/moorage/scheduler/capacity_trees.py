@@ -74,21 +74,21 @@ class CapacityTrees:
             if (span := self._span(after, left - 1)) is None:
                 return None
             spans.append((span[0] + 1, span[1] + 1))
-        found = (min(low for low, _ in spans), max(high for _, high in spans)) if spans else (0, 0)
-        self._known[key] = found
-        return found
+        bounds = (min(low for low, _ in spans), max(high for _, high in spans)) if spans else (0, 0)
+        self._known[key] = bounds
+        return bounds
 
     def _nexts(self, tree: HostTree) -> list[HostTree] | None:
         """The different states after one more server; None: not all were found."""
         if not self._host_has_room(tree):
             return []
-        searched, found = search(self._ask, tree), dict[object, HostTree]()
+        searched, trees = search(self._ask, tree), dict[object, HostTree]()
         for number, way in enumerate(ways(searched)):
             if number >= WAYS_MAX:
                 return None
             after = self._after(tree, way)
-            found.setdefault(_key(after, named=bool(self._ask.same_device)), after)
-        return None if searched.exhausted else list(found.values())
+            trees.setdefault(_key(after, named=bool(self._ask.same_device)), after)
+        return None if searched.exhausted else list(trees.values())
 
     def _host_has_room(self, tree: HostTree) -> bool:
         """Whether the host itself has room for one more server."""
@@ -111,12 +111,12 @@ class CapacityTrees:
         key = (_key(tree, named=bool(self._ask.same_device)), ceiling)
         if (known := self._lines.get(key)) is not None:
             return known
-        count, here = 0, tree
-        while count < ceiling and self._host_has_room(here):
-            way = next(ways(search(self._ask, here)), None)
+        count, current = 0, tree
+        while count < ceiling and self._host_has_room(current):
+            way = next(ways(search(self._ask, current)), None)
             if way is None:
                 break
-            here, count = self._after(here, way), count + 1
+            current, count = self._after(current, way), count + 1
         self._lines[key] = count
         return count
 

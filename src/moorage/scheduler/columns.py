@@ -53,8 +53,8 @@ def missing(numbers: Numbers, resource: str, amount: int, slots: Slots) -> Score
     if free is None or capacity is None or amount <= 0:
         return np.ones(len(slots), dtype=np.float32)
     part = ((amount - free[slots].astype(np.float32)) / np.float32(amount)).clip(LEAST_MISSING, 1)
-    found: Scores = np.where((capacity[slots] > 0) & (free[slots] < amount), part, 1).astype(np.float32)
-    return found
+    scores: Scores = np.where((capacity[slots] > 0) & (free[slots] < amount), part, 1).astype(np.float32)
+    return scores
 
 
 def has_trait(numbers: Numbers, trait: str) -> Mask:
@@ -62,5 +62,5 @@ def has_trait(numbers: Numbers, trait: str) -> Mask:
     bit = numbers.trait_bits.get(trait)
     if bit is None:
         return np.zeros(numbers.size, dtype=np.bool_)
-    found: Mask = (numbers.trait_bitmap[bit // WORD_BITS] & np.uint64(1 << (bit % WORD_BITS))) != 0
-    return found
+    mask: Mask = (numbers.trait_bitmap[bit // WORD_BITS] & np.uint64(1 << (bit % WORD_BITS))) != 0
+    return mask

@@ -164,7 +164,7 @@ def place_all(
     world: World, residents: Sequence[Resident], profile: Profile, *, first: "set[str] | frozenset[str]" = frozenset()
 ) -> Round:
     """Place all servers, the largest first; `first`: names of servers that come before all others."""
-    trial = Trial(world, lambda ask, there: rank(ask, there, profile))
+    trial = Trial(world, lambda ask, current: rank(ask, current, profile))
     done = Round([], [])
     early = [each for each in residents if each.name in first]
     late = [each for each in residents if each.name not in first]
@@ -178,11 +178,11 @@ def place_all(
 
 
 def _classes(residents: Sequence[Resident]) -> list[_Class]:
-    found: dict[object, _Class] = {}
+    classes: dict[object, _Class] = {}
     for each in residents:
         key = _alike(each.asks) if not any(ask.group for ask in each.asks) else each.name
-        found.setdefault(key, _Class(each.asks)).members.append(each)
-    return sorted(found.values(), key=_size, reverse=True)
+        classes.setdefault(key, _Class(each.asks)).members.append(each)
+    return sorted(classes.values(), key=_size, reverse=True)
 
 
 def _alike(asks: Sequence[Ask]) -> bytes:
@@ -245,10 +245,10 @@ def _own(ask: Ask, resident: Resident) -> Ask:
 
 def _distinct(choices: Sequence[Choice]) -> Iterator[Choice]:
     """The first choice of each host: a second server on the same host needs a new decision."""
-    seen = set[HostId]()
+    hosts = set[HostId]()
     for choice in choices:
-        if choice.host not in seen:
-            seen.add(choice.host)
+        if choice.host not in hosts:
+            hosts.add(choice.host)
             yield choice
 
 

@@ -112,10 +112,10 @@ def ask_for(fleet: Fleet, flavor: str, networks: Iterable[str], group: str | Non
 
 
 def _one(known: Mapping[str, T], kind: str, name: str) -> T:
-    found = known.get(name)
-    if found is None:
+    entry = known.get(name)
+    if entry is None:
         raise Invalid(f"There is no {kind} {name} in the file.")
-    return found
+    return entry
 
 
 def _nic(name: str, network: FleetNetwork) -> NicRequirement:
@@ -162,10 +162,10 @@ def _settled(fleet: Fleet, world: World, profile: Profile, progress: Progress) -
 def _places(kind: FleetServers, world: World) -> list[str | None]:
     if kind.host is None:
         return [None]
-    found: list[str | None] = [name for name in world.names if fnmatchcase(name, kind.host)]
-    if not found:
+    hosts: list[str | None] = [name for name in world.names if fnmatchcase(name, kind.host)]
+    if not hosts:
         raise Invalid(f"Servers {kind.name}: no host is called {kind.host}.")
-    return found
+    return hosts
 
 
 def _resident(fleet: Fleet, name: str, ask: Ask, at: Choice) -> Resident:

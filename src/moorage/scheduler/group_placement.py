@@ -41,7 +41,7 @@ def _why(ask: Ask, world: World, cause: str, slot: int) -> str:
 
 def place(ask: Ask, world: World, runs: Iterable[Slots], enough: int) -> GroupPlacement:
     """Search the hosts of each run in order until `enough` have a place; the next run is searched only if no host had one."""
-    found, searches = GroupPlacement(), _HostSearches(ask, world)
+    placement, searches = GroupPlacement(), _HostSearches(ask, world)
     firsts: list[tuple[int, Segments, Providers]] = []
     for run in runs:
         for slot in run.tolist():
@@ -50,19 +50,19 @@ def place(ask: Ask, world: World, runs: Iterable[Slots], enough: int) -> GroupPl
                 continue
             answer = searches.first(slot)
             if isinstance(answer, str):
-                found.refused.setdefault(answer, []).append(slot)
+                placement.refused.setdefault(answer, []).append(slot)
                 continue
             firsts.append((slot, segments, answer))
             if len(firsts) == enough:
                 break
         if firsts:
             break
-    found.best = [_choice(world, slot, segments, way) for slot, segments, way in firsts]
+    placement.best = [_choice(world, slot, segments, way) for slot, segments, way in firsts]
     for slot, segments, first in firsts:
-        room = min(WAYS_PER_HOST_MAX - 1, enough - len(found.best))
+        room = min(WAYS_PER_HOST_MAX - 1, enough - len(placement.best))
         others = (way for way in searches.every(slot) if way != first) if room > 0 else iter(())
-        found.best += [_choice(world, slot, segments, way) for way in islice(others, max(0, room))]
-    return found
+        placement.best += [_choice(world, slot, segments, way) for way in islice(others, max(0, room))]
+    return placement
 
 
 def _choice(world: World, slot: int, segments: Segments, providers: Providers) -> Choice:
@@ -83,10 +83,10 @@ class _HostSearches:
         shape = tree.shape(named=bool(self._ask.same_device))
         if (cause := self._causes.get(shape)) is not None:
             return cause
-        found = search(self._ask, tree)
-        if (first := next(ways(found), None)) is not None:
+        searched = search(self._ask, tree)
+        if (first := next(ways(searched), None)) is not None:
             return first
-        cause = self._causes[shape] = GAVE_UP if found.exhausted else cause_of(self._ask, tree)
+        cause = self._causes[shape] = GAVE_UP if searched.exhausted else cause_of(self._ask, tree)
         return cause
 
     def every(self, slot: int) -> Iterator[Providers]:

@@ -110,14 +110,14 @@ def read_tree(ask: Ask, world: World, slot: int) -> HostTree:
 
 
 def _stocks(numbers: Numbers, at: int, classes: Sequence[str]) -> dict[str, NodeStock]:
-    found: dict[str, NodeStock] = {}
+    stocks: dict[str, NodeStock] = {}
     for resource in classes:
         column = numbers.capacity.get(resource)
         if column is not None and (cap := int(column[at])) > 0:
             units = numbers.units[resource]
             portions = int(units.minimum[at]), int(units.maximum[at]), int(units.step[at])
-            found[resource] = NodeStock(cap - int(numbers.free[resource][at]), cap, *portions)
-    return found
+            stocks[resource] = NodeStock(cap - int(numbers.free[resource][at]), cap, *portions)
+    return stocks
 
 
 def _traits(numbers: Numbers, at: int, traits: Sequence[str]) -> frozenset[str]:
@@ -163,12 +163,12 @@ def search(ask: Ask, tree: HostTree, *, every: bool = False) -> TreeSearch:
 
 def _known(sets: Sequence[Sequence[str]], ask: Ask) -> tuple[frozenset[str], ...]:
     ids = frozenset(group.id for group in ask.groups)
-    return tuple(found for each in sets if (found := ids.intersection(each)))
+    return tuple(members for each in sets if (members := ids.intersection(each)))
 
 
-def ways(found: TreeSearch) -> Iterator[Providers]:
+def ways(searched: TreeSearch) -> Iterator[Providers]:
     """Yield the results of a search as group id → provider."""
-    for answer in found.answers():
+    for answer in searched.answers():
         yield {group: provider for group, (provider,) in answer.mappings.items()}
 
 

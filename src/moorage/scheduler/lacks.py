@@ -39,7 +39,7 @@ CAUSES = (
     "server_group",
     "vcpu",
 )
-"""What metrics and lists call them; `hosts` is said of who lacks nothing that could be counted."""
+"""What metrics and lists call them; `hosts` stands for a server that lacks nothing that could be counted."""
 _CAUSE_OF = (
     (re.compile(r"IPV4_ADDRESS"), "addresses"),
     (re.compile(r"NET_BW_"), "bandwidth"),
@@ -54,17 +54,17 @@ _CAUSE_OF = (
 
 def lacks(ask: Ask, world: World, profile: Profile | None = None) -> frozenset[str]:
     """The keys of what would have to change somewhere.  A new host is always one of them."""
-    found = {HOSTS}
+    lacking = {HOSTS}
     for judge in (profile or Profile()).judges(ask):
         keys = _KEYS.get(judge)
         if keys is None:
             continue
         refusals = judge(ask, world)
         if refusals is not None and np.any(refusals.where & world.present):
-            found.update(keys(ask, world))
+            lacking.update(keys(ask, world))
     if ask.groups:  # whether all have a place together is searched on the best hosts only
-        found.update(_classes_of_groups(ask, world))
-    return frozenset(found)
+        lacking.update(_classes_of_groups(ask, world))
+    return frozenset(lacking)
 
 
 def _amounts(ask: Ask, world: World) -> Iterable[str]:
@@ -94,8 +94,8 @@ _KEYS: dict[Filter, Callable[[Ask, World], Iterable[str]]] = {
 
 def causes_of(keys: Iterable[str]) -> tuple[str, ...]:
     """The words for them, for metrics and lists."""
-    found = {_cause(key) for key in keys if key != HOSTS}
-    return tuple(sorted(found)) or (HOSTS,)
+    causes = {_cause(key) for key in keys if key != HOSTS}
+    return tuple(sorted(causes)) or (HOSTS,)
 
 
 def _cause(key: str) -> str:

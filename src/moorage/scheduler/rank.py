@@ -35,9 +35,9 @@ def rank(ask: Ask, world: World, profile: Profile) -> Verdict:
         if (refusals := judge(ask, world)) is None:
             continue
         judged.append(refusals)
-        here = refusals.where & willing
-        if here.any():
-            refused.append((_name(judge), refusals, here))
+        mask = refusals.where & willing
+        if mask.any():
+            refused.append((_name(judge), refusals, mask))
             willing &= ~refusals.where
     dice = np.random.default_rng(ask.seed & 0xFFFF_FFFF_FFFF_FFFF)
     slots = np.flatnonzero(willing)
@@ -48,7 +48,7 @@ def rank(ask: Ask, world: World, profile: Profile) -> Verdict:
         return Verdict(best, _weights(ledger, best, world, weighed))
     placed = place(ask, world, _runs(ask, world, profile, slots, dice, weighed), profile.placed)
     in_vain = list(placed.refusals(ask, world))
-    would_do = len(slots) - sum(int(np.count_nonzero(here)) for _, _, here in in_vain)
+    would_do = len(slots) - sum(int(np.count_nonzero(mask)) for _, _, mask in in_vain)
     best = tuple(placed.best)
     refused += in_vain
     judged += [refusals for _, refusals, _ in in_vain]
@@ -65,7 +65,7 @@ def _weights(
         return ledger
     for name, host in islice(dict.fromkeys((choice.name, choice.host) for choice in best), WEIGHTS_MAX):
         slot = world.slots[host]
-        weights[name] = next((found for run in weighed if (found := run.of(slot)) is not None), {})
+        weights[name] = next((weight for run in weighed if (weight := run.of(slot)) is not None), {})
     return msgspec.structs.replace(ledger, weights=weights)
 
 
@@ -97,8 +97,8 @@ def _best(
     scores = weighed[-1].total
     chosen = []
     nowhere = None if any(nic.segments for nic in ask.nics) else tuple(None for _ in ask.nics)
-    for found in slots[best_k(scores, profile.best, dice)].tolist():
-        slot = int(found)
+    for number in slots[best_k(scores, profile.best, dice)].tolist():
+        slot = int(number)
         segments = choose_segments(ask, world, slot) if nowhere is None else nowhere
         if segments is not None:
             cell = world.cell_names[int(world.cell[slot])]
@@ -130,8 +130,8 @@ def _ledger(
     nobody: bool,
 ) -> DecisionRecord:
     counts: dict[str, int] = {}
-    for _, refusals, here in refused:
-        counts[refusals.cause] = counts.get(refusals.cause, 0) + int(np.count_nonzero(here))
+    for _, refusals, mask in refused:
+        counts[refusals.cause] = counts.get(refusals.cause, 0) + int(np.count_nonzero(mask))
     slots, by = _examined(refused, None if nobody else EXAMINED_MAX)
     near = _nearest(slots, judged, profile.misses)
     misses = tuple(_miss(world, int(slots[at]), *refused[int(by[at])][:2], judged) for at in near)
@@ -156,10 +156,10 @@ def _examined(refused: Sequence[Refused], most: int | None) -> tuple[Slots, Slot
     slots: list[Slots] = []
     by: list[Slots] = []
     for judge in range(len(refused) - 1, -1, -1):
-        here = np.flatnonzero(refused[judge][2])[:most]
-        slots.append(here)
-        by.append(np.full(len(here), judge, dtype=np.intp))
-        if most is not None and (most := most - len(here)) <= 0:
+        examined = np.flatnonzero(refused[judge][2])[:most]
+        slots.append(examined)
+        by.append(np.full(len(examined), judge, dtype=np.intp))
+        if most is not None and (most := most - len(examined)) <= 0:
             break
     none = np.zeros(0, dtype=np.intp)
     return np.concatenate([none, *slots]), np.concatenate([none, *by])
@@ -172,8 +172,8 @@ def _nearest(slots: Slots, judged: Sequence[Refusals], count: int) -> Slots:
     """
     change = np.zeros(len(slots), dtype=np.float64)
     for refusals in judged:
-        here = np.flatnonzero(refusals.where[slots])
-        change[here] += 1 if refusals.lack is None else refusals.lack(slots[here])
+        places = np.flatnonzero(refusals.where[slots])
+        change[places] += 1 if refusals.lack is None else refusals.lack(slots[places])
     change += np.linspace(0, TIE, len(slots))
     near = np.argpartition(change, count - 1)[:count] if len(slots) > count > 0 else np.arange(min(len(slots), count))
     return near[np.argsort(change[near], kind="stable")]
@@ -188,8 +188,8 @@ def _coded(world: World, refused: Sequence[Refused], ledger: DecisionRecord) -> 
     """The ledger with a packed cause for each host, if there is room beside the misses."""
     places = {cause: place for place, cause in enumerate(ledger.counts, start=WILLING + 1)}
     codes = np.full(world.size, WILLING, dtype=np.uint8)
-    for _, refusals, here in refused:
-        codes[here] = min(places[refusals.cause], CODE_MAX)
+    for _, refusals, mask in refused:
+        codes[mask] = min(places[refusals.cause], CODE_MAX)
     roll = world.roll()
     ledger = fitted(msgspec.structs.replace(ledger, roll=roll.digest), LEDGER_BYTES_MAX // 2)
     room = LEDGER_BYTES_MAX - len(msgspec.json.encode(ledger)) - ROOM_FOR_NUMBERS

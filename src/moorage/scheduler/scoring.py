@@ -64,18 +64,18 @@ def of_aggregates(world: World, slots: Slots, multipliers: Mapping[str, float]) 
 
     A value that is not a number is ignored, because the API accepts any text there.
     """
-    found: dict[str, Scores] = {}
+    columns: dict[str, Scores] = {}
     for aggregate in world.aggregates:
         for key, value in aggregate.metadata.items():
             name = key.removesuffix(SUFFIX)
             if name == key or name not in multipliers or (number := _number(value)) is None:
                 continue
-            column = found.setdefault(name, np.full(len(slots), np.inf, dtype=np.float32))
-            here = aggregate.hosts[slots]
-            column[here] = np.minimum(column[here], np.float32(number))
+            column = columns.setdefault(name, np.full(len(slots), np.inf, dtype=np.float32))
+            inside = aggregate.hosts[slots]
+            column[inside] = np.minimum(column[inside], np.float32(number))
     return {
         name: np.where(np.isinf(column), np.float32(multipliers[name]), column).astype(np.float32)
-        for name, column in found.items()
+        for name, column in columns.items()
     }
 
 

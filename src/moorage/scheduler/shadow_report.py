@@ -100,8 +100,8 @@ class Collector:
     def _see(self, segment: ProviderId, base: World, shadow: ShadowWorld, taken: int) -> None:
         now = base.segments[segment]
         left = now.free - taken, shadow.free_addresses(base, segment) - taken
-        seen = self._segments.get(segment)
-        least = left if seen is None else (min(left[0], seen.least[0]), min(left[1], seen.least[1]))
+        known = self._segments.get(segment)
+        least = left if known is None else (min(left[0], known.least[0]), min(left[1], known.least[1]))
         self._segments[segment] = _Seen(now.name, now.total, left, least)
 
     def _sample(self, at: float) -> None:
@@ -139,7 +139,7 @@ class Collector:
             spread=self._spread,
             segments=tuple(
                 SegmentLeft(each.name, each.total, each.left, each.least)
-                for each in sorted(self._segments.values(), key=lambda seen: seen.name)
+                for each in sorted(self._segments.values(), key=lambda segment: segment.name)
             ),
             samples=tuple(self._samples),
         )
@@ -162,7 +162,7 @@ def _spreads(base: World, shadow: ShadowWorld, taken: dict[Key, int]) -> tuple[f
 
 def _spread(base: World, free: Ints) -> float:
     capacity = base.capacity[RESOURCE]
-    here = base.present & base.enabled & (capacity > 0)
-    if not here.any():
+    mask = base.present & base.enabled & (capacity > 0)
+    if not mask.any():
         return 0.0
-    return float(np.std(1 - free[here] / capacity[here]))
+    return float(np.std(1 - free[mask] / capacity[mask]))

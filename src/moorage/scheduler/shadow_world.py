@@ -122,13 +122,13 @@ class ShadowWorld:
 
 
 def _sum(recorded: Ints, more: Column) -> Ints:
-    found: Ints = np.clip(recorded + more, -INT32_MAX, INT32_MAX).astype(np.int32)
-    return found
+    total_left: Ints = np.clip(recorded + more, -INT32_MAX, INT32_MAX).astype(np.int32)
+    return total_left
 
 
 def summed(parts: list[tuple[ProviderId, str, int]]) -> dict[Key, int]:
     """By provider and class."""
-    found: defaultdict[Key, int] = defaultdict(int)
+    totals: defaultdict[Key, int] = defaultdict(int)
     for provider, resource, amount in parts:
-        found[provider, resource] += amount
-    return dict(found)
+        totals[provider, resource] += amount
+    return dict(totals)

@@ -65,24 +65,24 @@ NOTHING_AWAY, NOTHING_MORE = Without(), Added()
 
 def changed(world: World, without: Without = NOTHING_AWAY, added: Added = NOTHING_MORE) -> World:
     """Build the world with parts removed and added. Raises Invalid when a name is unknown, or too much is added."""
-    found = reduced(world, without)
+    after = reduced(world, without)
     copies = [(hosts_of(world, "host", each.like), each.count, "") for each in added.hosts]
     copies += [(hosts_of(world, "cell", each.like), each.count, each.like) for each in added.cells]
     if sum(int(np.count_nonzero(mask)) * times for mask, times, _ in copies) > ADDED_HOSTS_MAX:
         raise Invalid(f"At most {ADDED_HOSTS_MAX} hosts may be added in one question.")
     for uplink in added.uplinks:
         for number in range(1, uplink.count + 1):
-            found = _with_devices(found, _uplinks(found, uplink.like), f"+{number}")
+            after = _with_devices(after, _uplinks(after, uplink.like), f"+{number}")
     for mask, times, cell in copies:
         for number in range(1, times + 1):
             suffix = f"+{number}"
-            found = _with_hosts(found, np.flatnonzero(mask), suffix, CellId(cell + suffix) if cell else None)
-    segments = dict(found.segments)
+            after = _with_hosts(after, np.flatnonzero(mask), suffix, CellId(cell + suffix) if cell else None)
+    segments = dict(after.segments)
     for more in added.segments:
-        like = segments[segment_of(found, more.like)]
+        like = segments[segment_of(after, more.like)]
         twin = twin_of(like.id, sum(each.startswith(f"{like.id}+") for each in segments) + 1)
         segments[twin] = Segment(twin, twin.replace(like.id, like.name), more.addresses, more.addresses, like.wired)
-    return replace(found, segments=segments, reaches={}, rolls=[])
+    return replace(after, segments=segments, reaches={}, rolls=[])
 
 
 def twin_of(segment: ProviderId, number: int) -> ProviderId:
@@ -111,7 +111,7 @@ def reduced(world: World, without: Without) -> World:
         for name in names:
             gone |= hosts_of(world, kind, name)
     segments = {segment_of(world, name) for name in without.segments}
-    found = replace(
+    rest = replace(
         world,
         present=world.present & ~gone,
         segments={id: replace(each) for id, each in world.segments.items() if id not in segments},
@@ -119,7 +119,7 @@ def reduced(world: World, without: Without) -> World:
         rolls=[],
     )
     uplinks = [at for name in without.uplinks for at in _uplinks(world, name).tolist()]
-    return replace(found, nested=_emptied(world.nested, uplinks)) if uplinks else found
+    return replace(rest, nested=_emptied(world.nested, uplinks)) if uplinks else rest
 
 
 def hosts_of(world: World, kind: str, name: str) -> Mask:
@@ -133,8 +133,8 @@ def hosts_of(world: World, kind: str, name: str) -> Mask:
         mask = np.logical_or.reduce([mask, *(each.hosts for each in world.aggregates if each.name == name)])
         if all(each.name != name for each in world.aggregates):
             raise Invalid(f"There is no {kind} {name}.")
-        here: Mask = mask & world.present
-        return here
+        matching: Mask = mask & world.present
+        return matching
     if not mask.any():
         raise Invalid(f"There is no {kind} {name}.")
     return mask
@@ -144,25 +144,23 @@ def segment_of(world: World, name: str) -> ProviderId:
     """Find a segment by its id or name. Raises Invalid when there is none, or several have that name."""
     if name in world.segments:
         return ProviderId(name)
-    found = [id for id, each in world.segments.items() if each.name == name]
-    if len(found) != 1:
-        raise Invalid(
-            f"There is no segment {name}." if not found else f"Several segments are called {name}; say the id."
-        )
-    return found[0]
+    ids = [id for id, each in world.segments.items() if each.name == name]
+    if len(ids) != 1:
+        raise Invalid(f"There is no segment {name}." if not ids else f"Several segments are called {name}; say the id.")
+    return ids[0]
 
 
 def _uplinks(world: World, name: str) -> Slots:
     """The devices with this name, or with an interface of this name."""
     nested = world.nested
-    found = [
+    slots = [
         at
         for at, each in enumerate(nested.names)
         if (each == name or each.rpartition(":")[2] == name) and nested.host[at] >= 0
     ]
-    if not found:
+    if not slots:
         raise Invalid(f"There is no uplink {name}.")
-    return np.array(found, dtype=np.intp)
+    return np.array(slots, dtype=np.intp)
 
 
 def _emptied(nested: Nested, at: Sequence[int]) -> Nested:

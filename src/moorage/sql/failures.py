@@ -80,11 +80,11 @@ def of_sqlite(name: str, failure: BaseException, *, committing: bool = False) ->
     if not isinstance(cause, sqlite3.Error):
         return None
     code = getattr(cause, "sqlite_errorcode", None)
-    said = None if code is None else SQLITE_SAYS.get(code & 0xFF)
-    if said is None or code is None:
+    text = None if code is None else SQLITE_SAYS.get(code & 0xFF)
+    if text is None or code is None:
         return None
     unknown = committing and code & 0xFF == sqlite3.SQLITE_IOERR
-    return _unavailable(UnknownOutcome if unknown else Unavailable, name, said, cause)
+    return _unavailable(UnknownOutcome if unknown else Unavailable, name, text, cause)
 
 
 def of_postgresql(
@@ -95,19 +95,19 @@ def of_postgresql(
     state = sqlstate_of(failure)
     if state == NO_SUCH_CHARACTER:
         return Invalid("A text may not contain the character NUL.", private=repr(failure))
-    said = POSTGRESQL_SAYS.get(state)
+    text = POSTGRESQL_SAYS.get(state)
     if state == STATEMENT_CUT:
-        said = f"took longer than {statement_s:.0f} s for one statement; try again later"
-    if said is None and isinstance(failure, PoolTimeout):
-        said = "is busy: every connection of this process is in use; try again later"
-    if said is None and isinstance(cause, ssl.SSLCertVerificationError):
-        said = f"shows a certificate that is not trusted ({cause.verify_message}): look at sslrootcert in its URL"
-    if said is None and is_timeout(failure):
-        said = f"has not answered for {statement_s:.0f} s: its server hangs, or the way to it is cut"
-    if said is None and not _is_lost(failure, state):
+        text = f"took longer than {statement_s:.0f} s for one statement; try again later"
+    if text is None and isinstance(failure, PoolTimeout):
+        text = "is busy: every connection of this process is in use; try again later"
+    if text is None and isinstance(cause, ssl.SSLCertVerificationError):
+        text = f"shows a certificate that is not trusted ({cause.verify_message}): look at sslrootcert in its URL"
+    if text is None and is_timeout(failure):
+        text = f"has not answered for {statement_s:.0f} s: its server hangs, or the way to it is cut"
+    if text is None and not _is_lost(failure, state):
         return None
     unknown = committing and state not in TAKEN_BACK
-    return _unavailable(UnknownOutcome if unknown else Unavailable, name, said or SILENT, cause or failure)
+    return _unavailable(UnknownOutcome if unknown else Unavailable, name, text or SILENT, cause or failure)
 
 
 DETAIL = "\nDETAIL:"
@@ -117,7 +117,9 @@ def forget_values(context: ExceptionContext) -> None:
     """Remove values from PostgreSQL's error: it repeats the refused row, and users' data must not appear in the log."""
     for each in (context.original_exception, context.original_exception.__cause__, context.sqlalchemy_exception):
         if each is not None:
-            each.args = tuple(said.partition(DETAIL)[0] if isinstance(said, str) else said for said in each.args)
+            each.args = tuple(
+                argument.partition(DETAIL)[0] if isinstance(argument, str) else argument for argument in each.args
+            )
             if getattr(each, "detail", None):
                 each.__dict__["detail"] = None
 
@@ -140,8 +142,8 @@ def _is_lost(failure: BaseException, state: str) -> bool:
     return isinstance(failure, DBAPIError) and (failure.connection_invalidated or isinstance(failure, InterfaceError))
 
 
-def _unavailable(kind: type[Unavailable], name: str, said: str, cause: BaseException) -> Unavailable:
-    problem = kind(f"the {name} database {said}", private=repr(cause))
-    if said in LASTING:
+def _unavailable(kind: type[Unavailable], name: str, text: str, cause: BaseException) -> Unavailable:
+    problem = kind(f"the {name} database {text}", private=repr(cause))
+    if text in LASTING:
         problem.retry_after_s = RETRY_AFTER_S
     return problem

@@ -43,10 +43,10 @@ class Tree:
 
     def revisions(self) -> dict[str, Path]:
         """Return the number of each revision → its file. Raises LookupError when there are none."""
-        found = {match[1]: path for path in self.directory.iterdir() if (match := REVISION_FILE.match(path.name))}
-        if not found:
+        revisions = {match[1]: path for path in self.directory.iterdir() if (match := REVISION_FILE.match(path.name))}
+        if not revisions:
             raise LookupError(f"the tree {self.name} has no revisions in {self.directory}")
-        return found
+        return revisions
 
 
 async def migrate(database: Database, tree: Tree) -> str | None:
@@ -84,8 +84,8 @@ def _migrate(connection: Connection, tree: Tree) -> str | None:
             "the %s tables are of a newer release (%s, this one knows %s); going on", tree.name, number, head
         )
         return number
-    there = set(sa.inspect(connection).get_table_names())
-    if number is None and not there & tree.metadata.tables.keys():
+    tables = set(sa.inspect(connection).get_table_names())
+    if number is None and not tables & tree.metadata.tables.keys():
         tree.metadata.create_all(connection)
         _stamp(connection, tree, head)
         return None

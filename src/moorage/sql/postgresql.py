@@ -62,7 +62,7 @@ class PostgresqlDatabase:
         """Why the database must not be used at present; empty: it may be used."""
         self.greet: Callable[[Ask], None] | None = None
         """Called with every new connection before it is used; its errors go to the caller that needs the connection."""
-        self._asking = 0
+        self._calls = 0
         """Number of transactions that have a connection, or wait for one."""
         self._url, self._tls = take_tls(sa.make_url(url).set(drivername="postgresql+asyncpg"), name)
         self._engine: AsyncEngine = create_async_engine(
@@ -90,14 +90,14 @@ class PostgresqlDatabase:
     def load(self) -> DatabaseLoad:
         """Return the present load of the pool."""
         in_use = cast("sa.QueuePool", self._engine.pool).checkedout()
-        return DatabaseLoad(self.limits.pool_size, in_use, max(0, self._asking - in_use))
+        return DatabaseLoad(self.limits.pool_size, in_use, max(0, self._calls - in_use))
 
     def _connected(self, connection: Any, _record: object) -> None:
         _keep_alive(connection.driver_connection)
         if self.greet is None:
             return
 
-        def ask(text: str) -> Sequence[Sequence[Any]]:
+        def query(text: str) -> Sequence[Sequence[Any]]:
             cursor = connection.cursor()
             try:
                 cursor.execute(text)
@@ -106,7 +106,7 @@ class PostgresqlDatabase:
                 cursor.close()
                 connection.rollback()
 
-        self.greet(ask)
+        self.greet(query)
 
     async def check(self) -> None:
         """Check that the server answers. Raises Unavailable when it does not."""
@@ -145,7 +145,7 @@ class PostgresqlDatabase:
 
     async def _once(self, work: Work[T]) -> T:
         committing = False
-        self._asking += 1
+        self._calls += 1
         try:
             async with self._engine.connect() as connection:
                 wrote = False
@@ -173,7 +173,7 @@ class PostgresqlDatabase:
                 raise
             raise problem from failure
         finally:
-            self._asking -= 1
+            self._calls -= 1
         if wrote:
             self.meter.commits[self.name, current_label()] += 1
         return answer
@@ -191,7 +191,7 @@ class PostgresqlDatabase:
         return await self.read(work)
 
     async def _read_once(self, work: Work[T]) -> T:
-        self._asking += 1
+        self._calls += 1
         try:
             async with self._engine.connect() as connection:
                 try:
@@ -205,7 +205,7 @@ class PostgresqlDatabase:
                 raise
             raise problem from failure
         finally:
-            self._asking -= 1
+            self._calls -= 1
 
     def _problem(self, failure: Exception, *, committing: bool = False) -> Problem | None:
         if isinstance(failure, Problem):

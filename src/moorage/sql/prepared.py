@@ -79,18 +79,18 @@ class PreparedStatement:
         form = self._form(dialect, values)
         try:
             cursor = raw.execute(form.text, form.bound(values))
-            found = cursor.fetchall()
+            rows = cursor.fetchall()
         except sqlite3.Error as failure:
             raise _as_sqlalchemy(form.text, failure) from failure
-        return form.named(cursor, found) if found else found
+        return form.named(cursor, rows) if rows else rows
 
     def run_in_parts(self, raw: sqlite3.Connection, dialect: Dialect, rows: int) -> Iterator[Sequence[Sequence[Any]]]:
         """Execute a statement without parameters, and yield its rows in parts, as plain tuples."""
         form = self._form(dialect, {})
         try:
             cursor = raw.execute(form.text, form.bound({}))
-            while found := cursor.fetchmany(rows):
-                yield form.converted(found)
+            while fetched := cursor.fetchmany(rows):
+                yield form.converted(fetched)
         except sqlite3.Error as failure:
             raise _as_sqlalchemy(form.text, failure) from failure
 
@@ -163,15 +163,15 @@ class _Form:
             return changed
         return picked
 
-    def named(self, cursor: sqlite3.Cursor, found: list[Any]) -> list[Any]:
+    def named(self, cursor: sqlite3.Cursor, rows: list[Any]) -> list[Any]:
         """The rows, their columns by name too."""
         if self._row is None:
             self._row = _row_class([column[0] for column in cursor.description])
-        return list(map(self._row, self.converted(found)))
+        return list(map(self._row, self.converted(rows)))
 
-    def converted(self, found: list[Any]) -> list[Any]:
+    def converted(self, rows: list[Any]) -> list[Any]:
         """The rows, with what must be converted."""
-        return [_converted(row, self._results) for row in found] if self._results else found
+        return [_converted(row, self._results) for row in rows] if self._results else rows
 
 
 def _padded(length: int) -> int:
@@ -193,12 +193,12 @@ def _picker(names: Sequence[str]) -> Callable[[Values], tuple[Any, ...]]:
 
 
 def _result_processors(compiled: SQLCompiler, dialect: Dialect) -> list[tuple[int, Convert]]:
-    found: list[tuple[int, Convert]] = []
+    converters: list[tuple[int, Convert]] = []
     for at, column in enumerate(compiled._result_columns):
         convert = column.type.dialect_impl(dialect).result_processor(dialect, None)
         if convert is not None:
-            found.append((at, convert))
-    return found
+            converters.append((at, convert))
+    return converters
 
 
 def _converted(row: Sequence[Any], converts: Sequence[tuple[int, Convert]]) -> list[Any]:

@@ -25,7 +25,7 @@ class RawStatement:
         self.writes = writes
         self.names = tuple(dict.fromkeys(_NAME.findall(postgresql)))
         places = {name: f"${place}" for place, name in enumerate(self.names, 1)}
-        self.numbered = _NAME.sub(lambda found: places[found[1]], postgresql)
+        self.numbered = _NAME.sub(lambda match: places[match[1]], postgresql)
 
     def values(self, parameters: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the parameters in the order in which PostgreSQL numbers them."""

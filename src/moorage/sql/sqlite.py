@@ -85,7 +85,7 @@ class SqliteDatabase:
         )
         self._writing = self._opened()
         self._waiting: queue.SimpleQueue[_Member | None] = queue.SimpleQueue()
-        self._asking = 0
+        self._calls = 0
         """Number of transactions that run, or wait for their turn."""
         self._readers = ThreadPoolExecutor(READERS_SQLITE, thread_name_prefix=f"{name}-read")
         self._reading = threading.local()
@@ -98,7 +98,7 @@ class SqliteDatabase:
     def load(self) -> DatabaseLoad:
         """Return the present load; the connections are the writer and the readers."""
         waiting = self._waiting.qsize() + self._readers._work_queue.qsize()
-        return DatabaseLoad(1 + READERS_SQLITE, max(0, self._asking - waiting), waiting)
+        return DatabaseLoad(1 + READERS_SQLITE, max(0, self._calls - waiting), waiting)
 
     def _connect(self) -> sqlite3.Connection:
         raw = sqlite3.connect(
@@ -158,15 +158,15 @@ class SqliteDatabase:
         def give_up() -> None:
             member.given_up = True
             if not member.done.done():
-                said = f"the {self.name} database has not answered for {self.limits.file_wait_s:.0f} s: its disk hangs, or is slow"
-                member.done.set_exception(kind(said))
+                text = f"the {self.name} database has not answered for {self.limits.file_wait_s:.0f} s: its disk hangs, or is slow"
+                member.done.set_exception(kind(text))
 
         patience = member.loop.call_later(self.limits.file_wait_s, give_up)
-        self._asking += 1
+        self._calls += 1
         try:
             return await member.done
         finally:
-            self._asking -= 1
+            self._calls -= 1
             patience.cancel()
 
     async def read_inline(self, work: Work[T]) -> T:

@@ -99,9 +99,9 @@ class Tx:
     def rows(self, statement: sa.Executable, parameters: Params = None) -> Sequence[Any]:
         """Return every row; row counts come from here (`RETURNING`), never from `rowcount`."""
         if self._raw is not None and (prepared := prepared_of(statement)) is not None:
-            found = self._prepared(prepared, parameters, self._raw)
-            if found is not None:
-                return found
+            rows = self._prepared(prepared, parameters, self._raw)
+            if rows is not None:
+                return rows
         return self._execute(statement, parameters).fetchall()
 
     def stream(self, statement: sa.Executable, rows: int) -> Iterator[Sequence[Any]]:
@@ -116,9 +116,9 @@ class Tx:
     def row(self, statement: sa.Executable, parameters: Params = None) -> Any:
         """Return the first row, or None."""
         if self._raw is not None and (prepared := prepared_of(statement)) is not None:
-            found = self._prepared(prepared, parameters, self._raw)
-            if found is not None:
-                return found[0] if found else None
+            rows = self._prepared(prepared, parameters, self._raw)
+            if rows is not None:
+                return rows[0] if rows else None
         return self._execute(statement, parameters).fetchone()
 
     def scalar(self, statement: sa.Executable, parameters: Params = None) -> Any:

@@ -34,16 +34,16 @@ class Text:
 
 def page(tx: Tx, place: EncryptedColumn, after: tuple[object, ...] | None, limit: int) -> Sequence[Text]:
     """The next rows that have a text, in the order of their keys."""
-    found = sa.select(*place.keys, place.column).where(place.column.is_not(None))
+    query = sa.select(*place.keys, place.column).where(place.column.is_not(None))
     if after is not None:
-        found = found.where(sa.tuple_(*place.keys) > sa.tuple_(*(sa.literal(each) for each in after)))
-    rows = tx.rows(found.order_by(*place.keys).limit(limit))
+        query = query.where(sa.tuple_(*place.keys) > sa.tuple_(*(sa.literal(each) for each in after)))
+    rows = tx.rows(query.order_by(*place.keys).limit(limit))
     return [Text(tuple(row[:-1]), row[-1]) for row in rows]
 
 
-def exchange(tx: Tx, place: EncryptedColumn, was: Text, becomes: str) -> bool:
+def exchange(tx: Tx, place: EncryptedColumn, old: Text, becomes: str) -> bool:
     """Replace the text. Returns False when it has changed meanwhile."""
     table = place.column.table
-    same = [key == value for key, value in zip(place.keys, was.at, strict=True)]
-    changed = sa.update(table).where(*same, place.column == was.text).values({place.column: becomes})
+    same = [key == value for key, value in zip(place.keys, old.at, strict=True)]
+    changed = sa.update(table).where(*same, place.column == old.text).values({place.column: becomes})
     return tx.row(changed.returning(place.keys[0])) is not None

@@ -134,12 +134,12 @@ def list_servers(tx: Tx, table: sa.Table, query: ServerQuery, *also: sa.ColumnEl
         if query.after is not None:
             whole = whole.where(_beyond(keys, query.sort, query.after))
         return rows(whole if query.limit is None else whole.limit(query.limit))
-    found: list[ServerRow] = []
+    listed: list[ServerRow] = []
     for ids in _searched(tx, table, conditions, tests, order, keys, query):
-        found += rows(whole.where(table.c.id.in_(ids)))
-        if query.limit is not None and len(found) >= query.limit:
-            return found[: query.limit]
-    return found
+        listed += rows(whole.where(table.c.id.in_(ids)))
+        if query.limit is not None and len(listed) >= query.limit:
+            return listed[: query.limit]
+    return listed
 
 
 def count_servers(tx: Tx, table: sa.Table, query: ServerQuery, *also: sa.ColumnElement[bool]) -> int:
@@ -168,8 +168,8 @@ def _searched(
     wanted = sa.select(table.c.id, *fields, *keys).where(*conditions).order_by(*order).limit(SEARCHED_AT_ONCE)
     after, looked_at = query.after, 0
     while True:
-        here = wanted if after is None else wanted.where(_beyond(keys, query.sort, after))
-        rows = tx.rows(here)
+        statement = wanted if after is None else wanted.where(_beyond(keys, query.sort, after))
+        rows = tx.rows(statement)
         yield [
             row[0]
             for row in rows
@@ -214,8 +214,8 @@ def _plain(table: sa.Table, name: str, dialect: str) -> sa.ColumnElement[Any]:
         return table.c[name]
     if dialect == "sqlite":
         return sa.func.json_extract(table.c.doc, f"$.{name}")
-    found = sa.cast(table.c.doc, sa.JSON)[name].as_string()
-    return sa.cast(found, sa.BigInteger) if _IN_DOC[name] is int else found.collate("C")
+    text = sa.cast(table.c.doc, sa.JSON)[name].as_string()
+    return sa.cast(text, sa.BigInteger) if _IN_DOC[name] is int else text.collate("C")
 
 
 def _sort_expression(table: sa.Table, name: str, dialect: str) -> sa.ColumnElement[Any]:
@@ -263,7 +263,7 @@ def _conditions(
     """The conditions for the database, and the tests that are applied here."""
     c = table.c
     tests: list[_Test] = []
-    found: list[sa.ColumnElement[bool]] = []
+    conditions: list[sa.ColumnElement[bool]] = []
     equal: Mapping[str, object] = {
         "project": query.project,
         "user": query.user,
@@ -272,26 +272,26 @@ def _conditions(
         "flavor": query.flavor,
         "locked": query.locked,
     }
-    found += [c[name] == value for name, value in equal.items() if value is not None]
+    conditions += [c[name] == value for name, value in equal.items() if value is not None]
     one_of = {"id": query.ids, "vm_state": query.vm_states, "task_state": query.task_states}
-    found += [c[name].in_(values) for name, values in one_of.items() if values is not None]
+    conditions += [c[name].in_(values) for name, values in one_of.items() if values is not None]
     if query.without:
-        found.append(c.id.not_in(query.without))
+        conditions.append(c.id.not_in(query.without))
     for name, text in query.matches:
         if name not in MATCHABLE:
             raise Invalid(f"servers cannot be filtered by '{name}'")
-        _search(_plain(table, name, dialect), Pattern(text), _kind(name) is str, dialect, found, tests)
-    found += [sa.and_(c[name] >= low, c[name] < high) for name, low, high in query.between]
-    for column, asked in ((c.ips, query.ip), (c.ip6s, query.ip6)):
-        if asked is not None:
-            found.append(column != "")
-            tests.append((column, _any_line(Pattern(asked))))
+        _search(_plain(table, name, dialect), Pattern(text), _kind(name) is str, dialect, conditions, tests)
+    conditions += [sa.and_(c[name] >= low, c[name] < high) for name, low, high in query.between]
+    for column, pattern in ((c.ips, query.ip), (c.ip6s, query.ip6)):
+        if pattern is not None:
+            conditions.append(column != "")
+            tests.append((column, _any_line(Pattern(pattern))))
     changed = sa.func.coalesce(c.updated_at, c.created_at)
     if query.changes_since is not None:
-        found.append(changed >= query.changes_since)
+        conditions.append(changed >= query.changes_since)
     if query.changes_before is not None:
-        found.append(changed <= query.changes_before)
-    return found + _about_tags(c.tags, query, dialect) + _about_deletion(table, query), tests
+        conditions.append(changed <= query.changes_before)
+    return conditions + _about_tags(c.tags, query, dialect) + _about_deletion(table, query), tests
 
 
 def _search(
@@ -299,14 +299,14 @@ def _search(
     pattern: Pattern,
     is_text: bool,
     dialect: str,
-    found: list[sa.ColumnElement[bool]],
+    conditions: list[sa.ColumnElement[bool]],
     tests: list[_Test],
 ) -> None:
     """One expression on one field: an expression that is only a text is left to the database, which may use an index."""
     if is_text and pattern.exact is not None:
-        found.append(field == pattern.exact)
+        conditions.append(field == pattern.exact)
     elif is_text and pattern.literal is not None:
-        found.append(_inside(dialect)(field, pattern.literal) > 0)
+        conditions.append(_inside(dialect)(field, pattern.literal) > 0)
     else:
         tests.append((field, pattern.found_in))
 
@@ -324,17 +324,17 @@ def _about_tags(column: sa.ColumnElement[str], query: ServerQuery, dialect: str)
     inside = _inside(dialect)
 
     def has(tag: str) -> sa.ColumnElement[bool]:
-        found: sa.ColumnElement[bool] = inside(column, f"/{tag}/") > 0
-        return found
+        condition: sa.ColumnElement[bool] = inside(column, f"/{tag}/") > 0
+        return condition
 
-    found: list[sa.ColumnElement[bool]] = [has(tag) for tag in query.tags]
+    conditions: list[sa.ColumnElement[bool]] = [has(tag) for tag in query.tags]
     if query.tags_any:
-        found.append(sa.or_(*map(has, query.tags_any)))
+        conditions.append(sa.or_(*map(has, query.tags_any)))
     if query.not_tags:
-        found.append(sa.not_(sa.and_(*map(has, query.not_tags))))
+        conditions.append(sa.not_(sa.and_(*map(has, query.not_tags))))
     if query.not_tags_any:
-        found.append(sa.not_(sa.or_(*map(has, query.not_tags_any))))
-    return found
+        conditions.append(sa.not_(sa.or_(*map(has, query.not_tags_any))))
+    return conditions
 
 
 def _about_deletion(table: sa.Table, query: ServerQuery) -> list[sa.ColumnElement[bool]]:

@@ -149,19 +149,19 @@ def charged_to_user(tx: Tx, table: sa.Table, project: str, user: str, *where: sa
     return charged_to_projects(tx, table, table.c.project == project, table.c.user == user, *where).get(project, {})
 
 
-def replace_server(tx: Tx, table: sa.Table, server: Server, *, was: int) -> Server | None:
-    """Write the whole record if its generation is still `was`; return the new record, or None when another writer was
+def replace_server(tx: Tx, table: sa.Table, server: Server, *, generation: int) -> Server | None:
+    """Write the whole record if its generation is still `generation`; return the new record, or None when another writer was
     faster.
 
     The fence columns keep the row's values: the operation that holds the server writes them (RULES §3). Values observed
     by a host are kept too, because they may have changed since the record was read. A sealed row of a cell is not
     written: the copy for the other cell exists already.
     """
-    after = msgspec.structs.replace(server, generation=was + 1)
+    after = msgspec.structs.replace(server, generation=generation + 1)
     values = server_values(after)
     for others in ("id", "operation", "op_epoch", "op_line", "power_state"):
         del values[others]
-    guarded = table.update().where(table.c.id == server.id, table.c.generation == was, table.c.doc.is_not(None))
+    guarded = table.update().where(table.c.id == server.id, table.c.generation == generation, table.c.doc.is_not(None))
     if "hidden" in table.c:
         guarded = guarded.where(sa.not_(table.c.hidden))
     row = tx.row(guarded.values(values).returning(*record_columns(table)))

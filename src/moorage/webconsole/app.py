@@ -118,22 +118,22 @@ class App:
     async def _file(self, request: Request) -> Response:
         path = request.url.path.strip("/")
         if path == "login":
-            found = self._files[LOGIN_PAGE]
+            file = self._files[LOGIN_PAGE]
         elif path.partition("/")[0] in PAGES and path.count("/") <= 1:
             if self._found(request) is None:
                 return Response(status_code=303, headers={"Location": "/login"})
-            found = self._files[PAGE]
+            file = self._files[PAGE]
         elif path.startswith("static/") and (known := self._files.get(path.removeprefix("static/"))):
-            found = known
+            file = known
         else:
             return _refusal(404, "There is no such page.")
-        headers = {"ETag": found.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
-        if request.headers.get("if-none-match") == found.etag:
+        headers = {"ETag": file.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        if request.headers.get("if-none-match") == file.etag:
             return Response(status_code=304, headers=headers)
-        body = found.body
-        if found.packed and "gzip" in request.headers.get("accept-encoding", ""):
-            body, headers["Content-Encoding"] = found.packed, "gzip"
-        return Response(body, media_type=found.type, headers=headers)
+        body = file.body
+        if file.packed and "gzip" in request.headers.get("accept-encoding", ""):
+            body, headers["Content-Encoding"] = file.packed, "gzip"
+        return Response(body, media_type=file.type, headers=headers)
 
     # ------------------------------------------------------------------------------------------------ sessions
 
@@ -142,21 +142,21 @@ class App:
         caller = request.client.host if request.client is not None else ""
         self._failed.check(caller)
         try:
-            who = await self._keystone.log_in(wanted, caller)
+            identity = await self._keystone.log_in(wanted, caller)
         except UpstreamRefused as refused:
             if refused.status == 401:
                 self._failed.count(caller)
             raise
-        return self._opened(who, self._found(request))
+        return self._opened(identity, self._found(request))
 
     async def _project(self, request: Request) -> Response:
         session = self._changing(request)
         wanted = await _body(request, OtherProject)
-        return self._opened(await self._keystone.other_project(session.who, wanted.project_id), session)
+        return self._opened(await self._keystone.other_project(session.identity, wanted.project_id), session)
 
-    def _opened(self, who: Identity, before: Session | None) -> Response:
+    def _opened(self, identity: Identity, before: Session | None) -> Response:
         """Open a session with a new cookie, and end the earlier one of this browser."""
-        session = self.sessions.open(who)
+        session = self.sessions.open(identity)
         if session is None:
             raise UpstreamError(503, "As many users as this console can have are logged in. Try again later.")
         if before is not None:
@@ -171,7 +171,7 @@ class App:
         session = self._changing(request)
         self.sessions.end(session)
         try:
-            await self._keystone.log_out(session.who)
+            await self._keystone.log_out(session.identity)
         except UpstreamError as trouble:
             log.warning("a token was not ended at logout and is good until it expires: %s", trouble.sentence)
         response = _json(200, {})
@@ -184,21 +184,21 @@ class App:
     async def _projects(self, request: Request) -> Response:
         session = self._mine(request)
         try:
-            projects = await self._keystone.projects(session.who)
+            projects = await self._keystone.projects(session.identity)
         except UpstreamError:
             projects = [
-                {"id": session.who.project_id, "name": session.who.project}
+                {"id": session.identity.project_id, "name": session.identity.project}
             ]  # other projects cannot be chosen now
         return _json(200, {"projects": projects})
 
     def _shown(self, session: Session) -> dict[str, Any]:
-        who = session.who
+        identity = session.identity
         return {
-            "user": who.user,
-            "project": who.project,
-            "project_id": who.project_id,
-            "admin": who.is_admin,
-            "expires_at": who.expires_at,
+            "user": identity.user,
+            "project": identity.project,
+            "project_id": identity.project_id,
+            "admin": identity.is_admin,
+            "expires_at": identity.expires_at,
             "csrf": session.csrf,
         }
 
@@ -249,7 +249,7 @@ class App:
         except msgspec.DecodeError as junk:
             raise UpstreamRefused(400, "The body is no JSON.") from junk
         try:
-            answer = await changes.make(change, self._upstream, session.who)
+            answer = await changes.make(change, self._upstream, session.identity)
         except SessionOver:
             self.sessions.end(session)
             raise

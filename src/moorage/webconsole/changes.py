@@ -154,14 +154,14 @@ def _part(id: str) -> str:
     return quote(id, safe="")
 
 
-async def make(change: Change, upstream: Upstream, who: Identity) -> Any:
+async def make(change: Change, upstream: Upstream, identity: Identity) -> Any:
     """Make the call, and return the API's answer.
 
     Raises Refused when the API refuses, Down when it does not answer, and SessionOver when the token is no longer valid.
     """
     method, path, body = call_of(change)
     try:
-        return (await upstream.call(method, who.endpoints["compute"] + path, who.token, json=body)).body
+        return (await upstream.call(method, identity.endpoints["compute"] + path, identity.token, json=body)).body
     except UpstreamRefused as refused:
         if refused.status == UNAUTHORIZED:
             raise SessionOver from refused

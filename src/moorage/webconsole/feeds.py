@@ -65,10 +65,10 @@ class Feed:
     task: asyncio.Task[None] | None = None
     turn: int = 0
 
-    def take(self, found: TopicState) -> None:
+    def take(self, state: TopicState) -> None:
         """Take the result of a poll; browsers get it if it is new."""
-        body = msgspec.json.encode(found.data)
-        self.lively = found.lively
+        body = msgspec.json.encode(state.data)
+        self.lively = state.lively
         if body != self.state.body or self.state.trouble:
             self._show(FeedState(self.state.version + 1, body))
 
@@ -146,9 +146,9 @@ class Feeds:
             if feed is None:
                 if len(self._feeds) >= FEEDS_MAX:
                     raise Full
-                found, took_s = await self._ask(session, topic)
+                state, took_s = await self._ask(session, topic)
                 feed = Feed(key, topic, took_s=took_s)
-                feed.take(found)
+                feed.take(state)
                 self._begin(feed)
                 return feed
         if topic not in session.proved:
@@ -156,8 +156,8 @@ class Feeds:
         return feed
 
     def _key(self, session: Session, topic: str) -> tuple[str, ...]:
-        who = session.who
-        return topic, *who.scope, *(() if self._shared else (who.user_id,))
+        identity = session.identity
+        return topic, *identity.scope, *(() if self._shared else (identity.user_id,))
 
     def _begin(self, feed: Feed) -> None:
         self._feeds[feed.key] = feed
@@ -209,7 +209,7 @@ class Feeds:
         began = self._clock()
         self.polls += 1
         try:
-            found = await function(TopicReader(self._upstream, session.who), id, words)
+            state = await function(TopicReader(self._upstream, session.identity), id, words)
         except SessionOver:
             self._sessions.end(session)
             raise
@@ -219,12 +219,12 @@ class Feeds:
                 AWAY, "The API answered in a form that this page does not know; the console's log has more."
             ) from odd
         _note(session, known)
-        return found, self._clock() - began
+        return state, self._clock() - began
 
     async def _prove(self, session: Session, topic: str) -> None:
         """Make one cheap call with this session's token, to check that it may see the feed."""
         try:
-            await TopicReader(self._upstream, session.who).get("/ext/operations", limit=1)
+            await TopicReader(self._upstream, session.identity).get("/ext/operations", limit=1)
         except SessionOver:
             self._sessions.end(session)
             raise
@@ -240,7 +240,7 @@ class Feeds:
             feed.turn = (feed.turn + 1) % len(feed.followers)
             session = feed.followers[feed.turn]
             try:
-                found, feed.took_s = await self._ask(session, feed.topic)
+                state, feed.took_s = await self._ask(session, feed.topic)
             except SessionOver:
                 feed.changed.set()  # this follower is told that the session is over, and the next poll uses another token
                 feed.changed = asyncio.Event()
@@ -248,7 +248,7 @@ class Feeds:
             except UpstreamError as trouble:
                 feed.report_trouble(trouble)
             else:
-                feed.take(found)
+                feed.take(state)
 
     async def _pause(self, feed: Feed) -> None:
         try:

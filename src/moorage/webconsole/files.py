@@ -26,16 +26,16 @@ class StaticFile:
 
 def load() -> dict[str, StaticFile]:
     """Path below `static` → its file."""
-    found: dict[str, StaticFile] = {}
-    _load(files("moorage.webconsole") / "static", "", found)
-    return found
+    loaded: dict[str, StaticFile] = {}
+    _load(files("moorage.webconsole") / "static", "", loaded)
+    return loaded
 
 
-def _load(folder: Traversable, prefix: str, found: dict[str, StaticFile]) -> None:
+def _load(folder: Traversable, prefix: str, loaded: dict[str, StaticFile]) -> None:
     for each in folder.iterdir():
         if each.is_dir():
-            _load(each, f"{prefix}{each.name}/", found)
+            _load(each, f"{prefix}{each.name}/", loaded)
         elif (kind := TYPES.get(each.name.rpartition(".")[2])) is not None:
             body = each.read_bytes()
             packed = gzip.compress(body, 9, mtime=0) if len(body) >= GZIP_FROM_BYTES else b""
-            found[prefix + each.name] = StaticFile(body, packed, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+            loaded[prefix + each.name] = StaticFile(body, packed, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')

@@ -65,28 +65,28 @@ class Keystone:
             }
         return await self._token(auth, {"X-Forwarded-For": caller} if caller else {}, wanted.credential_id)
 
-    async def other_project(self, who: Identity, project_id: str) -> Identity:
+    async def other_project(self, identity: Identity, project_id: str) -> Identity:
         """Get a token of the same user for another project. Raises UpstreamRefused when the user has no role there."""
-        if who.restricted:
+        if identity.restricted:
             raise UpstreamRefused(403, "An application credential is good for its own project only.")
         auth = {
-            "identity": {"methods": ["token"], "token": {"id": who.token}},
+            "identity": {"methods": ["token"], "token": {"id": identity.token}},
             "scope": {"project": {"id": project_id}},
         }
         return await self._token(auth, {}, "")
 
-    async def projects(self, who: Identity) -> list[dict[str, str]]:
+    async def projects(self, identity: Identity) -> list[dict[str, str]]:
         """Return the projects in which the user has a role. Raises Refused or Down as other calls do."""
-        if who.restricted:
-            return [{"id": who.project_id, "name": who.project}]
-        answer = await self._upstream.call("GET", f"{self._place.identity_url}/auth/projects", who.token)
+        if identity.restricted:
+            return [{"id": identity.project_id, "name": identity.project}]
+        answer = await self._upstream.call("GET", f"{self._place.identity_url}/auth/projects", identity.token)
         rows = [{"id": each["id"], "name": each["name"]} for each in answer.body["projects"][:PROJECTS_MAX]]
         return sorted(rows, key=lambda row: row["name"])
 
-    async def log_out(self, who: Identity) -> None:
+    async def log_out(self, identity: Identity) -> None:
         """Revoke the token. Raises Refused or Down as other calls do."""
         url = f"{self._place.identity_url}/auth/tokens"
-        await self._upstream.call("DELETE", url, who.token, headers={"X-Subject-Token": who.token})
+        await self._upstream.call("DELETE", url, identity.token, headers={"X-Subject-Token": identity.token})
 
     async def _token(self, auth: dict[str, Any], headers: Mapping[str, str], restricted: str) -> Identity:
         url = f"{self._place.identity_url}/auth/tokens"
@@ -119,7 +119,7 @@ class Keystone:
         for service in token_body["catalog"]:
             if service["type"] == kind:
                 for each in service["endpoints"]:
-                    here = each.get("region_id", each.get("region")) == self._place.region
-                    if each["interface"] == self._interface and here:
+                    is_region = each.get("region_id", each.get("region")) == self._place.region
+                    if each["interface"] == self._interface and is_region:
                         return str(each["url"]).rstrip("/")
         return ""

@@ -41,10 +41,10 @@ class Identity:
 class Session:
     """One login of one browser."""
 
-    def __init__(self, who: Identity, now: float) -> None:
+    def __init__(self, identity: Identity, now: float) -> None:
         self.id = secrets.token_urlsafe(32)
         self.csrf = secrets.token_urlsafe(32)
-        self.who = who
+        self.identity = identity
         self.seen_at = now
         self.streams = 0
         self.proved: set[str] = set()
@@ -64,12 +64,12 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, who: Identity) -> Session | None:
+    def open(self, identity: Identity) -> Session | None:
         """Open a session; None: there are too many."""
         self._sweep()
         if len(self._sessions) >= self._kept_max:
             return None
-        session = Session(who, self._clock())
+        session = Session(identity, self._clock())
         self._sessions[session.id] = session
         return session
 
@@ -89,7 +89,7 @@ class Sessions:
         """Tell whether a session is open: not ended, with a valid token, and not idle for too long. A followed page is not idle."""
         now = self._clock()
         idle = now - session.seen_at > self._idle_s and not session.streams
-        return not session.over and now < session.who.expires_at - EXPIRY_MARGIN_S and not idle
+        return not session.over and now < session.identity.expires_at - EXPIRY_MARGIN_S and not idle
 
     def end(self, session: Session) -> None:
         session.over = True

@@ -41,13 +41,13 @@ class TopicState:
 class TopicReader:
     """Makes calls as one user."""
 
-    def __init__(self, upstream: Upstream, who: Identity) -> None:
+    def __init__(self, upstream: Upstream, identity: Identity) -> None:
         self._upstream = upstream
-        self.who = who
+        self.identity = identity
 
     async def get(self, path: str, service: str = "compute", **query: Any) -> Any:
         """GET a path of a service. Raises Refused when it refuses, Down when it does not answer, and SessionOver for an invalid token."""
-        base = self.who.endpoints.get(service)
+        base = self.identity.endpoints.get(service)
         if base is None:
             raise Down(502, f"Keystone's catalog has no {service} endpoint.")
         if service == "network" and not base.endswith("/v2.0"):
@@ -57,7 +57,7 @@ class TopicReader:
         words = [(name, each) for name, value in query.items() for each in _many(value)]
         url = f"{base}{path}" + (f"?{urlencode(words)}" if words else "")
         try:
-            return (await self._upstream.call("GET", url, self.who.token)).body
+            return (await self._upstream.call("GET", url, self.identity.token)).body
         except UpstreamRefused as refused:
             if refused.status == UNAUTHORIZED:
                 raise SessionOver from refused
@@ -91,12 +91,12 @@ def only(row: Mapping[str, Any], *names: str) -> Json:
 
 
 def _everyone(reader: TopicReader) -> Json:
-    return {"all_projects": 1} if reader.who.is_admin else {}
+    return {"all_projects": 1} if reader.identity.is_admin else {}
 
 
 async def overview(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicState:
     """Return what runs, waits and is stuck, and what runs out first."""
-    tenants: dict[str, Any] = {"all_tenants": 1} if reader.who.is_admin else {}
+    tenants: dict[str, Any] = {"all_tenants": 1} if reader.identity.is_admin else {}
     parts: dict[str, Awaitable[Any]] = {
         "operations": reader.part("operations", "/ext/operations", status=OPEN, limit=LISTED_MAX, **_everyone(reader)),
         "errors": reader.part("servers", "/servers/detail", status="ERROR", limit=ERRORS_SHOWN_MAX, **tenants),
@@ -105,7 +105,7 @@ async def overview(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicS
         "limits": reader.part("limits", "/limits"),
         "sleepers": reader.part("", "/ext/waiting", limit=1, **_everyone(reader)),
     }
-    if reader.who.is_admin:
+    if reader.identity.is_admin:
         parts |= {
             "totals": reader.part("totals", "/ext/fit-map/totals"),
             "segments": reader.part("segments", "/segments", "network"),
@@ -117,23 +117,25 @@ async def overview(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicS
             "audits": reader.part("audits", "/ext/audits", limit=1),
             "conductors": reader.part("services", "/os-services", binary="nova-conductor"),
         }
-    found = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
-    found["errors"] = _each(found["errors"], server_row)
+    data = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
+    data["errors"] = _each(data["errors"], server_row)
     for name in ("building", "active"):
-        found[name] = len(found[name]) if isinstance(found[name], list) else found[name]
-    found["limits"] = _each_value(found["limits"], "absolute")
-    if reader.who.is_admin:
-        named_segments(found)
-        found["warnings"] = found.pop("gates").get("warnings", [])
-        found["conductors"] = _each(found["conductors"], lambda each: only(each, "host", "state"))
-    found["sleepers"] = _sleepers(found["sleepers"])
-    asleep = found["sleepers"].get("servers", 0)
-    return TopicState(found, lively=len(rows_of(found["operations"])) > asleep)
+        data[name] = len(data[name]) if isinstance(data[name], list) else data[name]
+    data["limits"] = _each_value(data["limits"], "absolute")
+    if reader.identity.is_admin:
+        named_segments(data)
+        data["warnings"] = data.pop("gates").get("warnings", [])
+        data["conductors"] = _each(data["conductors"], lambda each: only(each, "host", "state"))
+    data["sleepers"] = _sleepers(data["sleepers"])
+    asleep = data["sleepers"].get("servers", 0)
+    return TopicState(data, lively=len(rows_of(data["operations"])) > asleep)
 
 
-def _sleepers(told: Any) -> Json:
+def _sleepers(waiting: Any) -> Json:
     """How many servers wait for a host, and for what."""
-    return told if "trouble" in told else {"servers": told.get("servers", 0), "causes": told.get("causes", {})}
+    return (
+        waiting if "trouble" in waiting else {"servers": waiting.get("servers", 0), "causes": waiting.get("causes", {})}
+    )
 
 
 def _each(part: Any, change: Callable[[Json], Json]) -> Any:
@@ -144,11 +146,11 @@ def _each_value(part: Any, key: str) -> Any:
     return part.get(key, part) if isinstance(part, dict) else part
 
 
-def named_segments(found: Json) -> None:
+def named_segments(data: Json) -> None:
     """Return names of segments for people: their own name or their network's, with the physical network."""
-    networks = {each["id"]: each["name"] for each in rows_of(found.pop("networks"))}
-    known = {each["id"]: each for each in rows_of(found.pop("segments"))}
-    totals = found.get("totals") or found.get("fit_map")
+    networks = {each["id"]: each["name"] for each in rows_of(data.pop("networks"))}
+    known = {each["id"]: each for each in rows_of(data.pop("segments"))}
+    totals = data.get("totals") or data.get("fit_map")
     for each in totals.get("segments", []) if isinstance(totals, dict) else []:
         segment = known.get(each["id"])
         if segment is not None:
@@ -175,7 +177,7 @@ SERVERS_QUERY = {"name", "status", "marker"}
 async def servers(reader: TopicReader, _: str, words: Mapping[str, str]) -> TopicState:
     """Return a page of servers, newest first. The API filters them."""
     query: Json = {name: value for name, value in words.items() if name in SERVERS_QUERY and value}
-    if reader.who.is_admin and words.get("all", "1") == "1":
+    if reader.identity.is_admin and words.get("all", "1") == "1":
         query["all_tenants"] = 1
     body = await reader.get("/servers/detail", limit=LISTED_MAX, **query)
     rows = [server_row(each) for each in body["servers"]]
@@ -192,18 +194,18 @@ async def server(reader: TopicReader, id: str, _: Mapping[str, str]) -> TopicSta
         "subnets": reader.part("subnets", "/subnets", "network"),
         "networks": reader.part("networks", "/networks", "network"),
     }
-    if reader.who.is_admin:
+    if reader.identity.is_admin:
         parts["segments"] = reader.part("segments", "/segments", "network")
         parts["moves"] = reader.part("moves", f"/ext/servers/{quote(id, safe='')}/moves", limit=10)
-    found = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
-    whole = found["server"]["server"]
+    data = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
+    whole = data["server"]["server"]
     row = server_row(whole) | only(whole, "flavor", "image", "hostId", "locked", "description", "tags", "key_name")
-    found["server"] = row | {"flavor_name": whole["flavor"].get("original_name")}
-    found["ports"] = _ports(found)
-    if isinstance(found["explain"], dict) and "operations" in found["explain"]:
-        found["explain"] = _lighter(found["explain"])
-    running = any(each["status"] in OPEN for each in rows_of(found["explain"].get("operations")))
-    return TopicState(found, lively=bool(row["task"]) or row["status"] == "BUILD" or running)
+    data["server"] = row | {"flavor_name": whole["flavor"].get("original_name")}
+    data["ports"] = _ports(data)
+    if isinstance(data["explain"], dict) and "operations" in data["explain"]:
+        data["explain"] = _lighter(data["explain"])
+    running = any(each["status"] in OPEN for each in rows_of(data["explain"].get("operations")))
+    return TopicState(data, lively=bool(row["task"]) or row["status"] == "BUILD" or running)
 
 
 REFUSED_HOSTS_MAX, ATTEMPTS_MAX = 200, 50
@@ -227,12 +229,12 @@ def _fewer(ledger: Json) -> Json:
     return kept
 
 
-def _ports(found: Json) -> Any:
+def _ports(data: Json) -> Any:
     """Each port with its addresses, its segment, and its device on the host."""
-    subnets = {each["id"]: each for each in rows_of(found.pop("subnets"))}
-    networks = {each["id"]: each["name"] for each in rows_of(found.pop("networks"))}
-    segments = {each["id"]: each for each in rows_of(found.pop("segments", []))}
-    return _each(found["ports"], lambda port: _port(port, subnets, networks, segments))
+    subnets = {each["id"]: each for each in rows_of(data.pop("subnets"))}
+    networks = {each["id"]: each["name"] for each in rows_of(data.pop("networks"))}
+    segments = {each["id"]: each for each in rows_of(data.pop("segments", []))}
+    return _each(data["ports"], lambda port: _port(port, subnets, networks, segments))
 
 
 def _port(port: Json, subnets: Json, networks: Json, segments: Json) -> Json:
@@ -284,10 +286,10 @@ async def fit_map(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicSt
         reader.part("segments", "/segments", "network"),
         reader.part("networks", "/networks", "network"),
     )
-    found = {"fit_map": picture["fit_map"], "segments": segments, "networks": networks}
-    named_segments(found)
-    found["fit_map"].pop("at", None)  # if only the time differs, it is not sent again
-    return TopicState(found)
+    data = {"fit_map": picture["fit_map"], "segments": segments, "networks": networks}
+    named_segments(data)
+    data["fit_map"].pop("at", None)  # if only the time differs, it is not sent again
+    return TopicState(data)
 
 
 async def fleet(reader: TopicReader, _: str, words: Mapping[str, str]) -> TopicState:
@@ -303,9 +305,9 @@ async def fleet(reader: TopicReader, _: str, words: Mapping[str, str]) -> TopicS
         "troubled": reader.part("hosts", "/ext/hosts"),
         "approvals": reader.part("host_approvals", "/ext/host-approvals"),
     }
-    found = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
-    found["approvals"] = [each for each in rows_of(found["approvals"]) if each["status"] == "waiting"][:LISTED_MAX]
-    return TopicState(found)
+    data = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
+    data["approvals"] = [each for each in rows_of(data["approvals"]) if each["status"] == "waiting"][:LISTED_MAX]
+    return TopicState(data)
 
 
 DRAINS_SHOWN_MAX = 10
@@ -323,7 +325,7 @@ async def moves(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicStat
     details = await asyncio.gather(*(reader.part("drain", f"/ext/drains/{each['id']}") for each in open_drains))
     open_cells = [each for each in rows_of(cell_drains) if not each["ended_at"]][:DRAINS_SHOWN_MAX]
     parts = await asyncio.gather(*(reader.part("cell_drain", f"/ext/cell-drains/{each['id']}") for each in open_cells))
-    found = {
+    data = {
         "drains": drains,
         "cell_drains": cell_drains,
         "migrations": migrations,
@@ -331,7 +333,7 @@ async def moves(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicStat
         "open_cell_drains": [each for each in parts if "hosts" in each],
     }
     going = any(each["status"] not in OVER for each in rows_of(migrations))
-    return TopicState(found, lively=bool(open_drains or open_cells or going))
+    return TopicState(data, lively=bool(open_drains or open_cells or going))
 
 
 OVER = frozenset({"done", "completed", "finished", "confirmed", "reverted", "error", "failed", "cancelled"})
@@ -361,12 +363,12 @@ async def choices(reader: TopicReader, _: str, __: Mapping[str, str]) -> TopicSt
         reader.part("images", "/images", "image", limit=LISTED_MAX, status="active"),
         reader.part("networks", "/networks", "network"),
     )
-    found = {
+    data = {
         "flavors": _each(flavors, lambda each: only(each, "id", "name", "vcpus", "ram", "disk")),
         "images": _each(images, lambda each: only(each, "id", "name")),
         "networks": _each(networks, lambda each: only(each, "id", "name")),
     }
-    return TopicState(found)
+    return TopicState(data)
 
 
 PLAIN: dict[str, Topic] = {

@@ -1,6 +1,7 @@
 """Answers: JSON, nothing, and the refusal that a service puts into the error body of its API."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -19,6 +20,11 @@ class HttpFault(Exception):
         self.status = status
         self.message = bounded(message)
         self.headers = dict(headers or {})
+
+
+def title_of(status: int) -> str:
+    """What HTTP calls a status; newer Pythons say `Content Too Large` for 413, which OpenStack's services do not."""
+    return "Request Entity Too Large" if status == 413 else HTTPStatus(status).phrase
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,31 +1,63 @@
 """The ASGI application of a service: it checks the token, calls the service, and turns what is raised into an answer."""
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from moorage.model import errors
 from moorage.model.admission import charge
-from moorage.model.errors import Problem, TooManyRequests, Unavailable
+from moorage.model.errors import Problem, TooManyRequests
 from moorage.model.principal import Principal
 from moorage_embedded.http_kit.answers import HttpFault
 
 ValidateToken: TypeAlias = Callable[[str], Awaitable[Principal]]
+STATUS: tuple[tuple[type[Problem], int], ...] = (
+    (errors.Unauthenticated, 401),
+    (errors.Forbidden, 403),
+    (errors.NotFound, 404),
+    (errors.WrongMethod, 405),
+    (errors.Conflict, 409),
+    (errors.TooLarge, 413),
+    (errors.TooManyRequests, 429),
+    (errors.NotBuilt, 501),
+    (errors.Unavailable, 503),
+    (errors.Refusal, 400),
+)
+UNEXPECTED = "An unexpected error prevented the server from fulfilling your request."
+
+log = logging.getLogger(__name__)
+
+
+def fault_of(problem: Problem) -> HttpFault:
+    """How a problem is answered; what went wrong inside is in the log alone."""
+    for kind, status in STATUS:
+        if isinstance(problem, kind):
+            headers: dict[str, str] = {}
+            if isinstance(problem, TooManyRequests):
+                headers["Retry-After"] = str(math.ceil(problem.retry_after_s))
+            return HttpFault(status, problem.public, headers)
+    log.error("internal problem: %s", problem.private)
+    return HttpFault(500, UNEXPECTED)
 
 
 class Endpoint(ABC):
     """One service; a subclass says how it answers, and what its error bodies look like."""
+
+    answers_crashes: ClassVar[bool] = False
+    """A crash is logged and answered with 500 here; else by the server that runs the application."""
 
     def __init__(self, validate_token: ValidateToken) -> None:
         self._validate = validate_token
 
     @abstractmethod
     async def answer(self, request: Request) -> Response:
-        """The answer to one request. May raise Fault, Unavailable and TooManyRequests."""
+        """The answer to one request. May raise HttpFault, and any Problem."""
 
     @abstractmethod
     def refusal(self, request: Request, fault: HttpFault) -> Response:
@@ -45,21 +77,23 @@ class Endpoint(ABC):
             response = await self.answer(request)
         except HttpFault as fault:
             response = self.refusal(request, fault)
-        except Unavailable as problem:
-            response = self.refusal(request, HttpFault(503, problem.public))
-        except TooManyRequests as problem:
-            headers = {"Retry-After": str(math.ceil(problem.retry_after_s))}
-            response = self.refusal(request, HttpFault(429, problem.public, headers))
+        except Problem as problem:
+            response = self.refusal(request, fault_of(problem))
         except ClientDisconnect:  # nobody reads this answer, but the protocol wants one
             response = self.refusal(request, HttpFault(400, "The request broke off."))
+        except Exception:
+            if not self.answers_crashes:
+                raise
+            log.exception("%s %s failed", request.method, request.url.path)
+            response = self.refusal(request, HttpFault(500, UNEXPECTED))
         self.finish(request, response)
         await response(scope, receive, send)
 
     async def principal(self, request: Request) -> Principal:
-        """Who calls, and the call is counted. Raises Fault with 401 for a token that is not valid, and TooManyRequests."""
+        """Who calls, and the call is counted. Raises HttpFault with 401 for a token that is not valid, and TooManyRequests."""
         try:
             principal = await self.identify(request)
-        except (Unavailable, TooManyRequests):
+        except (errors.Unavailable, TooManyRequests):
             raise
         except Problem:
             raise self.unauthenticated() from None
@@ -67,7 +101,7 @@ class Endpoint(ABC):
         return principal
 
     async def identify(self, request: Request) -> Principal:
-        """Raises Fault where there is no token, and what the check of the token raises."""
+        """Raises HttpFault where there is no token, and what the check of the token raises."""
         token = request.headers.get("x-auth-token")
         if not token:
             raise self.unauthenticated()
@@ -76,9 +110,10 @@ class Endpoint(ABC):
 
 def check_query(request: Request, limit_bytes: int) -> list[tuple[str, str]]:
     """The names and values of the query. Raises HttpFault when it is too long or holds the character NUL."""
-    if len(request.url.query) > limit_bytes:
+    query: bytes = request.scope["query_string"]
+    if len(query) > limit_bytes:
         raise HttpFault(400, "The query is too long.")
-    pairs = list(request.query_params.multi_items())
-    if "\0" in request.url.path or any("\0" in text for pair in pairs for text in pair):
+    pairs = request.query_params.multi_items() if query else []
+    if "\0" in request.scope["path"] or any("\0" in text for pair in pairs for text in pair):
         raise HttpFault(400, "The address contains the character NUL.")
     return pairs

@@ -2,7 +2,8 @@
 
 app                joins the parts; `make_identity` builds the service
 bootstrap          what a new cloud starts with
-request            one request: the caller, its body, errors and lists in Keystone's form
+http               HTTP: versions, tokens, errors; `routes` has every method and path
+request            one request: the caller, its body, and lists in Keystone's form
 context            shared by all handlers: database, tokens, passwords, caches
 authentication     from the methods and scope of a token request to the facts of a token
 effective_roles    the roles that a user has on a scope

@@ -4,14 +4,12 @@ import uuid
 from typing import Any, cast
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import Forbidden, Invalid, NotFound
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import IdentityContext
-from moorage_embedded.identity.request import IdentityCall, listing, route
+from moorage_embedded.identity.request import IdentityCall, Routes, listing
 from moorage_embedded.identity.store import Record
 
 METHODS = frozenset({"DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"})
@@ -105,10 +103,7 @@ async def delete(call: IdentityCall) -> Response:
     return empty_response()
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    path = "/v3/users/{id}/access_rules"
-    return [
-        route(context, "GET", path, index),
-        route(context, "GET", path + "/{rule}", show),
-        route(context, "DELETE", path + "/{rule}", delete),
-    ]
+ROUTES: Routes = {
+    "users/{id}/access_rules": {"GET": index},
+    "users/{id}/access_rules/{rule}": {"GET": show, "DELETE": delete},
+}

@@ -4,36 +4,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from moorage.model.errors import NotFound
 from moorage.model.principal import Principal
 from moorage.sql import Database, Tx
 from moorage.sql.migrate import migrate
-from moorage_embedded.http_kit.answers import json_response
-from moorage_embedded.identity import (
-    access_rules,
-    auth_routes,
-    credentials,
-    domain_config,
-    ec2,
-    endpoint_filter,
-    federation,
-    resources,
-    role_assignments,
-    store,
-    trusts,
-    users,
-)
+from moorage_embedded.identity import store
 from moorage_embedded.identity.bootstrap import DEFAULT_DOMAIN, Bootstrap, FirstService, FirstUser, bootstrap
 from moorage_embedded.identity.context import TOKEN_LIFE_S, IdentityContext
+from moorage_embedded.identity.http import IdentityEndpoint
 from moorage_embedded.identity.lockout import DEFAULTS, LockoutLimits
 from moorage_embedded.identity.passwords import ROUNDS, Passwords
-from moorage_embedded.identity.request import unknown_path_handlers
-from moorage_embedded.identity.store import TABLES, Record
+from moorage_embedded.identity.store import TABLES
 from moorage_embedded.identity.tokens import Seal
 
 __all__ = ["Bootstrap", "EmbeddedIdentity", "FirstService", "FirstUser", "IdentitySettings", "make_identity"]
@@ -56,23 +39,7 @@ class EmbeddedIdentity:
     def __init__(self, context: IdentityContext, first: Bootstrap) -> None:
         self._context = context
         self._first = first
-        self.app = Starlette(
-            routes=[
-                *_version_routes(context.url),
-                *auth_routes.routes(context),
-                *role_assignments.routes(context),
-                *access_rules.routes(context),
-                *credentials.routes(context),
-                *domain_config.routes(context),
-                *ec2.routes(context),
-                *endpoint_filter.routes(context),
-                *federation.routes(context),
-                *users.routes(context),
-                *resources.routes(context),
-                *trusts.routes(context),
-            ],
-            exception_handlers=unknown_path_handlers(context.url),
-        )
+        self.app: ASGIApp = IdentityEndpoint(context)
 
     async def start(self) -> None:
         """Make the tables, and what the cloud begins with; safe at every start."""
@@ -129,21 +96,3 @@ def make_identity(
         token_life_s=settings.token_life_s,
     )
     return EmbeddedIdentity(context, bootstrap)
-
-
-def _version_routes(url: str) -> list[Route]:
-    version: Record = {
-        "id": "v3.14",
-        "status": "stable",
-        "updated": "2020-04-07T00:00:00Z",
-        "links": [{"rel": "self", "href": f"{url}/"}],
-        "media-types": [{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}],
-    }
-
-    async def all_versions(_: Request) -> Response:
-        return json_response({"versions": {"values": [version]}}, 300, {"location": f"{url}/", "vary": "X-Auth-Token"})
-
-    async def this_version(_: Request) -> Response:
-        return json_response({"version": version}, headers={"vary": "X-Auth-Token"})
-
-    return [Route("/", all_versions), Route("/v3", this_version), Route("/v3/", this_version)]

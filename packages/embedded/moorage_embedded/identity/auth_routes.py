@@ -3,7 +3,6 @@
 from typing import Any
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import Forbidden, NotFound, Unauthenticated
 from moorage.sql import Tx
@@ -12,8 +11,8 @@ from moorage_embedded.identity import role_grants, store
 from moorage_embedded.identity.authentication import authenticate
 from moorage_embedded.identity.context import IdentityContext, iso
 from moorage_embedded.identity.effective_roles import EffectiveRoles, direct_roles
-from moorage_embedded.identity.request import IdentityCall, listing, route
-from moorage_embedded.identity.schemas import DOMAIN, PROJECT, shown
+from moorage_embedded.identity.request import IdentityCall, Routes, listed
+from moorage_embedded.identity.schemas import DOMAIN, PROJECT
 from moorage_embedded.identity.store import Record
 from moorage_embedded.identity.tokens import Claims
 
@@ -159,12 +158,12 @@ def reachable(tx: Tx, user_id: str, *, domains: bool) -> list[Record]:
 
 async def projects(call: IdentityCall) -> Response:
     found = await call.context.read(lambda tx: reachable(tx, call.user_id, domains=False))
-    return listing(call, "projects", [shown(PROJECT, one, call.context.url) for one in found])
+    return listed(call, PROJECT, found)
 
 
 async def domains(call: IdentityCall) -> Response:
     found = await call.context.read(lambda tx: reachable(tx, call.user_id, domains=True))
-    return listing(call, "domains", [shown(DOMAIN, one, call.context.url) for one in found])
+    return listed(call, DOMAIN, found)
 
 
 async def system(call: IdentityCall) -> Response:
@@ -173,13 +172,10 @@ async def system(call: IdentityCall) -> Response:
     return json_response({**content, "links": {"self": f"{call.context.url}/auth/system"}})
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    return [
-        route(context, "POST", "/v3/auth/tokens", issue, public=True),
-        route(context, "GET", "/v3/auth/tokens", show),
-        route(context, "DELETE", "/v3/auth/tokens", revoke),
-        route(context, "GET", "/v3/auth/catalog", catalog),
-        route(context, "GET", "/v3/auth/projects", projects),
-        route(context, "GET", "/v3/auth/domains", domains),
-        route(context, "GET", "/v3/auth/system", system),
-    ]
+ROUTES: Routes = {
+    "auth/tokens": {"POST": issue, "GET": show, "DELETE": revoke},
+    "auth/catalog": {"GET": catalog},
+    "auth/projects": {"GET": projects},
+    "auth/domains": {"GET": domains},
+    "auth/system": {"GET": system},
+}

@@ -6,14 +6,12 @@ import uuid
 from typing import Any
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import Conflict, Invalid
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import IdentityContext
-from moorage_embedded.identity.request import IdentityCall, listing, route
+from moorage_embedded.identity.request import IdentityCall, Routes, listing
 from moorage_embedded.identity.store import Record
 
 OF_A_USER_MAX = 100
@@ -118,12 +116,7 @@ async def delete(call: IdentityCall) -> Response:
     return empty_response()
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    path = "/v3/credentials"
-    return [
-        route(context, "POST", path, create),
-        route(context, "GET", path, index),
-        route(context, "GET", path + "/{id}", show),
-        route(context, "PATCH", path + "/{id}", update),
-        route(context, "DELETE", path + "/{id}", delete),
-    ]
+ROUTES: Routes = {
+    "credentials": {"POST": create, "GET": index},
+    "credentials/{id}": {"GET": show, "PATCH": update, "DELETE": delete},
+}

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import Invalid, NotFound
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import IdentityContext
-from moorage_embedded.identity.request import IdentityCall, listing, route
+from moorage_embedded.identity.request import Handler, IdentityCall, Routes, listed
 from moorage_embedded.identity.schemas import ResourceSchema, fresh, patched, shown
 from moorage_embedded.identity.store import Record
 
@@ -154,7 +152,7 @@ class _Plain:
             equal["domain_id"] = call.domain_scope
         found = await call.context.read(lambda tx: store.find(tx, self.noun.table, equal, like=like))
         kept = (row for row in found if self.ways.may_see(call, row) and self.ways.keep(call, row))
-        return listing(call, self.noun.many, [shown(self.noun, row, call.context.url) for row in kept])
+        return listed(call, self.noun, kept)
 
     async def show(self, call: IdentityCall) -> Response:
         row = await self._needed(call, "get")
@@ -186,14 +184,13 @@ class _Plain:
         return empty_response()
 
 
-def plain(context: IdentityContext, noun: ResourceSchema, ways: Ways) -> list[Route]:
+def plain(noun: ResourceSchema, ways: Ways) -> Routes:
     """The five routes of a resource; one whose ids the client chooses also has PUT."""
-    told, path = _Plain(noun, ways), f"/v3/{noun.many}"
-    return [
-        route(context, "POST", path, told.create_many if noun.in_bulk else told.create),
-        route(context, "GET", path, told.index),
-        route(context, "GET", f"{path}/{{id}}", told.show),
-        route(context, "PATCH", f"{path}/{{id}}", told.update),
-        route(context, "DELETE", f"{path}/{{id}}", told.delete),
-        *([route(context, "PUT", f"{path}/{{id}}", told.create_named)] if noun.own_id else []),
-    ]
+    told = _Plain(noun, ways)
+    one: dict[str, Handler] = {"GET": told.show, "PATCH": told.update, "DELETE": told.delete}
+    if noun.own_id:
+        one["PUT"] = told.create_named
+    return {
+        noun.many: {"POST": told.create_many if noun.in_bulk else told.create, "GET": told.index},
+        f"{noun.many}/{{id}}": one,
+    }

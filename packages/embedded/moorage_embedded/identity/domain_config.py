@@ -4,14 +4,12 @@ import json
 from typing import Any, cast
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import Invalid, NotFound
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
 from moorage_embedded.identity.bootstrap import DEFAULT_DOMAIN
-from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.domain_options import (
     COMPLIANCE,
     SECURITY_COMPLIANCE,
@@ -20,7 +18,7 @@ from moorage_embedded.identity.domain_options import (
     invalid,
     need_known,
 )
-from moorage_embedded.identity.request import IdentityCall, route
+from moorage_embedded.identity.request import IdentityCall, Routes
 from moorage_embedded.identity.resources import need_domain
 from moorage_embedded.identity.store import Record
 
@@ -200,13 +198,9 @@ async def default(call: IdentityCall) -> Response:
     return json_response({"config": {option: SHOWN[group][option]}})
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    own, all_ = "/v3/domains/{id}/config", "/v3/domains/config"
-    parts = ("", "/{group}", "/{group}/{option}")
-    return [
-        *(route(context, "GET", f"{all_}{part}/default", default) for part in parts),
-        route(context, "PUT", own, replace),
-        *(route(context, "GET", own + part, show) for part in parts),
-        *(route(context, "PATCH", own + part, update) for part in parts),
-        *(route(context, "DELETE", own + part, delete) for part in parts),
-    ]
+ROUTES: Routes = {
+    **{f"domains/config{part}/default": {"GET": default} for part in ("", "/{group}", "/{group}/{option}")},
+    "domains/{id}/config": {"PUT": replace, "GET": show, "PATCH": update, "DELETE": delete},
+    "domains/{id}/config/{group}": {"GET": show, "PATCH": update, "DELETE": delete},
+    "domains/{id}/config/{group}/{option}": {"GET": show, "PATCH": update, "DELETE": delete},
+}

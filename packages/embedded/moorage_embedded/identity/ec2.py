@@ -4,14 +4,12 @@ import json
 import uuid
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import Invalid, NotFound
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.credentials import EC2, id_of, keep
-from moorage_embedded.identity.request import IdentityCall, listing, route
+from moorage_embedded.identity.request import IdentityCall, Routes, listing
 from moorage_embedded.identity.store import Record
 
 
@@ -27,14 +25,9 @@ def _shown(call: IdentityCall, row: Record) -> Record:
     }
 
 
-def _unrestricted(call: IdentityCall) -> None:
-    """An application credential makes and deletes none, unless it may make others of its kind."""
-    call.require(not call.claims.application_credential or bool((call.standing.credential or {}).get("unrestricted")))
-
-
 async def create(call: IdentityCall) -> Response:
     """Create an EC2 credential. Raises Invalid without a valid `tenant_id`."""
-    _unrestricted(call)
+    call.require_unrestricted()
     user, project = call.path("user"), (await call.document()).get("tenant_id")
     call.require(user == call.user_id or call.has("admin"))
     if not isinstance(project, str) or not 0 < len(project) <= 64:
@@ -69,18 +62,14 @@ async def show(call: IdentityCall) -> Response:
 
 
 async def delete(call: IdentityCall) -> Response:
-    _unrestricted(call)
+    call.require_unrestricted()
     call.require(call.path("user") == call.user_id or call.has("admin"))
     row = await _needed(call)
     await call.context.write(lambda tx: store.remove(tx, "credentials", row["id"], "credential"))
     return empty_response()
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    path = "/v3/users/{user}/credentials/OS-EC2"
-    return [
-        route(context, "POST", path, create),
-        route(context, "GET", path, index),
-        route(context, "GET", path + "/{access}", show),
-        route(context, "DELETE", path + "/{access}", delete),
-    ]
+ROUTES: Routes = {
+    "users/{user}/credentials/OS-EC2": {"POST": create, "GET": index},
+    "users/{user}/credentials/OS-EC2/{access}": {"GET": show, "DELETE": delete},
+}

@@ -1,20 +1,19 @@
 """`/v3/OS-EP-FILTER`: groups of endpoints, and the projects whose catalog is limited to some of them."""
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import associations, schemas, store
 from moorage_embedded.identity.associations import ENDPOINTS, GROUPS
-from moorage_embedded.identity.context import IdentityContext
-from moorage_embedded.identity.request import IdentityCall, listing, route
+from moorage_embedded.identity.request import IdentityCall, Routes, listed, listing
 from moorage_embedded.identity.resources import INTERFACES
-from moorage_embedded.identity.schemas import TEXT_MAX_CHARS, shown
+from moorage_embedded.identity.schemas import TEXT_MAX_CHARS
 from moorage_embedded.identity.store import Record
 
 FILTERS = ("service_id", "region_id", "interface")
@@ -125,10 +124,6 @@ async def delete(call: IdentityCall) -> Response:
 # ------------------------------------------------------------------------------------------------- who has what
 
 
-def _endpoints(call: IdentityCall, rows: list[Record]) -> Response:
-    return listing(call, "endpoints", [shown(schemas.ENDPOINT, row, call.context.url) for row in rows])
-
-
 def _projects(tx: Tx, table: str, equal: Record) -> list[Record]:
     ids = [row["project_id"] for row in store.find(tx, table, equal)]
     return store.find(tx, "projects", {}, ids=ids) if ids else []
@@ -136,14 +131,15 @@ def _projects(tx: Tx, table: str, equal: Record) -> list[Record]:
 
 async def group_endpoints(call: IdentityCall) -> Response:
     call.require(call.may_read())
-    return _endpoints(call, await call.context.read(lambda tx: associations.in_group(tx, _group(tx, call))))
+    rows = await call.context.read(lambda tx: associations.in_group(tx, _group(tx, call)))
+    return listed(call, schemas.ENDPOINT, rows)
 
 
 async def group_projects(call: IdentityCall) -> Response:
     """Of a group that is not there: none, as Keystone says."""
     call.require(call.may_read())
     rows = await call.context.read(lambda tx: _projects(tx, GROUPS, {"endpoint_group_id": call.path("group")}))
-    return listing(call, "projects", [shown(schemas.PROJECT, row, call.context.url) for row in rows])
+    return listed(call, schemas.PROJECT, rows)
 
 
 async def endpoint_projects(call: IdentityCall) -> Response:
@@ -153,29 +149,22 @@ async def endpoint_projects(call: IdentityCall) -> Response:
         endpoint = store.need(tx, "endpoints", call.path("endpoint"), "endpoint")
         return _projects(tx, ENDPOINTS, {"endpoint_id": endpoint["id"]})
 
-    return listing(
-        call, "projects", [shown(schemas.PROJECT, row, call.context.url) for row in await call.context.read(work)]
-    )
+    return listed(call, schemas.PROJECT, await call.context.read(work))
+
+
+async def _of_project(call: IdentityCall, find: Callable[[Tx, str], list[Record]]) -> list[Record]:
+    call.require(call.may_read())
+    project = call.path("project")
+    return await call.context.read(lambda tx: find(tx, store.need(tx, "projects", project, "project")["id"]))
 
 
 async def project_endpoints(call: IdentityCall) -> Response:
-    call.require(call.may_read())
-
-    def work(tx: Tx) -> list[Record]:
-        project = store.need(tx, "projects", call.path("project"), "project")
-        return associations.of_project(tx, project["id"])
-
-    return _endpoints(call, await call.context.read(work))
+    return listed(call, schemas.ENDPOINT, await _of_project(call, associations.of_project))
 
 
 async def project_groups(call: IdentityCall) -> Response:
-    call.require(call.may_read())
-
-    def work(tx: Tx) -> list[Record]:
-        project = store.need(tx, "projects", call.path("project"), "project")
-        return associations.groups_of(tx, project["id"])
-
-    return listing(call, "endpoint_groups", [_linked(call, row) for row in await call.context.read(work)])
+    rows = await _of_project(call, associations.groups_of)
+    return listing(call, "endpoint_groups", [_linked(call, row) for row in rows])
 
 
 # ------------------------------------------------------------------------------------------------- giving and taking
@@ -239,23 +228,16 @@ async def take(call: IdentityCall) -> Response:
     return empty_response()
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    groups, projects = PREFIX + "/endpoint_groups", PREFIX + "/projects/{project}"
-    pairs = (groups + "/{group}/projects/{project}", projects + "/endpoints/{endpoint}")
-    return [
-        route(context, "POST", groups, create),
-        route(context, "GET", groups, index),
-        route(context, "GET", groups + "/{group}", show),
-        route(context, "PATCH", groups + "/{group}", update),
-        route(context, "DELETE", groups + "/{group}", delete),
-        route(context, "GET", groups + "/{group}/endpoints", group_endpoints),
-        route(context, "GET", groups + "/{group}/projects", group_projects),
-        route(context, "GET", PREFIX + "/endpoints/{endpoint}/projects", endpoint_projects),
-        route(context, "GET", projects + "/endpoints", project_endpoints),
-        route(context, "GET", projects + "/endpoint_groups", project_groups),
-        *(
-            route(context, method, pair, way)
-            for pair in pairs
-            for method, way in (("GET", check), ("PUT", add), ("DELETE", take))
-        ),
-    ]
+_PAIR = {"GET": check, "PUT": add, "DELETE": take}
+_BELOW: Routes = {
+    "endpoint_groups": {"POST": create, "GET": index},
+    "endpoint_groups/{group}": {"GET": show, "PATCH": update, "DELETE": delete},
+    "endpoint_groups/{group}/endpoints": {"GET": group_endpoints},
+    "endpoint_groups/{group}/projects": {"GET": group_projects},
+    "endpoint_groups/{group}/projects/{project}": _PAIR,
+    "endpoints/{endpoint}/projects": {"GET": endpoint_projects},
+    "projects/{project}/endpoints": {"GET": project_endpoints},
+    "projects/{project}/endpoints/{endpoint}": _PAIR,
+    "projects/{project}/endpoint_groups": {"GET": project_groups},
+}
+ROUTES: Routes = {f"OS-EP-FILTER/{path}": handlers for path, handlers in _BELOW.items()}

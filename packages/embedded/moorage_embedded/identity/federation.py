@@ -1,11 +1,9 @@
 """Identity providers, mappings, service providers and OAuth consumers, to be read: there are none, and none can be made."""
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import NotBuilt, NotFound
-from moorage_embedded.identity.context import IdentityContext
-from moorage_embedded.identity.request import Handler, IdentityCall, listing, route
+from moorage_embedded.identity.request import Handler, IdentityCall, Routes, listing
 
 COLLECTIONS = {
     "OS-FEDERATION/identity_providers": "identity provider",
@@ -40,14 +38,14 @@ def _create(one: str) -> Handler:
     return create
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    found: list[Route] = []
-    for place, one in COLLECTIONS.items():
-        path = f"/v3/{place}"
-        found += [
-            route(context, "GET", path, _index(place.rpartition("/")[2])),
-            route(context, "POST", path, _create(one)),
-            route(context, "PUT", path + "/{id}", _create(one)),
-            *(route(context, method, path + "/{id}", _one(one)) for method in ("GET", "PATCH", "DELETE")),
-        ]
-    return found
+def _routes(path: str, one: str) -> Routes:
+    make, find = _create(one), _one(one)
+    return {
+        path: {"GET": _index(path.rpartition("/")[2]), "POST": make},
+        f"{path}/{{id}}": {"PUT": make, "GET": find, "PATCH": find, "DELETE": find},
+    }
+
+
+ROUTES: Routes = {
+    path: handlers for place, one in COLLECTIONS.items() for path, handlers in _routes(place, one).items()
+}

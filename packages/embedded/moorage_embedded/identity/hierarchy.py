@@ -4,6 +4,7 @@ from typing import Any
 
 from moorage.model.errors import Invalid
 from moorage.sql import Tx
+from moorage_embedded.http_kit.paging import TAG_FILTERS, has_tags
 from moorage_embedded.identity import store
 from moorage_embedded.identity.auth_routes import reachable
 from moorage_embedded.identity.effective_roles import DEPTH_MAX, parents
@@ -11,19 +12,11 @@ from moorage_embedded.identity.request import IdentityCall
 from moorage_embedded.identity.schemas import PROJECT, shown
 from moorage_embedded.identity.store import Record
 
-_TAGS = ("tags", "tags-any", "not-tags", "not-tags-any")
-
 
 def tagged(call: IdentityCall, row: Record) -> bool:
     """Whether a project has the tags that are asked for, and has not those that are not wanted."""
-    held = set(row["tags"] or ())
-    wanted = {name: said.split(",") for name in _TAGS if (said := call.query(name)) is not None}
-    return (
-        held.issuperset(wanted.get("tags", ()))
-        and ("tags-any" not in wanted or bool(held.intersection(wanted["tags-any"])))
-        and not ("not-tags" in wanted and held.issuperset(wanted["not-tags"]))
-        and not held.intersection(wanted.get("not-tags-any", ()))
-    )
+    wanted = {name: said.split(",") for name in TAG_FILTERS if (said := call.query(name)) is not None}
+    return has_tags(row["tags"] or (), wanted)
 
 
 async def relatives(call: IdentityCall, row: Record) -> Record:

@@ -5,26 +5,21 @@ everything; a reader or manager of a domain may read or write what belongs to th
 data.
 """
 
-import logging
-import math
-import uuid
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias, cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeAlias, cast
 
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from moorage.model import errors
 from moorage.model.access_rules import AccessRule, permits
-from moorage.model.admission import CHARGE, charge
-from moorage.model.errors import Forbidden, Invalid, Problem, TooManyRequests
-from moorage.model.task_context import caller, record_caller
-from moorage_embedded.http_kit.answers import HttpFault, json_response
+from moorage.model.errors import Forbidden, Invalid
+from moorage.model.principal import Principal
+from moorage.model.task_context import record_caller
+from moorage_embedded.http_kit.answers import json_response
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.identity.context import IdentityContext, principal_of
 from moorage_embedded.identity.effective_roles import EffectiveRoles, refused
+from moorage_embedded.identity.schemas import ResourceSchema, shown
 from moorage_embedded.identity.store import LIST_MAX, Record
 from moorage_embedded.identity.tokens import Claims
 
@@ -33,28 +28,12 @@ DIGITS_MAX = 18
 """Of a number; none of ours has so many."""
 INSIDE = "inside"
 """What a client in this process says of its address (`clients.inside`)."""
-STATUS: tuple[tuple[type[Problem], int, str], ...] = (
-    (errors.Unauthenticated, 401, "Unauthorized"),
-    (errors.Forbidden, 403, "Forbidden"),
-    (errors.NotFound, 404, "Not Found"),
-    (errors.WrongMethod, 405, "Method Not Allowed"),
-    (errors.Conflict, 409, "Conflict"),
-    (errors.TooLarge, 413, "Request Entity Too Large"),
-    (errors.TooManyRequests, 429, "Too Many Requests"),
-    (errors.NotBuilt, 501, "Not Implemented"),
-    (errors.Unavailable, 503, "Service Unavailable"),
-    (errors.Refusal, 400, "Bad Request"),
-)
-
-TITLES = {status: title for _, status, title in STATUS}
 BODY = JsonBody(
     too_large="Request is too large: a body has at most {limit} bytes.",
     malformed="The request body is not valid JSON.",
     empty="The request body is not valid JSON.",
     not_an_object="The request body must be a JSON object.",
 )
-
-log = logging.getLogger(__name__)
 
 
 class IdentityCall:
@@ -67,18 +46,18 @@ class IdentityCall:
         self._standing: EffectiveRoles | None = None
         self._roles: frozenset[str] = frozenset()
 
-    async def identify(self) -> None:
+    async def identify(self) -> Principal:
+        """Who calls, by the token. Raises Unauthenticated, also for a token that may not make this call."""
         self._claims = await self.context.claims(self.request.headers.get("x-auth-token", ""))
         self._standing = await self.context.standing(self._claims)
         self._roles = frozenset(name.lower() for _, name in self._standing.roles)
-        if caller.get() is not None:
-            record_caller(principal_of(self._claims, self._standing))
+        principal = principal_of(self._claims, self._standing)
+        record_caller(principal)
         if self._standing.access_rules is not None:
             rules = [AccessRule(each["service"], each["method"], each["path"]) for each in self._standing.access_rules]
             if not permits(rules, "identity", self.request.method, self.request.url.path):
                 raise refused()
-        if CHARGE in self.request.scope:
-            charge(self.request.scope, principal_of(self._claims, self._standing))
+        return principal
 
     @property
     def claims(self) -> Claims:
@@ -121,6 +100,12 @@ class IdentityCall:
             rule = f": identity:{action}" if action else ""
             raise Forbidden(f"You are not authorized to perform the requested action{rule}.")
 
+    def require_unrestricted(self) -> None:
+        """Raises Forbidden: an application credential makes and deletes none, unless it may make others of its kind."""
+        self.require(
+            not self.claims.application_credential or bool((self.standing.credential or {}).get("unrestricted"))
+        )
+
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
 
@@ -133,7 +118,7 @@ class IdentityCall:
         return value is not None and value.lower() not in {"0", "false", "no", "off"}
 
     async def body(self, key: str) -> Record:
-        """The object under `key`; raises Invalid when it is not there, and Fault as `document` does."""
+        """The object under `key`; raises Invalid when it is not there, and HttpFault as `document` does."""
         whole = await self.document()
         found = whole.get(key)
         if not isinstance(found, dict):
@@ -141,11 +126,13 @@ class IdentityCall:
         return cast("Record", found)
 
     async def document(self) -> Record:
-        """The whole body. Raises Fault when it is too long or no JSON object."""
+        """The whole body. Raises HttpFault when it is too long or no JSON object."""
         return cast("Record", await BODY.read(self.request, BODY_MAX_BYTES))
 
 
 Handler: TypeAlias = Callable[[IdentityCall], Awaitable[Response]]
+Routes: TypeAlias = Mapping[str, Mapping[str, Handler]]
+"""Path template below `/v3` → method → handler."""
 
 
 def listing(call: IdentityCall, name: str, rows: list[Record]) -> Response:
@@ -162,60 +149,5 @@ def listing(call: IdentityCall, name: str, rows: list[Record]) -> Response:
     return json_response(content)
 
 
-def error(status: int, title: str, message: str) -> Response:
-    return json_response({"error": {"code": status, "message": message, "title": title}}, status)
-
-
-def _error_of(problem: Problem) -> Response:
-    for kind, status, title in STATUS:
-        if isinstance(problem, kind):
-            response = error(status, title, problem.public)
-            if isinstance(problem, TooManyRequests):
-                response.headers["retry-after"] = str(math.ceil(problem.retry_after_s))
-            return response
-    log.error("internal problem: %s", problem.private)
-    return error(500, "Internal Server Error", "An unexpected error prevented the server from fulfilling your request.")
-
-
-def finish(response: Response, request_id: str, url: str) -> Response:
-    response.headers["vary"] = "X-Auth-Token"
-    response.headers["x-openstack-request-id"] = request_id
-    if response.status_code == 401:
-        response.headers["www-authenticate"] = f'Keystone uri="{url}"'
-    return response
-
-
-def unknown_path_handlers(url: str) -> dict[Any, Any]:
-    """Answers to unknown paths and methods, for Starlette's `exception_handlers`."""
-
-    async def answer_unknown(_: Request, failure: Exception) -> Response:
-        assert isinstance(failure, HTTPException)
-        titles = {404: "Not Found", 405: "Method Not Allowed"}
-        title = titles.get(failure.status_code, str(failure.detail))
-        said = "The resource could not be found." if failure.status_code == 404 else str(failure.detail)
-        return finish(error(failure.status_code, title, said), f"req-{uuid.uuid4()}", url)
-
-    return {HTTPException: answer_unknown}
-
-
-def route(context: IdentityContext, method: str, path: str, handler: Handler, *, public: bool = False) -> Route:
-    """A route under `/v3`; unless `public`, only for those with a good token."""
-
-    async def serve(request: Request) -> Response:
-        call = IdentityCall(request, context)
-        try:
-            if not public:
-                await call.identify()
-            response = await handler(call)
-        except Problem as problem:
-            response = _error_of(problem)
-        except HttpFault as fault:
-            response = error(fault.status, TITLES[fault.status], fault.message)
-        except ClientDisconnect:  # nobody hears this, but the protocol wants an answer
-            response = _error_of(Invalid("The request broke off."))
-        except Exception:
-            log.exception("%s %s failed", method, path)
-            response = _error_of(errors.Internal("failed"))
-        return finish(response, f"req-{uuid.uuid4()}", context.url)
-
-    return Route(path, serve, methods=[method])
+def listed(call: IdentityCall, noun: ResourceSchema, rows: Iterable[Record]) -> Response:
+    return listing(call, noun.many, [shown(noun, row, call.context.url) for row in rows])

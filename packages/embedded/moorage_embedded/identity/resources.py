@@ -1,15 +1,13 @@
 """Domains, projects with their tags, roles and what they imply, and the catalog's services, endpoints and regions."""
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import hierarchy, role_grants, schemas, store
-from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.crud import Ways, plain
-from moorage_embedded.identity.request import IdentityCall, route
+from moorage_embedded.identity.request import IdentityCall, Routes
 from moorage_embedded.identity.schemas import fresh
 from moorage_embedded.identity.store import Record
 
@@ -267,55 +265,42 @@ def _own_domain(call: IdentityCall, row: Record) -> bool:
     return call.may_read(row["id"]) or call.standing.user_domain["id"] == row["id"]
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    own = "/v3/projects/{id}/tags"
-    read_by_all = Ways(may_see=lambda call, row: True, may_list=lambda call: True)
-    return [
-        route(context, "GET", "/v3/limits/model", limit_model),
-        route(context, "GET", own, tags),
-        route(context, "PUT", own, tags_replace),
-        route(context, "DELETE", own, tags_clear),
-        route(context, "GET", own + "/{tag}", tag_check),
-        route(context, "PUT", own + "/{tag}", tag_add),
-        route(context, "DELETE", own + "/{tag}", tag_drop),
-        route(context, "GET", "/v3/role_inferences", inferences),
-        route(context, "GET", "/v3/roles/{id}/implies", implied),
-        route(context, "PUT", "/v3/roles/{id}/implies/{implied}", imply),
-        route(context, "GET", "/v3/roles/{id}/implies/{implied}", implication),
-        route(context, "DELETE", "/v3/roles/{id}/implies/{implied}", unimply),
-        *plain(
-            context,
-            schemas.PROJECT,
-            Ways(
-                prepare=_prepare_project,
-                check=_check_project,
-                before_delete=_before_project,
-                may_see=_own_project,
-                of_domain=True,
-                keep=hierarchy.tagged,
-                more=hierarchy.relatives,
-            ),
+_READ_BY_ALL = Ways(may_see=lambda call, row: True, may_list=lambda call: True)
+ROUTES: Routes = {
+    "limits/model": {"GET": limit_model},
+    "projects/{id}/tags": {"GET": tags, "PUT": tags_replace, "DELETE": tags_clear},
+    "projects/{id}/tags/{tag}": {"GET": tag_check, "PUT": tag_add, "DELETE": tag_drop},
+    "role_inferences": {"GET": inferences},
+    "roles/{id}/implies": {"GET": implied},
+    "roles/{id}/implies/{implied}": {"PUT": imply, "GET": implication, "DELETE": unimply},
+    **plain(
+        schemas.PROJECT,
+        Ways(
+            prepare=_prepare_project,
+            check=_check_project,
+            before_delete=_before_project,
+            may_see=_own_project,
+            of_domain=True,
+            keep=hierarchy.tagged,
+            more=hierarchy.relatives,
         ),
-        *plain(
-            context, schemas.DOMAIN, Ways(prepare=_prepare_domain, before_delete=_before_domain, may_see=_own_domain)
+    ),
+    **plain(schemas.DOMAIN, Ways(prepare=_prepare_domain, before_delete=_before_domain, may_see=_own_domain)),
+    **plain(
+        schemas.ROLE,
+        Ways(
+            prepare=_prepare_role,
+            may_see=lambda call, row: call.may_read() or (call.has("manager") and not row["domain_id"]),
+            may_list=lambda call: call.may_read() or call.has("manager"),
         ),
-        *plain(
-            context,
-            schemas.ROLE,
-            Ways(
-                prepare=_prepare_role,
-                may_see=lambda call, row: call.may_read() or (call.has("manager") and not row["domain_id"]),
-                may_list=lambda call: call.may_read() or call.has("manager"),
-            ),
-        ),
-        *plain(
-            context,
-            schemas.REGION,
-            Ways(before_delete=_before_region, may_see=lambda c, r: True, may_list=lambda c: True),
-        ),
-        *plain(context, schemas.SERVICE, Ways(before_delete=_before_service)),
-        *plain(context, schemas.ENDPOINT, Ways(prepare=_prepare_endpoint, check=_check_endpoint)),
-        *plain(context, schemas.POLICY, Ways()),
-        *plain(context, schemas.REGISTERED_LIMIT, read_by_all),
-        *plain(context, schemas.LIMIT, Ways(check=_check_limit, may_see=_own_limit, may_list=lambda call: True)),
-    ]
+    ),
+    **plain(
+        schemas.REGION,
+        Ways(before_delete=_before_region, may_see=lambda c, r: True, may_list=lambda c: True),
+    ),
+    **plain(schemas.SERVICE, Ways(before_delete=_before_service)),
+    **plain(schemas.ENDPOINT, Ways(prepare=_prepare_endpoint, check=_check_endpoint)),
+    **plain(schemas.POLICY, Ways()),
+    **plain(schemas.REGISTERED_LIMIT, _READ_BY_ALL),
+    **plain(schemas.LIMIT, Ways(check=_check_limit, may_see=_own_limit, may_list=lambda call: True)),
+}

@@ -1,18 +1,15 @@
 """Role assignments: which user or group has which role on what; granted, revoked and listed, as stored or in effect."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import Invalid, NotFound
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response
 from moorage_embedded.identity import hierarchy, role_grants, schemas, store
-from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.effective_roles import SYSTEM, expanded
-from moorage_embedded.identity.request import Handler, IdentityCall, listing, route
-from moorage_embedded.identity.schemas import shown
+from moorage_embedded.identity.request import Handler, IdentityCall, Routes, listed, listing
 from moorage_embedded.identity.store import Record
 
 TABLES = {"user": "users", "group": "groups", "project": "projects", "domain": "projects", "role": "roles"}
@@ -43,7 +40,9 @@ def _check(tx: Tx, call: IdentityCall, grant: Record, *, write: bool) -> None:
         call.require(call.has("admin") or (call.may_write(home) and (role or {}).get("name") in MANAGED_ROLES))
 
 
-def _handlers(actor: str, target: str, inherited: bool) -> dict[str, Handler]:
+def _handlers(actor: str, target: str, inherited: bool) -> tuple[Handler, dict[str, Handler]]:
+    """Of all roles, and of one."""
+
     def one(call: IdentityCall) -> Record:
         return {**_grant(call, actor, target, inherited), "role_id": call.path("role")}
 
@@ -76,11 +75,9 @@ def _handlers(actor: str, target: str, inherited: bool) -> dict[str, Handler]:
             ids = [held["role_id"] for held in role_grants.find_grants(tx, grant)]
             return store.find(tx, "roles", {}, ids=ids)
 
-        return listing(
-            call, "roles", [shown(schemas.ROLE, row, call.context.url) for row in await call.context.read(work)]
-        )
+        return listed(call, schemas.ROLE, await call.context.read(work))
 
-    return {"PUT": give, "GET": check, "DELETE": take, "LIST": index}
+    return index, {"PUT": give, "GET": check, "DELETE": take}
 
 
 def _if_there(call: IdentityCall, there: bool) -> Response:
@@ -89,19 +86,18 @@ def _if_there(call: IdentityCall, there: bool) -> Response:
     return empty_response()
 
 
-def _grant_routes(context: IdentityContext) -> Iterator[Route]:
+def _grant_routes() -> Iterator[tuple[str, Mapping[str, Handler]]]:
     for actor in ("user", "group"):
         for target in ("project", "domain", "system"):
-            at = "/system" if target == "system" else f"/{target}s/{{target}}"
+            at = "system" if target == "system" else f"{target}s/{{target}}"
             for inherited in (False, True):
                 if inherited and target == "system":
                     continue
-                path = f"/v3{'/OS-INHERIT' if inherited else ''}{at}/{actor}s/{{actor}}/roles"
+                path = f"{'OS-INHERIT/' if inherited else ''}{at}/{actor}s/{{actor}}/roles"
                 end = "/inherited_to_projects" if inherited else ""
-                told = _handlers(actor, target, inherited)
-                yield route(context, "GET", path + end, told["LIST"])
-                for method in ("PUT", "GET", "DELETE"):
-                    yield route(context, method, f"{path}/{{role}}{end}", told[method])
+                index, one = _handlers(actor, target, inherited)
+                yield path + end, {"GET": index}
+                yield f"{path}/{{role}}{end}", one
 
 
 # ------------------------------------------------------------------------------------------------- the list
@@ -210,5 +206,4 @@ async def assignments(call: IdentityCall) -> Response:
     return listing(call, "role_assignments", await call.context.read(work))
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    return [*_grant_routes(context), route(context, "GET", "/v3/role_assignments", assignments)]
+ROUTES: Routes = {**dict(_grant_routes()), "role_assignments": {"GET": assignments}}

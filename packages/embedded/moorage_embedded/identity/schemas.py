@@ -3,20 +3,35 @@
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from moorage.model.errors import Invalid
+from moorage_embedded.http_kit.values import DRAFT_4, ValueSchema
 from moorage_embedded.identity.store import Record, table_of
 
-Kind: TypeAlias = Literal["name", "text", "id", "flag", "number", "object", "strings"]
-NAME_MAX_CHARS = {"projects": 64}
 TEXT_MAX_CHARS = 65_535
 EXTRA_MAX = 64
 
 
+def _kind(**schema: Any) -> ValueSchema:
+    return ValueSchema(DRAFT_4 | schema)
+
+
+def _name(longest: int = 255) -> ValueSchema:
+    return _kind(type="string", minLength=1, maxLength=longest, pattern=r"\S")
+
+
+TEXT = _kind(type=["string", "null"], maxLength=TEXT_MAX_CHARS)
+ID = _kind(type=["string", "null"], maxLength=64)
+FLAG = _kind(type="boolean")
+NUMBER = _kind(type="integer", minimum=-1, maximum=2**31 - 1)
+OBJECT = _kind(type="object")
+STRINGS = _kind(type="array", maxItems=80, items={"type": "string"})
+
+
 @dataclass(frozen=True)
 class Field:
-    kind: Kind
+    kind: ValueSchema
     required: bool = False
     default: Any = None
     fixed: bool = False
@@ -40,90 +55,72 @@ class ResourceSchema:
     """What a list is limited to unless a filter says otherwise."""
 
 
-_NAME = Field("name", required=True)
-_TEXT = Field("text")
-_ENABLED = Field("flag", default=True)
-_OPTIONS = Field("object", default={})
+_NAME = Field(_name(), required=True)
+_PROJECT_NAME = Field(_name(64), required=True)
+_TEXT = Field(TEXT)
+_ENABLED = Field(FLAG, default=True)
+_OPTIONS = Field(OBJECT, default={})
 
 PROJECT = ResourceSchema(
     "project", "projects", "projects",
-    {"name": _NAME, "domain_id": Field("id", fixed=True), "parent_id": Field("id", fixed=True), "enabled": _ENABLED,
-     "description": Field("text", default=""), "tags": Field("strings", default=[]), "options": _OPTIONS,
-     "is_domain": Field("flag", default=False, fixed=True)},
+    {"name": _PROJECT_NAME, "domain_id": Field(ID, fixed=True), "parent_id": Field(ID, fixed=True), "enabled": _ENABLED,
+     "description": Field(TEXT, default=""), "tags": Field(STRINGS, default=[]), "options": _OPTIONS,
+     "is_domain": Field(FLAG, default=False, fixed=True)},
     ("name", "domain_id", "parent_id", "enabled", "is_domain"), usually={"is_domain": False},
 )  # fmt: skip
 DOMAIN = ResourceSchema(
     "domain", "domains", "projects",
-    {"name": _NAME, "enabled": _ENABLED, "description": Field("text", default=""), "tags": Field("strings", default=[]),
+    {"name": _PROJECT_NAME, "enabled": _ENABLED, "description": Field(TEXT, default=""), "tags": Field(STRINGS, default=[]),
      "options": _OPTIONS},
     ("name", "enabled"), frozenset({"domain_id", "parent_id", "is_domain"}), equal={"is_domain": True},
 )  # fmt: skip
 USER = ResourceSchema(
     "user", "users", "users",
-    {"name": _NAME, "domain_id": Field("id", fixed=True), "default_project_id": Field("id"), "enabled": _ENABLED,
-     "description": _TEXT, "email": _TEXT, "password": Field("text"), "options": _OPTIONS},
+    {"name": _NAME, "domain_id": Field(ID, fixed=True), "default_project_id": Field(ID), "enabled": _ENABLED,
+     "description": _TEXT, "email": _TEXT, "password": Field(TEXT), "options": _OPTIONS},
     ("name", "domain_id", "enabled"), frozenset({"password_hash", "tokens_from"}),
 )  # fmt: skip
 GROUP = ResourceSchema(
     "group", "groups", "groups",
-    {"name": _NAME, "domain_id": Field("id", fixed=True), "description": Field("text", default="")}, ("name", "domain_id"),
+    {"name": _NAME, "domain_id": Field(ID, fixed=True), "description": Field(TEXT, default="")}, ("name", "domain_id"),
 )  # fmt: skip
 ROLE = ResourceSchema(
     "role", "roles", "roles",
-    {"name": _NAME, "domain_id": Field("id", fixed=True), "description": _TEXT, "options": _OPTIONS},
+    {"name": _NAME, "domain_id": Field(ID, fixed=True), "description": _TEXT, "options": _OPTIONS},
     ("name", "domain_id"), usually={"domain_id": ""},
 )  # fmt: skip
 REGION = ResourceSchema(
-    "region", "regions", "regions", {"description": Field("text", default=""), "parent_region_id": Field("text")},
+    "region", "regions", "regions", {"description": Field(TEXT, default=""), "parent_region_id": Field(TEXT)},
     ("parent_region_id",), own_id=True,
 )  # fmt: skip
 SERVICE = ResourceSchema(
     "service", "services", "services",
-    {"type": _NAME, "name": Field("text", default=""), "enabled": _ENABLED, "description": _TEXT}, ("type", "name"),
+    {"type": _NAME, "name": Field(TEXT, default=""), "enabled": _ENABLED, "description": _TEXT}, ("type", "name"),
 )  # fmt: skip
 ENDPOINT = ResourceSchema(
     "endpoint", "endpoints", "endpoints",
-    {"service_id": Field("id", required=True), "interface": _NAME, "url": Field("text", required=True),
-     "region_id": Field("text"), "region": Field("text"), "enabled": _ENABLED, "name": _TEXT, "description": _TEXT},
+    {"service_id": Field(ID, required=True), "interface": _NAME, "url": Field(TEXT, required=True),
+     "region_id": Field(TEXT), "region": Field(TEXT), "enabled": _ENABLED, "name": _TEXT, "description": _TEXT},
     ("service_id", "interface", "region_id"),
 )  # fmt: skip
 _LIMITED = {
-    "service_id": Field("id", required=True), "region_id": Field("text"), "resource_name": _NAME, "description": _TEXT
+    "service_id": Field(ID, required=True), "region_id": Field(TEXT), "resource_name": _NAME, "description": _TEXT
 }  # fmt: skip
 REGISTERED_LIMIT = ResourceSchema(
     "registered_limit", "registered_limits", "registered_limits",
-    {**_LIMITED, "default_limit": Field("number", required=True)}, ("service_id", "region_id", "resource_name"),
+    {**_LIMITED, "default_limit": Field(NUMBER, required=True)}, ("service_id", "region_id", "resource_name"),
     in_bulk=True,
 )  # fmt: skip
 LIMIT = ResourceSchema(
     "limit", "limits", "limits",
-    {**_LIMITED, "resource_limit": Field("number", required=True), "project_id": Field("id", fixed=True),
-     "domain_id": Field("id", fixed=True)},
+    {**_LIMITED, "resource_limit": Field(NUMBER, required=True), "project_id": Field(ID, fixed=True),
+     "domain_id": Field(ID, fixed=True)},
     ("service_id", "region_id", "resource_name", "project_id", "domain_id"),
     in_bulk=True,
 )  # fmt: skip
 POLICY = ResourceSchema(
-    "policy", "policies", "policies", {"type": _NAME, "blob": Field("text", required=True)}, ("type",)
+    "policy", "policies", "policies", {"type": _NAME, "blob": Field(TEXT, required=True)}, ("type",)
 )  # fmt: skip
-
-
-def _fits(noun: ResourceSchema, name: str, kind: Kind, value: Any) -> bool:
-    match kind:
-        case "name":
-            longest = NAME_MAX_CHARS.get(noun.table, 255)
-            return isinstance(value, str) and len(value.strip()) > 0 and len(value) <= longest
-        case "text":
-            return value is None or (isinstance(value, str) and len(value) <= TEXT_MAX_CHARS)
-        case "id":
-            return value is None or (isinstance(value, str) and len(value) <= 64)
-        case "flag":
-            return isinstance(value, bool)
-        case "number":
-            return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= 0x7FFFFFFF
-        case "object":
-            return isinstance(value, dict)
-        case "strings":
-            return isinstance(value, list) and len(value) <= 80 and all(isinstance(one, str) for one in value)
 
 
 def checked(noun: ResourceSchema, said: Record) -> Record:
@@ -135,7 +132,7 @@ def checked(noun: ResourceSchema, said: Record) -> Record:
         if known is None:
             if name not in {"id", "links", "is_domain", "region", "extra"}:
                 extra[name] = value
-        elif not _fits(noun, name, known.kind, value) or (known.required and value is None):
+        elif known.kind.wrong(value) is not None or (known.required and value is None):
             raise Invalid(f"Invalid input for field '{name}': {str(value)[:100]!r} is not valid.")
         else:
             values[name] = value

@@ -1,11 +1,9 @@
 """`/v3/OS-TRUST/trusts`, read-only: this service has no trusts, and none can be created."""
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import NotBuilt, NotFound
-from moorage_embedded.identity.context import IdentityContext
-from moorage_embedded.identity.request import IdentityCall, listing, route
+from moorage_embedded.identity.request import IdentityCall, Routes, listing
 
 
 async def index(call: IdentityCall) -> Response:
@@ -25,11 +23,7 @@ async def create(call: IdentityCall) -> Response:
     raise NotBuilt("The embedded identity service makes no trusts.")
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    path = "/v3/OS-TRUST/trusts"
-    return [
-        route(context, "GET", path, index),
-        route(context, "POST", path, create),
-        route(context, "GET", path + "/{id}", show),
-        route(context, "DELETE", path + "/{id}", show),
-    ]
+ROUTES: Routes = {
+    "OS-TRUST/trusts": {"GET": index, "POST": create},
+    "OS-TRUST/trusts/{id}": {"GET": show, "DELETE": show},
+}

@@ -2,23 +2,20 @@
 
 import secrets
 import uuid
-from datetime import UTC, datetime
 
 from starlette.responses import Response
-from starlette.routing import Route
 
 from moorage.model.errors import Conflict, Invalid, NotFound, Unauthenticated
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
+from moorage_embedded.http_kit.values import moment_of
 from moorage_embedded.identity import access_rules, schemas, store
 from moorage_embedded.identity.auth_routes import reachable
 from moorage_embedded.identity.authentication import fits_user
-from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.crud import Ways, plain
 from moorage_embedded.identity.effective_roles import rules_of
-from moorage_embedded.identity.request import IdentityCall, listing, route
+from moorage_embedded.identity.request import IdentityCall, Routes, listed, listing
 from moorage_embedded.identity.resources import need_domain
-from moorage_embedded.identity.schemas import shown
 from moorage_embedded.identity.store import Record
 
 CREDENTIALS_MAX = 100
@@ -72,13 +69,13 @@ async def _user(call: IdentityCall) -> Record:
 async def user_projects(call: IdentityCall) -> Response:
     user = await _user(call)
     found = await call.context.read(lambda tx: reachable(tx, user["id"], domains=False))
-    return listing(call, "projects", [shown(schemas.PROJECT, one, call.context.url) for one in found])
+    return listed(call, schemas.PROJECT, found)
 
 
 async def user_groups(call: IdentityCall) -> Response:
     user = await _user(call)
     found = await call.context.read(lambda tx: store.find(tx, "groups", {}, ids=store.groups_of(tx, user["id"])))
-    return listing(call, "groups", [shown(schemas.GROUP, one, call.context.url) for one in found])
+    return listed(call, schemas.GROUP, found)
 
 
 # ------------------------------------------------------------------------------------------------- membership
@@ -93,7 +90,7 @@ async def _group(call: IdentityCall, *, write: bool) -> Record:
 async def members(call: IdentityCall) -> Response:
     group = await _group(call, write=False)
     found = await call.context.read(lambda tx: store.find(tx, "users", {}, ids=store.members_of(tx, group["id"])))
-    return listing(call, "users", [shown(schemas.USER, one, call.context.url) for one in found])
+    return listed(call, schemas.USER, found)
 
 
 async def member_check(call: IdentityCall) -> Response:
@@ -143,11 +140,9 @@ def _ends(said: object) -> str | None:
     if said is None:
         return None
     try:
-        when = datetime.fromisoformat(str(said))
+        return moment_of(str(said)).strftime("%Y-%m-%dT%H:%M:%S.%f")
     except ValueError as failure:
         raise Invalid("Invalid input for field 'expires_at': not an ISO 8601 time.") from failure
-    when = when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
-    return when.strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
 def _chosen(said: object, held: list[str], names: dict[str, str]) -> list[str]:
@@ -167,7 +162,7 @@ def _chosen(said: object, held: list[str], names: dict[str, str]) -> list[str]:
 async def credential_create(call: IdentityCall) -> Response:
     """Create an application credential. Raises Invalid for missing fields, Conflict when the user has too many."""
     call.require(call.path("id") == call.user_id and call.claims.scope == "project")
-    call.require(not call.claims.application_credential or bool((call.standing.credential or {}).get("unrestricted")))
+    call.require_unrestricted()
     said = await call.body("application_credential")
     name, secret = said.get("name"), said.get("secret") or secrets.token_urlsafe(64)
     if not isinstance(name, str) or not 0 < len(name) <= 255 or not isinstance(secret, str):
@@ -220,7 +215,7 @@ async def credential_show(call: IdentityCall) -> Response:
 
 async def credential_delete(call: IdentityCall) -> Response:
     call.require(call.path("id") == call.user_id or call.has("admin"))
-    call.require(not call.claims.application_credential or bool((call.standing.credential or {}).get("unrestricted")))
+    call.require_unrestricted()
 
     def work(tx: Tx) -> None:
         row = _own_credential(tx, call)
@@ -230,28 +225,22 @@ async def credential_delete(call: IdentityCall) -> Response:
     return empty_response()
 
 
-def routes(context: IdentityContext) -> list[Route]:
-    own = "/v3/users/{id}"
-    lent = own + "/application_credentials"
-    inside = "/v3/groups/{id}/users"
-    users = Ways(
-        prepare=_prepare_user,
-        of_domain=True,
-        check=need_domain,
-        may_see=lambda call, row: row["id"] == call.user_id or call.may_read(row["domain_id"]),
-    )
-    return [
-        route(context, "POST", own + "/password", change_password, public=True),
-        route(context, "GET", own + "/projects", user_projects),
-        route(context, "GET", own + "/groups", user_groups),
-        route(context, "POST", lent, credential_create),
-        route(context, "GET", lent, credentials),
-        route(context, "GET", lent + "/{credential}", credential_show),
-        route(context, "DELETE", lent + "/{credential}", credential_delete),
-        route(context, "GET", inside, members),
-        route(context, "GET", inside + "/{user}", member_check),
-        route(context, "PUT", inside + "/{user}", member_add),
-        route(context, "DELETE", inside + "/{user}", member_drop),
-        *plain(context, schemas.USER, users),
-        *plain(context, schemas.GROUP, Ways(prepare=_prepare_group, of_domain=True, check=need_domain)),
-    ]
+ROUTES: Routes = {
+    "users/{id}/password": {"POST": change_password},
+    "users/{id}/projects": {"GET": user_projects},
+    "users/{id}/groups": {"GET": user_groups},
+    "users/{id}/application_credentials": {"POST": credential_create, "GET": credentials},
+    "users/{id}/application_credentials/{credential}": {"GET": credential_show, "DELETE": credential_delete},
+    "groups/{id}/users": {"GET": members},
+    "groups/{id}/users/{user}": {"GET": member_check, "PUT": member_add, "DELETE": member_drop},
+    **plain(
+        schemas.USER,
+        Ways(
+            prepare=_prepare_user,
+            of_domain=True,
+            check=need_domain,
+            may_see=lambda call, row: row["id"] == call.user_id or call.may_read(row["domain_id"]),
+        ),
+    ),
+    **plain(schemas.GROUP, Ways(prepare=_prepare_group, of_domain=True, check=need_domain)),
+}

@@ -22,7 +22,7 @@ _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 async def upload(call: ImageCall) -> Response:
     """Store the data of an image. Raises HttpFault: 415 for another content type, 400 for an unknown store."""
-    id, headers = call.parts[1], call.request.headers
+    id, headers = call.path("id"), call.request.headers
     if headers.get("content-type", "").partition(";")[0].strip() != STREAM:
         raise HttpFault(415, f"Invalid content type {headers.get('content-type')}")
     store = headers.get("x-image-meta-store", call.context.settings.store)
@@ -137,7 +137,7 @@ def give_up(store: ImageTables, id: str, status: str) -> None:
 
 
 async def download(call: ImageCall) -> Response:
-    id = call.parts[1]
+    id = call.path("id")
     doc = (await call.context.read(lambda store: visible_image(store, call.who, id))).doc
     if doc["status"] == "deactivated" and not call.who.admin:
         raise forbidden("The requested image has been deactivated. Image data download is forbidden.")

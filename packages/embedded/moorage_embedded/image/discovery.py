@@ -26,14 +26,14 @@ def versions(context: ImageContext, status: int) -> Response:
 
 
 async def schema(call: ImageCall) -> Response:
-    found = SCHEMAS.get(call.parts[1])
+    found = SCHEMAS.get(call.path("name"))
     if found is None:
         raise not_found("The resource could not be found.")
     return json_response(found)
 
 
 async def metadef_schema(call: ImageCall) -> Response:
-    found = metadef_schemas.SCHEMAS.get(call.parts[2])
+    found = metadef_schemas.SCHEMAS.get(call.path("name"))
     if found is None:
         raise not_found("The resource could not be found.")
     return json_response(found)
@@ -57,16 +57,16 @@ async def tasks(call: ImageCall) -> Response:
 
 
 async def image_tasks(call: ImageCall) -> Response:
-    await call.context.read(lambda store: visible_image(store, call.who, call.parts[1]))
+    await call.context.read(lambda store: visible_image(store, call.who, call.path("id")))
     return json_response({"tasks": []})
 
 
 async def forget_from_store(call: ImageCall) -> Response:
     """Refuse to delete data from the only store. Raises HttpFault: 409 for an unknown store, else 403."""
-    if call.parts[1] != call.context.settings.store:
-        raise HttpFault(409, f"The selected store {call.parts[1]} is not available on this node.")
+    if call.path("store") != call.context.settings.store:
+        raise HttpFault(409, f"The selected store {call.path('store')} is not available on this node.")
 
-    await call.context.write(lambda store: changeable_image(store, call.who, call.parts[2], "delete_image_location"))
+    await call.context.write(lambda store: changeable_image(store, call.who, call.path("id"), "delete_image_location"))
     raise HttpFault(
         403, "Cannot delete image data from the only store containing it. Consider deleting the image instead."
     )

@@ -1,11 +1,10 @@
 """What goes wrong, with Glance's status and sentence, in whichever of three shapes the client accepts."""
 
 from html import escape
-from http import HTTPStatus
 
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import HttpFault, json_response
+from moorage_embedded.http_kit.answers import HttpFault, json_response, title_of
 
 
 def bad(message: str) -> HttpFault:
@@ -52,7 +51,7 @@ def unauthenticated(identity_url: str) -> HttpFault:
 
 def answer_of(fault: HttpFault, accept: str) -> Response:
     """HTML when the client accepts anything (glanceclient strips it), JSON when it asks for it, otherwise plain text."""
-    title = HTTPStatus(fault.status).phrase
+    title = title_of(fault.status)
     code = f"{fault.status} {title}"
     if fault.status == 401:
         body = {"error": {"code": 401, "title": title, "message": fault.message}}

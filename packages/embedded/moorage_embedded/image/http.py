@@ -7,12 +7,12 @@ from typing_extensions import override
 from moorage.model.ids import new_uuid
 from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.http_kit.endpoint import Endpoint, ValidateToken, check_query
-from moorage_embedded.http_kit.routing import path_parts
+from moorage_embedded.http_kit.routing import no_such_path, path_parts
 from moorage_embedded.image import discovery
-from moorage_embedded.image.faults import answer_of, not_found, unauthenticated
+from moorage_embedded.image.faults import answer_of, unauthenticated
 from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.request import ImageCall, ImageContext
-from moorage_embedded.image.routes import find_verb
+from moorage_embedded.image.routes import TABLE
 
 
 class ImageEndpoint(Endpoint):
@@ -29,10 +29,10 @@ class ImageEndpoint(Endpoint):
             return Response("OK", media_type="text/plain")
         pairs = check_query(request, self._context.settings.query_max_bytes)
         who = ImageCaller(await self.principal(request))
-        if parts[0] != "v2" or (len(parts) > 1 and request.url.path.endswith("/")):
-            raise not_found("The resource could not be found.")
-        verb = find_verb(request.method, parts[1:])
-        return await verb(ImageCall(self._context, who, request, parts[1:], pairs))
+        if parts[0] != "v2" or (len(parts) > 1 and request.scope["path"].endswith("/")):
+            raise no_such_path()
+        verb = TABLE.find(request, parts[1:])
+        return await verb(ImageCall(self._context, who, request, pairs))
 
     @override
     def refusal(self, request: Request, fault: HttpFault) -> Response:

@@ -33,7 +33,7 @@ async def create(call: ImageCall) -> Response:
 
 
 async def show(call: ImageCall) -> Response:
-    id = call.parts[1]
+    id = call.path("id")
     return json_text(await call.context.read_inline(lambda store: visible_image(store, call.who, id).text))
 
 
@@ -50,7 +50,7 @@ async def index(call: ImageCall) -> Response:
 
 
 async def update(call: ImageCall) -> Response:
-    id = call.parts[1]
+    id = call.path("id")
     media = call.request.headers.get("content-type", "").partition(";")[0].strip()
     changes = patch.changes_of(media, await _patch_body(call, media))
 
@@ -72,7 +72,7 @@ async def _patch_body(call: ImageCall, media: str) -> Any:
 
 
 async def delete(call: ImageCall) -> Response:
-    id = call.parts[1]
+    id = call.path("id")
 
     def work(store: ImageTables) -> None:
         doc = changeable_image(store, call.who, id, "delete_image")
@@ -86,7 +86,7 @@ async def delete(call: ImageCall) -> Response:
 
 
 async def tag(call: ImageCall) -> Response:
-    _, id, _, word = call.parts
+    id, word = call.path("id"), call.path("tag")
     if len(word) > WORD_MAX_CHARS:
         raise bad(f"Provided object does not match schema 'image': {word!r} is too long")
 
@@ -101,7 +101,7 @@ async def tag(call: ImageCall) -> Response:
 
 
 async def untag(call: ImageCall) -> Response:
-    _, id, _, word = call.parts
+    id, word = call.path("id"), call.path("tag")
 
     def work(store: ImageTables) -> None:
         doc = changeable_image(store, call.who, id, "modify_image")
@@ -124,7 +124,7 @@ async def reactivate(call: ImageCall) -> Response:
 
 async def _move(call: ImageCall, action: str, before: str, after: str) -> Response:
     """Between active and deactivated; already being there is no harm."""
-    id = call.parts[1]
+    id = call.path("id")
 
     def work(store: ImageTables) -> None:
         doc = changeable_image(store, call.who, id, action)

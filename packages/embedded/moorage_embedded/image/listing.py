@@ -1,12 +1,12 @@
 """What a list's query string asks for: filters, operators, sorting and the page."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
 from moorage_embedded.http_kit.answers import encode
-from moorage_embedded.http_kit.paging import page_url
+from moorage_embedded.http_kit.paging import page_url, split_sort
+from moorage_embedded.http_kit.values import bounded_number, moment_of
 from moorage_embedded.image.faults import bad
 from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.request import ImageSettings, second
@@ -30,7 +30,9 @@ def query_of(pairs: Pairs, who: ImageCaller, settings: ImageSettings) -> ImageQu
     if len(pairs) > FILTERS_MAX:
         raise bad(f"There may be {FILTERS_MAX} query parameters at most.")
     said = dict(pairs)
-    query = ImageQuery(who.project, who.everywhere, _limit(said.pop("limit", None), settings))
+    asked = said.pop("limit", None)
+    limit = settings.page_default if asked is None else bounded_number("limit", asked, settings.page_max)
+    query = ImageQuery(who.project, who.everywhere, limit)
     query.marker = said.pop("marker", None)
     query.member_status = said.pop("member_status", "accepted")
     if query.member_status not in MEMBER_STATUSES:
@@ -47,18 +49,6 @@ def query_of(pairs: Pairs, who: ImageCaller, settings: ImageSettings) -> ImageQu
         if name not in {"tag", "sort", "sort_key", "sort_dir"}:
             _filter(query, name, value)
     return query
-
-
-def _limit(said: str | None, settings: ImageSettings) -> int:
-    if said is None:
-        return settings.page_default
-    try:
-        limit = int(said)
-    except ValueError:
-        raise bad("limit param must be an integer") from None
-    if limit < 0:
-        raise bad("limit param must be positive")
-    return min(limit, settings.page_max)
 
 
 def _flag(name: str, value: str) -> bool:
@@ -106,11 +96,9 @@ def _operator(value: str) -> tuple[str, str]:
 
 def _moment(name: str, said: str) -> str:
     try:
-        moment = datetime.fromisoformat(said)
-        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError):
+        return second(moment_of(said))
+    except ValueError:
         raise bad(f'Bad "{name}" query filter format. Use ISO 8601 DateTime notation.') from None
-    return second(moment)
 
 
 def _values(said: str) -> list[str]:
@@ -137,9 +125,7 @@ def _sort(pairs: Pairs) -> list[tuple[str, bool]]:
     if new and (keys or dirs):
         raise bad("Old and new sorting syntax cannot be combined")
     if new:
-        split = [each.partition(":") for each in new[-1].split(",")]
-        keys = [key.strip() for key, _, _ in split]
-        dirs = [way.strip() or "desc" for _, _, way in split]
+        keys, dirs = map(list, zip(*split_sort(new[-1]), strict=True))
     if len(dirs) > 1 and len(dirs) != len(keys):
         raise bad("Number of sort dirs does not match the number of sort keys")
     for way in dirs:

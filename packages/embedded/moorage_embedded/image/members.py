@@ -14,7 +14,7 @@ STATUSES = ("pending", "accepted", "rejected")
 
 
 def _shared(store: ImageTables, call: ImageCall, *, hold: bool = False) -> FoundImage:
-    id = call.parts[1]
+    id = call.path("id")
     found = visible_image(store, call.who, id, hold=hold)
     if found.visibility != "shared":
         raise forbidden("Only shared images have members.")
@@ -26,11 +26,11 @@ def _is_owner(call: ImageCall, found: FoundImage) -> bool:
 
 
 def _no_member(call: ImageCall, member: str) -> Exception:
-    return not_found(f"{member} not found in the member list of the image {call.parts[1]}.")
+    return not_found(f"{member} not found in the member list of the image {call.path('id')}.")
 
 
 async def create(call: ImageCall) -> Response:
-    id, member = call.parts[1], _member_of(await call.body())
+    id, member = call.path("id"), _member_of(await call.body())
 
     def work(store: ImageTables) -> Doc:
         found = _shared(store, call, hold=True)
@@ -61,7 +61,7 @@ async def index(call: ImageCall) -> Response:
 
     def work(store: ImageTables) -> list[Doc]:
         found = _shared(store, call)
-        everybody = store.members(call.parts[1])
+        everybody = store.members(call.path("id"))
         if _is_owner(call, found):
             return everybody
         return [each for each in everybody if each["member_id"] == call.who.project]
@@ -70,14 +70,14 @@ async def index(call: ImageCall) -> Response:
 
 
 async def show(call: ImageCall) -> Response:
-    member = call.parts[3]
+    member = call.path("member")
 
     def work(store: ImageTables) -> Doc:
-        found = visible_image(store, call.who, call.parts[1])
+        found = visible_image(store, call.who, call.path("id"))
         if found.visibility != "shared":
             raise not_found("Only shared images have members.")
         if _is_owner(call, found) or member == call.who.project:
-            for each in store.members(call.parts[1]):
+            for each in store.members(call.path("id")):
                 if each["member_id"] == member:
                     return each
         raise _no_member(call, member)
@@ -87,7 +87,7 @@ async def show(call: ImageCall) -> Response:
 
 async def update(call: ImageCall) -> Response:
     """Accepting is the member's own business, not the owner's."""
-    member, said = call.parts[3], await call.body()
+    member, said = call.path("member"), await call.body()
     status = said.get("status") if isinstance(said, dict) else None
     if status is None:
         raise bad("Status not specified")
@@ -99,8 +99,8 @@ async def update(call: ImageCall) -> Response:
         if not (_is_owner(call, found) or member == call.who.project):
             raise _no_member(call, member)
         if not (call.who.admin or (call.who.member and member == call.who.project)):
-            raise forbidden(f"Not allowed to update members for image {call.parts[1]}.")
-        changed = store.set_member(call.parts[1], member, status, second(now()))
+            raise forbidden(f"Not allowed to update members for image {call.path('id')}.")
+        changed = store.set_member(call.path("id"), member, status, second(now()))
         if changed is None:
             raise _no_member(call, member)
         return changed
@@ -112,9 +112,9 @@ async def delete(call: ImageCall) -> Response:
     def work(store: ImageTables) -> None:
         found = _shared(store, call, hold=True)
         if not call.who.changes(found.owner or None):
-            raise forbidden(f"Not allowed to delete members for image {call.parts[1]}.")
-        if not store.remove_member(call.parts[1], call.parts[3]):
-            raise _no_member(call, call.parts[3])
+            raise forbidden(f"Not allowed to delete members for image {call.path('id')}.")
+        if not store.remove_member(call.path("id"), call.path("member")):
+            raise _no_member(call, call.path("member"))
 
     await call.context.write(work)
     return empty_response()

@@ -166,7 +166,7 @@ def _all(call: ImageCall) -> list[Namespace]:
 
 
 def _one(call: ImageCall) -> Namespace:
-    name = call.parts[2]
+    name = call.path("namespace")
     for each in _all(call):
         if each.name == name:
             return each
@@ -235,7 +235,7 @@ async def properties(call: ImageCall) -> Response:
 
 
 async def property_(call: ImageCall) -> Response:
-    namespace, name = _one(call), call.parts[4]
+    namespace, name = _one(call), call.path("name")
     asked_without = name.removeprefix(_prefix(namespace, _query_value(call, "resource_type")))
     if asked_without not in namespace.properties:
         raise not_found(
@@ -253,7 +253,7 @@ async def objects(call: ImageCall) -> Response:
 
 
 async def object_(call: ImageCall) -> Response:
-    namespace, name = _one(call), call.parts[4]
+    namespace, name = _one(call), call.path("name")
     for each in namespace.objects:
         if each["name"] == name:
             return json_response(_object(namespace, each))
@@ -268,7 +268,7 @@ async def tags(call: ImageCall) -> Response:
 
 
 async def tag(call: ImageCall) -> Response:
-    namespace, name = _one(call), call.parts[4]
+    namespace, name = _one(call), call.path("name")
     if name not in {each["name"] for each in namespace.tags}:
         raise not_found(f"The metadata definition tag with name={name} was not found in namespace={namespace.name}.")
     return json_response({"name": name, "created_at": namespace.at, "updated_at": namespace.at})

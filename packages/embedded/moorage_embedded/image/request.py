@@ -77,8 +77,11 @@ class ImageCall:
     context: ImageContext
     who: ImageCaller
     request: Request
-    parts: tuple[str, ...]
     pairs: list[tuple[str, str]]
+
+    def path(self, name: str) -> str:
+        """A part that the route names."""
+        return str(self.request.path_params[name])
 
     async def body(self) -> Any:
         """The JSON that was sent, within the limit."""

@@ -21,7 +21,7 @@ METHODS = ("glance-direct",)
 
 async def stage(call: ImageCall) -> Response:
     """Stage the data of an image. Raises HttpFault: 415, 413, 400 for wrong data, 410 when the image was deleted meanwhile."""
-    id, limit = call.parts[1], call.context.settings.image_max_bytes
+    id, limit = call.path("id"), call.context.settings.image_max_bytes
     if call.request.headers.get("content-type", "").partition(";")[0].strip() != STREAM:
         raise HttpFault(415, f"Invalid content type {call.request.headers.get('content-type')}")
     said = declared(call)
@@ -49,7 +49,7 @@ async def stage(call: ImageCall) -> Response:
 
 
 def _begin(store: ImageTables, call: ImageCall) -> Doc:
-    doc = changeable_image(store, call.who, call.parts[1], "modify_image")
+    doc = changeable_image(store, call.who, call.path("id"), "modify_image")
     if doc["status"] != "queued":
         raise conflict(f"Image status transition from {doc['status']} to uploading is not allowed")
     doc["status"] = "uploading"
@@ -72,7 +72,7 @@ async def start_import(call: ImageCall) -> Response:
     image or its data were deleted.
     """
     _method(await call.body(), call.context)
-    id = call.parts[1]
+    id = call.path("id")
     doc = await call.context.write(lambda store: _begin_import(store, call))
     try:
         received = await _copy(call.context, id)
@@ -110,7 +110,7 @@ def _method(said: Any, context: ImageContext) -> None:
 
 
 def _begin_import(store: ImageTables, call: ImageCall) -> Doc:
-    doc = changeable_image(store, call.who, call.parts[1], "modify_image")
+    doc = changeable_image(store, call.who, call.path("id"), "modify_image")
     if doc["status"] == "active":
         raise conflict("Image with status active cannot be target for import")
     if doc["status"] != "uploading" or doc["size"] is None:

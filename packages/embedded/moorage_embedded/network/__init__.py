@@ -1,7 +1,7 @@
 """The embedded network service: the Neutron v2.0 API over one small database.
 
     app        joins the parts: `make_network`, hosts, seeding
-    http       HTTP: bodies, answers, errors; `routes` has every method and path
+    http       HTTP: bodies, answers, errors; `routes` has every path and its verbs
     resources  the resources, their attributes (`attributes`), and who may set or see them
     networks subnets ports port_bindings segments …      what each method does, one resource in a file
     addressing which address a port gets, on which subnet

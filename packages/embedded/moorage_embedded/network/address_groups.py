@@ -5,7 +5,7 @@ from typing import Any
 
 from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import UNSET, Attr, for_create, for_update
-from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, not_found
 from moorage_embedded.network.networks import COMMON, NAME
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import NetworkCall, touched
@@ -50,8 +50,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:
         said = for_create("address_group", body, ATTRS, call.who)
-        if not call.who.writes(said["project_id"]):
-            raise forbidden("create_address_group")
+        call.require(call.who.writes(said["project_id"]), "create_address_group")
         group = call.born(said["project_id"])
         del group["tags"]
         group |= {"name": said["name"], "description": said["description"], "addresses": [], "_open": []}
@@ -68,8 +67,9 @@ def _normal(said: list[str]) -> list[str]:
 
 def _check_mine(call: NetworkCall, group: Doc, rule: str) -> None:
     """Whoever only shares a group does not find it when it is to be changed."""
-    if not call.who.writes(group["project_id"]):
-        raise forbidden(rule) if call.who.reads(group["project_id"]) else not_found("address_group", group["id"])
+    if not call.who.reads(group["project_id"]):
+        raise not_found("address_group", group["id"])
+    call.require(call.who.writes(group["project_id"]), rule)
 
 
 def update(call: NetworkCall, group: Doc, body: Any) -> Doc:

@@ -5,7 +5,7 @@ from typing import Any
 
 from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import REQUIRED, Attr, admin, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, conflict, not_found
 from moorage_embedded.network.networks import NAME, PROJECT
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import NetworkCall, touched
@@ -28,8 +28,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:
         said = for_create("address_scope", body, ATTRS, call.who)
-        if not call.who.writes(said["project_id"]):
-            raise forbidden("create_address_scope")
+        call.require(call.who.writes(said["project_id"]), "create_address_scope")
         born = call.born(said["project_id"])
         scope = {name: born[name] for name in ("id", "project_id", "tenant_id")}
         scope |= {name: said[name] for name in ("name", "ip_version", "shared")}
@@ -41,8 +40,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
 def update(call: NetworkCall, scope: Doc, body: Any) -> Doc:
     """Change an address scope. Raises NeutronFault: 403, or 400 when it would no longer be shared."""
     changes = for_update("address_scope", body, ATTRS, call.who)
-    if not call.who.writes(scope["project_id"]):
-        raise forbidden("update_address_scope")
+    call.require(call.who.writes(scope["project_id"]), "update_address_scope")
     if scope["shared"] and not changes.get("shared", True):
         text = f"Unable to update address scope {scope['id']} : Shared address scope can't be unshared."
         raise NeutronFault(400, "AddressScopeUpdateError", text)
@@ -50,8 +48,7 @@ def update(call: NetworkCall, scope: Doc, body: Any) -> Doc:
 
 
 def delete(call: NetworkCall, scope: Doc) -> None:
-    if not call.who.writes(scope["project_id"]):
-        raise forbidden("delete_address_scope")
+    call.require(call.who.writes(scope["project_id"]), "delete_address_scope")
     if _pools(call, scope["id"]):
         text = (
             f"Unable to complete operation on address scope {scope['id']}. "

@@ -4,7 +4,7 @@ from typing import Any
 
 from moorage_embedded.network import networks, removal, routers, service_info, subnet_pools, subnets
 from moorage_embedded.network.faults import NeutronFault, not_found
-from moorage_embedded.network.request import NetworkCall
+from moorage_embedded.network.request import NetworkCall, NetworkRequest
 from moorage_embedded.network.store import Doc
 
 NAME = "auto_allocated_network"
@@ -13,17 +13,28 @@ SCOPE = "auto-allocated-topology"
 ROUTER_SCOPE = "auto-allocated-router"
 
 
-def get_or_make(call: NetworkCall, project: str) -> Doc:
+def get_or_make(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    project = ask.path["project"]
+    if project in {"None", "null"}:
+        project = call.who.project or ""
+    if ask.fields == ["dry-run"]:
+        service_info.auto_topology_ready(call, project)
+        return _answer("dry-run=pass", project)
     _may(call, project, call.who.reader)
     held = call.store.holder(SCOPE, project)
     if held is None:
         service_info.auto_topology_ready(call, project)
         held = _make(call.ourselves(), project)
-    return {"id": held, "tenant_id": project, "project_id": project}
+    return _answer(held, project)
 
 
-def delete(call: NetworkCall, project: str) -> None:
+def _answer(network: str, project: str) -> Doc:
+    return {"auto_allocated_topology": {"id": network, "tenant_id": project, "project_id": project}}
+
+
+def delete(call: NetworkCall, ask: NetworkRequest) -> None:
     """The project's topology goes, unless a port still uses it; nothing is fine too."""
+    project = ask.path["project"]
     _may(call, project, call.who.member)
     held = call.store.holder(SCOPE, project)
     network = None if held is None else call.store.get("network", held, lock=True)

@@ -1,11 +1,12 @@
 """List, show, create, update and delete, the same for every noun; each runs whole inside one transaction."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from moorage_embedded.network import listing, networks, security_groups
 from moorage_embedded.network.faults import NeutronFault, bad, forbidden, not_found
-from moorage_embedded.network.request import NetworkCall, touched
+from moorage_embedded.network.request import NetworkCall, NetworkRequest, touched
 from moorage_embedded.network.resources import ADDRESS_GROUP, GROUP, PORT, SUBNET, ResourceType
 from moorage_embedded.network.store import Doc
 
@@ -22,8 +23,8 @@ def find(call: NetworkCall, noun: ResourceType, id: str, *, lock: bool = False) 
     return doc
 
 
-def show(call: NetworkCall, noun: ResourceType, id: str, fields: Sequence[str]) -> Doc:
-    return {noun.name: listing.only(noun.view(call, find(call, noun, id)), fields)}
+def show(noun: ResourceType, call: NetworkCall, ask: NetworkRequest) -> Doc:
+    return {noun.name: listing.only(noun.view(call, find(call, noun, ask.path["id"])), ask.fields)}
 
 
 def _in_sql(call: NetworkCall, noun: ResourceType, query: listing.ListQuery) -> tuple[dict[str, list[str]], list[str]]:
@@ -46,10 +47,10 @@ def _may_ask(call: NetworkCall, noun: ResourceType, name: str) -> bool:
     return rule is None or rule(call.who)
 
 
-def listed(call: NetworkCall, noun: ResourceType, pairs: Sequence[tuple[str, str]], url: str) -> Doc:
+def index(noun: ResourceType, call: NetworkCall, ask: NetworkRequest) -> Doc:
     if not noun.may_list(call.who):
         return {noun.plural: []}
-    query = listing.parse(pairs, noun.attrs, *noun.filters)
+    query = listing.parse(ask.pairs, noun.attrs, *noun.filters)
     longest = call.settings.list_page_max
     where, done = _in_sql(call, noun, query)
     seen_by = None if call.who.everywhere else (call.who.project or "")
@@ -70,7 +71,7 @@ def listed(call: NetworkCall, noun: ResourceType, pairs: Sequence[tuple[str, str
             docs = _on_shared(call, docs, shared)
         shown, more = listing.page(listing.sift(_views(call, noun, docs), query, done), query, longest)
     answer: Doc = {noun.plural: [listing.only(each, query.fields) for each in shown]}
-    if found := listing.links(url, query, shown, more=more):
+    if found := listing.links(ask.url, query, shown, more=more):
         answer[f"{noun.plural}_links"] = found
     return answer
 
@@ -100,21 +101,19 @@ def _ensure_default(call: NetworkCall, where: dict[str, list[str]]) -> None:
             security_groups.ensure_default(call, project)
 
 
-def create(call: NetworkCall, noun: ResourceType, body: Doc) -> Doc:
+def create(noun: ResourceType, call: NetworkCall, ask: NetworkRequest) -> Doc:
     """One under the noun's name, or many under its plural: all or none."""
     if noun.create is None:
         raise not_found("", "")
-    if noun.plural in body:
-        many = body[noun.plural]
+    if noun.plural in ask.body:
+        many = ask.body[noun.plural]
         if not isinstance(many, list) or not many:
             raise bad(f"Unable to find '{noun.name}' in request body")
         if len(many) > BULK_MAX:
             raise bad(f"more than {BULK_MAX} in one request")
         bodies = [each[noun.name] if isinstance(each, dict) and set(each) == {noun.name} else each for each in many]
         return {noun.plural: [noun.view(call, doc) for doc in noun.create(call, bodies)]}
-    if noun.name not in body:
-        raise bad(f"Unable to find '{noun.name}' in request body")
-    return {noun.name: noun.view(call, noun.create(call, [body[noun.name]])[0])}
+    return {noun.name: noun.view(call, noun.create(call, [ask.inner(noun.name)])[0])}
 
 
 def check_revision(doc: Doc, if_match: str | None) -> None:
@@ -129,27 +128,33 @@ def check_revision(doc: Doc, if_match: str | None) -> None:
         raise NeutronFault(412, "RevisionNumberConstraintFailed", text)
 
 
-def update(call: NetworkCall, noun: ResourceType, id: str, body: Doc, if_match: str | None) -> Doc:
+def update(noun: ResourceType, call: NetworkCall, ask: NetworkRequest) -> Doc:
     if noun.update is None:
         raise not_found("", "")
-    if noun.name not in body:
-        raise bad(f"Unable to find '{noun.name}' in request body")
-    doc = find(call, noun, id, lock=True)
+    said = ask.inner(noun.name)
+    doc = find(call, noun, ask.path["id"], lock=True)
     if noun not in (ADDRESS_GROUP, PORT, SUBNET) and "project_id" in doc and not call.who.writes(doc["project_id"]):
         raise forbidden(f"update_{noun.name}")
     if noun.name in {"segment", "agent"} and not call.who.admin:
         raise forbidden(f"update_{noun.name}")
-    check_revision(doc, if_match)
-    doc = noun.update(call, doc, body[noun.name])
+    check_revision(doc, ask.if_match)
+    doc = noun.update(call, doc, said)
     noun.put(call, touched(doc) if noun.revised else doc)
     return {noun.name: noun.view(call, doc)}
 
 
-def delete(call: NetworkCall, noun: ResourceType, id: str, if_match: str | None) -> None:
+def delete(noun: ResourceType, call: NetworkCall, ask: NetworkRequest) -> None:
     if noun.delete is None:
         raise not_found("", "")
-    doc = find(call, noun, id, lock=True)
+    doc = find(call, noun, ask.path["id"], lock=True)
     if noun.name in {"network", "segment", "agent"} and not call.who.writes(doc.get("project_id")):
         raise forbidden(f"delete_{noun.name}")
-    check_revision(doc, if_match)
+    check_revision(doc, ask.if_match)
     noun.delete(call, doc)
+
+
+def act(
+    noun: ResourceType, action: Callable[[NetworkCall, Doc, Any], Doc], call: NetworkCall, ask: NetworkRequest
+) -> Doc:
+    """Do to one, which is locked, what the body says."""
+    return action(call, find(call, noun, ask.path["id"], lock=True), ask.body)

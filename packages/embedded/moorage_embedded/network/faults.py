@@ -16,6 +16,7 @@ class NeutronFault(answers.HttpFault):
 TYPES = {
     400: "HTTPBadRequest",
     401: "HTTPUnauthorized",
+    404: "HTTPNotFound",
     413: "HTTPRequestEntityTooLarge",
     429: "HTTPTooManyRequests",
     503: "ServiceUnavailable",
@@ -24,7 +25,7 @@ TYPES = {
 
 
 def error_body(fault: answers.HttpFault) -> dict[str, Any]:
-    type = fault.type if isinstance(fault, NeutronFault) else TYPES[fault.status]
+    type = fault.type if isinstance(fault, NeutronFault) else TYPES.get(fault.status, "HTTPInternalServerError")
     return {"NeutronError": {"type": type, "message": fault.message, "detail": ""}}
 
 

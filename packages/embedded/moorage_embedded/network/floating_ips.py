@@ -4,7 +4,7 @@ from typing import Any
 
 from moorage_embedded.network import networks, ports, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, not_found
 from moorage_embedded.network.networks import COMMON
 from moorage_embedded.network.request import NetworkCall
 from moorage_embedded.network.routers import GATEWAY, INTERFACE
@@ -32,8 +32,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
 
 
 def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
-    if not call.who.writes(said["project_id"]):
-        raise forbidden("create_floatingip")
+    call.require(call.who.writes(said["project_id"]), "create_floatingip")
     network = networks.seen(call.store, call.who, said["floating_network_id"])
     if not network["router:external"]:
         raise bad(f"Bad floatingip request: Network {network['id']} is not a valid external network.")
@@ -142,8 +141,7 @@ def put(call: NetworkCall, floating: Doc) -> None:
 
 
 def delete(call: NetworkCall, floating: Doc) -> None:
-    if not call.who.writes(floating["project_id"]):
-        raise forbidden("delete_floatingip")
+    call.require(call.who.writes(floating["project_id"]), "delete_floatingip")
     if (held := call.store.get("port", floating["_port"], lock=True)) is not None:
         ports.erase(call, held)
     if floating["port_id"] and (port := call.store.get("port", floating["port_id"])) is not None:

@@ -9,7 +9,6 @@ from moorage.model.network_providers import LINUX_BRIDGE, NIC_SWITCH, OVS, TUNNE
 from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import Attr, for_update, read_only
 from moorage_embedded.network.binding import FILTERS
-from moorage_embedded.network.faults import forbidden
 from moorage_embedded.network.request import NetworkCall, stamp
 from moorage_embedded.network.store import Doc, NetworkStore
 
@@ -144,8 +143,7 @@ def put(call: NetworkCall, agent: Doc) -> None:
 
 
 def delete(call: NetworkCall, agent: Doc) -> None:
-    if not call.who.admin:
-        raise forbidden("delete_agent")
+    call.require(call.who.admin, "delete_agent")
     call.store.remove("agent", agent["id"])
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -15,7 +14,7 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.http_kit.endpoint import Endpoint, ValidateToken, check_query
 from moorage_embedded.http_kit.paging import self_link
-from moorage_embedded.http_kit.routing import path_parts
+from moorage_embedded.http_kit.routing import no_such_path, path_parts
 from moorage_embedded.network import port_descriptions
 from moorage_embedded.network.faults import NeutronFault, error_body
 from moorage_embedded.network.guarantees import (
@@ -28,8 +27,8 @@ from moorage_embedded.network.guarantees import (
 )
 from moorage_embedded.network.outbox import ComputeOutbox
 from moorage_embedded.network.policy import NetworkCaller
-from moorage_embedded.network.request import NetworkCall, NetworkSettings
-from moorage_embedded.network.routes import find_route
+from moorage_embedded.network.request import NetworkCall, NetworkRequest, NetworkSettings
+from moorage_embedded.network.routes import TABLE
 from moorage_embedded.network.store import NetworkStore
 
 T = TypeVar("T")
@@ -41,18 +40,6 @@ BODY = JsonBody(
     nul="Body contains invalid data: a NUL character",
     not_an_object="Body contains invalid data",
 )
-
-
-@dataclass
-class NetworkRequest:
-    """A request, with its caller and body."""
-
-    method: str
-    parts: tuple[str, ...]
-    pairs: list[tuple[str, str]]
-    body: Any
-    if_match: str | None
-    url: str
 
 
 class Runner:
@@ -142,7 +129,7 @@ class NetworkEndpoint(Endpoint):
 
     @override
     async def answer(self, request: Request) -> Response:
-        """Answer a request. Raises NeutronFault (404) for another version than v2.0."""
+        """Answer a request. Raises HttpFault (404) for another version than v2.0."""
         path = str(request.scope["path"])
         parts = path_parts(request.scope)
         if parts:
@@ -151,7 +138,7 @@ class NetworkEndpoint(Endpoint):
             links = [self_link(f"{self._public}/v2.0/")]
             return json_response({"versions": [{"id": "v2.0", "status": "CURRENT", "links": links}]})
         if parts[0] != "v2.0":
-            raise NeutronFault(404, "HTTPNotFound", "The resource could not be found.")
+            raise no_such_path()
         if len(parts) == 1:
             return json_response(self._resources())
         who = NetworkCaller(await self.principal(request))
@@ -160,12 +147,11 @@ class NetworkEndpoint(Endpoint):
             if asked.host:
                 return json_response(await self.descriptions.newer(self._runner, who, asked.host, asked.after))
             return json_response(await self.descriptions.changed(self._runner, who, asked.after, asked.wait_s))
-        route = find_route(request.method, parts[1:])
+        route = TABLE.find(request, parts[1:])
         ask = NetworkRequest(
-            request.method,
-            parts[1:],
+            request.path_params,
             check_query(request, QUERY_MAX_BYTES),
-            await BODY.read(request, BODY_MAX_BYTES) if _has_body(request.method, parts) else None,
+            await BODY.read(request, BODY_MAX_BYTES) if route.has_body else None,
             request.headers.get("if-match"),
             f"{self._public}{path}",
         )
@@ -188,8 +174,3 @@ class NetworkEndpoint(Endpoint):
                 for name in ("subnet", "subnetpool", "network", "port")
             ]
         }
-
-
-def _has_body(method: str, parts: tuple[str, ...]) -> bool:
-    """`PUT .../tags/blue` says all in its path; clients do not agree on its body, and it is not read."""
-    return method in {"POST", "PUT"} and not (len(parts) > 2 and parts[-2] == "tags")

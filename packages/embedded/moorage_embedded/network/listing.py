@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
 
-from moorage_embedded.http_kit.paging import after_marker, page_url, sort_documents
+from moorage_embedded.http_kit.paging import TAG_FILTERS, after_marker, has_tags, page_url, sort_documents, sort_order
 from moorage_embedded.network.attributes import Attr
 from moorage_embedded.network.faults import bad
 from moorage_embedded.network.store import Doc
 
-TAG_FILTERS = ("tags", "tags-any", "not-tags", "not-tags-any")
 PAGING = ("limit", "marker", "page_reverse", "sort_key", "sort_dir", "fields")
 VALUES_MAX = 1_000
 SORT_KEYS_MAX = 8
@@ -74,12 +73,9 @@ def _sorting(query: ListQuery, keys: list[str], directions: list[str], attrs: Ma
             raise bad(f"['{key}'] is invalid attribute for sort_keys")
     if any(each not in {"asc", "desc"} for each in directions):
         raise bad("sort_dirs must be 'asc' or 'desc'")
-    order: dict[str, str] = {}
-    for key, direction in zip(keys, directions or ["asc"] * len(keys), strict=True):
-        order.setdefault(key, direction)  # once sorted by, a key changes nothing again
-    if len(order) > SORT_KEYS_MAX:
+    query.sort = sort_order(zip(keys, directions or ["asc"] * len(keys), strict=True))
+    if len(query.sort) > SORT_KEYS_MAX:
         raise bad(f"at most {SORT_KEYS_MAX} sort keys may be given")
-    query.sort = [(key, direction == "desc") for key, direction in order.items()]
 
 
 def _matches(value: Any, wanted: Iterable[str]) -> bool:
@@ -116,22 +112,12 @@ def _canonical(address: str) -> str:
         return address
 
 
-def _tags_match(doc: Doc, tags: Mapping[str, list[str]]) -> bool:
-    held = set(doc.get("tags", ()))
-    return (
-        held.issuperset(tags.get("tags", ()))
-        and ("tags-any" not in tags or bool(held.intersection(tags["tags-any"])))
-        and not ("not-tags" in tags and held.issuperset(tags["not-tags"]))
-        and not held.intersection(tags.get("not-tags-any", ()))
-    )
-
-
 def sift(docs: Iterable[Doc], query: ListQuery, done: Iterable[str] = ()) -> list[Doc]:
     """What the filters leave; `done` were answered in SQL."""
     rest = {name: values for name, values in query.filters.items() if name not in done}
     found = []
     for doc in docs:
-        if query.tags and not _tags_match(doc, query.tags):
+        if query.tags and not has_tags(doc.get("tags", ()), query.tags):
             continue
         for name, wanted in rest.items():
             if name == "fixed_ips":

@@ -6,7 +6,7 @@ from typing import Any
 
 from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, invalid, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, invalid, not_found
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc, NetworkStore
@@ -110,8 +110,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
 
 
 def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
-    if not (call.who.writes(said["project_id"]) or call.who.admin):
-        raise forbidden("create_network")
+    call.require(call.who.writes(said["project_id"]) or call.who.admin, "create_network")
     _check_mtu(call, said)
     segments = _requested_segments(said)
     call.charge(said["project_id"], "network")

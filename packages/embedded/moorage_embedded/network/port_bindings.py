@@ -1,12 +1,10 @@
 """`/ports/{id}/bindings`: a second binding, made beside the active one, for a move (binding-extended)."""
 
-from typing import Any
-
-from moorage_embedded.network import binding, validators
+from moorage_embedded.network import binding, listing, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, conflict, not_found
 from moorage_embedded.network.ports import ADRIFT, segment_of
-from moorage_embedded.network.request import NetworkCall, touched
+from moorage_embedded.network.request import NetworkCall, NetworkRequest, touched
 from moorage_embedded.network.security_groups import default_key
 from moorage_embedded.network.store import Doc
 
@@ -24,9 +22,9 @@ ATTRS: dict[str, Attr] = {
 UNBOUND: Doc = {"vif_type": "unbound", "vif_details": {}}
 
 
-def _port(call: NetworkCall, id: str, rule: str, *, write: bool) -> Doc:
-    if not (call.who.service or (call.who.admin and not write)):
-        raise forbidden(rule)
+def _port(call: NetworkCall, ask: NetworkRequest, rule: str, *, write: bool) -> Doc:
+    id = ask.path["id"]
+    call.require(call.who.service or (call.who.admin and not write), rule)
     port = call.store.get("port", id, lock=write)
     if port is None:
         raise not_found("port", id)
@@ -56,22 +54,26 @@ def _find(port: Doc, host: str) -> Doc:
     raise NeutronFault(404, "PortBindingNotFound", text)
 
 
-def listed(call: NetworkCall, id: str) -> list[Doc]:
+def index(call: NetworkCall, ask: NetworkRequest) -> Doc:
     """A caller who may not see bindings gets an empty list, and no error."""
     if not (call.who.service or call.who.admin):
-        return []
-    return _all(_port(call, id, "get_port_binding", write=False))
+        return {"bindings": []}
+    found = _all(_port(call, ask, "get_port_binding", write=False))
+    return {"bindings": [listing.only(each, ask.fields) for each in found]}
 
 
-def show(call: NetworkCall, id: str, host: str) -> Doc:
-    return _find(_port(call, id, "get_port_binding", write=False), host)
+def show(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    return {"binding": _find(_port(call, ask, "get_port_binding", write=False), ask.path["host"])}
 
 
-def create(call: NetworkCall, id: str, body: Any) -> Doc:
-    port = _port(call, id, "create_port_binding", write=True)
+def create(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    body = ask.inner("binding")
+    port = _port(call, ask, "create_port_binding", write=True)
     said = for_create("port_binding", body, ATTRS, call.who)
     if any(each["host"] == said["host"] for each in _all(port)):
-        raise conflict("PortBindingAlreadyExists", f"Binding for port {id} on host {said['host']} already exists.")
+        raise conflict(
+            "PortBindingAlreadyExists", f"Binding for port {port['id']} on host {said['host']} already exists."
+        )
     profile = {} if said["profile"] is UNSET else said["profile"]
     made = _offer(call, port, said["host"], said["vnic_type"], profile)
     port["_bindings"].append(made)
@@ -81,7 +83,7 @@ def create(call: NetworkCall, id: str, body: Any) -> Doc:
     else:
         made = made | {"status": "INACTIVE"}
     call.store.put("port", touched(port))
-    return made
+    return {"binding": made}
 
 
 def _offer(call: NetworkCall, port: Doc, host: str, vnic_type: str, profile: Doc) -> Doc:
@@ -94,8 +96,9 @@ def _offer(call: NetworkCall, port: Doc, host: str, vnic_type: str, profile: Doc
     return {"host": host, "vnic_type": vnic_type, "profile": profile} | offer
 
 
-def update(call: NetworkCall, id: str, host: str, body: Any) -> Doc:
-    port = _port(call, id, "update_port_binding", write=True)
+def update(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    body, host = ask.inner("binding"), ask.path["host"]
+    port = _port(call, ask, "update_port_binding", write=True)
     changes = for_update("port_binding", body, ATTRS, call.who)
     found = _find(port, host)
     wanted = found | changes
@@ -107,15 +110,16 @@ def update(call: NetworkCall, id: str, host: str, body: Any) -> Doc:
     else:
         port["_bindings"] = [offered if each["host"] == host else each for each in port["_bindings"]]
     call.store.put("port", touched(port))
-    return offered | {"status": found["status"]}
+    return {"binding": offered | {"status": found["status"]}}
 
 
-def activate(call: NetworkCall, id: str, host: str) -> Doc:
+def activate(call: NetworkCall, ask: NetworkRequest) -> Doc:
     """Activate a binding. Raises NeutronFault: 409 when it is active, 500 for a port that cannot be bound."""
-    port = _port(call, id, "activate", write=True)
-    found = _find(port, host)
+    port = _port(call, ask, "activate", write=True)
+    found = _find(port, ask.path["host"])
     if found["status"] == "ACTIVE":
-        raise conflict("PortBindingAlreadyActive", f"Binding for port {id} on host {host} is already active.")
+        text = f"Binding for port {port['id']} on host {found['host']} is already active."
+        raise conflict("PortBindingAlreadyActive", text)
     if port.get(ADRIFT):
         raise NeutronFault(
             500, "HTTPInternalServerError", "Request Failed: internal server error while processing your request."
@@ -144,15 +148,15 @@ def _comes_up(call: NetworkCall, port: Doc) -> None:
         call.queue_compute_event("network-vif-plugged", port)
 
 
-def delete(call: NetworkCall, id: str, host: str) -> None:
+def delete(call: NetworkCall, ask: NetworkRequest) -> None:
     """Deleting the active binding leaves the port unbound; no other takes its place."""
-    port = _port(call, id, "delete_port_binding", write=True)
-    found = _find(port, host)
+    port = _port(call, ask, "delete_port_binding", write=True)
+    found = _find(port, ask.path["host"])
     if found["status"] == "ACTIVE":
         port |= {
             "binding:host_id": "", "binding:profile": {}, "binding:vif_type": "unbound",
             "binding:vif_details": {}, "status": "DOWN", ADRIFT: True,
         }  # fmt: skip
     else:
-        port["_bindings"] = [each for each in port["_bindings"] if each["host"] != host]
+        port["_bindings"] = [each for each in port["_bindings"] if each["host"] != found["host"]]
     call.store.put("port", touched(port))

@@ -24,6 +24,7 @@ from moorage.model.port_description import (
     ChangedHosts,
     FilterRule,
     HostDescriptions,
+    PacketRate,
     PortBandwidth,
     PortDescription,
     PortFilter,
@@ -35,12 +36,13 @@ from moorage_embedded.network.binding import BRIDGE, FILTERS
 from moorage_embedded.network.faults import NeutronFault, forbidden
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import OURSELVES, NetworkCall
-from moorage_embedded.network.route_descriptions import Reached, reached_from
+from moorage_embedded.network.route_descriptions import Reached, hints_of, reached_from
 from moorage_embedded.network.security_group_rules import protocol_number
 from moorage_embedded.network.store import Doc, NetworkStore
 
 PATH = ("port-descriptions",)
 VERSIONS = "port_descriptions"
+PER_KILO = 1_000
 HOST_CHARACTERS_MAX = 255
 HOSTS_KEPT_MAX = 10_000
 LOOK_EVERY_S = 0.5
@@ -72,11 +74,12 @@ def describe(store: NetworkStore, host: str) -> tuple[list[PortDescription], dic
         each["id"]: each["stateful"] for each in store.many("security_group", where={"id": sorted(groups)}) if groups
     }
     policies = _policies(store, ports)
-    reached = reached_from(store, host, ports)
+    reached, hints = reached_from(store, host, ports), hints_of(store, ports)
     found = [
         _with_routes(each, host, reached, _port(each, rules, stateful, policies.get(_policy_of(each))))
         for each in ports
     ]
+    found = [msgspec.structs.replace(each, subnets=hints.get(each.port, ())) for each in found]
     sets: dict[str, Members] = {}
     named = [rule for each in rules.values() for rule in each]
     for group in sorted({rule["remote_group_id"] for rule in named if rule["remote_group_id"]}):
@@ -171,15 +174,19 @@ def _bandwidth(policy: Doc | None) -> PortBandwidth | None:
     if policy is None:
         return None
     rates: dict[str, dict[str, int]] = {"egress": {}, "ingress": {}}
+    packets = {"egress": PacketRate(), "ingress": PacketRate()}
     dscp: int | None = None
     for rule in policy["rules"]:
         if rule["type"] == "bandwidth_limit":
             rates[rule["direction"]] |= {"limit_kbps": rule["max_kbps"], "burst_kbit": rule["max_burst_kbps"]}
         elif rule["type"] == "minimum_bandwidth":
             rates[rule["direction"]] |= {"guaranteed_kbps": rule["min_kbps"]}
+        elif rule["type"] == "packet_rate_limit":
+            packets[rule["direction"]] = PacketRate(rule["max_kpps"] * PER_KILO, rule["max_burst_kpps"] * PER_KILO)
         elif rule["type"] == "dscp_marking":
             dscp = rule["dscp_mark"]
-    found = PortBandwidth(Rate(**rates["egress"]), Rate(**rates["ingress"]), dscp)
+    directions = Rate(**rates["egress"]), Rate(**rates["ingress"])
+    found = PortBandwidth(*directions, dscp, packets["egress"], packets["ingress"])
     return None if found == PortBandwidth() else found
 
 

@@ -98,8 +98,7 @@ def _only_default(call: NetworkCall, policy: Doc) -> None:
 
 def _writable(call: NetworkCall, policy: Doc, rule: str) -> None:
     manages = "manager" in call.who.principal.roles and call.who.owns(policy["project_id"])
-    if not (call.who.admin or manages):
-        raise forbidden(rule)
+    call.require(call.who.admin or manages, rule)
 
 
 def update(call: NetworkCall, policy: Doc, body: Any) -> Doc:

@@ -1,49 +1,30 @@
 """QoS rules live under their policy, and under aliases of their own."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from moorage_embedded.network import crud, listing, qos
-from moorage_embedded.network.faults import bad, forbidden, not_found
-from moorage_embedded.network.request import NetworkCall
+from moorage_embedded.network import crud, qos
+from moorage_embedded.network.faults import not_found
+from moorage_embedded.network.request import NetworkCall, NetworkRequest, Verb
 from moorage_embedded.network.resources import POLICY
 from moorage_embedded.network.store import Doc
 
-_KINDS = {f"{kind}_rules": kind for kind in qos.RULES}
-_ALIASES = {f"alias-{kind.replace('_', '-')}-rules": kind for kind in qos.RULES}
-Found = tuple[Callable[[NetworkCall, Any], Any], bool, int]
-
-
-def _rule_body(ask: Any, kind: str) -> Any:
-    name = f"{kind}_rule"
-    if name not in ask.body:
-        raise bad(f"Unable to find '{name}' in request body")
-    return ask.body[name]
+_RANGE = {"parameter_type": "range", "parameter_values": {"start": 0, "end": 2**31 - 1}}
 
 
 def _shown(rule: Doc) -> Doc:
     return {name: value for name, value in rule.items() if name not in {"type", "qos_policy_id"}}
 
 
-def find(method: str, parts: tuple[str, ...]) -> Found | None:
-    if len(parts) >= 4 and parts[1] == "policies" and parts[3] in _KINDS:
-        return _under_policy(method, len(parts), _KINDS[parts[3]])
-    if len(parts) == 3 and parts[1] in _ALIASES:
-        return _alias(method, _ALIASES[parts[1]])
-    if method == "GET" and parts[1:] == ("rule-types",):
-        return (lambda call, ask: {"rule_types": [{"type": kind} for kind in qos.RULES]}), False, 200
-    if method == "GET" and len(parts) == 3 and parts[1] == "rule-types":
-        return (lambda call, ask: {"rule_type": _details(call, ask.parts[2])}), False, 200
-    return None
+def rule_types(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    return {"rule_types": [{"type": kind} for kind in qos.RULES]}
 
 
-_RANGE = {"parameter_type": "range", "parameter_values": {"start": 0, "end": 2**31 - 1}}
-
-
-def _details(call: NetworkCall, kind: str) -> Doc:
-    """What the one driver takes in a rule of this kind; for administrators, as in Neutron."""
-    if not call.who.admin:
-        raise forbidden("get_rule_type")
+def rule_type(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    """What the one driver takes in a rule of this kind; for administrators, as in Neutron. Raises NeutronFault: 403, 404."""
+    kind = ask.path["type"]
+    call.require(call.who.admin, "get_rule_type")
     if kind not in qos.RULES:
         raise not_found("", kind)
     directions = ["egress", "ingress"] + (["any"] if kind == "minimum_packet_rate" else [])
@@ -53,64 +34,54 @@ def _details(call: NetworkCall, kind: str) -> Doc:
         | ({"parameter_type": "choices", "parameter_values": choices[name]} if name in choices else _RANGE)
         for name in qos.RULES[kind]
     ]
-    return {"type": kind, "drivers": [{"name": "openvswitch", "supported_parameters": parameters}]}
+    return {"rule_type": {"type": kind, "drivers": [{"name": "openvswitch", "supported_parameters": parameters}]}}
 
 
-def _under_policy(method: str, length: int, kind: str) -> Found | None:
-    name = f"{kind}_rule"
-
-    def policy(call: NetworkCall, ask: Any, *, lock: bool = False) -> Doc:
-        return crud.find(call, POLICY, ask.parts[2], lock=lock)
-
-    def listed(call: NetworkCall, ask: Any) -> Doc:
-        rules = [_shown(each) for each in policy(call, ask)["rules"] if each["type"] == kind]
-        return {f"{name}s": [listing.only(each, ()) for each in rules]}
-
-    table: dict[tuple[str, int], Found] = {
-        ("GET", 4): (listed, False, 200),
-        ("POST", 4): (
-            lambda call, ask: {name: _shown(qos.add_rule(call, policy(call, ask, lock=True), kind, _rule_body(ask, kind)))},
-            True, 201,
-        ),
-        ("GET", 5): (
-            lambda call, ask: {name: _shown(qos.find_rule(policy(call, ask), kind, ask.parts[4]))}, False, 200,
-        ),
-        ("PUT", 5): (
-            lambda call, ask: {
-                name: _shown(qos.change_rule(call, policy(call, ask, lock=True), kind, ask.parts[4], _rule_body(ask, kind)))
-            },
-            True, 200,
-        ),
-        ("DELETE", 5): (
-            lambda call, ask: qos.remove_rule(call, policy(call, ask, lock=True), kind, ask.parts[4]), True, 204,
-        ),
-    }  # fmt: skip
-    return table.get((method, length))
+def _policy(call: NetworkCall, ask: NetworkRequest, *, lock: bool = False) -> Doc:
+    """The policy that the path names, or the one that has the rule that it names. Raises NeutronFault (404)."""
+    if "policy" in ask.path:
+        return crud.find(call, POLICY, ask.path["policy"], lock=lock)
+    id = ask.path["id"]
+    for each in call.store.all_mentioning("policy", id):
+        if any(rule["id"] == id for rule in each["rules"]):
+            return crud.find(call, POLICY, each["id"], lock=lock)
+    raise not_found("", id)
 
 
-def _alias(method: str, kind: str) -> Found | None:
-    name = f"{kind}_rule"
+def index(kind: str, call: NetworkCall, ask: NetworkRequest) -> Doc:
+    return {f"{kind}_rules": [_shown(each) for each in _policy(call, ask)["rules"] if each["type"] == kind]}
 
-    def policy(call: NetworkCall, id: str, *, lock: bool = False) -> Doc:
-        for each in call.store.all_mentioning("policy", id):
-            if any(rule["id"] == id for rule in each["rules"]):
-                return crud.find(call, POLICY, each["id"], lock=lock)
-        raise not_found("", id)
 
-    table: dict[str, Found] = {
-        "GET": (
-            lambda call, ask: {name: _shown(qos.find_rule(policy(call, ask.parts[2]), kind, ask.parts[2]))}, False, 200,
-        ),
-        "PUT": (
-            lambda call, ask: {
-                name: _shown(
-                    qos.change_rule(call, policy(call, ask.parts[2], lock=True), kind, ask.parts[2], _rule_body(ask, kind))
-                )
-            },
-            True, 200,
-        ),
-        "DELETE": (
-            lambda call, ask: qos.remove_rule(call, policy(call, ask.parts[2], lock=True), kind, ask.parts[2]), True, 204,
-        ),
-    }  # fmt: skip
-    return table.get(method)
+def create(kind: str, call: NetworkCall, ask: NetworkRequest) -> Doc:
+    policy = _policy(call, ask, lock=True)
+    return {f"{kind}_rule": _shown(qos.add_rule(call, policy, kind, ask.inner(f"{kind}_rule")))}
+
+
+def show(kind: str, call: NetworkCall, ask: NetworkRequest) -> Doc:
+    return {f"{kind}_rule": _shown(qos.find_rule(_policy(call, ask), kind, ask.path["id"]))}
+
+
+def update(kind: str, call: NetworkCall, ask: NetworkRequest) -> Doc:
+    policy, said = _policy(call, ask, lock=True), ask.inner(f"{kind}_rule")
+    return {f"{kind}_rule": _shown(qos.change_rule(call, policy, kind, ask.path["id"], said))}
+
+
+def delete(kind: str, call: NetworkCall, ask: NetworkRequest) -> None:
+    qos.remove_rule(call, _policy(call, ask, lock=True), kind, ask.path["id"])
+
+
+def _of_kind(kind: str) -> dict[str, Mapping[str, Verb]]:
+    rules, alias = f"qos/policies/{{policy}}/{kind}_rules", f"qos/alias-{kind.replace('_', '-')}-rules"
+    one: dict[str, Verb] = {"GET": partial(show, kind), "PUT": partial(update, kind), "DELETE": partial(delete, kind)}
+    return {
+        rules: {"GET": partial(index, kind), "POST": partial(create, kind)},
+        f"{rules}/{{id}}": one,
+        f"{alias}/{{id}}": one,
+    }
+
+
+ROUTES: Mapping[str, Mapping[str, Verb]] = {
+    "qos/rule-types": {"GET": rule_types},
+    "qos/rule-types/{type}": {"GET": rule_type},
+    **{path: verbs for kind in qos.RULES for path, verbs in _of_kind(kind).items()},
+}

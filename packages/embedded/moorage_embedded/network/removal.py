@@ -1,7 +1,7 @@
 """Taking away what other things lie on: a network with its subnets and segments, a subnet with its automatic addresses."""
 
 from moorage_embedded.network import address_scopes, addressing, floating_ips, ports
-from moorage_embedded.network.faults import conflict, forbidden, network_in_use
+from moorage_embedded.network.faults import conflict, network_in_use
 from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
@@ -28,8 +28,7 @@ def delete_network(call: NetworkCall, network: Doc) -> None:
 def delete_subnet(call: NetworkCall, subnet: Doc) -> None:
     network = call.store.get("network", subnet["network_id"], lock=True)
     assert network is not None  # a subnet goes with its network
-    if not (call.who.writes(subnet["project_id"]) or call.who.writes(network["project_id"])):
-        raise forbidden("delete_subnet")
+    call.require(call.who.writes(subnet["project_id"]) or call.who.writes(network["project_id"]), "delete_subnet")
     _leave_subnet(call, subnet)
     erase_subnet(call, subnet)
     network["subnets"] = [each for each in network["subnets"] if each != subnet["id"]]

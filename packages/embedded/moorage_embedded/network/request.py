@@ -1,14 +1,14 @@
 """A call: the open transaction, the caller, and the messages to send after the commit."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from moorage.model.ids import new_uuid
 from moorage.model.principal import Principal
-from moorage_embedded.network.faults import over_quota
+from moorage_embedded.network.faults import bad, forbidden, over_quota
 from moorage_embedded.network.guarantees import GuaranteeChange
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.store import Doc, NetworkStore
@@ -45,6 +45,31 @@ class NetworkSettings:
     list_page_max: int = 10_000
 
 
+@dataclass(frozen=True)
+class NetworkRequest:
+    """What of a request a verb may read."""
+
+    path: Mapping[str, str]
+    """The parts that the route names."""
+    pairs: Sequence[tuple[str, str]]
+    """Of the query."""
+    body: Any
+    """A dictionary where there is a body; None: the route reads none."""
+    if_match: str | None
+    url: str
+
+    @property
+    def fields(self) -> list[str]:
+        """The attributes that are asked for; empty: all."""
+        return [value for name, value in self.pairs if name == "fields"]
+
+    def inner(self, name: str) -> Any:
+        """What the body says under this name. Raises NeutronFault (400)."""
+        if name not in self.body:
+            raise bad(f"Unable to find '{name}' in request body")
+        return self.body[name]
+
+
 @dataclass
 class NetworkCall:
     """What a verb is given."""
@@ -71,6 +96,11 @@ class NetworkCall:
             "revision_number": 0,
         }
 
+    def require(self, allowed: bool, rule: str, *more: str) -> None:
+        """Raises NeutronFault (403) with the rules that do not allow it."""
+        if not allowed:
+            raise forbidden(rule, *more)
+
     def ourselves(self) -> "NetworkCall":
         """The same transaction, asked by the service itself: for the ports that routers and floating IPs are made of."""
         return replace(self, who=OURSELVES)
@@ -96,6 +126,8 @@ class NetworkCall:
             self.events.append(event)
 
 
+Verb: TypeAlias = Callable[[NetworkCall, NetworkRequest], Any]
+"""What a route does; its answer is the body, and None is none."""
 OURSELVES = NetworkCaller(Principal(user="network", project="network", roles=("admin", "service", "member", "reader")))
 
 

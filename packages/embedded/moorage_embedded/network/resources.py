@@ -158,4 +158,3 @@ NOUNS: tuple[ResourceType, ...] = (
     NETWORK, SUBNET, PORT, SEGMENT, GROUP, RULE, ADDRESS_GROUP, AGENT, POOL, SCOPE, RBAC, POLICY, ROUTER, FLOATING,
     TRUNK,
 )  # fmt: skip
-BY_PATH = {noun.place: noun for noun in NOUNS}

@@ -16,6 +16,7 @@ from moorage.model.route_description import (
     RoutedSubnet,
     RouterDescription,
     StaticRoute,
+    SubnetHints,
 )
 from moorage_embedded.network.binding import TUNNELS
 from moorage_embedded.network.routers import GATEWAY, INTERFACE
@@ -67,6 +68,21 @@ def reached_from(store: NetworkStore, host: str, ports: Sequence[Doc]) -> Reache
         for subnet in {one["subnet_id"] for one in each["fixed_ips"]}:
             found.routers[subnet] = (*found.routers.get(subnet, ()), router)
     return found
+
+
+def hints_of(store: NetworkStore, ports: Sequence[Doc]) -> dict[str, tuple[SubnetHints, ...]]:
+    """What guests are told of their ports' subnets, by port."""
+    on = {port["id"]: sorted({each["subnet_id"] for each in port["fixed_ips"]}) for port in ports}
+    ids = sorted({each for mine in on.values() for each in mine})
+    hints = {
+        each["id"]: SubnetHints(
+            each["id"],
+            tuple(each["dns_nameservers"]),
+            tuple((route["destination"], route["nexthop"]) for route in each["host_routes"]),
+        )
+        for each in (store.many("subnet", where={"id": ids}) if ids else ())
+    }
+    return {port: tuple(hints[each] for each in mine if each in hints) for port, mine in on.items()}
 
 
 def _external(store: NetworkStore, networks: Iterable[str]) -> dict[str, ExternalNetwork]:

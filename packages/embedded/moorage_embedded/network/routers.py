@@ -45,8 +45,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:
         said = for_create("router", body, ATTRS, call.who)
-        if not call.who.writes(said["project_id"]):
-            raise forbidden("create_router")
+        call.require(call.who.writes(said["project_id"]), "create_router")
         call.charge(said["project_id"], "router")
         router = call.born(said["project_id"]) | {
             name: said[name]
@@ -118,15 +117,13 @@ def update(call: NetworkCall, router: Doc, body: Any) -> Doc:
             if info is not None:
                 _set_gateway(call, router, info)
         elif "enable_snat" in info:
-            if not call.who.admin:
-                raise forbidden("update_router", "update_router:external_gateway_info:enable_snat")
+            call.require(call.who.admin, "update_router", "update_router:external_gateway_info:enable_snat")
             old["enable_snat"] = info["enable_snat"]
     return router | changes
 
 
 def delete(call: NetworkCall, router: Doc) -> None:
-    if not call.who.writes(router["project_id"]):
-        raise forbidden("delete_router")
+    call.require(call.who.writes(router["project_id"]), "delete_router")
     if ports_of(call, router["id"], INTERFACE):
         raise conflict("RouterInUse", f"Router {router['id']} still has ports")
     _clear_gateway(call, router)
@@ -138,8 +135,7 @@ def delete(call: NetworkCall, router: Doc) -> None:
 
 
 def _writable(call: NetworkCall, router: Doc, rule: str) -> None:
-    if not call.who.writes(router["project_id"]):
-        raise forbidden(rule)
+    call.require(call.who.writes(router["project_id"]), rule)
 
 
 def _answer(router: Doc, port: Doc) -> Doc:

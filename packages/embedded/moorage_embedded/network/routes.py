@@ -1,15 +1,14 @@
-"""Which verb a method and a path mean. Nouns share five verbs; the rest is listed here, one line each."""
+"""Every path under `/v2.0` and its verbs."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from functools import partial
 
-from moorage.model.tracing import request
+from moorage_embedded.http_kit.routing import RouteTable
 from moorage_embedded.network import (
     address_groups,
     auto_topology,
     crud,
-    listing,
     port_bindings,
     qos_routes,
     routers,
@@ -17,221 +16,118 @@ from moorage_embedded.network import (
     tags,
     trunks,
 )
-from moorage_embedded.network.faults import NeutronFault, bad
-from moorage_embedded.network.request import NetworkCall
-from moorage_embedded.network.resources import ADDRESS_GROUP, BY_PATH, GROUP, POLICY, ROUTER, TRUNK, ResourceType
-
-
-class RequestReader(Protocol):
-    """What of a request a verb may read."""
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def parts(self) -> tuple[str, ...]: ...
-    @property
-    def pairs(self) -> list[tuple[str, str]]: ...
-    @property
-    def body(self) -> Any: ...
-    @property
-    def if_match(self) -> str | None: ...
-    @property
-    def url(self) -> str: ...
-
-
-Verb: TypeAlias = Callable[[NetworkCall, Any], Any]
+from moorage_embedded.network.faults import NeutronFault
+from moorage_embedded.network.request import NetworkCall, NetworkRequest, Verb
+from moorage_embedded.network.resources import ADDRESS_GROUP, GROUP, NOUNS, POLICY, ROUTER, TRUNK, ResourceType
+from moorage_embedded.network.store import Doc
 
 
 @dataclass(frozen=True)
 class VerbRoute:
-    """A verb, whether it writes, and the status of its success."""
+    """A verb, whether it writes, the status of its success, and whether it has a body."""
 
     verb: Verb
-    writes: bool = False
+    writes: bool
     status: int = 200
+    has_body: bool = False
 
 
-def _fields(ask: RequestReader) -> list[str]:
-    return [value for name, value in ask.pairs if name == "fields"]
-
-
-def _resource_routes(noun: ResourceType) -> dict[tuple[str, int], VerbRoute]:
-    """Keyed by method and by how many parts follow the noun's path."""
-    skip = noun.place.count("/") + 1
+def _of_resource(noun: ResourceType) -> dict[str, Mapping[str, Verb | VerbRoute]]:
+    index = partial(crud.index, noun)
     return {
-        ("GET", 0): VerbRoute(lambda call, ask: crud.listed(call, noun, ask.pairs, ask.url), writes=noun is GROUP),
-        ("POST", 0): VerbRoute(lambda call, ask: crud.create(call, noun, ask.body), True, 201),
-        ("GET", 1): VerbRoute(lambda call, ask: crud.show(call, noun, ask.parts[skip], _fields(ask))),
-        ("PUT", 1): VerbRoute(lambda call, ask: crud.update(call, noun, ask.parts[skip], ask.body, ask.if_match), True),
-        ("DELETE", 1): VerbRoute(lambda call, ask: crud.delete(call, noun, ask.parts[skip], ask.if_match), True, 204),
+        noun.place: {
+            "GET": VerbRoute(index, writes=True) if noun is GROUP else index,  # a project's default group is made then
+            "POST": partial(crud.create, noun),
+        },
+        f"{noun.place}/{{id}}": {
+            "GET": partial(crud.show, noun),
+            "PUT": partial(crud.update, noun),
+            "DELETE": partial(crud.delete, noun),
+        },
     }
 
 
-def _tag_routes(noun: ResourceType, place: str) -> dict[tuple[str, int], VerbRoute]:
-    skip = place.count("/") + 1
+def _of_tags(noun: ResourceType, place: str) -> dict[str, Mapping[str, Verb | VerbRoute]]:
+    """`PUT .../tags/blue` says all in its path; clients do not agree on its body, and it is not read."""
     return {
-        ("GET", 2): VerbRoute(lambda call, ask: tags.show(call, noun, ask.parts[skip])),
-        ("POST", 2): VerbRoute(lambda call, ask: tags.extend(call, noun, ask.parts[skip], ask.body), True, 201),
-        ("PUT", 2): VerbRoute(lambda call, ask: tags.replace(call, noun, ask.parts[skip], ask.body), True),
-        ("DELETE", 2): VerbRoute(lambda call, ask: tags.clear(call, noun, ask.parts[skip]), True, 204),
-        ("GET", 3): VerbRoute(
-            lambda call, ask: tags.check(call, noun, ask.parts[skip], ask.parts[skip + 2]), status=204
-        ),
-        ("PUT", 3): VerbRoute(lambda call, ask: _tagged(call, noun, ask, skip), True, 201),
-        ("DELETE", 3): VerbRoute(
-            lambda call, ask: tags.remove(call, noun, ask.parts[skip], ask.parts[skip + 2]), True, 204
-        ),
+        f"{place}/{{id}}/tags": {
+            "GET": partial(tags.show, noun),
+            "POST": partial(tags.extend, noun),
+            "PUT": partial(tags.replace, noun),
+            "DELETE": partial(tags.clear, noun),
+        },
+        f"{place}/{{id}}/tags/{{tag}}": {
+            "GET": partial(tags.check, noun),
+            "PUT": VerbRoute(partial(tags.add, noun), writes=True, status=201),
+            "DELETE": partial(tags.remove, noun),
+        },
     }
 
 
-def _tagged(call: NetworkCall, noun: ResourceType, ask: RequestReader, skip: int) -> dict[str, Any]:
-    tags.add(call, noun, ask.parts[skip], ask.parts[skip + 2])
-    return {}
+def _subports(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    return {"sub_ports": crud.find(call, TRUNK, ask.path["id"])["sub_ports"]}
 
 
-_NOUN_ROUTES = {path: _resource_routes(noun) for path, noun in BY_PATH.items()}
-_TAG_ROUTES = {path: _tag_routes(noun, path) for path, noun in BY_PATH.items() if noun.tagged}
-_TAG_ROUTES["policies"] = _tag_routes(POLICY, "policies")
-# The tag extension knows a collection by its name alone.
-
-_BINDINGS: dict[tuple[str, int], VerbRoute] = {
-    ("GET", 3): VerbRoute(
-        lambda call, ask: {
-            "bindings": [listing.only(b, _fields(ask)) for b in port_bindings.listed(call, ask.parts[1])]
-        }
-    ),
-    ("POST", 3): VerbRoute(
-        lambda call, ask: {"binding": port_bindings.create(call, ask.parts[1], _inner(ask, "binding"))}, True, 201
-    ),
-    ("GET", 4): VerbRoute(lambda call, ask: {"binding": port_bindings.show(call, ask.parts[1], ask.parts[3])}),
-    ("PUT", 4): VerbRoute(
-        lambda call, ask: {"binding": port_bindings.update(call, ask.parts[1], ask.parts[3], _inner(ask, "binding"))},
-        True,
-    ),
-    ("DELETE", 4): VerbRoute(lambda call, ask: port_bindings.delete(call, ask.parts[1], ask.parts[3]), True, 204),
+ROUTES: Mapping[str, Mapping[str, Verb | VerbRoute]] = {
+    **{path: verbs for noun in NOUNS for path, verbs in _of_resource(noun).items()},
+    **{path: verbs for noun in NOUNS if noun.tagged for path, verbs in _of_tags(noun, noun.place).items()},
+    **_of_tags(POLICY, "policies"),  # the tag extension knows a collection by its name alone
+    **qos_routes.ROUTES,
+    "ports/{id}/bindings": {"GET": port_bindings.index, "POST": port_bindings.create},
+    "ports/{id}/bindings/{host}": {
+        "GET": port_bindings.show,
+        "PUT": port_bindings.update,
+        "DELETE": port_bindings.delete,
+    },
+    "ports/{id}/bindings/{host}/activate": {"PUT": port_bindings.activate},
+    "routers/{id}/add_router_interface": {"PUT": partial(crud.act, ROUTER, routers.add_interface)},
+    "routers/{id}/remove_router_interface": {"PUT": partial(crud.act, ROUTER, routers.remove_interface)},
+    "routers/{id}/add_extraroutes": {"PUT": partial(crud.act, ROUTER, partial(routers.change_routes, add=True))},
+    "routers/{id}/remove_extraroutes": {"PUT": partial(crud.act, ROUTER, partial(routers.change_routes, add=False))},
+    "address-groups/{id}/add_addresses": {
+        "PUT": partial(crud.act, ADDRESS_GROUP, partial(address_groups.change, add=True))
+    },
+    "address-groups/{id}/remove_addresses": {
+        "PUT": partial(crud.act, ADDRESS_GROUP, partial(address_groups.change, add=False))
+    },
+    "trunks/{id}/get_subports": {"GET": _subports},
+    "trunks/{id}/add_subports": {"PUT": partial(crud.act, TRUNK, partial(trunks.change_subports, add=True))},
+    "trunks/{id}/remove_subports": {"PUT": partial(crud.act, TRUNK, partial(trunks.change_subports, add=False))},
+    "auto-allocated-topology/{project}": {
+        "GET": VerbRoute(auto_topology.get_or_make, writes=True),
+        "DELETE": auto_topology.delete,
+    },
+    "availability_zones": {"GET": service_info.zones},
+    "extensions": {"GET": service_info.extensions},
+    "extensions/{alias}": {"GET": service_info.extension},
+    "network-ip-availabilities": {"GET": service_info.availabilities},
+    "network-ip-availabilities/{id}": {"GET": service_info.availability},
+    "quotas": {"GET": service_info.quota_list},
+    "quotas/{project}": {
+        "GET": service_info.quota,
+        "PUT": service_info.set_quota,
+        "DELETE": service_info.drop_quota,
+    },
+    "quotas/{project}/details": {"GET": service_info.quota_details},
+    "quotas/{project}/default": {"GET": service_info.quota_defaults},
+    "service-providers": {"GET": service_info.service_providers},
 }
-_ACTIVATE = VerbRoute(lambda call, ask: port_bindings.activate(call, ask.parts[1], ask.parts[3]), True)
+"""Where a verb alone stands, it writes unless its method is GET, and its method is why it has a body and which status."""
 
 
-def _inner(ask: RequestReader, name: str) -> Any:
-    if name not in ask.body:
-        raise bad(f"Unable to find '{name}' in request body")
-    return ask.body[name]
+def _route(method: str, said: Verb | VerbRoute) -> VerbRoute:
+    if isinstance(said, VerbRoute):
+        return said
+    return VerbRoute(said, method != "GET", 201 if method == "POST" else 200, method in {"POST", "PUT"})
 
 
-def _auto_topology(call: NetworkCall, ask: RequestReader) -> Any:
-    project = ask.parts[1]
-    if project in {"None", "null"}:
-        project = call.who.project or ""
-    if _fields(ask) == ["dry-run"]:
-        service_info.auto_topology_ready(call, project)
-        return {"auto_allocated_topology": {"id": "dry-run=pass", "tenant_id": project, "project_id": project}}
-    return {"auto_allocated_topology": auto_topology.get_or_make(call, project)}
+def _wrong_method(method: str, allowed: list[str]) -> NeutronFault:
+    return NeutronFault(405, "HTTPMethodNotAllowed", "The method is not allowed for this resource.")
 
 
-def _drop_auto_topology(call: NetworkCall, ask: RequestReader) -> Any:
-    auto_topology.delete(call, ask.parts[1])
-    return None
-
-
-_AUTO_TOPOLOGY = {"GET": VerbRoute(_auto_topology, True), "DELETE": VerbRoute(_drop_auto_topology, True, 204)}
-
-
-def _router(call: NetworkCall, ask: RequestReader) -> Any:
-    return crud.find(call, ROUTER, ask.parts[1], lock=True)
-
-
-def _trunk(call: NetworkCall, ask: RequestReader) -> Any:
-    return crud.find(call, TRUNK, ask.parts[1], lock=True)
-
-
-def _address_group(call: NetworkCall, ask: RequestReader) -> Any:
-    return crud.find(call, ADDRESS_GROUP, ask.parts[1], lock=True)
-
-
-_ACTIONS: dict[tuple[str, str, str], VerbRoute] = {
-    ("PUT", "routers", "add_router_interface"): VerbRoute(
-        lambda call, ask: routers.add_interface(call, _router(call, ask), ask.body), True
-    ),
-    ("PUT", "routers", "remove_router_interface"): VerbRoute(
-        lambda call, ask: routers.remove_interface(call, _router(call, ask), ask.body), True
-    ),
-    ("PUT", "routers", "add_extraroutes"): VerbRoute(
-        lambda call, ask: routers.change_routes(call, _router(call, ask), ask.body, add=True), True
-    ),
-    ("PUT", "routers", "remove_extraroutes"): VerbRoute(
-        lambda call, ask: routers.change_routes(call, _router(call, ask), ask.body, add=False), True
-    ),
-    ("PUT", "address-groups", "add_addresses"): VerbRoute(
-        lambda call, ask: address_groups.change(call, _address_group(call, ask), ask.body, add=True), True
-    ),
-    ("PUT", "address-groups", "remove_addresses"): VerbRoute(
-        lambda call, ask: address_groups.change(call, _address_group(call, ask), ask.body, add=False), True
-    ),
-    ("GET", "trunks", "get_subports"): VerbRoute(
-        lambda call, ask: {"sub_ports": crud.find(call, TRUNK, ask.parts[1])["sub_ports"]}
-    ),
-    ("PUT", "trunks", "add_subports"): VerbRoute(
-        lambda call, ask: trunks.change_subports(call, _trunk(call, ask), ask.body, add=True), True
-    ),
-    ("PUT", "trunks", "remove_subports"): VerbRoute(
-        lambda call, ask: trunks.change_subports(call, _trunk(call, ask), ask.body, add=False), True
-    ),
-}
-
-
-_OTHERS: dict[tuple[str, str, int], VerbRoute] = {
-    ("GET", "extensions", 0): VerbRoute(lambda call, ask: service_info.extensions()),
-    ("GET", "extensions", 1): VerbRoute(lambda call, ask: service_info.extension(ask.parts[1])),
-    ("GET", "availability_zones", 0): VerbRoute(lambda call, ask: service_info.zones()),
-    ("GET", "service-providers", 0): VerbRoute(lambda call, ask: service_info.service_providers(ask.pairs)),
-    ("GET", "quotas", 0): VerbRoute(lambda call, ask: service_info.quota_list(call)),
-    ("GET", "quotas", 1): VerbRoute(lambda call, ask: service_info.quota(call, ask.parts[1])),
-    ("PUT", "quotas", 1): VerbRoute(lambda call, ask: service_info.set_quota(call, ask.parts[1], ask.body), True),
-    ("DELETE", "quotas", 1): VerbRoute(lambda call, ask: service_info.drop_quota(call, ask.parts[1]), True, 204),
-    ("GET", "network-ip-availabilities", 0): VerbRoute(
-        lambda call, ask: {"network_ip_availabilities": service_info.availabilities(call, ask.pairs)}
-    ),
-    ("GET", "network-ip-availabilities", 1): VerbRoute(
-        lambda call, ask: {"network_ip_availability": service_info.availabilities(call, ask.pairs, ask.parts[1])[0]}
-    ),
-}
-_QUOTA_ASIDES: dict[str, Verb] = {
-    "details.json": lambda call, ask: service_info.quota_details(call, ask.parts[1]),
-    "details": lambda call, ask: service_info.quota_details(call, ask.parts[1]),
-    "default": lambda call, ask: service_info.quota_defaults(call, ask.parts[1]),
-}
-
-
-def find_route(method: str, parts: tuple[str, ...]) -> VerbRoute:
-    """The route. Raises NeutronFault: 404 for an unknown path, 405 for a method that the path does not have."""
-    head = "/".join(parts[:2]) if parts[0] == "qos" else parts[0]
-    rest = len(parts) - (2 if parts[0] == "qos" else 1)
-    found = _find(method, head, parts, rest)
-    if found is not None:
-        request("network").annotate(route=f"/v2.0/{head}{'/*' * rest}")
-        return found
-    if any(_find(other, head, parts, rest) for other in ("GET", "POST", "PUT", "DELETE")):
-        raise NeutronFault(405, "HTTPMethodNotAllowed", "The method is not allowed for this resource.")
-    raise NeutronFault(404, "HTTPNotFound", "The resource could not be found.")
-
-
-def _find(method: str, head: str, words: tuple[str, ...], rest: int) -> VerbRoute | None:
-    parts = list(words)
-    if head in _NOUN_ROUTES and (found := _NOUN_ROUTES[head].get((method, rest))) is not None:
-        return found
-    if head in _TAG_ROUTES and rest in {2, 3} and parts[len(parts) - rest + 1] == "tags":
-        return _TAG_ROUTES[head].get((method, rest))
-    if head == "ports" and len(parts) >= 3 and parts[2] == "bindings":
-        if len(parts) == 5 and parts[4] == "activate" and method == "PUT":
-            return _ACTIVATE
-        return _BINDINGS.get((method, len(parts)))
-    if rest == 2 and (method, head, parts[2]) in _ACTIONS:
-        return _ACTIONS[method, head, parts[2]]
-    if head == "quotas" and rest == 2 and method == "GET" and parts[2] in _QUOTA_ASIDES:
-        return VerbRoute(_QUOTA_ASIDES[parts[2]])
-    if head == "auto-allocated-topology" and rest == 1:
-        return _AUTO_TOPOLOGY.get(method)
-    if parts[0] == "qos" and (of_rule := qos_routes.find(method, words)) is not None:
-        return VerbRoute(*of_rule)
-    return _OTHERS.get((method, head, rest))
+TABLE = RouteTable(
+    "network",
+    "/v2.0",
+    {path: {method: _route(method, said) for method, said in verbs.items()} for path, verbs in ROUTES.items()},
+    _wrong_method,
+)

@@ -5,7 +5,7 @@ from typing import Any
 
 from moorage_embedded.network import address_groups, security_group_rules, validators
 from moorage_embedded.network.attributes import UNSET, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, conflict, not_found
 from moorage_embedded.network.networks import COMMON
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import NetworkCall, touched
@@ -139,8 +139,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:
         said = for_create("security_group", body, ATTRS, call.who)
-        if not call.who.writes(said["project_id"]):
-            raise forbidden("create_security_group")
+        call.require(call.who.writes(said["project_id"]), "create_security_group")
         ensure_default(call, said["project_id"])
         if said["name"].lower() == "default":
             raise conflict("SecurityGroupDefaultAlreadyExists", "Default security group already exists.")
@@ -154,8 +153,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
 
 def update(call: NetworkCall, group: Doc, body: Any) -> Doc:
     changes = for_update("security_group", body, ATTRS, call.who)
-    if not call.who.writes(group["project_id"]):
-        raise forbidden("update_security_group")
+    call.require(call.who.writes(group["project_id"]), "update_security_group")
     if group["_default"] and "name" in changes:
         raise conflict("SecurityGroupCannotUpdateDefault", "Updating default security group not allowed.")
     if str(changes.get("name", "")).lower() == "default":
@@ -175,8 +173,7 @@ def _refuse_if_used(call: NetworkCall, group: Doc) -> None:
 
 
 def delete(call: NetworkCall, group: Doc) -> None:
-    if not call.who.writes(group["project_id"]):
-        raise forbidden("delete_security_group")
+    call.require(call.who.writes(group["project_id"]), "delete_security_group")
     _refuse_if_used(call, group)
     if group["_default"] and not call.who.admin:
         text = "Insufficient rights for removing default security group."
@@ -207,8 +204,7 @@ def _make_rule(call: NetworkCall, said: dict[str, Any]) -> Doc:
     group = call.store.get("security_group", said["security_group_id"], lock=True)
     if group is None or not visible(call.who, group):
         raise not_found("security_group", said["security_group_id"])
-    if not call.who.writes(group["project_id"]):
-        raise forbidden("create_security_group_rule")
+    call.require(call.who.writes(group["project_id"]), "create_security_group_rule")
     security_group_rules.settle(said)
     _check_remotes(call, said)
     rule = _rule(call, group, said["direction"], said["ethertype"], remote=said["remote_group_id"])
@@ -246,14 +242,12 @@ def rule_visible(store: NetworkStore, who: NetworkCaller, rule: Doc) -> bool:
 
 def update_rule(call: NetworkCall, rule: Doc, body: Any) -> Doc:
     changes = for_update("security_group_rule", body, security_group_rules.ATTRS, call.who)
-    if not call.who.writes(rule["project_id"]):
-        raise forbidden("update_security_group_rule")
+    call.require(call.who.writes(rule["project_id"]), "update_security_group_rule")
     return rule | changes
 
 
 def delete_rule(call: NetworkCall, rule: Doc) -> None:
-    if not call.who.writes(rule["project_id"]):
-        raise forbidden("delete_security_group_rule")
+    call.require(call.who.writes(rule["project_id"]), "delete_security_group_rule")
     group = call.store.get("security_group", rule["security_group_id"], lock=True)
     call.store.remove("security_group_rule", rule["id"])
     call.charge(rule["project_id"], "security_group_rule", -1)

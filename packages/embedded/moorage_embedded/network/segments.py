@@ -4,7 +4,7 @@ from typing import Any
 
 from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import conflict, forbidden, not_found
+from moorage_embedded.network.faults import conflict, not_found
 from moorage_embedded.network.networks import TYPES, add_segment
 from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
@@ -25,8 +25,7 @@ ATTRS: dict[str, Attr] = {
 
 
 def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
-    if not call.who.admin:
-        raise forbidden("create_segment")
+    call.require(call.who.admin, "create_segment")
     made = []
     for body in bodies:
         said = for_create("segment", body, ATTRS, call.who)

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
-from typing import Any
 
 from moorage_embedded.network import listing, networks, subnet_pools, validators
-from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, not_found
-from moorage_embedded.network.request import NetworkCall
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, not_found
+from moorage_embedded.network.request import NetworkCall, NetworkRequest
 from moorage_embedded.network.store import Doc
 
 _EXTENSIONS = {
@@ -61,12 +60,13 @@ def _extension(alias: str) -> Doc:
     return {"alias": alias, "name": name, "description": name, "links": [], "updated": UPDATED}
 
 
-def extensions() -> Doc:
+def extensions(call: NetworkCall, ask: NetworkRequest) -> Doc:
     return {"extensions": [_extension(alias) for alias in _EXTENSIONS]}
 
 
-def extension(alias: str) -> Doc:
+def extension(call: NetworkCall, ask: NetworkRequest) -> Doc:
     """One extension. Raises NeutronFault (404)."""
+    alias = ask.path["alias"]
     if alias not in _EXTENSIONS:
         raise NeutronFault(404, "ExtensionNotFound", f"Extension with alias {alias} does not exist")
     return {"extension": _extension(alias)}
@@ -75,14 +75,14 @@ def extension(alias: str) -> Doc:
 # ------------------------------------------------------------------------------------------------ quotas
 
 
-def _may_see(call: NetworkCall, project: str) -> None:
-    if not (call.who.admin or call.who.service or (call.who.reader and call.who.owns(project))):
-        raise forbidden("get_quota")
+def _visible_project(call: NetworkCall, ask: NetworkRequest) -> str:
+    project = ask.path["project"]
+    call.require(call.who.admin or call.who.service or (call.who.reader and call.who.owns(project)), "get_quota")
+    return project
 
 
-def quota(call: NetworkCall, project: str) -> Doc:
-    _may_see(call, project)
-    caps = call.store.caps(project)
+def quota(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    caps = call.store.caps(_visible_project(call, ask))
     return {"quota": {noun: _limit(caps, noun, default) for noun, default in call.settings.quotas.items()}}
 
 
@@ -91,9 +91,8 @@ def _limit(caps: Mapping[str, tuple[int, int | None]], noun: str, default: int) 
     return default if cap is None else cap
 
 
-def quota_details(call: NetworkCall, project: str) -> Doc:
-    _may_see(call, project)
-    caps = call.store.caps(project)
+def quota_details(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    caps = call.store.caps(_visible_project(call, ask))
     return {
         "quota": {
             noun: {"limit": _limit(caps, noun, default), "used": caps.get(noun, (0, None))[0], "reserved": 0}
@@ -102,14 +101,13 @@ def quota_details(call: NetworkCall, project: str) -> Doc:
     }
 
 
-def quota_defaults(call: NetworkCall, project: str) -> Doc:
-    _may_see(call, project)
+def quota_defaults(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    _visible_project(call, ask)
     return {"quota": dict(call.settings.quotas)}
 
 
-def quota_list(call: NetworkCall) -> Doc:
-    if not call.who.admin:
-        raise forbidden("get_quota")
+def quota_list(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    call.require(call.who.admin, "get_quota")
     return {
         "quotas": [
             {"project_id": project, "tenant_id": project} | dict(call.settings.quotas) | caps
@@ -118,41 +116,45 @@ def quota_list(call: NetworkCall) -> Doc:
     }
 
 
-def set_quota(call: NetworkCall, project: str, body: Any) -> Doc:
-    if not call.who.admin:
-        raise forbidden("update_quota")
-    if not isinstance(body, dict) or not isinstance(body.get("quota"), dict):
+def set_quota(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    call.require(call.who.admin, "update_quota")
+    project, asked = ask.path["project"], ask.body.get("quota")
+    if not isinstance(asked, dict):
         raise bad("Unable to find 'quota' in request body")
-    said = {
-        name: validators.to_int(value) for name, value in body["quota"].items() if name not in {"force", "check_limit"}
-    }
+    said = {name: validators.to_int(value) for name, value in asked.items() if name not in {"force", "check_limit"}}
     if unknown := set(said) - set(call.settings.quotas):
         raise bad(f"Unrecognized attribute(s) '{', '.join(sorted(unknown))}'")
     for name, value in said.items():
         if reason := validators.within(-1, 2**31 - 1)(value):
             raise bad(f"Invalid input for {name}. Reason: {reason}.")
     used = call.store.caps(project)
-    if body["quota"].get("force") is not True:
+    if asked.get("force") is not True:
         for name, value in said.items():
             if 0 <= value < (now := used.get(name, (0, None))[0]):
                 raise bad(f"Quota limit {value} for {name} must be greater than or equal to already used {now}")
     call.store.set_caps(project, said)
-    return quota(call, project)
+    return quota(call, ask)
 
 
-def drop_quota(call: NetworkCall, project: str) -> None:
-    if not call.who.admin:
-        raise forbidden("delete_quota")
-    call.store.drop_caps(project)
+def drop_quota(call: NetworkCall, ask: NetworkRequest) -> None:
+    call.require(call.who.admin, "delete_quota")
+    call.store.drop_caps(ask.path["project"])
 
 
 # ------------------------------------------------------------------------------------------------ how full
 
 
-def availabilities(call: NetworkCall, pairs: Sequence[tuple[str, str]], only: str | None = None) -> list[Doc]:
-    if not (call.who.admin or call.who.service):
-        raise forbidden("get_network_ip_availability")
-    query = listing.parse(pairs, {}, "network_id", "network_name", "project_id", "ip_version")
+def availability(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    return {"network_ip_availability": _availabilities(call, ask, ask.path["id"])[0]}
+
+
+def availabilities(call: NetworkCall, ask: NetworkRequest) -> Doc:
+    return {"network_ip_availabilities": _availabilities(call, ask)}
+
+
+def _availabilities(call: NetworkCall, ask: NetworkRequest, only: str | None = None) -> list[Doc]:
+    call.require(call.who.admin or call.who.service, "get_network_ip_availability")
+    query = listing.parse(ask.pairs, {}, "network_id", "network_name", "project_id", "ip_version")
     where = {"id": [only]} if only is not None else {}
     if "network_id" in query.filters:
         where["id"] = query.filters["network_id"]
@@ -193,16 +195,16 @@ def pool_size(subnet: Doc) -> int:
 # ------------------------------------------------------------------------------------------------ zones, providers
 
 
-def zones() -> Doc:
+def zones(call: NetworkCall, ask: NetworkRequest) -> Doc:
     zones = [{"name": "nova", "resource": resource, "state": "available"} for resource in ("network", "router")]
     return {"availability_zones": zones}
 
 
-def service_providers(pairs: Sequence[tuple[str, str]]) -> Doc:
+def service_providers(call: NetworkCall, ask: NetworkRequest) -> Doc:
     """Of the types and names that are asked for."""
     routers: Doc = {"service_type": "L3_ROUTER_NAT", "name": "records", "default": True}
     asked: dict[str, set[str]] = {}
-    for name, value in pairs:
+    for name, value in ask.pairs:
         if name in {"service_type", "name"}:
             asked.setdefault(name, set()).add(value)
     return {"service_providers": [routers] if all(routers[name] in values for name, values in asked.items()) else []}

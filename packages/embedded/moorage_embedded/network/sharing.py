@@ -56,8 +56,7 @@ def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
         raise not_found(_resource_name(kind), said["object_id"])
     if not (call.who.admin or call.who.owns(object["project_id"])):
         raise invalid("Only admins can manipulate policies on objects they do not own")
-    if not call.who.writes(object["project_id"]):
-        raise forbidden("create_rbac_policy")
+    call.require(call.who.writes(object["project_id"]), "create_rbac_policy")
     if target == "*" and not call.who.admin:
         raise forbidden("create_rbac_policy", "create_rbac_policy:target_tenant")
     call.charge(said["project_id"], "rbac_policy")
@@ -111,8 +110,7 @@ def _uses(kind: str, user: Doc, id: str) -> bool:
 
 def update(call: NetworkCall, policy: Doc, body: Any) -> Doc:
     changes = for_update("rbac_policy", body, ATTRS, call.who)
-    if not call.who.writes(policy["project_id"]):
-        raise forbidden("update_rbac_policy")
+    call.require(call.who.writes(policy["project_id"]), "update_rbac_policy")
     target = changes.get("target_tenant", changes.get("target_project", policy["target_tenant"]))
     if target == policy["target_tenant"]:
         return policy
@@ -129,8 +127,7 @@ def update(call: NetworkCall, policy: Doc, body: Any) -> Doc:
 
 def delete(call: NetworkCall, policy: Doc, *, then: str | None = None) -> None:
     """`then`: who may use it instead of the policy's target."""
-    if not call.who.writes(policy["project_id"]):
-        raise forbidden("delete_rbac_policy")
+    call.require(call.who.writes(policy["project_id"]), "delete_rbac_policy")
     kind = policy["object_type"]
     object = call.store.get(_resource_name(kind), policy["object_id"], lock=True)
     if kind == "network" and object is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from moorage_embedded.network import address_scopes, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, bad, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, not_found
 from moorage_embedded.network.networks import COMMON, NAME
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import NetworkCall
@@ -44,8 +44,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:
         said = for_create("subnetpool", body, ATTRS, call.who)
-        if not call.who.writes(said["project_id"]):
-            raise forbidden("create_subnetpool")
+        call.require(call.who.writes(said["project_id"]), "create_subnetpool")
         prefixes, version = _prefixes(said["prefixes"])
         call.charge(said["project_id"], "subnetpool")
         longest = 32 if version == 4 else 128
@@ -88,8 +87,7 @@ def _prefixes(said: list[str]) -> tuple[list[str], int]:
 def update(call: NetworkCall, pool: Doc, body: Any) -> Doc:
     """Change a subnet pool. Raises NeutronFault: 403, or 400 for removed prefixes or a second default pool."""
     changes = for_update("subnetpool", body, ATTRS, call.who)
-    if not call.who.writes(pool["project_id"]):
-        raise forbidden("update_subnetpool")
+    call.require(call.who.writes(pool["project_id"]), "update_subnetpool")
     if "prefixes" in changes:
         wanted, version = _prefixes(changes["prefixes"])
         both, _ = _prefixes([*pool["prefixes"], *wanted])
@@ -114,8 +112,7 @@ def update(call: NetworkCall, pool: Doc, body: Any) -> Doc:
 
 def delete(call: NetworkCall, pool: Doc) -> None:
     """Delete a subnet pool. Raises NeutronFault: 403, or 400 while it has allocations."""
-    if not call.who.writes(pool["project_id"]):
-        raise forbidden("delete_subnetpool")
+    call.require(call.who.writes(pool["project_id"]), "delete_subnetpool")
     if call.store.mentioned("subnet", pool["id"]) is not None:
         text = "Unable to delete subnet pool: Subnet pool has existing allocations."
         raise NeutronFault(400, "SubnetPoolDeleteError", text)

@@ -66,8 +66,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
 
 def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
     network = networks.seen(call.store, call.who, said["network_id"], lock=True)
-    if not call.who.writes(network["project_id"]):
-        raise forbidden("create_subnet")
+    call.require(call.who.writes(network["project_id"]), "create_subnet")
     networks.check_mtu(network["id"], network["mtu"], [said["ip_version"]])
     call.charge(said["project_id"], "subnet")
     siblings = call.store.children("subnet", network["id"])

@@ -3,8 +3,8 @@
 from typing import Any
 
 from moorage_embedded.network import crud
-from moorage_embedded.network.faults import NeutronFault, bad, forbidden
-from moorage_embedded.network.request import NetworkCall, touched
+from moorage_embedded.network.faults import NeutronFault, bad
+from moorage_embedded.network.request import NetworkCall, NetworkRequest, touched
 from moorage_embedded.network.resources import ResourceType
 from moorage_embedded.network.store import Doc
 from moorage_embedded.network.validators import listed, text
@@ -13,10 +13,9 @@ TAGS_MAX = 50
 _tags = listed(text(255), TAGS_MAX, unique=True)
 
 
-def _locked(call: NetworkCall, noun: ResourceType, id: str) -> Doc:
-    doc = crud.find(call, noun, id, lock=True)
-    if not (call.who.writes(doc["project_id"]) or call.who.service):
-        raise forbidden(f"update_{noun.name}:tags")
+def _locked(call: NetworkCall, noun: ResourceType, ask: NetworkRequest) -> Doc:
+    doc = crud.find(call, noun, ask.path["id"], lock=True)
+    call.require(call.who.writes(doc["project_id"]) or call.who.service, f"update_{noun.name}:tags")
     return doc
 
 
@@ -37,42 +36,48 @@ def _tags_of_body(body: Any) -> list[str]:
     return list(body["tags"])
 
 
-def show(call: NetworkCall, noun: ResourceType, id: str) -> Doc:
-    return {"tags": sorted(crud.find(call, noun, id)["tags"])}
+def show(noun: ResourceType, call: NetworkCall, ask: NetworkRequest) -> Doc:
+    return {"tags": sorted(crud.find(call, noun, ask.path["id"])["tags"])}
 
 
-def replace(call: NetworkCall, noun: ResourceType, id: str, body: Any) -> Doc:
-    said = _tags_of_body(body)
-    return _keep(call, noun, _locked(call, noun, id), said)
+def replace(noun: ResourceType, call: NetworkCall, ask: NetworkRequest) -> Doc:
+    said = _tags_of_body(ask.body)
+    return _keep(call, noun, _locked(call, noun, ask), said)
 
 
-def extend(call: NetworkCall, noun: ResourceType, id: str, body: Any) -> Doc:
+def extend(noun: ResourceType, call: NetworkCall, ask: NetworkRequest) -> Doc:
     """Several added to those there are."""
-    said = _tags_of_body(body)
-    doc = _locked(call, noun, id)
+    said = _tags_of_body(ask.body)
+    doc = _locked(call, noun, ask)
     return _keep(call, noun, doc, [*doc["tags"], *(tag for tag in said if tag not in doc["tags"])])
 
 
-def clear(call: NetworkCall, noun: ResourceType, id: str) -> None:
-    _keep(call, noun, _locked(call, noun, id), [])
+def clear(noun: ResourceType, call: NetworkCall, ask: NetworkRequest) -> None:
+    _keep(call, noun, _locked(call, noun, ask), [])
 
 
-def check(call: NetworkCall, noun: ResourceType, id: str, tag: str) -> None:
-    """Check a tag. Raises NeutronFault (404)."""
-    if tag not in crud.find(call, noun, id)["tags"]:
-        raise NeutronFault(404, "TagNotFound", f"Tag {tag} could not be found.")
-
-
-def add(call: NetworkCall, noun: ResourceType, id: str, tag: str) -> None:
-    if reason := text(255)(tag):
-        raise bad(f"Invalid input for tag. Reason: {reason}.")
-    doc = _locked(call, noun, id)
-    _keep(call, noun, doc, doc["tags"] if tag in doc["tags"] else [*doc["tags"], tag])
-
-
-def remove(call: NetworkCall, noun: ResourceType, id: str, tag: str) -> None:
-    """Remove a tag. Raises NeutronFault (404)."""
-    doc = _locked(call, noun, id)
+def _held(doc: Doc, tag: str) -> str:
     if tag not in doc["tags"]:
         raise NeutronFault(404, "TagNotFound", f"Tag {tag} could not be found.")
+    return tag
+
+
+def check(noun: ResourceType, call: NetworkCall, ask: NetworkRequest) -> None:
+    """Check a tag. Raises NeutronFault (404)."""
+    _held(crud.find(call, noun, ask.path["id"]), ask.path["tag"])
+
+
+def add(noun: ResourceType, call: NetworkCall, ask: NetworkRequest) -> Doc:
+    tag = ask.path["tag"]
+    if reason := text(255)(tag):
+        raise bad(f"Invalid input for tag. Reason: {reason}.")
+    doc = _locked(call, noun, ask)
+    _keep(call, noun, doc, doc["tags"] if tag in doc["tags"] else [*doc["tags"], tag])
+    return {}
+
+
+def remove(noun: ResourceType, call: NetworkCall, ask: NetworkRequest) -> None:
+    """Remove a tag. Raises NeutronFault (404)."""
+    doc = _locked(call, noun, ask)
+    tag = _held(doc, ask.path["tag"])
     _keep(call, noun, doc, [each for each in doc["tags"] if each != tag])

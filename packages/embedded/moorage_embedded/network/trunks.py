@@ -4,7 +4,7 @@ from typing import Any
 
 from moorage_embedded.network import ports, validators
 from moorage_embedded.network.attributes import REQUIRED, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, not_found
 from moorage_embedded.network.networks import ADMIN_STATE, COMMON, NAME
 from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
@@ -43,8 +43,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:
         said = for_create("trunk", body, ATTRS, call.who)
-        if not call.who.writes(said["project_id"]):
-            raise forbidden("create_trunk")
+        call.require(call.who.writes(said["project_id"]), "create_trunk")
         parent = _port(call, said["port_id"])
         if parent["binding:host_id"] and parent["device_owner"].startswith("compute:"):
             raise conflict(
@@ -113,8 +112,7 @@ def update(call: NetworkCall, trunk: Doc, body: Any) -> Doc:
 
 
 def delete(call: NetworkCall, trunk: Doc) -> None:
-    if not call.who.writes(trunk["project_id"]):
-        raise forbidden("delete_trunk")
+    call.require(call.who.writes(trunk["project_id"]), "delete_trunk")
     port = call.store.get("port", trunk["port_id"], lock=True)
     if port is not None:
         if port["binding:host_id"]:
@@ -129,8 +127,7 @@ def delete(call: NetworkCall, trunk: Doc) -> None:
 
 def change_subports(call: NetworkCall, trunk: Doc, body: Any, *, add: bool) -> Doc:
     """Add or remove subports. Raises NeutronFault: 403, 400 for wrong ones, 404 for missing ones."""
-    if not call.who.writes(trunk["project_id"]):
-        raise forbidden("add_subports" if add else "remove_subports")
+    call.require(call.who.writes(trunk["project_id"]), "add_subports" if add else "remove_subports")
     if reason := _SUBPORTS(body.get("sub_ports")):
         raise bad(f"Invalid input for sub_ports. Reason: {reason}.")
     if add:

@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import HttpFault, empty_response
+from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.volume import admin_actions, connections, image_actions, quotas, sources
 from moorage_embedded.volume.faults import bad, invalid_input, invalid_volume
-from moorage_embedded.volume.records import is_true_spec, my_volume, type_named
+from moorage_embedded.volume.records import change_volume, is_true_spec, type_named
 from moorage_embedded.volume.request import VolumeCall, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import ANY, FLAG, ID, SIZE, Check, Schema, flag, obj, under
@@ -49,8 +49,7 @@ async def extend(call: VolumeCall, said: Doc) -> Response:
     """Grow; a volume that is in use too from 3.42 on, and then the servers are told."""
     size = int(said["new_size"])
 
-    def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume:extend")
+    def change(store: VolumeStore, doc: Doc) -> None:
         attached = call.version >= 42 and doc["status"] == "in-use"
         if size <= doc["size"]:
             raise invalid_input(
@@ -74,43 +73,33 @@ async def extend(call: VolumeCall, said: Doc) -> Response:
                 "while": "extending",
             },
         }
-        store.put("volume", touched(doc))
 
-    await call.context.write(work)
-    call.context.jobs.begin("volume", call.parts[1])
-    return empty_response(202)
+    return await change_volume(call, "volume:extend", change, begins=True)
 
 
 async def set_bootable(call: VolumeCall, said: Doc) -> Response:
-    def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume:update")
+    def change(store: VolumeStore, doc: Doc) -> None:
         doc["bootable"] = flag(said["bootable"])
-        store.put("volume", touched(doc))
 
-    await call.context.write(work)
-    return empty_response(200)
+    return await change_volume(call, "volume:update", change, status=200)
 
 
 async def update_readonly(call: VolumeCall, said: Doc) -> Response:
-    def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume:update_readonly_flag")
+    def change(store: VolumeStore, doc: Doc) -> None:
         if doc["status"] != "available":
             raise invalid_volume(
                 f"Volume {doc['id']} status must be available to update readonly flag, but current status is:"
                 f" {doc['status']}."
             )
         doc["admin_metadata"]["readonly"] = str(flag(said["readonly"]))
-        store.put("volume", touched(doc))
 
-    await call.context.write(work)
-    return empty_response(202)
+    return await change_volume(call, "volume:update_readonly_flag", change)
 
 
 async def retype(call: VolumeCall, said: Doc) -> Response:
     """Another type; there is one back end, so nothing moves."""
 
-    def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume:retype")
+    def change(store: VolumeStore, doc: Doc) -> None:
         new = type_named(call, store, said["new_type"])
         sources.check_not_encrypted(new)
         multiattach = is_true_spec(new["extra_specs"], "multiattach")
@@ -133,11 +122,8 @@ async def retype(call: VolumeCall, said: Doc) -> Response:
                 "while": "retyping",
             },
         }  # fmt: skip
-        store.put("volume", touched(doc))
 
-    await call.context.write(work)
-    call.context.jobs.begin("volume", call.parts[1])
-    return empty_response(202)
+    return await change_volume(call, "volume:retype", change, begins=True)
 
 
 def _no_retype() -> HttpFault:
@@ -162,8 +148,7 @@ async def revert(call: VolumeCall, said: Doc) -> Response:
     """Back to the latest snapshot, and to no other."""
     wanted = said.get("snapshot_id")
 
-    def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume:revert_to_snapshot")
+    def change(store: VolumeStore, doc: Doc) -> None:
         snapshots = store.children("snapshot", doc["id"])
         if not snapshots:
             raise bad(f"Volume {doc['id']} doesn't have any snapshots.")
@@ -186,11 +171,8 @@ async def revert(call: VolumeCall, said: Doc) -> Response:
         doc |= {"status": "reverting", "work": work}
         latest["status"] = "restoring"
         store.put("snapshot", touched(latest))
-        store.put("volume", touched(doc))
 
-    await call.context.write(work)
-    call.context.jobs.begin("volume", call.parts[1])
-    return empty_response(202)
+    return await change_volume(call, "volume:revert_to_snapshot", change, begins=True)
 
 
 _CONNECTOR: Schema = {"type": ["object", "string", "null"]}

@@ -50,7 +50,7 @@ async def reset_status(call: VolumeCall, said: Doc) -> Response:
         raise bad("Must specify 'status', 'attach_status' or 'migration_status' for update.")
 
     def work(store: VolumeStore) -> None:
-        doc = admins_volume(call, store, call.parts[1], _rule("reset_status"))
+        doc = admins_volume(call, store, call.path("id"), _rule("reset_status"))
         if status in NOT_BY_HAND:
             raise bad(f"Cannot reset-state to {status}")
         used = store.children("attachment", doc["id"])
@@ -74,7 +74,7 @@ async def reset_status(call: VolumeCall, said: Doc) -> Response:
 
 
 async def force_detach(call: VolumeCall, said: Doc) -> Response:
-    id, rule = call.parts[1], _rule("force_detach")
+    id, rule = call.path("id"), _rule("force_detach")
     await call.context.write(lambda store: admins_volume(call, store, id, rule))
     await connections.end_connection(call, id, rule)
     await connections.end(call, id, said.get("attachment_id"), rule)
@@ -82,7 +82,7 @@ async def force_detach(call: VolumeCall, said: Doc) -> Response:
 
 
 async def force_delete(call: VolumeCall, _: Any) -> Response:
-    await volumes.remove(call, call.parts[1], cascade=False, force=True, rule=_rule("force_delete"))
+    await volumes.remove(call, call.path("id"), cascade=False, force=True, rule=_rule("force_delete"))
     return empty_response(202)
 
 
@@ -91,7 +91,7 @@ async def migrate(call: VolumeCall, said: Doc) -> Response:
     call_host = said.get("host") or said.get("cluster")
 
     def work(store: VolumeStore) -> None:
-        doc = admins_volume(call, store, call.parts[1], _rule("migrate_volume"))
+        doc = admins_volume(call, store, call.path("id"), _rule("migrate_volume"))
         if doc["status"] not in ("available", "in-use"):
             raise invalid_volume("Volume status must be available or in-use, but it is " + doc["status"] + ".")
         if call_host == call.context.settings.host:
@@ -104,7 +104,7 @@ async def migrate(call: VolumeCall, said: Doc) -> Response:
 
 async def migrate_completion(call: VolumeCall, said: Doc) -> Response:
     """Compute has copied one volume's data to another and swapped them (no migration of ours): uses go over to the new one."""
-    id, new_id = call.parts[1], said["new_volume"]
+    id, new_id = call.path("id"), said["new_volume"]
 
     def check(store: VolumeStore) -> list[Doc]:
         doc = admins_volume(call, store, id, _rule("migrate_volume_completion"))
@@ -141,7 +141,7 @@ async def extend_completion(call: VolumeCall, said: Doc) -> Response:
     """For back ends that wait for compute to have looked again; ours does not, so there is never one that waits."""
 
     def work(store: VolumeStore) -> None:
-        doc = admins_volume(call, store, call.parts[1], _rule("extend_volume_completion"))
+        doc = admins_volume(call, store, call.path("id"), _rule("extend_volume_completion"))
         if doc["status"] != "extending":
             raise invalid_volume("Volume is not being extended.")
         raise invalid_volume("Required volume admin metadata is malformed or missing.")

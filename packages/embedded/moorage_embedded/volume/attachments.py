@@ -2,6 +2,7 @@
 3.54).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -9,7 +10,7 @@ from starlette.responses import Response
 from moorage.model.ids import new_uuid
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import listing, views
-from moorage_embedded.volume.faults import bad, conflict, forbidden, invalid_volume, nova_uses_it
+from moorage_embedded.volume.faults import bad, conflict, invalid_volume, nova_uses_it
 from moorage_embedded.volume.records import attachment_of, settle, volume_of
 from moorage_embedded.volume.request import VolumeCall, stamp, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
@@ -33,8 +34,7 @@ async def create(call: VolumeCall) -> Response:
 
     def work(store: VolumeStore) -> Doc:
         volume = volume_of(call, store, said["volume_uuid"], hold=True)
-        if not call.who.writes(volume["project_id"]):
-            raise forbidden("volume:attachment_create")
+        call.require(call.who.writes(volume["project_id"]), "volume:attachment_create")
         if "error" in volume["status"]:
             raise invalid_volume(
                 "Volume attachments can not be created if the volume is in an error state. "
@@ -134,39 +134,23 @@ def connect(call: VolumeCall, volume: Doc, doc: Doc, connector: dict[str, Any]) 
 
 async def show(call: VolumeCall) -> Response:
     call.since(27)
-    doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.parts[1]))
+    doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.path("id")))
     return json_response({"attachment": views.attachment_detail(doc)})
 
 
-async def index(call: VolumeCall) -> Response:
-    return await _list(call, detailed=False)
+def _shown(call: VolumeCall, store: VolumeStore, docs: Sequence[Doc], detailed: bool) -> list[Doc]:
+    return [(views.attachment_detail if detailed else views.attachment_summary)(doc) for doc in docs]
 
 
-async def detail(call: VolumeCall) -> Response:
-    return await _list(call, detailed=True)
-
-
-async def _list(call: VolumeCall, *, detailed: bool) -> Response:
-    call.since(27)
-    if not call.who.reader:
-        raise forbidden("volume:attachment_get_all")
-    query = listing.query_of(call, listing.ATTACHMENTS)
-    view = views.attachment_detail if detailed else views.attachment_summary
-
-    def work(store: VolumeStore) -> Doc:
-        page = listing.page(call, store, listing.ATTACHMENTS, query)
-        return {"attachments": [view(doc) for doc in page.docs]}
-
-    return json_response(await call.context.read(work))
+index, detail = listing.verbs(listing.ATTACHMENTS, _shown)
 
 
 def _mine(call: VolumeCall, store: VolumeStore, rule: str) -> tuple[Doc, Doc]:
     """The attachment and its volume, held in the order in which everybody holds them: the volume first."""
-    seen = attachment_of(call, store, call.parts[1])
+    seen = attachment_of(call, store, call.path("id"))
     volume = volume_of(call, store, seen["volume_id"], hold=True)
-    doc = attachment_of(call, store, call.parts[1], hold=True)
-    if not call.who.writes(doc["project_id"]):
-        raise forbidden(rule)
+    doc = attachment_of(call, store, call.path("id"), hold=True)
+    call.require(call.who.writes(doc["project_id"]), rule)
     return volume, doc
 
 
@@ -220,9 +204,8 @@ async def act(call: VolumeCall) -> Response:
 async def delete(call: VolumeCall) -> Response:
     """End it. 409 for a user while compute's server uses it (CVE-2023-2088)."""
     call.since(27)
-    doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.parts[1]))
-    if not call.who.writes(doc["project_id"]):
-        raise forbidden("volume:attachment_delete")
+    doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.path("id")))
+    call.require(call.who.writes(doc["project_id"]), "volume:attachment_delete")
     await check_removable(call, doc)
 
     def work(store: VolumeStore) -> list[Doc]:

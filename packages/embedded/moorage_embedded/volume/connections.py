@@ -8,7 +8,7 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import attachments
 from moorage_embedded.volume.faults import bad, invalid_input, invalid_volume
 from moorage_embedded.volume.listing import either
-from moorage_embedded.volume.records import attachment_of, my_volume, settle, volume_of
+from moorage_embedded.volume.records import attachment_of, change_volume, my_volume, settle, volume_of
 from moorage_embedded.volume.request import VolumeCall, stamp, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
 
@@ -16,25 +16,22 @@ STILL = (None, "deleting", "error", "success")
 
 
 async def reserve(call: VolumeCall, _: Any) -> Response:
-    def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:reserve")
+    def change(store: VolumeStore, doc: Doc) -> None:
         allowed = ("available", "in-use") if doc["multiattach"] else ("available",)
         if doc["status"] not in allowed:
             raise invalid_volume(
                 f"Volume status must be {either(allowed)} to reserve, but the status is {doc['status']}."
             )
         doc["status"] = "attaching"
-        store.put("volume", touched(doc))
 
-    await call.context.write(work)
-    return empty_response(202)
+    return await change_volume(call, "volume_extension:volume_actions:reserve", change)
 
 
 async def unreserve(call: VolumeCall, _: Any) -> Response:
     """Nothing happens to a volume that is not reserved."""
 
     def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:unreserve")
+        doc = my_volume(call, store, call.path("id"), "volume_extension:volume_actions:unreserve")
         _unreserve(store, doc)
 
     await call.context.write(work)
@@ -49,7 +46,7 @@ def _unreserve(store: VolumeStore, doc: Doc) -> None:
 
 async def begin_detaching(call: VolumeCall, _: Any) -> Response:
     def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:begin_detaching")
+        doc = my_volume(call, store, call.path("id"), "volume_extension:volume_actions:begin_detaching")
         if doc["migration_status"] not in STILL:
             return  # what is moving is marked already, and nobody is to see that it is also detached
         if doc["status"] != "in-use" or doc["attach_status"] != "attached":
@@ -65,7 +62,7 @@ async def begin_detaching(call: VolumeCall, _: Any) -> Response:
 
 async def roll_detaching(call: VolumeCall, _: Any) -> Response:
     def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:roll_detaching")
+        doc = my_volume(call, store, call.path("id"), "volume_extension:volume_actions:roll_detaching")
         if doc["status"] == "detaching":
             doc["status"] = "in-use"
             store.put("volume", touched(doc))
@@ -78,8 +75,7 @@ async def attach(call: VolumeCall, said: Doc) -> Response:
     """Write down that a server or a host uses the volume."""
     server, host, mode = said.get("instance_uuid"), said.get("host_name"), said.get("mode", "rw")
 
-    def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:attach")
+    def change(store: VolumeStore, doc: Doc) -> None:
         if doc["status"] == "maintenance":
             raise invalid_volume("The volume cannot be attached in maintenance mode.")
         if doc["admin_metadata"].setdefault("readonly", "False") == "True" and mode != "ro":
@@ -98,10 +94,8 @@ async def attach(call: VolumeCall, said: Doc) -> Response:
             doc["admin_metadata"]["attached_mode"] = mode
             doc["attach_status"] = "attached"
         doc["status"] = "in-use"
-        store.put("volume", touched(doc))
 
-    await call.context.write(work)
-    return empty_response(202)
+    return await change_volume(call, "volume_extension:volume_actions:attach", change)
 
 
 def _cannot_attach(why: str) -> Exception:
@@ -109,7 +103,7 @@ def _cannot_attach(why: str) -> Exception:
 
 
 async def detach(call: VolumeCall, said: Doc | None) -> Response:
-    await end(call, call.parts[1], (said or {}).get("attachment_id"), "volume_extension:volume_actions:detach")
+    await end(call, call.path("id"), (said or {}).get("attachment_id"), "volume_extension:volume_actions:detach")
     return empty_response(202)
 
 
@@ -167,7 +161,7 @@ async def initialize(call: VolumeCall, said: Doc) -> Response:
         raise invalid_input("Connector doesn't have required information: host")
 
     def work(store: VolumeStore) -> Doc:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:initialize_connection")
+        doc = my_volume(call, store, call.path("id"), "volume_extension:volume_actions:initialize_connection")
         if doc["status"] == "maintenance":
             raise invalid_volume("The volume connection cannot be initialized in maintenance mode.")
         info = attachments.connection_info(call, doc)
@@ -180,7 +174,7 @@ async def initialize(call: VolumeCall, said: Doc) -> Response:
 
 
 async def terminate(call: VolumeCall, said: Doc) -> Response:
-    await end_connection(call, call.parts[1], "volume_extension:volume_actions:terminate_connection")
+    await end_connection(call, call.path("id"), "volume_extension:volume_actions:terminate_connection")
     return empty_response(202)
 
 

@@ -39,10 +39,6 @@ def forbidden(rule: str) -> HttpFault:
     return HttpFault(403, f"Policy doesn't allow {rule} to be performed.")
 
 
-def no_such_path() -> HttpFault:
-    return HttpFault(404, "The resource could not be found.")
-
-
 def no_volume(id: str) -> HttpFault:
     return HttpFault(404, f"Volume {id} could not be found.")
 

@@ -11,12 +11,12 @@ from moorage.model.ids import new_uuid
 from moorage.model.principal import Principal
 from moorage_embedded.http_kit.answers import HttpFault, json_response
 from moorage_embedded.http_kit.endpoint import Endpoint, ValidateToken, check_query
-from moorage_embedded.http_kit.routing import path_parts
+from moorage_embedded.http_kit.routing import no_such_path, path_parts
 from moorage_embedded.volume import versions
-from moorage_embedded.volume.faults import answer_of, bad, no_such_path
+from moorage_embedded.volume.faults import answer_of, bad
 from moorage_embedded.volume.policy import VolumeCaller
 from moorage_embedded.volume.request import VolumeCall, VolumeContext
-from moorage_embedded.volume.routes import TABLE, find_verb
+from moorage_embedded.volume.routes import TABLE
 
 _PROJECT = re.compile(r"[0-9a-f-]+")
 
@@ -37,7 +37,7 @@ class VolumeEndpoint(Endpoint):
             return json_response(versions.document(self._context.public_url), 200 if parts else 300)
         if parts == ("healthcheck",):
             return Response("OK", media_type="text/plain")
-        if parts[0] != "v3" or request.url.path.endswith("/"):  # an id that is empty is no list
+        if parts[0] != "v3" or request.scope["path"].endswith("/"):  # an id that is empty is no list
             raise no_such_path()
         pairs = check_query(request, self._context.settings.query_max_bytes)
         principal = await self.principal(request)
@@ -50,7 +50,7 @@ class VolumeEndpoint(Endpoint):
         if not rest:
             raise no_such_path()
         rest = (*rest[:-1], rest[-1].removesuffix(".json"))
-        verb = find_verb(request.method, rest)
+        verb = TABLE.find(request, rest)
         return await verb(VolumeCall(self._context, who, principal, request, rest, prefix, pairs, version, id))
 
     @override

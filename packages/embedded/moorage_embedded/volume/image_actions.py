@@ -4,11 +4,11 @@ from starlette.responses import Response
 
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
+from moorage_embedded.http_kit.answers import HttpFault, json_response
 from moorage_embedded.volume import sources
 from moorage_embedded.volume.faults import bad, conflict, forbidden, invalid_volume
 from moorage_embedded.volume.listing import either
-from moorage_embedded.volume.records import my_volume, snapshot_of, type_names, volume_of
+from moorage_embedded.volume.records import change_volume, my_volume, snapshot_of, type_names, volume_of
 from moorage_embedded.volume.request import VolumeCall, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import FLAG, ID, IMAGE_METADATA, NAME, TEXT_OR_NULL, Schema, flag, obj
@@ -49,7 +49,7 @@ async def upload(call: VolumeCall, said: Doc) -> Response:
     force = flag(said.get("force", False))
 
     def reserve(store: VolumeStore) -> tuple[Doc, str]:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:upload_image")
+        doc = my_volume(call, store, call.path("id"), "volume_extension:volume_actions:upload_image")
         allowed = ("available", "in-use") if force else ("available",)
         if doc["status"] not in allowed:
             raise invalid_volume(f"Volume {doc['id']} status must be {either(allowed)}")
@@ -136,8 +136,7 @@ async def reimage(call: VolumeCall, said: Doc) -> Response:
     inside = sources.snapshot_inside(image)
     reserved = flag(said.get("reimage_reserved", False))
 
-    def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume:reimage")
+    def change(store: VolumeStore, doc: Doc) -> None:
         if inside is not None:
             snapshot_of(call, store, inside)
             _check_snapshot(image, doc)
@@ -164,11 +163,8 @@ async def reimage(call: VolumeCall, said: Doc) -> Response:
                 "while": "downloading",
             },
         }
-        store.put("volume", touched(doc))
 
-    await call.context.write(work)
-    call.context.jobs.begin("volume", call.parts[1])
-    return empty_response(202)
+    return await change_volume(call, "volume:reimage", change, begins=True)
 
 
 def _check_snapshot(image: Doc, doc: Doc) -> None:
@@ -191,7 +187,7 @@ async def _image(call: VolumeCall, id: str) -> Doc:
 
 async def set_metadata(call: VolumeCall, said: Doc) -> Response:
     def work(store: VolumeStore) -> Doc:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_image_metadata:set")
+        doc = my_volume(call, store, call.path("id"), "volume_extension:volume_image_metadata:set")
         doc["image_metadata"] |= said["metadata"]
         if len(doc["image_metadata"]) > call.context.settings.metadata_max:
             raise HttpFault(413, f"There may be {call.context.settings.metadata_max} metadata items at most.")
@@ -203,17 +199,14 @@ async def set_metadata(call: VolumeCall, said: Doc) -> Response:
 
 
 async def unset_metadata(call: VolumeCall, said: Doc) -> Response:
-    def work(store: VolumeStore) -> None:
-        doc = my_volume(call, store, call.parts[1], "volume_extension:volume_image_metadata:remove")
+    def change(store: VolumeStore, doc: Doc) -> None:
         if said["key"] not in doc["image_metadata"]:
             raise HttpFault(404, f"Glance metadata for volume/snapshot {doc['id']} cannot be found.")
         del doc["image_metadata"][said["key"]]
-        store.put("volume", touched(doc))
 
-    await call.context.write(work)
-    return empty_response(200)
+    return await change_volume(call, "volume_extension:volume_image_metadata:remove", change, status=200)
 
 
 async def show_metadata(call: VolumeCall, _: object) -> Response:
-    doc = await call.context.read_inline(lambda store: volume_of(call, store, call.parts[1]))
+    doc = await call.context.read_inline(lambda store: volume_of(call, store, call.path("id")))
     return json_response({"metadata": doc["image_metadata"]})

@@ -1,14 +1,16 @@
 """What a list's query string asks for: filters, sorting and the page; in SQL where that is all it needs, else over the records."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import msgspec
+from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import HttpFault
-from moorage_embedded.http_kit.paging import after_marker, page_url, sort_documents
+from moorage_embedded.http_kit.answers import HttpFault, json_response
+from moorage_embedded.http_kit.paging import next_links, page_of, sort_order, split_sort
+from moorage_embedded.http_kit.values import bounded_number, moment_of
 from moorage_embedded.volume.faults import bad, invalid_input
 from moorage_embedded.volume.request import VolumeCall
 from moorage_embedded.volume.store import Doc, VolumeStore
@@ -41,6 +43,12 @@ class ListedResource:
     added: tuple[tuple[str, int], ...] = ()
     """Filter → the microversion it came with."""
     counted: bool = True
+    linked: bool = True
+    """A page says where the next one is."""
+    rule: str = ""
+    """What who may not list is told."""
+    since: int = 0
+    """The microversion that it came with."""
 
 
 VOLUMES = ListedResource(
@@ -61,6 +69,7 @@ VOLUMES = ListedResource(
         "snapshot_id", "source_volid",
     ),
     added=(("glance_metadata", 4), ("group_id", 10), ("created_at", 60), ("updated_at", 60), ("consumes_quota", 65)),
+    rule="volume:get_all",
 )  # fmt: skip
 SNAPSHOTS = ListedResource(
     "snapshot",
@@ -72,6 +81,7 @@ SNAPSHOTS = ListedResource(
         "id", "status", "volume_id", "size", "name", "description", "created_at", "updated_at", "user_id", "project_id"
     ),
     added=(("metadata", 22), ("consumes_quota", 65)),
+    rule="volume:get_all_snapshots",
 )  # fmt: skip
 ATTACHMENTS = ListedResource(
     "attachment",
@@ -83,11 +93,11 @@ ATTACHMENTS = ListedResource(
     ),
     admin_filters=("project_id",),
     sorts=("id", "volume_id", "created_at", "updated_at", "attach_status", "attached_at"),
-    counted=False,
+    counted=False, linked=False, rule="volume:attachment_get_all", since=27,
 )  # fmt: skip
 TRANSFERS = ListedResource(
     "transfer", "transfers", ("name", "volume_id", "all_tenants"), (("name", "key"), ("volume_id", "parent")),
-    sorts=("id", "name", "created_at"), counted=False,
+    sorts=("id", "name", "created_at"), counted=False, rule="volume:get_all_transfers",
 )  # fmt: skip
 
 
@@ -110,6 +120,11 @@ class VolumeQuery:
         return not self.rest and self.sort == [("created_at", True)]
 
 
+ShowPage: TypeAlias = Callable[[VolumeCall, VolumeStore, Sequence[Doc], bool], list[Doc]]
+"""Documents as the caller sees them; True: with details."""
+ListVerb: TypeAlias = Callable[[VolumeCall], Awaitable[Response]]
+
+
 @dataclass(frozen=True)
 class ListPage:
     docs: Sequence[Doc]
@@ -123,16 +138,6 @@ def either(words: Iterable[str]) -> str:
 def all_tenants(pairs: Sequence[tuple[str, str]]) -> bool:
     said = dict(pairs).get("all_tenants")
     return said is not None and said.strip().lower() in TRUE
-
-
-def bounded_number(name: str, said: str, most: int) -> int:
-    try:
-        number = int(said)
-    except ValueError:
-        raise bad(f"{name} param must be an integer") from None
-    if number < 0:
-        raise bad(f"{name} param must be positive")
-    return min(number, most)
 
 
 def query_of(call: VolumeCall, noun: ListedResource) -> VolumeQuery:
@@ -189,12 +194,9 @@ def _checked(call: VolumeCall, plain: str, name: str, value: str) -> str:
 
 def _moment(said: str) -> str:
     try:
-        moment = datetime.fromisoformat(said)
+        return moment_of(said).replace(tzinfo=None).isoformat(timespec="microseconds")
     except ValueError:
         raise bad(f"Invalid {said} value") from None
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(UTC).replace(tzinfo=None)
-    return moment.isoformat(timespec="microseconds")
 
 
 def sort_of(noun: ListedResource, said: dict[str, str]) -> list[tuple[str, bool]]:
@@ -203,20 +205,18 @@ def sort_of(noun: ListedResource, said: dict[str, str]) -> list[tuple[str, bool]
         raise bad(
             "The 'sort_key' and 'sort_dir' parameters are deprecated and cannot be used with the 'sort' parameter."
         )
-    if "sort" in said:  # noqa: SIM108  one line would be too long to read
-        pairs = [each.partition(":")[::2] for each in said.pop("sort").strip().split(",")]
-    else:
-        pairs = [(said.pop("sort_key", "created_at"), said.pop("sort_dir", "desc"))]
-    found: dict[str, bool] = {}
-    for key, way in ((key.strip(), way.strip() or "desc") for key, way in pairs):
+    asked = said.pop("sort", None)
+    key, way = said.pop("sort_key", "created_at").strip(), said.pop("sort_dir", "desc").strip() or "desc"
+    pairs = [(key, way)] if asked is None else split_sort(asked)
+    for key, way in pairs:
         if key.removeprefix("display_") not in noun.sorts:
             raise invalid_input(f"Invalid sort key passed: {key[:100]}.")
         if way not in {"asc", "desc"}:
             raise invalid_input("Unknown sort direction, must be one of: asc, desc.")
-        found.setdefault(key.removeprefix("display_"), way == "desc")  # once sorted by, a key changes nothing again
+    found = sort_order((key.removeprefix("display_"), way) for key, way in pairs)
     if len(found) > SORT_KEYS_MAX:
         raise invalid_input(f"At most {SORT_KEYS_MAX} sort keys may be given.")
-    return list(found.items())
+    return found
 
 
 def page(call: VolumeCall, store: VolumeStore, noun: ListedResource, query: VolumeQuery) -> ListPage:
@@ -230,13 +230,10 @@ def page(call: VolumeCall, store: VolumeStore, noun: ListedResource, query: Volu
         return ListPage(docs)
     docs = [doc for doc in store.many(noun.name, where=query.where) if _fits(doc, query.rest)]
     total = len(docs) if query.count else None
-    sort_documents(docs, query.sort)
-    if query.marker is not None:
-        found = after_marker(docs, query.marker)
-        if found is None:
-            raise _no_marker(noun, query)
-        docs = found
-    return ListPage(docs[query.offset : query.offset + query.limit], total)
+    found = page_of(docs, query.sort, query.marker, query.limit, query.offset)
+    if found is None:
+        raise _no_marker(noun, query)
+    return ListPage(found, total)
 
 
 def _no_marker(noun: ListedResource, query: VolumeQuery) -> HttpFault:
@@ -282,12 +279,28 @@ def parse_dictionary(said: str) -> dict[str, Any] | None:
     return None
 
 
+def verbs(noun: ListedResource, show: ShowPage) -> tuple[ListVerb, ListVerb]:
+    """The list, and the list with details."""
+
+    async def listed(call: VolumeCall, *, detailed: bool) -> Response:
+        call.since(noun.since)
+        call.require(call.who.reader, noun.rule)
+        query = query_of(call, noun)
+
+        def work(store: VolumeStore) -> Doc:
+            found = page(call, store, noun, query)
+            return answer(call, noun, query, found, show(call, store, found.docs, detailed))
+
+        return json_response(await call.context.read(work))
+
+    return partial(listed, detailed=False), partial(listed, detailed=True)
+
+
 def answer(call: VolumeCall, noun: ListedResource, query: VolumeQuery, page: ListPage, shown: list[Doc]) -> Doc:
     """The list, a link to the next page where there may be one, and the count where it was asked for."""
     found: Doc = {noun.plural: shown}
-    if page.docs and len(page.docs) == query.limit:
-        following = page_url(f"{call.url}/{'/'.join(call.parts)}", call.pairs, page.docs[-1]["id"])
-        found[f"{noun.plural}_links"] = [{"rel": "next", "href": following}]
+    if noun.linked and (links := next_links(f"{call.url}/{'/'.join(call.parts)}", call.pairs, page.docs, query.limit)):
+        found[f"{noun.plural}_links"] = links
     if page.total is not None:
         found["count"] = page.total
     return found

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from moorage.model.ids import new_uuid
 from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import listing, views
-from moorage_embedded.volume.faults import forbidden
 from moorage_embedded.volume.request import VolumeCall, stamp
 from moorage_embedded.volume.store import Doc, VolumeStore
 
@@ -76,8 +75,7 @@ def _view(call: VolumeCall, doc: Doc) -> Doc:
 
 async def index(call: VolumeCall) -> Response:
     call.since(3)
-    if not call.who.reader:
-        raise forbidden("message:get_all")
+    call.require(call.who.reader, "message:get_all")
     query = listing.query_of(call, NOUN)
     if call.who.admin:
         query.where.pop("project", None)
@@ -86,9 +84,9 @@ async def index(call: VolumeCall) -> Response:
 
 
 def _one(call: VolumeCall, store: VolumeStore) -> Doc:
-    doc = store.get("message", call.parts[1], hold=True)
+    doc = store.get("message", call.path("id"), hold=True)
     if doc is None or not call.who.reads(doc["project_id"]):
-        raise HttpFault(404, f"Message {call.parts[1]} could not be found.")
+        raise HttpFault(404, f"Message {call.path('id')} could not be found.")
     return doc
 
 
@@ -103,8 +101,7 @@ async def delete(call: VolumeCall) -> Response:
 
     def work(store: VolumeStore) -> None:
         doc = _one(call, store)
-        if not call.who.writes(doc["project_id"]):
-            raise forbidden("message:delete")
+        call.require(call.who.writes(doc["project_id"]), "message:delete")
         store.remove("message", doc["id"])
 
     await call.context.write(work)

@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
-from moorage_embedded.volume.faults import bad, forbidden
+from moorage_embedded.volume.faults import bad
 from moorage_embedded.volume.records import snapshot_of, volume_of
 from moorage_embedded.volume.request import VolumeCall, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
@@ -25,7 +25,7 @@ def _resource_name(call: VolumeCall) -> str:
 
 def _find(call: VolumeCall, store: VolumeStore, *, hold: bool = False) -> Doc:
     find = volume_of if _resource_name(call) == "volume" else snapshot_of
-    return find(call, store, call.parts[1], hold=hold)
+    return find(call, store, call.path("id"), hold=hold)
 
 
 def _text(metadata: dict[str, Any]) -> bytes:
@@ -42,8 +42,7 @@ async def _change(call: VolumeCall, change: Change, rule: str) -> dict[str, Any]
 
     def work(store: VolumeStore) -> dict[str, Any]:
         doc = _find(call, store, hold=True)
-        if not call.who.writes(doc["project_id"]):
-            raise forbidden(f"volume:{rule}_{noun}_metadata")
+        call.require(call.who.writes(doc["project_id"]), f"volume:{rule}_{noun}_metadata")
         if wanted is not None and _tag(doc["metadata"]) not in wanted:
             raise HttpFault(412, "The metadata was changed meanwhile.")
         doc["metadata"] = change(doc["metadata"])
@@ -76,18 +75,18 @@ async def replace(call: VolumeCall) -> Response:
 
 async def show_one(call: VolumeCall) -> Response:
     doc = await call.context.read_inline(lambda store: _find(call, store))
-    key = call.parts[3]
+    key = call.path("key")
     if key not in doc["metadata"]:
         raise _no_key(call, key)
     return json_response({"meta": {key: doc["metadata"][key]}})
 
 
 def _no_key(call: VolumeCall, key: str) -> HttpFault:
-    return HttpFault(404, f"{_resource_name(call).title()} {call.parts[1]} has no metadata with key {key}.")
+    return HttpFault(404, f"{_resource_name(call).title()} {call.path('id')} has no metadata with key {key}.")
 
 
 async def set_one(call: VolumeCall) -> Response:
-    said, key = ONE(await call.body())["meta"], call.parts[3]
+    said, key = ONE(await call.body())["meta"], call.path("key")
     if key not in said:
         raise bad("Request body and URI mismatch")
     if len(said) > 1:
@@ -97,7 +96,7 @@ async def set_one(call: VolumeCall) -> Response:
 
 
 async def drop_one(call: VolumeCall) -> Response:
-    key = call.parts[3]
+    key = call.path("key")
 
     def drop(held: dict[str, Any]) -> dict[str, Any]:
         if key not in held:

@@ -9,7 +9,7 @@ from moorage.model.ids import new_uuid
 from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import views
 from moorage_embedded.volume.faults import bad, conflict
-from moorage_embedded.volume.records import only_admin, type_of
+from moorage_embedded.volume.records import type_of
 from moorage_embedded.volume.request import VolumeCall, stamp, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import NAME, Check, Schema, flag, under
@@ -52,13 +52,13 @@ def _full(call: VolumeCall, doc: Doc) -> Response:
 
 
 async def index(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:get_all")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:get_all")
     docs = await call.context.read(lambda store: store.many("qos"))
     return json_response({"qos_specs": [_view(doc) for doc in docs]})
 
 
 async def create(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:create")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:create")
     said = dict(CREATE(await call.body())["qos_specs"])
     name, consumer = said.pop("name").strip(), said.pop("consumer", "back-end")
 
@@ -76,16 +76,16 @@ async def create(call: VolumeCall) -> Response:
 
 
 async def show(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:get")
-    return _full(call, await call.context.read(lambda store: _find(store, call.parts[1])))
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:get")
+    return _full(call, await call.context.read(lambda store: _find(store, call.path("id"))))
 
 
 async def update(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:update")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:update")
     said = UPDATE(await call.body())
 
     def work(store: VolumeStore) -> None:
-        doc = _find(store, call.parts[1], hold=True)
+        doc = _find(store, call.path("id"), hold=True)
         changed = dict(said["qos_specs"])
         doc["consumer"] = changed.pop("consumer", doc["consumer"])
         doc["specs"] |= changed
@@ -98,11 +98,11 @@ async def update(call: VolumeCall) -> Response:
 
 
 async def delete(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:delete")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:delete")
     force = flag(dict(call.pairs).get("force", False))
 
     def work(store: VolumeStore) -> None:
-        doc = _find(store, call.parts[1], hold=True)
+        doc = _find(store, call.path("id"), hold=True)
         used = _types(store, doc["id"])
         if used and not force:
             raise bad("Qos specs still in use.")
@@ -115,11 +115,11 @@ async def delete(call: VolumeCall) -> Response:
 
 
 async def delete_keys(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:delete")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:delete")
     keys = UNSET(await call.body())["keys"]
 
     def work(store: VolumeStore) -> None:
-        doc = _find(store, call.parts[1], hold=True)
+        doc = _find(store, call.path("id"), hold=True)
         for key in keys:
             if key not in doc["specs"]:
                 raise HttpFault(404, f"QoS spec {doc['id']} has no spec with key {key}.")
@@ -142,10 +142,10 @@ def _associate(store: VolumeStore, type: str, qos: str | None) -> None:
 
 
 async def associations(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:get_all")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:get_all")
 
     def work(store: VolumeStore) -> list[Doc]:
-        found = _types(store, _find(store, call.parts[1])["id"])
+        found = _types(store, _find(store, call.path("id"))["id"])
         return [{"association_type": "volume_type", "name": each["name"], "id": each["id"]} for each in found]
 
     return json_response({"qos_associations": await call.context.read(work)})
@@ -153,13 +153,13 @@ async def associations(call: VolumeCall) -> Response:
 
 async def associate(call: VolumeCall) -> Response:
     """`associate` and `disassociate`, as the path says, with the type in the query."""
-    only_admin(call, "volume_extension:qos_specs_manage:update")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:update")
     type = dict(call.pairs).get("vol_type_id")
     if not type:
         raise bad("Volume Type id must not be None.")
 
     def work(store: VolumeStore) -> None:
-        doc = _find(store, call.parts[1])
+        doc = _find(store, call.path("id"))
         held = type_of(call, store, type)["qos_specs_id"]
         if call.parts[2] == "disassociate":
             if held == doc["id"]:
@@ -174,10 +174,10 @@ async def associate(call: VolumeCall) -> Response:
 
 
 async def disassociate_all(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:qos_specs_manage:update")
+    call.require(call.who.admin, "volume_extension:qos_specs_manage:update")
 
     def work(store: VolumeStore) -> None:
-        for each in _types(store, _find(store, call.parts[1])["id"]):
+        for each in _types(store, _find(store, call.path("id"))["id"]):
             _associate(store, each["id"], None)
 
     await call.context.write(work)

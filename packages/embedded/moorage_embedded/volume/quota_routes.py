@@ -4,8 +4,7 @@ from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import quotas
-from moorage_embedded.volume.faults import bad, forbidden
-from moorage_embedded.volume.records import only_admin
+from moorage_embedded.volume.faults import bad
 from moorage_embedded.volume.request import VolumeCall
 from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import Check, Schema, flag, under
@@ -51,7 +50,7 @@ def _caps(call: VolumeCall, said: Doc, store: VolumeStore) -> dict[str, int]:
 
 
 def _target(call: VolumeCall) -> str:
-    id = call.parts[1]
+    id = call.path("id")
     if len(id) > NAME_MAX_CHARS:
         raise bad(f"Invalid input received: quota_set_name has {len(id)} characters, more than {NAME_MAX_CHARS}.")
     return id
@@ -63,8 +62,7 @@ def _names(store: VolumeStore) -> dict[str, str]:
 
 async def show(call: VolumeCall) -> Response:
     project = _target(call)
-    if not call.who.reads(project):
-        raise forbidden("volume_extension:quotas:show")
+    call.require(call.who.reads(project), "volume_extension:quotas:show")
     usage = flag(dict(call.pairs).get("usage", False))
 
     def work(store: VolumeStore) -> Doc:
@@ -79,15 +77,14 @@ async def show(call: VolumeCall) -> Response:
 
 async def defaults(call: VolumeCall) -> Response:
     project = _target(call)
-    if not call.who.reads(project):
-        raise forbidden("volume_extension:quotas:show")
+    call.require(call.who.reads(project), "volume_extension:quotas:show")
     found = await call.context.read(lambda store: quotas.limits(call, store, ""))
     return json_response({"quota_set": found | {"id": project}})
 
 
 async def update(call: VolumeCall) -> Response:
     project = _target(call)
-    only_admin(call, "volume_extension:quotas:update")
+    call.require(call.who.admin, "volume_extension:quotas:update")
     said = UPDATE(await call.body())["quota_set"]
 
     def work(store: VolumeStore) -> Doc:
@@ -111,7 +108,7 @@ async def update(call: VolumeCall) -> Response:
 
 async def delete(call: VolumeCall) -> Response:
     project = _target(call)
-    only_admin(call, "volume_extension:quotas:delete")
+    call.require(call.who.admin, "volume_extension:quotas:delete")
     await call.context.write(lambda store: store.drop_caps(project))
     return empty_response(200)
 
@@ -127,14 +124,14 @@ def _class_limits(call: VolumeCall, store: VolumeStore, name: str) -> dict[str, 
 
 async def show_class(call: VolumeCall) -> Response:
     name = _target(call)
-    only_admin(call, "volume_extension:quota_classes:get")
+    call.require(call.who.admin, "volume_extension:quota_classes:get")
     found = await call.context.read(lambda store: _class_limits(call, store, name))
     return json_response({"quota_class_set": found | {"id": name}})
 
 
 async def update_class(call: VolumeCall) -> Response:
     name = _target(call)
-    only_admin(call, "volume_extension:quota_classes:update")
+    call.require(call.who.admin, "volume_extension:quota_classes:update")
     said = UPDATE_CLASS(await call.body())["quota_class_set"]
 
     def work(store: VolumeStore) -> dict[str, int]:

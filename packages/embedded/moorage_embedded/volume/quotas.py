@@ -95,7 +95,3 @@ def _too_many(noun: str, resource: str, cap: int) -> str:
     if noun == "snapshot":
         return f"Maximum number of snapshots allowed ({cap}) exceeded"
     return f"Maximum number of volumes allowed ({cap}) exceeded for quota '{resource}'."
-
-
-def view(found: dict[str, int], id: str | None) -> Doc:
-    return found | ({} if id is None else {"id": id})

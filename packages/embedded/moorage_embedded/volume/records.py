@@ -1,57 +1,76 @@
 """Looking records up as the caller may see them, and what several verbs do with them."""
 
+from collections.abc import Callable
 from typing import Any
 
-from moorage_embedded.volume.faults import bad, forbidden, no_attachment, no_snapshot, no_type, no_volume
-from moorage_embedded.volume.request import VolumeCall
+from starlette.responses import Response
+
+from moorage_embedded.http_kit.answers import HttpFault, empty_response
+from moorage_embedded.volume.faults import bad, no_attachment, no_snapshot, no_type, no_volume
+from moorage_embedded.volume.request import VolumeCall, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
 
 ATTACH_TO_STATUS = {"attached": "in-use", "detached": "available"}
 
 
+def _seen(call: VolumeCall, doc: Doc | None, missing: HttpFault) -> Doc:
+    if doc is None or not call.who.reads(doc["project_id"]):
+        raise missing
+    return doc
+
+
 def volume_of(call: VolumeCall, store: VolumeStore, id: str, *, hold: bool = False) -> Doc:
     """The volume, or 404 when there is none or none for this caller."""
-    doc = store.get("volume", id, hold=hold)
-    if doc is None or not call.who.reads(doc["project_id"]):
-        raise no_volume(id)
-    return doc
+    return _seen(call, store.get("volume", id, hold=hold), no_volume(id))
 
 
 def my_volume(call: VolumeCall, store: VolumeStore, id: str, rule: str) -> Doc:
     """The volume, held, when the caller may change it; 403 names the rule."""
     doc = volume_of(call, store, id, hold=True)
-    if not call.who.writes(doc["project_id"]):
-        raise forbidden(rule)
+    call.require(call.who.writes(doc["project_id"]), rule)
     return doc
+
+
+async def change_volume(
+    call: VolumeCall,
+    rule: str,
+    change: Callable[[VolumeStore, Doc], None],
+    *,
+    begins: bool = False,
+    status: int = 202,
+) -> Response:
+    """Change the volume of the path, which is held, and begin the work on it if there is some. 403 names the rule."""
+
+    def work(store: VolumeStore) -> None:
+        doc = my_volume(call, store, call.path("id"), rule)
+        change(store, doc)
+        store.put("volume", touched(doc))
+
+    await call.context.write(work)
+    if begins:
+        call.context.jobs.begin("volume", call.path("id"))
+    return empty_response(status)
 
 
 def admins_volume(call: VolumeCall, store: VolumeStore, id: str, rule: str) -> Doc:
     doc = volume_of(call, store, id, hold=True)
-    if not call.who.admin:
-        raise forbidden(rule)
+    call.require(call.who.admin, rule)
     return doc
 
 
 def snapshot_of(call: VolumeCall, store: VolumeStore, id: str, *, hold: bool = False) -> Doc:
-    doc = store.get("snapshot", id, hold=hold)
-    if doc is None or not call.who.reads(doc["project_id"]):
-        raise no_snapshot(id)
-    return doc
+    return _seen(call, store.get("snapshot", id, hold=hold), no_snapshot(id))
 
 
 def my_snapshot(call: VolumeCall, store: VolumeStore, id: str, rule: str) -> Doc:
     doc = snapshot_of(call, store, id, hold=True)
-    if not call.who.writes(doc["project_id"]):
-        raise forbidden(rule)
+    call.require(call.who.writes(doc["project_id"]), rule)
     return doc
 
 
 def attachment_of(call: VolumeCall, store: VolumeStore, id: str, *, hold: bool = False) -> Doc:
     """The attachment as users of its volume's project and administrators see it."""
-    doc = store.get("attachment", id, hold=hold)
-    if doc is None or not call.who.reads(doc["project_id"]):
-        raise no_attachment(id)
-    return doc
+    return _seen(call, store.get("attachment", id, hold=hold), no_attachment(id))
 
 
 def sees_type(call: VolumeCall, doc: Doc) -> bool:
@@ -106,9 +125,3 @@ def settle(doc: Doc, attachments: list[Doc]) -> None:
     moving = doc["migration_status"] not in (None, "success", "error")
     if state != "detached" or not (moving or doc["status"] == "uploading"):
         doc["status"] = ATTACH_TO_STATUS.get(state, state)
-
-
-def only_admin(call: VolumeCall, rule: str) -> None:
-    """Raises 403 with the rule for everybody else."""
-    if not call.who.admin:
-        raise forbidden(rule)

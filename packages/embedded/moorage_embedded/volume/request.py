@@ -10,7 +10,8 @@ from starlette.requests import Request
 from moorage.model.principal import Principal
 from moorage.sql import Database
 from moorage_embedded.http_kit.bodies import JsonBody
-from moorage_embedded.volume.faults import no_such_path
+from moorage_embedded.http_kit.routing import no_such_path
+from moorage_embedded.volume.faults import forbidden
 from moorage_embedded.volume.files import VolumeFiles
 from moorage_embedded.volume.jobs import Jobs
 from moorage_embedded.volume.policy import VolumeCaller
@@ -111,10 +112,19 @@ class VolumeCall:
         if self.version < version:
             raise no_such_path()
 
+    def require(self, allowed: bool, rule: str) -> None:
+        """Raises HttpFault (403) with the rule that does not allow it."""
+        if not allowed:
+            raise forbidden(rule)
+
     @property
     def url(self) -> str:
         """What links begin with."""
         return f"{self.context.public_url}{self.prefix}"
+
+    def path(self, name: str) -> str:
+        """A part that the route names."""
+        return str(self.request.path_params[name])
 
     async def body(self) -> Any:
         """The JSON object that was sent, within the limit."""

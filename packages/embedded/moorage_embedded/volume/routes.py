@@ -1,11 +1,10 @@
-"""Every path after the project and its handler; `*` stands for one part of the path."""
+"""Every path after the project and its handlers."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from starlette.responses import Response
 
-from moorage.model.tracing import request
 from moorage_embedded.http_kit.routing import RouteTable
 from moorage_embedded.volume import (
     actions,
@@ -22,7 +21,6 @@ from moorage_embedded.volume import (
     types,
     volumes,
 )
-from moorage_embedded.volume.faults import no_such_path
 from moorage_embedded.volume.request import VolumeCall
 
 Verb: TypeAlias = Callable[[VolumeCall], Awaitable[Response]]
@@ -30,12 +28,12 @@ Verb: TypeAlias = Callable[[VolumeCall], Awaitable[Response]]
 _TRANSFERS: Mapping[str, Mapping[str, Verb]] = {
     "{}": {"GET": transfers.index, "POST": transfers.create},
     "{}/detail": {"GET": transfers.detail},
-    "{}/*": {"GET": transfers.show, "DELETE": transfers.delete},
-    "{}/*/accept": {"POST": transfers.accept},
+    "{}/{{id}}": {"GET": transfers.show, "DELETE": transfers.delete},
+    "{}/{{id}}/accept": {"POST": transfers.accept},
 }
 _METADATA: Mapping[str, Mapping[str, Verb]] = {
-    "{}/*/metadata": {"GET": metadata.index, "POST": metadata.add, "PUT": metadata.replace},
-    "{}/*/metadata/*": {"GET": metadata.show_one, "PUT": metadata.set_one, "DELETE": metadata.drop_one},
+    "{}/{{id}}/metadata": {"GET": metadata.index, "POST": metadata.add, "PUT": metadata.replace},
+    "{}/{{id}}/metadata/{{key}}": {"GET": metadata.show_one, "PUT": metadata.set_one, "DELETE": metadata.drop_one},
 }
 
 
@@ -47,41 +45,45 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "volumes": {"GET": volumes.index, "POST": volumes.create},
     "volumes/detail": {"GET": volumes.detail},
     "volumes/summary": {"GET": volumes.summary},
-    "volumes/*": {"GET": volumes.show, "PUT": volumes.update, "DELETE": volumes.delete},
-    "volumes/*/action": {"POST": actions.act},
-    "volumes/*/encryption": {"GET": service_info.encryption_metadata},
+    "volumes/{id}": {"GET": volumes.show, "PUT": volumes.update, "DELETE": volumes.delete},
+    "volumes/{id}/action": {"POST": actions.act},
+    "volumes/{id}/encryption": {"GET": service_info.encryption_metadata},
     **_under("volumes", _METADATA),
     "snapshots": {"GET": snapshots.index, "POST": snapshots.create},
     "snapshots/detail": {"GET": snapshots.detail},
-    "snapshots/*": {"GET": snapshots.show, "PUT": snapshots.update, "DELETE": snapshots.delete},
-    "snapshots/*/action": {"POST": snapshots.act},
+    "snapshots/{id}": {"GET": snapshots.show, "PUT": snapshots.update, "DELETE": snapshots.delete},
+    "snapshots/{id}/action": {"POST": snapshots.act},
     **_under("snapshots", _METADATA),
     "attachments": {"GET": attachments.index, "POST": attachments.create},
     "attachments/detail": {"GET": attachments.detail},
-    "attachments/*": {"GET": attachments.show, "PUT": attachments.update, "DELETE": attachments.delete},
-    "attachments/*/action": {"POST": attachments.act},
+    "attachments/{id}": {"GET": attachments.show, "PUT": attachments.update, "DELETE": attachments.delete},
+    "attachments/{id}/action": {"POST": attachments.act},
     **_under("os-volume-transfer", _TRANSFERS),
     **_under("volume-transfers", _TRANSFERS),
     "types": {"GET": type_list.index, "POST": types.create},
-    "types/*": {"GET": types.show, "PUT": types.update, "DELETE": types.delete},
-    "types/*/action": {"POST": types.act},
-    "types/*/os-volume-type-access": {"GET": types.access},
-    "types/*/extra_specs": {"GET": types.specs, "POST": types.add_specs},
-    "types/*/extra_specs/*": {"GET": types.spec, "PUT": types.set_spec, "DELETE": types.drop_spec},
-    "types/*/encryption": {"GET": types.encryption, "POST": types.encrypt},
-    "types/*/encryption/*": {"GET": types.encryption_item, "PUT": types.change_encryption, "DELETE": types.decrypt},
+    "types/{id}": {"GET": types.show, "PUT": types.update, "DELETE": types.delete},
+    "types/{id}/action": {"POST": types.act},
+    "types/{id}/os-volume-type-access": {"GET": types.access},
+    "types/{id}/extra_specs": {"GET": types.specs, "POST": types.add_specs},
+    "types/{id}/extra_specs/{key}": {"GET": types.spec, "PUT": types.set_spec, "DELETE": types.drop_spec},
+    "types/{id}/encryption": {"GET": types.encryption, "POST": types.encrypt},
+    "types/{id}/encryption/{key}": {
+        "GET": types.encryption_item,
+        "PUT": types.change_encryption,
+        "DELETE": types.decrypt,
+    },
     "default-types": {"GET": types.defaults},
-    "default-types/*": {"GET": types.show_default, "PUT": types.set_default, "DELETE": types.drop_default},
+    "default-types/{project}": {"GET": types.show_default, "PUT": types.set_default, "DELETE": types.drop_default},
     "qos-specs": {"GET": qos.index, "POST": qos.create},
-    "qos-specs/*": {"GET": qos.show, "PUT": qos.update, "DELETE": qos.delete},
-    "qos-specs/*/delete_keys": {"PUT": qos.delete_keys},
-    "qos-specs/*/associations": {"GET": qos.associations},
-    "qos-specs/*/associate": {"GET": qos.associate},
-    "qos-specs/*/disassociate": {"GET": qos.associate},
-    "qos-specs/*/disassociate_all": {"GET": qos.disassociate_all},
-    "os-quota-sets/*": {"GET": quota_routes.show, "PUT": quota_routes.update, "DELETE": quota_routes.delete},
-    "os-quota-sets/*/defaults": {"GET": quota_routes.defaults},
-    "os-quota-class-sets/*": {"GET": quota_routes.show_class, "PUT": quota_routes.update_class},
+    "qos-specs/{id}": {"GET": qos.show, "PUT": qos.update, "DELETE": qos.delete},
+    "qos-specs/{id}/delete_keys": {"PUT": qos.delete_keys},
+    "qos-specs/{id}/associations": {"GET": qos.associations},
+    "qos-specs/{id}/associate": {"GET": qos.associate},
+    "qos-specs/{id}/disassociate": {"GET": qos.associate},
+    "qos-specs/{id}/disassociate_all": {"GET": qos.disassociate_all},
+    "os-quota-sets/{id}": {"GET": quota_routes.show, "PUT": quota_routes.update, "DELETE": quota_routes.delete},
+    "os-quota-sets/{id}/defaults": {"GET": quota_routes.defaults},
+    "os-quota-class-sets/{id}": {"GET": quota_routes.show_class, "PUT": quota_routes.update_class},
     "limits": {"GET": quota_routes.limits},
     "os-services": {"GET": services.services},
     "os-services/enable": {"PUT": services.enable},
@@ -90,20 +92,20 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "os-services/freeze": {"PUT": services.freeze},
     "os-services/thaw": {"PUT": services.thaw},
     "os-hosts": {"GET": services.hosts},
-    "os-hosts/*": {"GET": services.host},
+    "os-hosts/{host}": {"GET": services.host},
     "messages": {"GET": messages.index},
-    "messages/*": {"GET": messages.show, "DELETE": messages.delete},
+    "messages/{id}": {"GET": messages.show, "DELETE": messages.delete},
     "os-availability-zone": {"GET": service_info.zones},
     "extensions": {"GET": service_info.extensions},
-    "extensions/*": {"GET": service_info.extensions},
+    "extensions/{alias}": {"GET": service_info.extensions},
     "scheduler-stats/get_pools": {"GET": service_info.pools},
-    "capabilities/*": {"GET": service_info.capabilities},
+    "capabilities/{host}": {"GET": service_info.capabilities},
     "resource_filters": {"GET": service_info.resource_filters},
     "workers/cleanup": {"POST": service_info.nothing_to_clean},
     **{path: {"GET": service_info.none_of_them} for path in service_info.EMPTY},
     **{f"{path}/detail": {"GET": service_info.none_of_them} for path in service_info.EMPTY},
     **{
-        f"{path}/*": {
+        f"{path}/{{id}}": {
             "GET": service_info.no_such_one,
             "PUT": service_info.no_such_one,
             "DELETE": service_info.no_such_one,
@@ -118,13 +120,5 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "groups": {"GET": service_info.none_of_them, "POST": service_info.no_group},
 }
 
-TABLE = RouteTable(ROUTES)
-
-
-def find_verb(method: str, parts: tuple[str, ...]) -> Verb:
-    """Raises Fault with 404 for no such path, and for a method that it does not have: Cinder has no 405."""
-    for path, verbs in TABLE.matching(parts):
-        if method in verbs:
-            request("volume").annotate(route=f"/v3/{path}")
-            return verbs[method]
-    raise no_such_path()
+TABLE = RouteTable("volume", "/v3", ROUTES)
+"""A method that a path does not have is 404, too: Cinder has no 405."""

@@ -27,7 +27,7 @@ class VolumeImages(Protocol):
         """Its data, with the service's own rights."""
         ...
 
-    async def create(self, principal: Principal, said: dict[str, Any]) -> dict[str, Any]:
+    async def create(self, principal: Principal, fields: dict[str, Any]) -> dict[str, Any]:
         """A new image of the caller's, without data. Raises `Problem` when it is refused."""
         ...
 

@@ -7,10 +7,10 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import HttpFault, json_response
-from moorage_embedded.volume import listing
-from moorage_embedded.volume.faults import bad, forbidden
+from moorage_embedded.http_kit.values import bounded_number
+from moorage_embedded.volume.faults import bad
 from moorage_embedded.volume.files import GIB
-from moorage_embedded.volume.records import only_admin, volume_of
+from moorage_embedded.volume.records import volume_of
 from moorage_embedded.volume.request import VolumeCall, VolumeContext, stamp
 from moorage_embedded.volume.store import Doc
 from moorage_embedded.volume.validation import flag
@@ -77,13 +77,13 @@ async def extensions(call: VolumeCall) -> Response:
     if len(call.parts) == 1:
         return json_response({"extensions": rows})
     for row in rows:
-        if row["alias"] == call.parts[1]:
+        if row["alias"] == call.path("alias"):
             return json_response({"extension": row})
     raise HttpFault(404, "The resource could not be found.")
 
 
 async def pools(call: VolumeCall) -> Response:
-    only_admin(call, "scheduler_extension:scheduler_stats:get_pools")
+    call.require(call.who.admin, "scheduler_extension:scheduler_stats:get_pools")
     settings = call.context.settings
     row: Doc = {"name": settings.host}
     if flag(dict(call.pairs).get("detail", False)):
@@ -121,10 +121,10 @@ async def capabilities_of(context: VolumeContext) -> Doc:
 
 async def capabilities(call: VolumeCall) -> Response:
     """The capabilities of the host. Raises HttpFault (404) for another host."""
-    only_admin(call, "volume_extension:capabilities")
+    call.require(call.who.admin, "volume_extension:capabilities")
     host = call.context.settings.host.partition("#")[0]
-    if call.parts[1] not in {host, call.context.settings.host}:
-        raise HttpFault(404, f"Can't find service: {call.parts[1]}")
+    if call.path("host") not in {host, call.context.settings.host}:
+        raise HttpFault(404, f"Can't find service: {call.path('host')}")
     found = await capabilities_of(call.context)
     return json_response(
         {
@@ -152,7 +152,7 @@ async def resource_filters(call: VolumeCall) -> Response:
 
 async def encryption_metadata(call: VolumeCall) -> Response:
     """No volume here is encrypted."""
-    await call.context.read_inline(lambda store: volume_of(call, store, call.parts[1]))
+    await call.context.read_inline(lambda store: volume_of(call, store, call.path("id")))
     return json_response({"encryption_key_id": None})
 
 
@@ -183,10 +183,7 @@ ONE = {
 def _check_empty(call: VolumeCall) -> None:
     name = call.parts[0]
     call.since(EMPTY[name][1])
-    if name in ADMINS:
-        only_admin(call, f"{name}:get_all")
-    elif not call.who.reader:
-        raise forbidden(f"{name}:get_all")
+    call.require(call.who.admin if name in ADMINS else call.who.reader, f"{name}:get_all")
 
 
 async def none_of_them(call: VolumeCall) -> Response:
@@ -196,14 +193,14 @@ async def none_of_them(call: VolumeCall) -> Response:
     said = dict(call.pairs)
     for name in ("limit", "offset"):
         if name in said:
-            listing.bounded_number(name, said[name], most)
+            bounded_number(name, said[name], most)
     return json_response({EMPTY[call.parts[0]][0]: []})
 
 
 async def manageable(call: VolumeCall) -> Response:
     """Nothing lies in the directory that is no volume's."""
     call.since(8)
-    only_admin(call, "volume_extension:list_manageable")
+    call.require(call.who.admin, "volume_extension:list_manageable")
     asked = dict(call.pairs)
     if ("host" in asked) == ("cluster" in asked):
         raise bad("Invalid input received: One and only one of cluster and host must be set.")
@@ -213,7 +210,7 @@ async def manageable(call: VolumeCall) -> Response:
 async def no_such_one(call: VolumeCall) -> Response:
     """Raises HttpFault (404) with the name of the resource: there are none of this kind."""
     _check_empty(call)
-    raise HttpFault(404, f"{ONE.get(call.parts[0], 'Resource')} {call.parts[1]} could not be found.")
+    raise HttpFault(404, f"{ONE.get(call.parts[0], 'Resource')} {call.path('id')} could not be found.")
 
 
 async def no_backup(call: VolumeCall) -> Response:
@@ -235,5 +232,5 @@ async def no_group(call: VolumeCall) -> Response:
 
 async def nothing_to_clean(call: VolumeCall) -> Response:
     call.since(24)
-    only_admin(call, "workers:cleanup")
+    call.require(call.who.admin, "workers:cleanup")
     return json_response({"cleaning": [], "unavailable": []}, 202)

@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import HttpFault, json_response
 from moorage_embedded.volume.faults import invalid_input
-from moorage_embedded.volume.records import only_admin
 from moorage_embedded.volume.request import VolumeCall, stamp
 from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import NAME, TEXT, Check, obj
@@ -48,7 +47,7 @@ def _service(call: VolumeCall, binary: str, doc: Doc | None) -> Doc:
 
 async def services(call: VolumeCall) -> Response:
     """The service is this process, so it is up when it answers."""
-    only_admin(call, "volume_extension:services:index")
+    call.require(call.who.admin, "volume_extension:services:index")
     asked = dict(call.pairs)
     held = await call.context.read(lambda store: {doc["id"]: doc for doc in store.many("service")})
     found = [_service(call, binary, held.get(binary)) for binary in BINARIES]
@@ -73,7 +72,7 @@ async def disable_with_reason(call: VolumeCall) -> Response:
 
 async def _enabled(call: VolumeCall, said: Doc, *, disabled: bool) -> Response:
     """Kept and shown; with one back end there is nowhere else for new volumes to go."""
-    only_admin(call, "volume_extension:services:update")
+    call.require(call.who.admin, "volume_extension:services:update")
     binary = said.get("binary") or said.get("service") or ""
     if binary not in BINARIES or _host_of(call, binary) != said["host"]:
         raise HttpFault(404, f"Service {binary} on host {said['host']} could not be found.")
@@ -125,7 +124,7 @@ async def thaw(call: VolumeCall) -> Response:
 
 
 async def _frozen(call: VolumeCall, *, to: bool) -> Response:
-    only_admin(call, "volume:freeze_host" if to else "volume:thaw_host")
+    call.require(call.who.admin, "volume:freeze_host" if to else "volume:thaw_host")
     said = FREEZE(await call.body())
     if said.get("cluster"):
         raise invalid_input(f"No service found with cluster={said['cluster']}")
@@ -142,7 +141,7 @@ async def _frozen(call: VolumeCall, *, to: bool) -> Response:
 
 
 async def hosts(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:hosts")
+    call.require(call.who.admin, "volume_extension:hosts")
     zone = call.context.settings.availability_zone
     rows = [
         {
@@ -156,8 +155,8 @@ async def hosts(call: VolumeCall) -> Response:
 
 async def host(call: VolumeCall) -> Response:
     """How many volumes and snapshots the host has, in all and by project. Raises HttpFault (404) for another host."""
-    only_admin(call, "volume_extension:hosts")
-    name = call.parts[1]
+    call.require(call.who.admin, "volume_extension:hosts")
+    name = call.path("host")
     if name != _host_of(call, "cinder-volume"):
         raise HttpFault(404, f"Host {name} could not be found.")
     volumes, snapshots = await call.context.read(lambda store: (store.many("volume"), store.many("snapshot")))

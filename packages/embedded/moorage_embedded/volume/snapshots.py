@@ -1,6 +1,7 @@
 """Snapshots: made of a volume, shown, listed, changed and deleted, and their actions."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -114,32 +115,15 @@ def _check_volume(volume: Doc, *, in_use: bool) -> None:
 
 
 async def show(call: VolumeCall) -> Response:
-    doc = await call.context.read_inline(lambda store: snapshot_of(call, store, call.parts[1]))
+    doc = await call.context.read_inline(lambda store: snapshot_of(call, store, call.path("id")))
     return json_response({"snapshot": views.snapshot_detail(call, doc)})
 
 
-async def index(call: VolumeCall) -> Response:
-    return await _list(call, detailed=False)
+def _shown(call: VolumeCall, store: VolumeStore, docs: Sequence[Doc], detailed: bool) -> list[Doc]:
+    return [views.snapshot_detail(call, doc) if detailed else views.snapshot_summary(doc) for doc in docs]
 
 
-async def detail(call: VolumeCall) -> Response:
-    return await _list(call, detailed=True)
-
-
-async def _list(call: VolumeCall, *, detailed: bool) -> Response:
-    if not call.who.reader:
-        raise forbidden("volume:get_all_snapshots")
-    query = listing.query_of(call, listing.SNAPSHOTS)
-
-    def work(store: VolumeStore) -> Doc:
-        page = listing.page(call, store, listing.SNAPSHOTS, query)
-        if detailed:  # noqa: SIM108  one line would be too long to read
-            shown = [views.snapshot_detail(call, doc) for doc in page.docs]
-        else:
-            shown = [views.snapshot_summary(doc) for doc in page.docs]
-        return listing.answer(call, listing.SNAPSHOTS, query, page, shown)
-
-    return json_response(await call.context.read(work))
+index, detail = listing.verbs(listing.SNAPSHOTS, _shown)
 
 
 async def update(call: VolumeCall) -> Response:
@@ -147,7 +131,7 @@ async def update(call: VolumeCall) -> Response:
     stripped(said, *_NAMES)
 
     def work(store: VolumeStore) -> Doc:
-        doc = my_snapshot(call, store, call.parts[1], "volume:update_snapshot")
+        doc = my_snapshot(call, store, call.path("id"), "volume:update_snapshot")
         for name in ("name", "description"):
             for key in (f"display_{name}", name):
                 if key in said:
@@ -164,7 +148,7 @@ async def delete(call: VolumeCall) -> Response:
 
 
 async def _remove(call: VolumeCall, *, force: bool) -> None:
-    id = call.parts[1]
+    id = call.path("id")
 
     def work(store: VolumeStore) -> None:
         doc = my_snapshot(call, store, id, "volume:delete_snapshot")
@@ -208,9 +192,8 @@ async def _reset(call: VolumeCall, said: dict[str, Any]) -> Response:
         raise bad(f"Snapshot status: {said['status']} is invalid, valid statuses are: {STATUSES}.")
 
     def work(store: VolumeStore) -> None:
-        doc = snapshot_of(call, store, call.parts[1], hold=True)
-        if not call.who.admin:
-            raise forbidden("volume_extension:snapshot_admin_actions:reset_status")
+        doc = snapshot_of(call, store, call.path("id"), hold=True)
+        call.require(call.who.admin, "volume_extension:snapshot_admin_actions:reset_status")
         ends = not doc["work"] or doc["work"]["kind"] != "delete"
         doc |= {"status": status, "work": None if ends else doc["work"]}
         store.put("snapshot", touched(doc))
@@ -225,7 +208,7 @@ async def _update_status(call: VolumeCall, said: dict[str, Any]) -> Response:
         raise HttpFault(400, "Invalid input received: progress must be an integer percentage between 0 and 100")
 
     def work(store: VolumeStore) -> None:
-        doc = my_snapshot(call, store, call.parts[1], "snapshot_extension:snapshot_actions:update_snapshot_status")
+        doc = my_snapshot(call, store, call.path("id"), "snapshot_extension:snapshot_actions:update_snapshot_status")
         if doc["status"] not in FOLLOWS:
             raise bad(f"Snapshot status {doc['status']} not allowed for update_snapshot_status")
         if said["status"] not in FOLLOWS[doc["status"]]:

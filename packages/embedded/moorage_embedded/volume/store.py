@@ -52,8 +52,6 @@ quotas = sa.Table(
     sa.Column("cap", sa.BigInteger, nullable=False),
 )
 
-COLUMNS = frozenset({"id", "project", "parent", "key", "status", "type", "size"})
-
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 

@@ -3,13 +3,14 @@
 import hashlib
 import hmac
 import secrets
+from collections.abc import Sequence
 
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
 from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import listing, quotas, views
-from moorage_embedded.volume.faults import bad, forbidden, invalid_snapshot, invalid_volume
+from moorage_embedded.volume.faults import bad, invalid_snapshot, invalid_volume
 from moorage_embedded.volume.records import my_volume
 from moorage_embedded.volume.request import VolumeCall, stamp, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
@@ -85,34 +86,20 @@ async def create(call: VolumeCall) -> Response:
 
 
 async def show(call: VolumeCall) -> Response:
-    doc = await call.context.write(lambda store: _find(call, store, call.parts[1]))
+    doc = await call.context.write(lambda store: _find(call, store, call.path("id")))
     return json_response({"transfer": _detail(call, doc)})
 
 
-async def index(call: VolumeCall) -> Response:
-    return await _list(call, detailed=False)
+def _shown(call: VolumeCall, store: VolumeStore, docs: Sequence[Doc], detailed: bool) -> list[Doc]:
+    return [(_detail if detailed else _summary)(call, doc) for doc in docs]
 
 
-async def detail(call: VolumeCall) -> Response:
-    return await _list(call, detailed=True)
-
-
-async def _list(call: VolumeCall, *, detailed: bool) -> Response:
-    if not call.who.reader:
-        raise forbidden("volume:get_all_transfers")
-    query = listing.query_of(call, listing.TRANSFERS)
-
-    def work(store: VolumeStore) -> Doc:
-        page = listing.page(call, store, listing.TRANSFERS, query)
-        shown = [(_detail if detailed else _summary)(call, doc) for doc in page.docs]
-        return listing.answer(call, listing.TRANSFERS, query, page, shown)
-
-    return json_response(await call.context.read(work))
+index, detail = listing.verbs(listing.TRANSFERS, _shown)
 
 
 async def delete(call: VolumeCall) -> Response:
     def work(store: VolumeStore) -> None:
-        doc = _find(call, store, call.parts[1])
+        doc = _find(call, store, call.path("id"))
         volume = my_volume(call, store, doc["volume_id"], "volume:delete_transfer")
         store.remove("transfer", doc["id"])
         if volume["status"] == "awaiting-transfer":
@@ -125,14 +112,13 @@ async def delete(call: VolumeCall) -> Response:
 
 async def accept(call: VolumeCall) -> Response:
     """Whoever has the key takes the volume, with its snapshots, into the project of the token."""
-    if not call.who.writes(call.who.project):
-        raise forbidden("volume:accept_transfer")
+    call.require(call.who.writes(call.who.project), "volume:accept_transfer")
     key = ACCEPT(await call.body())["accept"]["auth_key"]
 
     def work(store: VolumeStore) -> Doc:
-        doc = store.get("transfer", call.parts[1], hold=True)
+        doc = store.get("transfer", call.path("id"), hold=True)
         if doc is None:
-            raise HttpFault(404, f"Transfer {call.parts[1]} could not be found.")
+            raise HttpFault(404, f"Transfer {call.path('id')} could not be found.")
         if not hmac.compare_digest(_digest(doc["salt"], key), doc["digest"]):
             raise bad(f"Invalid auth key: Attempt to transfer {doc['id']} with invalid auth key.")
         volume = store.get("volume", doc["volume_id"], hold=True)

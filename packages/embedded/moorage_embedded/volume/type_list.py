@@ -5,7 +5,8 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import json_response
-from moorage_embedded.http_kit.paging import after_marker, page_url, sort_documents
+from moorage_embedded.http_kit.paging import next_links, page_of
+from moorage_embedded.http_kit.values import bounded_number
 from moorage_embedded.volume import listing, views
 from moorage_embedded.volume.faults import bad, no_type
 from moorage_embedded.volume.records import sees_type
@@ -29,22 +30,17 @@ _PAGES = ("limit", "offset", "marker", "sort", "sort_key", "sort_dir", "all_tena
 async def index(call: VolumeCall) -> Response:
     said = dict(call.pairs)
     most = call.context.settings.page_max
-    limit = listing.bounded_number("limit", said.get("limit", str(most)), most)
-    offset = listing.bounded_number("offset", said.get("offset", "0"), 2**31 - 1)
+    limit = bounded_number("limit", said.get("limit", str(most)), most)
+    offset = bounded_number("offset", said.get("offset", "0"), 2**31 - 1)
     order = listing.sort_of(TYPES, dict(said))
     wanted = _wanted(call, {name: value for name, value in said.items() if name not in _PAGES})
     docs = await call.context.read(lambda store: _found(call, store, wanted))
-    sort_documents(docs, order)
-    if (marker := said.get("marker")) is not None:
-        following = after_marker(docs, marker)
-        if following is None:
-            raise no_type(marker)
-        docs = following
-    docs = docs[offset : offset + limit]
-    answer: Doc = {"volume_types": [views.type_view(call, doc) for doc in docs]}
-    if docs and len(docs) == limit:
-        href = page_url(f"{call.url}/types", call.pairs, docs[-1]["id"])
-        answer["volume_type_links"] = [{"rel": "next", "href": href}]
+    page = page_of(docs, order, said.get("marker"), limit, offset)
+    if page is None:
+        raise no_type(said["marker"])
+    answer: Doc = {"volume_types": [views.type_view(call, doc) for doc in page]}
+    if links := next_links(f"{call.url}/types", call.pairs, page, limit):
+        answer["volume_type_links"] = links
     return json_response(answer)
 
 

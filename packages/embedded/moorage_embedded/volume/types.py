@@ -7,8 +7,8 @@ from starlette.responses import Response
 from moorage.model.ids import new_uuid
 from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import views
-from moorage_embedded.volume.faults import bad, conflict, forbidden
-from moorage_embedded.volume.records import default_type, only_admin, type_named, type_of
+from moorage_embedded.volume.faults import bad, conflict
+from moorage_embedded.volume.records import default_type, type_named, type_of
 from moorage_embedded.volume.request import VolumeCall, stamp, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import (
@@ -71,7 +71,7 @@ def new_type(name: str, *, description: str | None = None, is_public: bool = Tru
 
 async def show(call: VolumeCall) -> Response:
     def work(store: VolumeStore) -> Doc:
-        id = call.parts[1]
+        id = call.path("id")
         doc = default_type(call, store) if id == "default" else type_of(call, store, id)
         return views.type_view(call, doc)
 
@@ -79,7 +79,7 @@ async def show(call: VolumeCall) -> Response:
 
 
 async def create(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:type_create")
+    call.require(call.who.admin, "volume_extension:type_create")
     said = CREATE(await call.body())["volume_type"]
     name = said["name"].strip()
 
@@ -103,7 +103,7 @@ def _check_name(store: VolumeStore, name: str) -> None:
 
 
 async def update(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:type_update")
+    call.require(call.who.admin, "volume_extension:type_update")
     said = UPDATE(await call.body())["volume_type"]
     name = said.get("name")
     if name is not None and not name.strip():
@@ -112,7 +112,7 @@ async def update(call: VolumeCall) -> Response:
         raise bad("Specify volume type name, description, is_public or a combination thereof.")
 
     def work(store: VolumeStore) -> Doc:
-        doc = type_of(call, store, call.parts[1], hold=True)
+        doc = type_of(call, store, call.path("id"), hold=True)
         if name is not None and name.strip() != doc["name"]:
             if doc["name"] == call.context.settings.default_type:
                 raise bad(f"The volume type {doc['name']} is what volumes are that name none; it keeps its name.")
@@ -129,10 +129,10 @@ async def update(call: VolumeCall) -> Response:
 
 
 async def delete(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:type_delete")
+    call.require(call.who.admin, "volume_extension:type_delete")
 
     def work(store: VolumeStore) -> None:
-        doc = type_of(call, store, call.parts[1], hold=True)
+        doc = type_of(call, store, call.path("id"), hold=True)
         if store.count("type") == 1:
             raise bad(f"The volume type {doc['id']} is the only currently defined volume type and cannot be deleted.")
         own = any(each["volume_type_id"] == doc["id"] for each in store.many("default_type"))
@@ -159,11 +159,11 @@ async def act(call: VolumeCall) -> Response:
             f"There is no such action: {name[:100]}. Verify the request body and Content-Type header and try again."
         )
     adds = name == "addProjectAccess"
-    only_admin(call, f"volume_extension:volume_type_access:{name}")
+    call.require(call.who.admin, f"volume_extension:volume_type_access:{name}")
     project = (ADD if adds else REMOVE)(body)[name]["project"]
 
     def work(store: VolumeStore) -> None:
-        doc = type_of(call, store, call.parts[1], hold=True)
+        doc = type_of(call, store, call.path("id"), hold=True)
         if doc["is_public"]:
             raise bad("Invalid volume type: Type access modification is not applicable to public volume type.")
         if adds:
@@ -184,8 +184,8 @@ async def act(call: VolumeCall) -> Response:
 
 async def access(call: VolumeCall) -> Response:
     """The projects of a private type. Raises HttpFault (404) for a public type."""
-    only_admin(call, "volume_extension:volume_type_access:get_all_for_type")
-    doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
+    call.require(call.who.admin, "volume_extension:volume_type_access:get_all_for_type")
+    doc = await call.context.read(lambda store: type_of(call, store, call.path("id")))
     if doc["is_public"]:
         raise HttpFault(404, "Access list not available for public volume types.")
     found = [{"volume_type_id": doc["id"], "project_id": project} for project in doc["projects"]]
@@ -200,29 +200,29 @@ def _no_spec(doc: Doc, key: str) -> HttpFault:
 
 
 async def specs(call: VolumeCall) -> Response:
-    doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
+    doc = await call.context.read(lambda store: type_of(call, store, call.path("id")))
     return json_response({"extra_specs": views.visible_specs(call, doc["extra_specs"])})
 
 
 async def spec(call: VolumeCall) -> Response:
-    doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
-    shown, key = views.visible_specs(call, doc["extra_specs"]), call.parts[3]
+    doc = await call.context.read(lambda store: type_of(call, store, call.path("id")))
+    shown, key = views.visible_specs(call, doc["extra_specs"]), call.path("key")
     if key not in shown:
         raise _no_spec(doc, key)
     return json_response({key: shown[key]})
 
 
 async def add_specs(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:types_extra_specs:create")
+    call.require(call.who.admin, "volume_extension:types_extra_specs:create")
     said = EXTRA_SPECS(await call.body())
     await _set_specs(call, said["extra_specs"])
     return json_response(said)
 
 
 async def set_spec(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:types_extra_specs:update")
+    call.require(call.who.admin, "volume_extension:types_extra_specs:update")
     said = ONE_SPEC(await call.body())
-    if call.parts[3] not in said:
+    if call.path("key") not in said:
         raise bad("Request body and URI mismatch")
     await _set_specs(call, said)
     return json_response(said)
@@ -230,7 +230,7 @@ async def set_spec(call: VolumeCall) -> Response:
 
 async def _set_specs(call: VolumeCall, said: dict[str, Any]) -> None:
     def work(store: VolumeStore) -> None:
-        doc = type_of(call, store, call.parts[1], hold=True)
+        doc = type_of(call, store, call.path("id"), hold=True)
         _check_unused(store, doc["id"], "Volume Type is currently in use.")
         doc["extra_specs"] |= said
         if len(doc["extra_specs"]) > call.context.settings.metadata_max:
@@ -245,11 +245,11 @@ async def _set_specs(call: VolumeCall, said: dict[str, Any]) -> None:
 
 async def drop_spec(call: VolumeCall) -> Response:
     def work(store: VolumeStore) -> None:
-        doc = type_of(call, store, call.parts[1], hold=True)
-        only_admin(call, "volume_extension:types_extra_specs:delete")
+        doc = type_of(call, store, call.path("id"), hold=True)
+        call.require(call.who.admin, "volume_extension:types_extra_specs:delete")
         _check_unused(store, doc["id"], "Volume Type is currently in use.")
-        if doc["extra_specs"].pop(call.parts[3], None) is None:
-            raise _no_spec(doc, call.parts[3])
+        if doc["extra_specs"].pop(call.path("key"), None) is None:
+            raise _no_spec(doc, call.path("key"))
         store.put("type", touched(doc))
 
     await call.context.write(work)
@@ -260,8 +260,8 @@ async def drop_spec(call: VolumeCall) -> Response:
 
 
 async def encryption(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:volume_type_encryption:get")
-    doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
+    call.require(call.who.admin, "volume_extension:volume_type_encryption:get")
+    doc = await call.context.read(lambda store: type_of(call, store, call.path("id")))
     return json_response(_encryption_view(doc))
 
 
@@ -272,9 +272,9 @@ def _encryption_view(doc: Doc) -> Doc:
 
 async def encryption_item(call: VolumeCall) -> Response:
     """One value of a type's encryption. Raises HttpFault (404)."""
-    only_admin(call, "volume_extension:volume_type_encryption:get")
-    doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
-    held, key = _encryption_view(doc), call.parts[3]
+    call.require(call.who.admin, "volume_extension:volume_type_encryption:get")
+    doc = await call.context.read(lambda store: type_of(call, store, call.path("id")))
+    held, key = _encryption_view(doc), call.path("key")
     if key not in held:
         raise HttpFault(404, f"Volume type encryption for type {doc['id']} does not exist.")
     return json_response({key: held[key]})
@@ -282,11 +282,11 @@ async def encryption_item(call: VolumeCall) -> Response:
 
 async def encrypt(call: VolumeCall) -> Response:
     """Kept and shown; no volume can be made of such a type, for this service keeps no keys."""
-    only_admin(call, "volume_extension:volume_type_encryption:create")
+    call.require(call.who.admin, "volume_extension:volume_type_encryption:create")
     said = ENCRYPT(await call.body())
 
     def work(store: VolumeStore) -> Doc:
-        doc = type_of(call, store, call.parts[1], hold=True)
+        doc = type_of(call, store, call.path("id"), hold=True)
         _check_unused(store, doc["id"], "Cannot create encryption specs. Volume type in use.")
         if doc.get("encryption"):
             raise bad(f"Volume type encryption for type {doc['id']} already exists.")
@@ -308,11 +308,11 @@ def _encryption_of(said: Doc) -> Doc:
 
 
 async def change_encryption(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:volume_type_encryption:update")
+    call.require(call.who.admin, "volume_extension:volume_type_encryption:update")
     said = CHANGE_ENCRYPTION(await call.body())
 
     def work(store: VolumeStore) -> None:
-        doc = type_of(call, store, call.parts[1], hold=True)
+        doc = type_of(call, store, call.path("id"), hold=True)
         _check_unused(store, doc["id"], "Cannot update encryption specs. Volume type in use.")
         if not doc.get("encryption"):
             raise HttpFault(404, f"Volume type encryption for type {doc['id']} does not exist.")
@@ -324,10 +324,10 @@ async def change_encryption(call: VolumeCall) -> Response:
 
 
 async def decrypt(call: VolumeCall) -> Response:
-    only_admin(call, "volume_extension:volume_type_encryption:delete")
+    call.require(call.who.admin, "volume_extension:volume_type_encryption:delete")
 
     def work(store: VolumeStore) -> None:
-        doc = type_of(call, store, call.parts[1], hold=True)
+        doc = type_of(call, store, call.path("id"), hold=True)
         _check_unused(store, doc["id"], "Cannot delete encryption specs. Volume type in use.")
         if not doc.get("encryption"):
             raise HttpFault(404, f"Volume type encryption for type {doc['id']} does not exist.")
@@ -342,8 +342,7 @@ async def decrypt(call: VolumeCall) -> Response:
 
 
 def _check_default(call: VolumeCall, project: str) -> None:
-    if not call.who.admin:
-        raise forbidden("volume_extension:default_set_or_update")
+    call.require(call.who.admin, "volume_extension:default_set_or_update")
     if len(project) > 255:
         raise bad("The project id is too long.")
 
@@ -354,7 +353,7 @@ def _default_view(doc: Doc) -> Doc:
 
 async def defaults(call: VolumeCall) -> Response:
     call.since(62)
-    only_admin(call, "volume_extension:default_get_all")
+    call.require(call.who.admin, "volume_extension:default_get_all")
     docs = await call.context.read(lambda store: store.many("default_type"))
     return json_response({"default_types": [_default_view(doc) for doc in docs]})
 
@@ -362,7 +361,7 @@ async def defaults(call: VolumeCall) -> Response:
 async def show_default(call: VolumeCall) -> Response:
     """A project's default type. Raises HttpFault (404)."""
     call.since(62)
-    project = call.parts[1]
+    project = call.path("project")
     _check_default(call, project)
     doc = await call.context.read(lambda store: store.get("default_type", project))
     if doc is None:
@@ -372,7 +371,7 @@ async def show_default(call: VolumeCall) -> Response:
 
 async def set_default(call: VolumeCall) -> Response:
     call.since(62)
-    project = call.parts[1]
+    project = call.path("project")
     _check_default(call, project)
     said = DEFAULT(await call.body())["default_type"]["volume_type"]
 
@@ -394,7 +393,7 @@ async def set_default(call: VolumeCall) -> Response:
 
 async def drop_default(call: VolumeCall) -> Response:
     call.since(62)
-    project = call.parts[1]
+    project = call.path("project")
     _check_default(call, project)
     await call.context.write(lambda store: store.remove("default_type", project))
     return empty_response(204)

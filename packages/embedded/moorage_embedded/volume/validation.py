@@ -1,9 +1,8 @@
-"""What bodies may be: JSON schemas, compiled when they are first needed, and words that stand for true or false."""
+"""What bodies may be: JSON schemas, and words that stand for true or false."""
 
 from typing import Any, TypeAlias
 
-import fastjsonschema
-
+from moorage_embedded.http_kit.values import ValueSchema
 from moorage_embedded.volume.faults import bad
 
 Schema: TypeAlias = dict[str, Any]
@@ -49,23 +48,16 @@ def under(name: str, inner: Schema) -> Schema:
     return obj({name: inner}, name)
 
 
-class Check:
+class Check(ValueSchema):
     """One schema; calling it raises 400 with the member that is wrong."""
 
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-        self._compiled: Any = None
-
     def __call__(self, said: Any) -> Any:
-        if self._compiled is None:
-            self._compiled = fastjsonschema.compile(self.schema)
-        try:
-            return self._compiled(said)
-        except fastjsonschema.JsonSchemaValueException as wrong:
+        if (wrong := self.wrong(said)) is not None:
             path = "/".join(str(each) for each in wrong.path[1:]) or "body"
             what = str(wrong.message).removeprefix(f"{wrong.name} ")
             shown = repr(wrong.value)[:SHOWN_CHARS]
-            raise bad(f"Invalid input for field/attribute {path}. Value: {shown}. It {what}.") from None
+            raise bad(f"Invalid input for field/attribute {path}. Value: {shown}. It {what}.")
+        return said
 
 
 def flag(said: Any) -> bool:

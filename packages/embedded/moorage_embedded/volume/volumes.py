@@ -1,5 +1,6 @@
 """Volumes: made, shown, listed, changed and deleted."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -59,8 +60,7 @@ SNAPSHOT_DELETABLE = ("available", "error", "deleting")
 
 async def create(call: VolumeCall) -> Response:
     """Raises what Cinder answers: 400 for what does not fit together, 404 for a source that is not there, 413 over quota."""
-    if not call.who.writes(call.who.project):
-        raise forbidden("volume:create")
+    call.require(call.who.writes(call.who.project), "volume:create")
     said = (CREATE if call.version < 53 else CREATE_STRICT)(await call.body())["volume"]
     stripped(said, *_NAMES)
     if flag(said.get("multiattach")):
@@ -86,43 +86,27 @@ async def create(call: VolumeCall) -> Response:
 
 async def show(call: VolumeCall) -> Response:
     def work(store: VolumeStore) -> Doc:
-        doc = volume_of(call, store, call.parts[1])
+        doc = volume_of(call, store, call.path("id"))
         used = store.children("attachment", doc["id"])
         return views.volume_detail(call, doc, used, type_names(store, {doc["volume_type_id"]}))
 
     return json_response({"volume": await call.context.read_inline(work)})
 
 
-async def index(call: VolumeCall) -> Response:
-    return await _list(call, detailed=False)
+def _shown(call: VolumeCall, store: VolumeStore, docs: Sequence[Doc], detailed: bool) -> list[Doc]:
+    if not detailed:
+        return [views.volume_summary(call, doc) for doc in docs]
+    used = store.children_of("attachment", [doc["id"] for doc in docs])
+    types = type_names(store, {doc["volume_type_id"] for doc in docs})
+    return [views.volume_detail(call, doc, used[doc["id"]], types) for doc in docs]
 
 
-async def detail(call: VolumeCall) -> Response:
-    return await _list(call, detailed=True)
-
-
-async def _list(call: VolumeCall, *, detailed: bool) -> Response:
-    if not call.who.reader:
-        raise forbidden("volume:get_all")
-    query = listing.query_of(call, listing.VOLUMES)
-
-    def work(store: VolumeStore) -> Doc:
-        page = listing.page(call, store, listing.VOLUMES, query)
-        if detailed:
-            used = store.children_of("attachment", [doc["id"] for doc in page.docs])
-            types = type_names(store, {doc["volume_type_id"] for doc in page.docs})
-            shown = [views.volume_detail(call, doc, used[doc["id"]], types) for doc in page.docs]
-        else:
-            shown = [views.volume_summary(call, doc) for doc in page.docs]
-        return listing.answer(call, listing.VOLUMES, query, page, shown)
-
-    return json_response(await call.context.read(work))
+index, detail = listing.verbs(listing.VOLUMES, _shown)
 
 
 async def summary(call: VolumeCall) -> Response:
     call.since(12)
-    if not call.who.reader:
-        raise forbidden("volume:get_all")
+    call.require(call.who.reader, "volume:get_all")
     everybody = call.who.admin and listing.all_tenants(call.pairs)
     where = {} if everybody else {"project": call.who.project}
     docs = await call.context.read(lambda store: store.many("volume", where=where))
@@ -143,7 +127,7 @@ async def update(call: VolumeCall) -> Response:
     stripped(said, *_NAMES)
 
     def work(store: VolumeStore) -> Doc:
-        doc = my_volume(call, store, call.parts[1], "volume:update")
+        doc = my_volume(call, store, call.path("id"), "volume:update")
         if doc["status"] == "maintenance":
             raise invalid_volume("The volume cannot be updated during maintenance.")
         for name, member in (("name", "name"), ("description", "description")):
@@ -171,7 +155,7 @@ async def delete(call: VolumeCall) -> Response:
     asked = dict(call.pairs)
     cascade = flag(asked.get("cascade", False))
     force = call.version >= 23 and flag(asked.get("force", False))
-    await remove(call, call.parts[1], cascade=cascade, force=force, rule="volume:force_delete" if force else "")
+    await remove(call, call.path("id"), cascade=cascade, force=force, rule="volume:force_delete" if force else "")
     return empty_response(202)
 
 

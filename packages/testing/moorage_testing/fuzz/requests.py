@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
-from starlette.routing import Route as StarletteRoute
 from typing_extensions import override
 
 from moorage.api.microversions import NEWEST, OLDEST
@@ -16,46 +15,20 @@ from moorage.api.routes import Param, Route
 from moorage.webconsole.changes import Change
 from moorage.webconsole.login import LoginForm, OtherProject
 from moorage.webconsole.topics import PLAIN
-from moorage_embedded.identity import (
-    access_rules,
-    auth_routes,
-    credentials,
-    domain_config,
-    ec2,
-    endpoint_filter,
-    federation,
-    resources,
-    role_assignments,
-    trusts,
-    users,
-)
+from moorage_embedded.identity.routes import ROUTES as IDENTITY
 from moorage_embedded.image.routes import ROUTES as IMAGE
+from moorage_embedded.network.routes import ROUTES as NETWORK
 from moorage_embedded.volume.routes import ROUTES as VOLUME
 from moorage_testing.fuzz import shapes
 from moorage_testing.fuzz.random_values import FuzzDice
 from moorage_testing.fuzz.samples import (
     ACTIONS,
     CONSOLE_PATHS,
-    NETWORK_MORE,
-    NETWORK_PATHS,
     PLAIN_PATHS,
     SAMPLES,
 )
 from moorage_testing.fuzz.transport import FuzzRequest, written
 
-IDENTITY = (
-    access_rules,
-    auth_routes,
-    credentials,
-    domain_config,
-    ec2,
-    endpoint_filter,
-    federation,
-    role_assignments,
-    users,
-    resources,
-    trusts,
-)
 SHARES = {
     "compute": 40,
     "placement": 14,
@@ -67,11 +40,12 @@ SHARES = {
     "console": 2,
     "webconsole": 4,
 }
+NAMED_PART = re.compile(r"\{\w+\}")
 PLACEHOLDER = re.compile(r"<([a-z_-]+)>")
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "get", "G\x00T", "PROPFIND")
 RAW_PART = 0.08
 _NO_LINES = str.maketrans("", "", "\r\n\0")
-SLOW = ("POST /v3/auth/tokens", "POST /api/login")
+SLOW = ("POST auth/tokens", "POST /api/login")
 """Each takes a fifth of a second of CPU when it is answered as it should be."""
 SLOW_PART = 0.05
 TOPICAL = ("/events", "/api/topic")
@@ -313,14 +287,10 @@ def _places(world: KnownNames) -> dict[str, list[_Place]]:
         "placement": [
             _Place(method, f"/placement{path}", f"{method} {path}") for path, by in PLACEMENT.items() for method in by
         ],
-        "image": [_Place(method, f"/v2/{path}", f"{method} {path}") for path, by in IMAGE.items() for method in by],
-        "volume": [
-            _Place(method, f"/v3/{world.project}/{path}", f"{method} {path}")
-            for path, by in VOLUME.items()
-            for method in by
-        ],
-        "network": [_Place(each.partition(" ")[0], f"/v2.0/{each.partition(' ')[2]}", each) for each in _of_network()],
-        "identity": [_Place(method, path, f"{method} {path}") for method, path in _of_identity()],
+        "image": list(_of_table("/v2", IMAGE)),
+        "volume": list(_of_table(f"/v3/{world.project}", VOLUME)),
+        "network": list(_of_table("/v2.0", NETWORK)),
+        "identity": list(_of_table("/v3", IDENTITY)),
     }
     found["webconsole"] = [_Place(each.partition(" ")[0], each.partition(" ")[2], each) for each in CONSOLE_PATHS]
     found["compute"] += [
@@ -331,27 +301,7 @@ def _places(world: KnownNames) -> dict[str, list[_Place]]:
     return found
 
 
-def _of_network() -> Iterator[str]:
-    for path in NETWORK_PATHS:
-        yield from (f"GET {path}", f"POST {path}", f"GET {path}/*", f"PUT {path}/*", f"DELETE {path}/*")
-        yield from (f"GET {path}/*/tags", f"PUT {path}/*/tags", f"PUT {path}/*/tags/*", f"DELETE {path}/*/tags/*")
-    yield from NETWORK_MORE
-    yield from (sample for sample in SAMPLES["network"] if sample.count("/") > 1 and "*/*" not in sample)
-
-
-class _IdentityStub:
-    """Stands for the identity service where only its paths are wanted."""
-
-    def __getattr__(self, _: str) -> Any:
-        return self
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        return self
-
-
-def _of_identity() -> Iterator[tuple[str, str]]:
-    context: Any = _IdentityStub()
-    for room in IDENTITY:
-        for route in room.routes(context):
-            if isinstance(route, StarletteRoute):
-                yield from ((method, route.path) for method in sorted(route.methods or ()) if method != "HEAD")
+def _of_table(prefix: str, routes: Mapping[str, Collection[str]]) -> Iterator[_Place]:
+    for template, methods in routes.items():
+        path = NAMED_PART.sub("*", template)
+        yield from (_Place(method, f"{prefix}/{path}", f"{method} {path}") for method in methods)

@@ -32,39 +32,39 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         },
     },
     "identity": {
-        "POST /v3/auth/tokens": {
+        "POST auth/tokens": {
             "auth": {
                 "identity": {"methods": ["password"], "password": {"user": {"name": "<name>", "domain": {"id": "default"}, "password": "<name>"}}},
                 "scope": {"project": {"id": "<projects>"}},
             }
         },
-        "POST /v3/users": {"user": {"name": "<name>", "domain_id": "default", "password": "<name>", "enabled": True, "email": "<name>"}},
-        "PATCH /v3/users/{user_id}": {"user": {"name": "<name>", "enabled": True, "description": "<text>"}},
-        "POST /v3/users/{user_id}/password": {"user": {"password": "<name>", "original_password": "<name>"}},
-        "POST /v3/projects": {"project": {"name": "<name>", "domain_id": "default", "description": "<text>", "tags": ["<name>"], "options": {}}},
-        "PATCH /v3/projects/{project_id}": {"project": {"name": "<name>", "description": "<text>"}},
-        "PUT /v3/projects/{project_id}/tags": {"tags": ["<name>"]},
-        "POST /v3/domains": {"domain": {"name": "<name>", "enabled": True}},
-        "PATCH /v3/domains/{domain_id}": {"domain": {"description": "<text>"}},
-        "PUT /v3/domains/{domain_id}/config": {"config": {"ldap": {"url": "<text>"}, "identity": {"driver": "ldap"}}},
-        "POST /v3/roles": {"role": {"name": "<name>", "description": "<text>"}},
-        "PATCH /v3/roles/{role_id}": {"role": {"name": "<name>"}},
-        "POST /v3/groups": {"group": {"name": "<name>", "domain_id": "default"}},
-        "POST /v3/regions": {"region": {"id": "<name>", "description": "<text>", "parent_region_id": None}},
-        "POST /v3/services": {"service": {"type": "<name>", "name": "<name>", "enabled": True}},
-        "POST /v3/endpoints": {"endpoint": {"service_id": "<services>", "interface": "public", "url": "http://<name>/%(tenant_id)s", "region_id": None}},
-        "POST /v3/credentials": {"credential": {"type": "ec2", "blob": '{"access":"a","secret":"b"}', "project_id": "<projects>", "user_id": "<users>"}},
-        "POST /v3/users/{user_id}/credentials/OS-EC2": {"tenant_id": "<projects>"},
-        "POST /v3/users/{user_id}/application_credentials": {
+        "POST users": {"user": {"name": "<name>", "domain_id": "default", "password": "<name>", "enabled": True, "email": "<name>"}},
+        "PATCH users/*": {"user": {"name": "<name>", "enabled": True, "description": "<text>"}},
+        "POST users/*/password": {"user": {"password": "<name>", "original_password": "<name>"}},
+        "POST projects": {"project": {"name": "<name>", "domain_id": "default", "description": "<text>", "tags": ["<name>"], "options": {}}},
+        "PATCH projects/*": {"project": {"name": "<name>", "description": "<text>"}},
+        "PUT projects/*/tags": {"tags": ["<name>"]},
+        "POST domains": {"domain": {"name": "<name>", "enabled": True}},
+        "PATCH domains/*": {"domain": {"description": "<text>"}},
+        "PUT domains/*/config": {"config": {"ldap": {"url": "<text>"}, "identity": {"driver": "ldap"}}},
+        "POST roles": {"role": {"name": "<name>", "description": "<text>"}},
+        "PATCH roles/*": {"role": {"name": "<name>"}},
+        "POST groups": {"group": {"name": "<name>", "domain_id": "default"}},
+        "POST regions": {"region": {"id": "<name>", "description": "<text>", "parent_region_id": None}},
+        "POST services": {"service": {"type": "<name>", "name": "<name>", "enabled": True}},
+        "POST endpoints": {"endpoint": {"service_id": "<services>", "interface": "public", "url": "http://<name>/%(tenant_id)s", "region_id": None}},
+        "POST credentials": {"credential": {"type": "ec2", "blob": '{"access":"a","secret":"b"}', "project_id": "<projects>", "user_id": "<users>"}},
+        "POST users/*/credentials/OS-EC2": {"tenant_id": "<projects>"},
+        "POST users/*/application_credentials": {
             "application_credential": {
                 "name": "<name>", "roles": [{"name": "reader"}], "expires_at": "2030-01-01T00:00:00.000000Z",
                 "access_rules": [{"path": "/v2.1/servers", "method": "GET", "service": "compute"}],
             }
         },
-        "POST /v3/OS-TRUST/trusts": {
+        "POST OS-TRUST/trusts": {
             "trust": {"trustor_user_id": "<users>", "trustee_user_id": "<users>", "project_id": "<projects>", "impersonation": True, "roles": []}
         },
-        "POST /v3/OS-EP-FILTER/endpoint_groups": {"endpoint_group": {"name": "<name>", "filters": {"interface": "public"}}},
+        "POST OS-EP-FILTER/endpoint_groups": {"endpoint_group": {"name": "<name>", "filters": {"interface": "public"}}},
     },
     "image": {
         "POST images": {
@@ -148,7 +148,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "POST qos/policies/*/minimum_bandwidth_rules": {"minimum_bandwidth_rule": {"min_kbps": "<int>", "direction": "egress"}},
         "POST trunks": {"trunk": {"name": "<name>", "port_id": "<ports>", "sub_ports": [{"port_id": "<ports>", "segmentation_type": "vlan", "segmentation_id": "<int>"}]}},
         "PUT trunks/*/add_subports": {"sub_ports": [{"port_id": "<ports>", "segmentation_type": "vlan", "segmentation_id": "<int>"}]},
-        "PUT */*/tags": {"tags": ["<name>"]},
+        "PUT networks/*/tags": {"tags": ["<name>"]},
         "PUT quotas/*": {"quota": {"network": "<int>", "port": "<int>"}},
     },
 }  # fmt: skip
@@ -158,26 +158,6 @@ ACTIONS = (
     "os-set_bootable", "os-set_image_metadata", "os-show_image_metadata", "os-unset_image_metadata", "os-update_readonly_flag",
     "os-reset_status", "os-force_delete", "os-force_detach", "os-initialize_connection", "os-terminate_connection", "os-migrate_volume",
     "os-volume_upload_image", "revert", "os-unmanage", "os-reimage",
-)  # fmt: skip
-NETWORK_PATHS = (
-    *(
-        "networks",
-        "subnets",
-        "ports",
-        "segments",
-        "security-groups",
-        "security-group-rules",
-        "address-groups",
-        "agents",
-        "subnetpools",
-    ),
-    *("address-scopes", "rbac-policies", "qos/policies", "routers", "floatingips", "trunks"),
-)
-NETWORK_MORE = (
-    "GET extensions", "GET extensions/*", "GET availability_zones", "GET service-providers", "GET quotas", "GET quotas/*", "GET quotas/*/details",
-    "GET network-ip-availabilities", "GET network-ip-availabilities/*", "GET ports/*/bindings", "PUT ports/*/bindings/*/activate",
-    "DELETE ports/*/bindings/*", "GET trunks/*/get_subports", "GET qos/rule-types", "GET qos/rule-types/*", "GET auto-allocated-topology/*",
-    "GET qos/policies/*/bandwidth_limit_rules", "DELETE qos/policies/*/bandwidth_limit_rules/*", "PUT qos/policies/*/bandwidth_limit_rules/*",
 )  # fmt: skip
 CONSOLE_PATHS = (
     "GET /", "GET /login", "GET /server/*", "GET /servers", "GET /fit-map", "GET /static/js/main.js", "GET /static/*", "GET /*/*/*",

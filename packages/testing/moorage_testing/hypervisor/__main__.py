@@ -1,4 +1,4 @@
-"""`python -m moorage_testing.hypervisor install | probe | bench … | run PYTEST-ARGUMENTS…`."""
+"""`python -m moorage_testing.hypervisor install | probe | bench … | tempest … | run PYTEST-ARGUMENTS…`."""
 
 import sys
 

@@ -7,6 +7,7 @@
 # As root.  Needs: mmdebstrap qemu-utils e2fsprogs grub-pc-bin grub-common fdisk.  Packages come from where this machine has its own from.
 set -euo pipefail
 OUT=$(realpath -m "${1:?DIRECTORY}")
+HERE=$(dirname "$(realpath "$0")")
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 mkdir -p "$OUT"
@@ -59,21 +60,5 @@ linux /$(cd "$R" && ls -d boot/vmlinuz-*) root=LABEL=cloud console=tty0 console=
 initrd /$(cd "$R" && ls -d boot/initrd.img-*)
 boot
 S
-MIB=${CLOUD_DISK_MIB:-1400}
-truncate -s "${MIB}M" "$WORK/disk.raw"
-printf 'label: dos\nstart=2048, type=83, bootable\n' | /sbin/sfdisk -q "$WORK/disk.raw"
-/sbin/mke2fs -q -t ext4 -O ^metadata_csum,^64bit,^orphan_file -m 0 -L cloud -d "$R" \
-   -E offset=$((2048*512)) "$WORK/disk.raw" $(( (MIB-1)*1024 ))
-cat >"$WORK/early.cfg" <<'S'
-set root=hd0,msdos1
-set prefix=(hd0,msdos1)/boot/grub
-configfile (hd0,msdos1)/boot/grub/grub.cfg
-S
-G=/usr/lib/grub/i386-pc
-grub-mkimage -O i386-pc -c "$WORK/early.cfg" -p /boot/grub -o "$WORK/core.img" \
-   biosdisk part_msdos ext2 linux normal configfile serial terminal
-[ "$(stat -c %s "$WORK/core.img")" -lt $((2047*512)) ]
-dd if="$G/boot.img" of="$WORK/disk.raw" bs=1 count=440 conv=notrunc status=none
-dd if="$WORK/core.img" of="$WORK/disk.raw" bs=512 seek=1 conv=notrunc status=none
-qemu-img convert -f raw -O qcow2 -c "$WORK/disk.raw" "$OUT/cloud.qcow2.coming"
-mv "$OUT/cloud.qcow2.coming" "$OUT/cloud.qcow2"
+. "$HERE/boot_disk.sh"
+boot_disk "$R" "${CLOUD_DISK_MIB:-1400}" cloud "$OUT/cloud.qcow2"

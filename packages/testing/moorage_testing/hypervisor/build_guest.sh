@@ -2,12 +2,18 @@
 # Makes the guest of the hypervisor tests from packages of Debian only: no root, no loop device, no mount.
 # mke2fs -d fills the file system, and dd puts GRUB in its place.
 #
-#   build_guest.sh DIRECTORY     makes DIRECTORY/vmlinuz and initrd.img (to boot a kernel directly) and guest.qcow2 (boots by itself, BIOS)
+#   build_guest.sh DIRECTORY     makes in DIRECTORY
+#     vmlinuz, initrd.img        to boot a kernel directly
+#     initrd-agent.img           the same with QEMU's guest agent
+#     guest.qcow2                boots by itself, BIOS
+#     guest-uefi.qcow2           boots by itself, UEFI, also with Secure Boot: shim, GRUB and kernel are as Debian signed them
 #
-# Needs: qemu-utils busybox-static cpio e2fsprogs grub-pc-bin grub-common fdisk binutils; the kernel (linux-image-cloud-amd64) is fetched and
-# only unpacked.  The guest says each thing that it does on its console, in a line that begins with GUEST.
+# Needs: qemu-utils busybox-static cpio e2fsprogs grub-pc-bin grub-common fdisk mtools qemu-guest-agent; kernel, shim and signed GRUB
+# (linux-image-cloud-amd64, shim-signed, grub-efi-amd64-signed) are fetched and only unpacked.
+# The guest says each thing that it does on its console, in a line that begins with GUEST.
 set -euo pipefail
 OUT=$(realpath -m "${1:?DIRECTORY}")
+HERE=$(dirname "$(realpath "$0")")
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 mkdir -p "$OUT"
@@ -30,13 +36,13 @@ ln -s bin/busybox "$R/init.busybox"
 MODS="virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci
       failover net_failover virtio_net virtio_blk virtio_balloon virtio_console
       rng-core virtio-rng button evdev cdrom isofs nls_base fat vfat nls_cp437 nls_ascii
-      scsi_common scsi_mod virtio_scsi sd_mod sr_mod libata ata_piix"
+      scsi_common scsi_mod virtio_scsi sd_mod sr_mod libata ata_piix efivarfs"
 : >"$R/etc/modules"
 for m in $MODS; do
   f=$(find "k/lib/modules/$KVER" -name "$m.ko" -print -quit)
   [ -n "$f" ] || continue                      # built in
-  strip --strip-debug -o "$R/lib/modules/$m.ko" "$f" 2>/dev/null || cp "$f" "$R/lib/modules/"
-  echo "$m" >>"$R/etc/modules"
+  cp "$f" "$R/lib/modules/"                    # whole: under Secure Boot the kernel asks for their signatures
+  [ "$m" = efivarfs ] || echo "$m" >>"$R/etc/modules"   # which only loads where there is UEFI
 done
 # a static glibc must not try to load NSS plug-ins: name only the built-in ones
 printf '%s\n' 'passwd: files' 'group: files' 'services: files' 'protocols: files' 'hosts: files dns' >"$R/etc/nsswitch.conf"
@@ -66,7 +72,7 @@ S
 cat >"$R/etc/power.sh" <<'S'
 #!/bin/busybox sh
 echo "GUEST: power button" >/dev/console
-sync; umount /mnt/disk 2>/dev/null; poweroff -f
+sync; umount /mnt/disk 2>/dev/null || mount -o remount,ro / 2>/dev/null; poweroff -f
 S
 cat >"$R/init" <<'S'
 #!/bin/busybox sh
@@ -78,8 +84,13 @@ exec </dev/console >/dev/console 2>&1
 for m in $(cat /etc/modules); do insmod /lib/modules/$m.ko || echo "GUEST: insmod $m failed"; done
 ip link set lo up
 echo "GUEST: kernel $(uname -r), $(nproc) cpu, $(awk '/MemTotal/{print $2}' /proc/meminfo) kB, up $(cut -d' ' -f1 /proc/uptime)s"
-mkdir -p /etc/acpi/PWRF
-acpid -d -c /etc/acpi >/dev/null 2>&1 &
+E=/sys/firmware/efi/efivars
+if [ -d /sys/firmware/efi ]; then
+  insmod /lib/modules/efivarfs.ko; mount -t efivarfs efivarfs $E
+  echo "GUEST: firmware uefi, secure boot $(tail -c 1 $E/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c 2>/dev/null | od -An -tu1 | tr -d ' ')"
+else
+  echo "GUEST: firmware bios"
+fi
 # root disk: mounted when there, with a boot counter that shows persistence
 for d in /dev/vda1 /dev/sda1; do
   [ -b $d ] && mount -t ext4 $d /mnt/disk 2>/dev/null && break
@@ -88,14 +99,28 @@ if [ -e /mnt/disk/boot ]; then
   n=$(( $(cat /mnt/disk/boots 2>/dev/null || echo 0) + 1 )); echo $n >/mnt/disk/boots; sync
   echo "GUEST: boot number $n"
 fi
+# a disk with a system of its own (build_login_guest.sh) is run from
+if [ -x /mnt/disk/etc/guest.sh ]; then
+  for d in proc sys dev run; do mount --move /$d /mnt/disk/$d; done
+  exec switch_root /mnt/disk /etc/guest.sh
+fi
+exec /etc/guest.sh
+S
+cat >"$R/etc/guest.sh" <<'S'
+#!/bin/busybox sh
+[ -e /etc/login.sh ] && . /etc/login.sh
+acpid -d -c /etc/acpi >/dev/null 2>&1 &
 # network: DHCP on every Ethernet NIC, also ones that are plugged in later
 nics() {
+  for f in $(ls /run/nic.* 2>/dev/null); do i=${f##*.}
+    [ -e /sys/class/net/$i ] || { kill $(cat /run/udhcpc.$i.pid) 2>/dev/null; rm -f $f; }
+  done
   for i in /sys/class/net/*; do i=${i##*/}
     case $i in lo|sit*) continue;; esac
     [ -e /run/nic.$i ] && continue
     : >/run/nic.$i
     ip link set $i up
-    udhcpc -i $i -s /etc/udhcpc.sh -t 8 -T 1 -A 3 -b -S -O staticroutes -O mtu -x hostname:$(hostname) >/dev/null 2>&1
+    udhcpc -i $i -p /run/udhcpc.$i.pid -s /etc/udhcpc.sh -t 8 -T 1 -A 3 -b -S -O staticroutes -O mtu -x hostname:$(hostname) >/dev/null 2>&1
   done
 }
 hostname guest
@@ -113,7 +138,7 @@ done
 MD=/mnt/config/openstack/latest
 if [ ! -e $MD/meta_data.json ]; then
   MD=/run/md; mkdir -p $MD
-  for t in 1 2 3; do
+  for t in $(seq ${METADATA_TRIES:-3}); do
     timeout 4 wget -q -O $MD/meta_data.json http://169.254.169.254/openstack/latest/meta_data.json && break
     rm -f $MD/meta_data.json; sleep 1
   done
@@ -126,14 +151,62 @@ else
   echo "GUEST: metadata none"
 fi
 case "$(head -c 2 $MD/user_data 2>/dev/null)" in '#!') tail -n +2 $MD/user_data >/run/ud; sh /run/ud;; esac
-hostname >/www/index.html; httpd -h /www
+hostname >/www/index.html; [ -e /etc/login.sh ] || httpd -h /www
+[ -e /etc/login.sh ] && may_log_in $MD/meta_data.json
+# the agent, where it is in this ramdisk and has its channel
+for p in /sys/class/virtio-ports/*; do
+  [ "$(cat $p/name 2>/dev/null)" = org.qemu.guest_agent.0 ] && [ -x /bin/qemu-ga ] || continue
+  ( while :; do qemu-ga -m virtio-serial -p /dev/${p##*/} -t /run -f /run/qga.pid; sleep 1; done ) &
+done
 echo "GUEST: ready $(hostname) up $(cut -d' ' -f1 /proc/uptime)s"
 while :; do setsid cttyhack sh -l; done
 S
 mkdir -p "$R/etc/acpi/PWRF"
 cp "$R/etc/power.sh" "$R/etc/acpi/PWRF/00000080"
-chmod 755 "$R/init" "$R/etc/udhcpc.sh" "$R/etc/power.sh" "$R/etc/acpi/PWRF/00000080"
+chmod 755 "$R/init" "$R/etc/guest.sh" "$R/etc/udhcpc.sh" "$R/etc/power.sh" "$R/etc/acpi/PWRF/00000080"
 (cd "$R" && find . | LC_ALL=C sort | cpio --quiet -o -H newc -R 0:0 --reproducible) | gzip -9n >"$OUT/initrd.img"
+
+# ---- the agent, in an archive that follows the first one ------------------
+A=$WORK/agent
+mkdir -p "$A/bin"
+cp "$(command -v qemu-ga)" "$A/bin/"
+for each in $(ldd "$A/bin/qemu-ga" | grep -o '/[^ ]*'); do
+  mkdir -p "$A${each%/*}"
+  cp -L "$each" "$A$each"
+done
+# The agent sets passwords by this program, which BusyBox of Debian lacks; whoever reads the file sees that it was asked, and not the password.
+cat >"$A/bin/chpasswd" <<'S'
+#!/bin/busybox sh
+while IFS=: read -r user password; do
+  grep -q "^$user:" /etc/passwd || exit 1
+  echo "$user:$(printf %s "$password" | sha256sum | cut -c1-64)" >>/etc/shadow
+done
+S
+chmod 755 "$A/bin/chpasswd"
+(cd "$A" && find . | LC_ALL=C sort | cpio --quiet -o -H newc -R 0:0 --reproducible) | gzip -9n >"$WORK/agent.gz"
+cat "$OUT/initrd.img" "$WORK/agent.gz" >"$OUT/initrd-agent.img"
+
+# ---- disk image with UEFI's loaders ---------------------------------------
+U=$WORK/uefi
+mkdir -p "$U"
+(cd "$U" && apt-get download shim-signed grub-efi-amd64-signed >/dev/null 2>&1)
+for each in "$U"/*.deb; do dpkg-deb -x "$each" "$U"; done
+cat >"$WORK/uefi.cfg" <<'S'
+linux /vmlinuz console=tty0 console=ttyS0 quiet no_timer_check panic=5
+initrd /initrd-agent.img
+boot
+S
+MIB=48
+truncate -s "${MIB}M" "$WORK/uefi.raw"
+printf 'label: dos\nstart=2048, type=ef\n' | /sbin/sfdisk -q "$WORK/uefi.raw"
+P=$WORK/uefi.raw@@1M
+mformat -i "$P" -v EFI -T $(( (MIB-1)*2048 )) -h 16 -s 63 ::
+mmd -i "$P" ::/EFI ::/EFI/BOOT ::/EFI/debian
+mcopy -i "$P" "$U/usr/lib/shim/shimx64.efi.signed" ::/EFI/BOOT/BOOTX64.EFI
+mcopy -i "$P" "$U/usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed" ::/EFI/BOOT/grubx64.efi
+mcopy -i "$P" "$WORK/uefi.cfg" ::/EFI/debian/grub.cfg
+mcopy -i "$P" "$OUT/vmlinuz" "$OUT/initrd-agent.img" ::/
+qemu-img convert -f raw -O qcow2 -c "$WORK/uefi.raw" "$OUT/guest-uefi.qcow2"
 
 # ---- disk image ----------------------------------------------------------
 B=$WORK/fs
@@ -147,20 +220,5 @@ linux /boot/vmlinuz console=tty0 console=ttyS0 quiet no_timer_check panic=5
 initrd /boot/initrd.img
 boot
 S
-MIB=${GUEST_DISK_MIB:-48}
-truncate -s "${MIB}M" "$WORK/disk.raw"
-printf 'label: dos\nstart=2048, type=83, bootable\n' | /sbin/sfdisk -q "$WORK/disk.raw"
-/sbin/mke2fs -q -t ext4 -O ^metadata_csum,^64bit,^orphan_file -m 0 -L guest -d "$B" \
-   -E offset=$((2048*512)) "$WORK/disk.raw" $(( (MIB-1)*1024 ))
-cat >"$WORK/early.cfg" <<'S'
-set root=hd0,msdos1
-set prefix=(hd0,msdos1)/boot/grub
-configfile (hd0,msdos1)/boot/grub/grub.cfg
-S
-G=/usr/lib/grub/i386-pc
-grub-mkimage -O i386-pc -c "$WORK/early.cfg" -p /boot/grub -o "$WORK/core.img" \
-   biosdisk part_msdos ext2 linux normal configfile serial terminal
-[ "$(stat -c %s "$WORK/core.img")" -lt $((2047*512)) ]
-dd if="$G/boot.img" of="$WORK/disk.raw" bs=1 count=440 conv=notrunc status=none
-dd if="$WORK/core.img" of="$WORK/disk.raw" bs=512 seek=1 conv=notrunc status=none
-qemu-img convert -f raw -O qcow2 -c "$WORK/disk.raw" "$OUT/guest.qcow2"
+. "$HERE/boot_disk.sh"
+boot_disk "$B" "${GUEST_DISK_MIB:-48}" guest "$OUT/guest.qcow2"

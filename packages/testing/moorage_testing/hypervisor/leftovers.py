@@ -9,7 +9,8 @@ from pathlib import Path
 OURS = ("tap", "mrg", "mrv", "mvx", "mvl", "mif")
 TABLES = ("43518", "436", "437", "438", "439")
 """Of routes, by what their numbers begin with."""
-PROXY = b"moorage.drivers.libvirt.metadata_proxy"
+PROGRAMS = frozenset({b"moorage.drivers.libvirt.metadata_proxy", b"moorage.drivers.libvirt.thawing"})
+"""Of ours, which run on without the agent."""
 SHAPING = ("htb", "clsact", "ingress")
 """Of tc, on whatever device."""
 
@@ -43,7 +44,7 @@ def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> 
             continue
         mine = any(str(directory).encode() in word for directory in directories for word in words)
         guest = b"guest=guest-" in b" ".join(words)
-        server = words[0].endswith((b"dnsmasq", b"qemu-img")) or PROXY in words
+        server = words[0].endswith((b"dnsmasq", b"qemu-img")) or not PROGRAMS.isdisjoint(words)
         if (mine and server) or (guest and (mine or (near and not inside))):
             found.append(f"process {each.parent.name} {words[0].decode()}")
     for directory in directories:

@@ -5,14 +5,19 @@ outside.
     install cloud-init      and a small cloud image, made of Debian's packages
     probe       a guest in the namespaces, or one sentence that says why none can run here, and status 1
     bench …     the measures of bench.py, in the namespaces
-    run …       pytest with these arguments, in the namespaces
-    inside …    a module of Python with its arguments, already there
+    tempest …   Tempest's tests, which log into guests, by tempest_run.py in the namespaces
+    run …       pytest with these arguments; MOORAGE_HYPERVISORS (2) workers, each with namespaces and a daemon of its own. With 0
+                pytest itself is in the namespaces, for `-s` and `--pdb`
+    python …    Python with these arguments, in the namespaces
+    inside …    a command, already there
 
 No module, bridge, firewall rule or directory of the machine is touched but `/usr`, and everything that was started is stopped.
 """
 
 import contextlib
+import hashlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,13 +28,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moorage.main.local_cluster.libvirt_daemon import DAEMON_CONF, PRIVATE, QEMU_CONF, STARTS_WITHIN_S, STOPS_WITHIN_S
+from moorage_testing.hypervisor.tempest_run import interpreter
 from moorage_testing.real_services.install import install as install_neighbours
 
 PACKAGES = (
     "libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-clients", "libvirt-dev", "pkg-config", "gcc", "python3-dev",
     "qemu-system-x86", "qemu-utils", "dnsmasq-base", "iproute2", "nftables", "iputils-ping", "util-linux",
     "openvswitch-switch", "iptables", "conntrack", "rabbitmq-server",
-    "busybox-static", "cpio", "e2fsprogs", "grub-pc-bin", "grub-common", "fdisk", "binutils",
+    "busybox-static", "cpio", "e2fsprogs", "grub-pc-bin", "grub-common", "fdisk",
+    "ovmf", "qemu-guest-agent", "mtools",
 )  # fmt: skip
 USER = "libvirt-qemu"
 """The daemon looks this name up before it reads which user it is to take; Debian makes it in a package that is not needed."""
@@ -37,11 +44,13 @@ GUEST = Path(sys.prefix) / "hypervisor-guest"
 CLOUD_GUEST = Path(sys.prefix) / "hypervisor-cloud-guest"
 CLOUD_PACKAGES = ("mmdebstrap",)
 SOCKET = Path("/run/libvirt/libvirt-sock")
+WORKERS = 2
+"""As many as CI has processors: an emulated guest keeps one busy while it boots."""
 NICER_BY = 15
 """Emulated guests take all the processor that they are given. Who has given us a priority already knows what else runs."""
 
 
-def install(*, cloud_init: bool = False) -> None:
+def install(*, cloud_init: bool = False, login: bool = False) -> None:
     """What is missing, from the distribution; then the guests, once."""
     if os.geteuid() != 0:
         sys.exit("make test-hypervisor needs root: it installs Debian packages and makes network devices")
@@ -54,12 +63,22 @@ def install(*, cloud_init: bool = False) -> None:
     if subprocess.run(["getent", "passwd", USER], stdout=subprocess.DEVNULL, check=False).returncode:
         _run("useradd", "-r", "-U", "-d", "/var/lib/libvirt", "-s", "/usr/sbin/nologin", USER)
     install_neighbours()  # in the namespaces there is no way to PyPI
-    if not (GUEST / "guest.qcow2").exists():
-        _run("bash", str(Path(__file__).with_name("build_guest.sh")), str(GUEST))
+    here = Path(__file__).parent
+    _build_guest(here / "build_guest.sh", GUEST / "made-by")
+    if login:
+        _build_guest(here / "build_login_guest.sh", GUEST / "login-made-by", here / "build_guest.sh")
     if cloud_init and not (CLOUD_GUEST / "cloud.qcow2").exists():
         _run("bash", str(Path(__file__).with_name("build_cloud_guest.sh")), str(CLOUD_GUEST))
     if not (GUEST / "novnc").exists():
         _fetch_novnc(GUEST / "novnc")
+
+
+def _build_guest(script: Path, made_by: Path, *below: Path) -> None:
+    """Once for each version of the script, and of those whose guest it begins with."""
+    version = hashlib.sha256(b"".join(each.read_bytes() for each in (script, *below))).hexdigest()
+    if not made_by.exists() or made_by.read_text() != version:
+        _run("bash", str(script), str(GUEST))
+        made_by.write_text(version)
 
 
 def _fetch_novnc(into: Path) -> None:
@@ -87,16 +106,31 @@ def probe() -> int:
     except (OSError, subprocess.CalledProcessError) as failure:
         command = " ".join(failure.cmd[:2]) if isinstance(failure, subprocess.CalledProcessError) else failure
         sys.exit(f"no guest can run here: what it needs cannot be installed from Debian ({command})")
-    return run("moorage_testing.hypervisor.probe", [])
+    return python("-m", "moorage_testing.hypervisor.probe")
 
 
-def run(module: str, arguments: list[str]) -> int:
+def python(*arguments: str) -> int:
+    """Executes Python in namespaces of its own, beside a libvirt daemon of its own."""
     words = ["unshare", "--net", "--mount", "--uts", "--propagation", "private"]
-    inside = [sys.executable, "-m", __package__ or "", "inside", module, *arguments]
-    return subprocess.run([*words, *inside], check=False).returncode
+    command = [sys.executable, "-m", __package__ or "", "inside", sys.executable, *arguments]
+    return subprocess.run([*words, *command], check=False).returncode
 
 
-def inside(module: str, arguments: list[str]) -> int:
+def pytest(*arguments: str) -> int:
+    """Executes tests, each file in one of several workers.
+
+    A worker of pytest-xdist is an interpreter that the controller starts by a command, so the command is what makes namespaces.
+    """
+    workers = int(os.environ.get("MOORAGE_HYPERVISORS", WORKERS))
+    if workers == 0:
+        return python("-m", "pytest", *arguments)
+    command = shlex.join([sys.executable, "-m", __package__ or "", "python"])
+    side_by_side = ["--tx", f"{workers}*popen//python={command}", "--dist", "loadfile", "--no-loadscope-reorder"]
+    words = [sys.executable, "-m", "pytest", *side_by_side, *arguments]
+    return subprocess.run(words, check=False).returncode
+
+
+def inside(command: list[str]) -> int:
     """Nothing that is mounted or made here is seen outside."""
     if os.nice(0) == 0:
         os.nice(NICER_BY)
@@ -116,7 +150,7 @@ def inside(module: str, arguments: list[str]) -> int:
         with daemon():
             environment = os.environ | {"MOORAGE_TEST_GUEST": str(GUEST), "MOORAGE_HYPERVISOR": "1"}
             environment["MOORAGE_TEST_CLOUD_IMAGE"] = str(CLOUD_GUEST / "cloud.qcow2")
-            return subprocess.run([sys.executable, "-m", module, *arguments], check=False, env=environment).returncode
+            return subprocess.run(command, check=False, env=environment).returncode
     finally:
         end_all_in_here()
         for place in PRIVATE:
@@ -152,7 +186,8 @@ def start_daemon() -> subprocess.Popen[bytes]:
     for file in (SOCKET, Path("/run/libvirt/libvirtd.pid")):
         file.unlink(missing_ok=True)
     words = ["/usr/sbin/libvirtd", "--pid-file", "/run/libvirt/libvirtd.pid"]
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+    quiet = subprocess.DEVNULL  # the output of a worker is its way to the controller
+    process = subprocess.Popen(words, stdin=quiet, stdout=quiet, start_new_session=True)
     ends = time.monotonic() + STARTS_WITHIN_S
     while not SOCKET.exists() or subprocess.run(["virsh", "-q", "uri"], capture_output=True, check=False).returncode:
         if process.poll() is not None or time.monotonic() > ends:
@@ -169,11 +204,17 @@ def main(arguments: list[str]) -> int:
         case ["probe"]:
             return probe()
         case ["bench", *rest]:
-            return run("moorage_testing.hypervisor.bench", rest)
+            return python("-m", "moorage_testing.hypervisor.bench", *rest)
+        case ["tempest", *rest]:
+            install(login=True)
+            interpreter()  # in the namespaces there is no way to PyPI
+            return python("-m", "moorage_testing.hypervisor.tempest_run", *rest)
         case ["run", *rest]:
-            return run("pytest", rest)
-        case ["inside", module, *rest]:
-            return inside(module, rest)
+            return pytest(*rest)
+        case ["python", *rest]:
+            return python(*rest)
+        case ["inside", *command]:
+            return inside(command)
         case _:
             print(__doc__)  # noqa: T201 - a command
             return 2

@@ -57,8 +57,8 @@ def of_request(facts: Facts) -> event.Event:
 
 @quiet
 def of_login(facts: Facts) -> event.Event:
-    """`identity.authenticate`, as Keystone tells it: whose account was proved, or who they said they were."""
-    account = facts.principal.user if facts.principal is not None else str(facts.said.get("id") or words.UNKNOWN)
+    """`identity.authenticate`, as Keystone records it: whose account was proved, or which one was claimed."""
+    account = facts.principal.user if facts.principal is not None else str(facts.login.get("id") or words.UNKNOWN)
     made = event.Event(
         action=words.ACTION_AUTHENTICATE,
         outcome=outcome_of(facts),
@@ -80,22 +80,22 @@ def _reason(facts: Facts) -> Any:
 
 def _initiator(facts: Facts) -> Any:
     """No part of a token is kept, not even a masked one: `identity_status` says whether it was good."""
-    principal, said = facts.principal, facts.said
+    principal, login = facts.principal, facts.login
     made = resource.Resource(
-        id=principal.user if principal is not None and principal.user else said.get("id") or words.UNKNOWN,
+        id=principal.user if principal is not None and principal.user else login.get("id") or words.UNKNOWN,
         typeURI=ACCOUNT,
         name=principal.user_name
         if principal is not None and principal.user_name
-        else said.get("name") or words.UNKNOWN,
+        else login.get("name") or words.UNKNOWN,
         host=host.Host(address=facts.address or "unknown", agent=facts.agent[:AGENT_CHARS_MAX] or None),
     )
     more = {
-        "domain_id": principal.user_domain if principal is not None else said.get("domain"),
+        "domain_id": principal.user_domain if principal is not None else login.get("domain"),
         "project_id": None if principal is None else principal.project,
         "project_domain_id": principal.project_domain if principal is not None and principal.project else None,
         "scope": None if principal is None else _scope(principal),
-        "application_credential_id": said.get("application_credential"),
-        "methods": said.get("methods"),
+        "application_credential_id": login.get("application_credential"),
+        "methods": login.get("methods"),
         "identity_status": "Confirmed" if principal is not None else "Invalid",
         "request_id": facts.request_id,
         "global_request_id": facts.global_request_id,

@@ -50,14 +50,14 @@ class AuditedApp:
         if scope["type"] != "http" or scope["path"] in QUIET:
             await self._app(scope, receive, send)
             return
-        hearing = _AuditedRequest(self, _request_facts(self._service, scope), receive, send)
-        token = caller.set(hearing.identity)
+        audited = _AuditedRequest(self, _request_facts(self._service, scope), receive, send)
+        token = caller.set(audited.identity)
         try:
-            if self._requests and self._wants(hearing.facts):
-                self._write(HTTP_REQUEST, hearing.facts)
-            await self._app(scope, hearing.receive, hearing.send)
+            if self._requests and self._wants(audited.facts):
+                self._write(HTTP_REQUEST, audited.facts)
+            await self._app(scope, audited.receive, audited.send)
         except Exception:
-            hearing.fell()
+            audited.fell()
             raise
         finally:
             caller.reset(token)
@@ -137,7 +137,7 @@ class _AuditedRequest:
         self._recorded = True
         self.facts.principal = self.identity.principal
         if self._login:
-            self.facts.said = login_in(self._body)
+            self.facts.login = login_in(self._body)
         elif self._looks:
             self.facts.action = action_in(self._body)
         self._listener.answered(self.facts)

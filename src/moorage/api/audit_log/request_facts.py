@@ -50,7 +50,7 @@ class Facts:
     """Of a body that names one."""
     made: str = ""
     """The id of what was made, where the answer says it."""
-    said: JsonObject = field(default_factory=dict)
+    login: JsonObject = field(default_factory=dict)
     """Of a login: who they say they are."""
 
 
@@ -74,20 +74,20 @@ def action_of(facts: Facts) -> str:
 
 def target_of(facts: Facts) -> tuple[str, str]:
     """(type, id): of the nearest thing in the path that has an id, or of what was made; else the service itself."""
-    kind, found = TYPES.get(facts.service, "unknown"), ""
+    kind, target = TYPES.get(facts.service, "unknown"), ""
     parts = parts_of(facts.path)
-    if parts and AN_ID.match(parts[0]):  # the project, in front of the noun
+    if parts and AN_ID.match(parts[0]):  # the project, in front of the resource
         parts = parts[1:]
     for before, part in zip(["", *parts], parts, strict=False):
         if AN_ID.match(part):
-            kind, found = f"{kind}/{singular(before)}", part
+            kind, target = f"{kind}/{singular(before)}", part
         else:
             kind = f"{kind}/{HIDDEN if before in SECRET_PARTS else part[:64]}"
-    return kind, found or facts.made or facts.service
+    return kind, target or facts.made or facts.service
 
 
-def singular(noun: str) -> str:
-    return noun[:-1] if noun.endswith("s") else noun or "thing"
+def singular(name: str) -> str:
+    return name[:-1] if name.endswith("s") else name or "thing"
 
 
 def path_of(facts: Facts) -> str:
@@ -100,8 +100,8 @@ def path_of(facts: Facts) -> str:
 
 def action_in(body: bytes) -> str:
     """The one key of a body that names an action; nothing else of it is kept."""
-    found = AN_ACTION.match(body)
-    return found[1].decode() if found else ""
+    match = AN_ACTION.match(body)
+    return match[1].decode() if match else ""
 
 
 class _Domain(msgspec.Struct, frozen=True):
@@ -161,14 +161,14 @@ def login_in(body: bytes) -> JsonObject:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     user = identity.password.user if "password" in identity.methods else identity.application_credential.user
-    told = {
+    names = {
         "id": user.id,
         "name": user.name,
         "domain": user.domain.id or user.domain.name,
         "application_credential": identity.application_credential.id,
         "methods": ",".join(identity.methods),
     }
-    return {name: value[:NAME_CHARS_MAX] for name, value in told.items() if value}
+    return {name: value[:NAME_CHARS_MAX] for name, value in names.items() if value}
 
 
 def holder_in(body: bytes) -> Principal | None:

@@ -1,1 +1,1 @@
-"""Handlers of the Compute API, by noun, in today's full shape."""
+"""Handlers of the Compute API, by resource, in today's full shape."""

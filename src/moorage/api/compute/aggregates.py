@@ -100,10 +100,10 @@ def _shown(aggregate: Aggregate) -> JsonObject:
 
 
 def _number(call: AnyCall) -> int:
-    asked = call.path["id"]
-    if not asked.removeprefix("-").isdecimal() or len(asked) > 18:
-        raise Invalid(f"id must be an integer, not {asked[:64]}")
-    return int(asked)
+    number_text = call.path["id"]
+    if not number_text.removeprefix("-").isdecimal() or len(number_text) > 18:
+        raise Invalid(f"id must be an integer, not {number_text[:64]}")
+    return int(number_text)
 
 
 async def _must_be_there(call: AnyCall) -> None:
@@ -114,8 +114,8 @@ async def _must_be_there(call: AnyCall) -> None:
 
 async def index(call: Call[None]) -> Response:
     call.require(RULE + "index", {})
-    found = await call.context.region.read(reads.every)
-    return Response(body={"aggregates": [_shown(each) for each in found]})
+    aggregates = await call.context.region.read(reads.every)
+    return Response(body={"aggregates": [_shown(each) for each in aggregates]})
 
 
 async def show(call: Call[None]) -> Response:
@@ -126,9 +126,9 @@ async def show(call: Call[None]) -> Response:
 
 async def create(call: Call[CreateAggregateBody]) -> Response:
     call.require(RULE + "create", {})
-    asked = call.body.aggregate
-    metadata = {ZONE_KEY: str(asked.availability_zone)} if asked.availability_zone is not None else {}
-    new = Aggregate(0, str(uuid.uuid4()), str(asked.name), metadata, (), now_us(call.context.clock))
+    fields = call.body.aggregate
+    metadata = {ZONE_KEY: str(fields.availability_zone)} if fields.availability_zone is not None else {}
+    new = Aggregate(0, str(uuid.uuid4()), str(fields.name), metadata, (), now_us(call.context.clock))
     shown = _shown(await writes.create(call.context.region, new))
     del shown["hosts"], shown["metadata"]
     return Response(body={"aggregate": shown})
@@ -140,17 +140,17 @@ async def update(call: Call[UpdateAggregateBody]) -> Response:
     Raises Invalid for an empty change, and for a zone that its hosts do not allow.
     """
     call.require(RULE + "update", {})
-    asked = call.body.aggregate
-    if asked.name is UNSET and asked.availability_zone is UNSET:
+    fields = call.body.aggregate
+    if fields.name is UNSET and fields.availability_zone is UNSET:
         raise Invalid("Invalid input for field/attribute aggregate. Value: {}. 'name' is a required property")
     metadata: dict[str, str | None] = {}
-    if not isinstance(asked.availability_zone, UnsetType):
-        if asked.availability_zone is None:
+    if not isinstance(fields.availability_zone, UnsetType):
+        if fields.availability_zone is None:
             await _must_be_there(call)
             reason = "does not support empty named availability zone"
             raise Invalid(f"Cannot update aggregate {call.path['id']}. Reason: Aggregate {call.path['id']} {reason}.")
-        metadata[ZONE_KEY] = str(asked.availability_zone)
-    name = None if isinstance(asked.name, UnsetType) else str(asked.name)
+        metadata[ZONE_KEY] = str(fields.availability_zone)
+    name = None if isinstance(fields.name, UnsetType) else str(fields.name)
     changed = await writes.update(
         call.context.region, call.context.cells, _number(call), now_us(call.context.clock), name=name, metadata=metadata
     )

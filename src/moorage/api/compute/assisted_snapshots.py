@@ -48,17 +48,17 @@ async def _with_volume(call: AnyCall, wish: SnapshotWish) -> Server:
     """The server that the volume is attached to. Raises Invalid: there is none, several, or one that is on no host or busy."""
     volume = wish.volume
 
-    async def ask(name: str, cell: Database, look: CellQuery) -> Sequence[Server]:
+    async def query_cell(name: str, cell: Database, look: CellQuery) -> Sequence[Server]:
         return selected(await cell.read(lambda tx: server_queries.with_volume(tx, volume)), look)
 
     context = call.context
-    cells = EveryCell(context.region, context.cells, now_us(context.clock), ask, lambda server: server.id)
-    found = (await cells.rows()).rows
-    if not found:
+    cells = EveryCell(context.region, context.cells, now_us(context.clock), query_cell, lambda server: server.id)
+    servers = (await cells.rows()).rows
+    if not servers:
         raise Invalid(f"No volume Block Device Mapping with id {volume}.")
-    if len(found) > 1:
+    if len(servers) > 1:
         raise Invalid(f"Block Device Mapping {volume} is a multi-attach volume and is not valid for this operation.")
-    (server,) = found
+    (server,) = servers
     _ready(server, wish)
     return server
 
@@ -89,11 +89,11 @@ async def _begin(call: AnyCall, server: Server, wish: SnapshotWish) -> None:
 
 async def create(call: Call[CreateAssistedSnapshotBody]) -> Response:
     call.require(RULE + "create", {})
-    asked = call.body.snapshot
-    info = asked.create_info
-    wish = SnapshotWish(asked.volume_id, info.snapshot_id, new_file=info.new_file)
+    fields = call.body.snapshot
+    info = fields.create_info
+    wish = SnapshotWish(fields.volume_id, info.snapshot_id, new_file=info.new_file)
     await _begin(call, await _with_volume(call, wish), wish)
-    return Response(200, {"snapshot": {"id": info.id, "volumeId": asked.volume_id}})
+    return Response(200, {"snapshot": {"id": info.id, "volumeId": fields.volume_id}})
 
 
 async def delete(call: Call[None]) -> Response:

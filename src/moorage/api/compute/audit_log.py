@@ -1,4 +1,4 @@
-"""`/os-instance_usage_audit_log`: which hosts' servers have been told of for the last period that is over.
+"""`/os-instance_usage_audit_log`: the hosts whose usage audit of the last complete period was sent.
 
 The audit is one of cells here (`conductor/reconcilers/usage_audit.py`, off unless an operator turns it on), so the hosts of a
 cell are done together.  What servers used stands in `/os-simple-tenant-usage` in any case.
@@ -22,17 +22,17 @@ FORM = "%Y-%m-%d %H:%M:%S"
 
 async def _log(call: AnyCall, before_us: int) -> JsonObject:
     began, ended = last_completed(before_us - 1, call.context.config.usage_audit_period)
-    found: dict[str, JsonObject | None] = {}
+    entries: dict[str, JsonObject | None] = {}
     for each in await asyncio.gather(*(_of_cell(cell, began, ended) for cell in call.context.cells.values())):
-        found.update(each)
-    log = {host: entry for host, entry in found.items() if entry is not None}
+        entries.update(each)
+    log = {host: entry for host, entry in entries.items() if entry is not None}
     done = sum(entry["state"] == "DONE" for entry in log.values())
-    missing = sorted(host for host, entry in found.items() if entry is None)
-    share = "ALL" if done == len(found) else f"{done} of {len(found)}"
+    missing = sorted(host for host, entry in entries.items() if entry is None)
+    share = "ALL" if done == len(entries) else f"{done} of {len(entries)}"
     return {
         "period_beginning": moment(began).strftime(FORM),
         "period_ending": moment(ended).strftime(FORM),
-        "num_hosts": len(found),
+        "num_hosts": len(entries),
         "num_hosts_done": done,
         "num_hosts_running": len(log) - done,
         "num_hosts_not_run": len(missing),

@@ -11,7 +11,7 @@ PATH = "/os-baremetal-nodes"
 AS_ASKED = Params(strict=None)
 
 
-def _asks(rule: str) -> Callable[[AnyCall], Awaitable[Response]]:
+def _handler_of(rule: str) -> Callable[[AnyCall], Awaitable[Response]]:
     async def answer(call: AnyCall) -> Response:
         call.require(RULE + rule, {})
         raise NotBuilt("There is no bare-metal service here.")
@@ -27,8 +27,8 @@ def _command(command: str) -> Callable[[AnyCall], Awaitable[Response]]:
 
 
 ROUTES = (
-    Route("GET", PATH, _asks("list"), params=AS_ASKED),
-    Route("GET", PATH + "/{id}", _asks("show"), params=AS_ASKED),
+    Route("GET", PATH, _handler_of("list"), params=AS_ASKED),
+    Route("GET", PATH + "/{id}", _handler_of("show"), params=AS_ASKED),
     Route("POST", PATH, _command("node-create")),
     Route("DELETE", PATH + "/{id}", _command("node-delete")),
     Route("POST", PATH + "/{id}/action", _command("port-create"), action="add_interface"),

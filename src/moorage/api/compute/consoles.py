@@ -59,10 +59,10 @@ class SerialBody(Body):
 
 
 def _consoles(call: AnyCall) -> Consoles:
-    found = call.context.consoles
-    if found is None:
+    consoles = call.context.consoles
+    if consoles is None:
         raise NotBuilt("This API process gives no consoles.")
-    return found
+    return consoles
 
 
 def _kind(protocol: str, name: str) -> ConsoleType:
@@ -76,9 +76,9 @@ def _kind(protocol: str, name: str) -> ConsoleType:
 
 async def create(call: Call[ConsoleBody]) -> Response:
     server = await the_server(call, RULE)
-    asked = call.body.remote_console
-    url = await _consoles(call).open(server, _kind(asked.protocol, asked.type))
-    return Response(200, {"remote_console": {"protocol": asked.protocol, "type": asked.type, "url": url}})
+    fields = call.body.remote_console
+    url = await _consoles(call).open(server, _kind(fields.protocol, fields.type))
+    return Response(200, {"remote_console": {"protocol": fields.protocol, "type": fields.type, "url": url}})
 
 
 def _older(protocol: str) -> Callable[[AnyCall], Awaitable[Response]]:
@@ -108,18 +108,18 @@ async def token(call: Call[None]) -> Response:
             "The server could not comply with the request since it is either malformed or otherwise incorrect."
         )
     try:
-        found = await _consoles(call).resolve(call.path["id"])
+        console_token = await _consoles(call).resolve(call.path["id"])
     except NotFound as missing:
         raise NotFound("Token not found", private=missing.public) from missing
-    told: JsonObject = {
-        "instance_uuid": found.server,
-        "host": found.socket.host,
-        "port": found.socket.port,
-        "internal_access_path": found.socket.path,
+    console: JsonObject = {
+        "instance_uuid": console_token.server,
+        "host": console_token.socket.host,
+        "port": console_token.socket.port,
+        "internal_access_path": console_token.socket.path,
     }
-    if found.type == ConsoleType.SPICE_DIRECT:
-        told["tls_port"] = found.socket.tls_port
-    return Response(200, {"console": told})
+    if console_token.type == ConsoleType.SPICE_DIRECT:
+        console["tls_port"] = console_token.socket.tls_port
+    return Response(200, {"console": console})
 
 
 ACTION = "/servers/{id}/action"

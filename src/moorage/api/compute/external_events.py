@@ -54,16 +54,16 @@ async def create(call: Call[ExternalEventsBody]) -> Response:
         elif event.name in TAG_REQUIRED and event.tag is UNSET:
             codes[place] = 400
         else:
-            told = ExternalEvent(
+            new = ExternalEvent(
                 ServerId(event.server_uuid), event.name, "" if event.tag is UNSET else event.tag, event.status, now
             )
-            kept.append((place, told))
+            kept.append((place, new))
     if kept:
-        taken = await inbox.take(call.context.region, [told for _, told in kept])
-        for (place, told), was in zip(kept, taken, strict=True):
-            codes[place] = 200 if was else 422
-            if was and call.context.operations is not None:
-                await call.context.operations.event_arrived(told.server, told.name, told.tag or None)
+        taken = await inbox.take(call.context.region, [event for _, event in kept])
+        for (place, new), is_stored in zip(kept, taken, strict=True):
+            codes[place] = 200 if is_stored else 422
+            if is_stored and call.context.operations is not None:
+                await call.context.operations.event_arrived(new.server, new.name, new.tag or None)
     rows: list[JsonObject] = []
     for place, event in enumerate(call.body.events):
         row = {name: value for name, value in msgspec.structs.asdict(event).items() if value is not UNSET}

@@ -144,8 +144,8 @@ _TRAIT_NAMES = frozenset(os_traits.get_traits())
 
 
 def _find(name: str) -> Check | None:
-    if found := EXACT.get(name):
-        return found
+    if exact := EXACT.get(name):
+        return exact
     for form, check in FORMS:
         if form.fullmatch(name):
             return check

@@ -135,46 +135,46 @@ def _printable(description: str | None) -> str | None:
     return description
 
 
-def _minted(asked: str | float | None) -> FlavorId:
-    if asked is None or asked == "":
-        if asked == "":
+def _minted(requested_id: str | float | None) -> FlavorId:
+    if requested_id is None or requested_id == "":
+        if requested_id == "":
             raise Invalid("Invalid input for field/attribute id. Value: . '' is too short")
         return FlavorId(str(uuid.uuid4()))
-    text = str(asked)
-    if isinstance(asked, str) and (len(text) > 255 or not ID_FORM.match(text)):
+    text = str(requested_id)
+    if isinstance(requested_id, str) and (len(text) > 255 or not ID_FORM.match(text)):
         raise Invalid(
             f"Invalid input for field/attribute id. Value: {text}. {text!r} does not match '{ID_FORM.pattern}'"
         )
     return FlavorId(text)
 
 
-def _factor(asked: str | float) -> float:
-    if isinstance(asked, str) and not FACTOR_FORM.match(asked):
+def _factor(value: str | float) -> float:
+    if isinstance(value, str) and not FACTOR_FORM.match(value):
         raise Invalid(
-            f"Invalid input for field/attribute rxtx_factor. Value: {asked}. {asked!r} does not match '{FACTOR_FORM.pattern}'"
+            f"Invalid input for field/attribute rxtx_factor. Value: {value}. {value!r} does not match '{FACTOR_FORM.pattern}'"
         )
-    factor = float(asked)
+    factor = float(value)
     if not 0 < factor <= FACTOR_MAX:
         raise Invalid(
-            f"Invalid input for field/attribute rxtx_factor. Value: {asked}. {asked!r} is not above 0 and up to {FACTOR_MAX}"
+            f"Invalid input for field/attribute rxtx_factor. Value: {value}. {value!r} is not above 0 and up to {FACTOR_MAX}"
         )
     return factor
 
 
 async def create(call: Call[CreateFlavorBody]) -> Response:
-    asked = call.body.flavor
+    fields = call.body.flavor
     new = Flavor(
         number=0,
-        id=_minted(asked.id),
-        name=str(asked.name),
-        vcpus=int(asked.vcpus),
-        ram_mib=int(asked.ram),
-        disk_gib=int(asked.disk),
-        ephemeral_gib=int(asked.ephemeral),
-        swap_mib=int(asked.swap),
-        rxtx_factor=_factor(asked.rxtx_factor),
-        is_public=bool(asked.is_public),
-        description=_printable(asked.description),
+        id=_minted(fields.id),
+        name=str(fields.name),
+        vcpus=int(fields.vcpus),
+        ram_mib=int(fields.ram),
+        disk_gib=int(fields.disk),
+        ephemeral_gib=int(fields.ephemeral),
+        swap_mib=int(fields.swap),
+        rxtx_factor=_factor(fields.rxtx_factor),
+        is_public=bool(fields.is_public),
+        description=_printable(fields.description),
         created_at=now_us(call.context.clock),
     )
     call.require(MANAGE + "create", {})
@@ -207,26 +207,26 @@ async def show(call: Call[None]) -> Response:
 
 def _wanted_publicity(call: Call[None]) -> bool | None:
     """Administrators may ask for public, private (False) or all (None) flavors."""
-    asked = call.first("is_public")
-    if asked is None:
+    text = call.first("is_public")
+    if text is None:
         return True
-    if asked.strip().lower() in {"none", ""}:
+    if text.strip().lower() in {"none", ""}:
         return None
-    if asked.lower() in {each.lower() for each in TRUE} | {"t", "y"}:
+    if text.lower() in {each.lower() for each in TRUE} | {"t", "y"}:
         return True
-    if asked.lower() in {each.lower() for each in FALSE} | {"f", "n"}:
+    if text.lower() in {each.lower() for each in FALSE} | {"f", "n"}:
         return False
-    raise Invalid(f"Invalid is_public filter [{asked}]")
+    raise Invalid(f"Invalid is_public filter [{text}]")
 
 
 def _least(call: Call[None], name: str) -> int:
-    asked = call.first(name)
-    if asked is None:
+    text = call.first(name)
+    if text is None:
         return 0
     try:
-        return int(asked)
+        return int(text)
     except ValueError as failure:
-        raise Invalid(f"Invalid {name} filter [{asked}]") from failure
+        raise Invalid(f"Invalid {name} filter [{text}]") from failure
 
 
 def _passes(call: Call[None], flavors: Sequence[Flavor]) -> list[Flavor]:
@@ -258,13 +258,13 @@ def _sorted(call: Call[None], flavors: list[Flavor]) -> list[Flavor]:
 
 async def _page(call: Call[None]) -> tuple[list[Flavor], int]:
     limit, marker = call.page()
-    found = _sorted(call, _passes(call, await call.context.region.read(reads.every)))
+    flavors = _sorted(call, _passes(call, await call.context.region.read(reads.every)))
     if marker is not None:
-        at = next((index for index, each in enumerate(found) if each.id == marker), None)
+        at = next((index for index, each in enumerate(flavors) if each.id == marker), None)
         if at is None:
             raise Invalid(f"marker [{marker}] not found")
-        found = found[at + 1 :]
-    return found[:limit], limit
+        flavors = flavors[at + 1 :]
+    return flavors[:limit], limit
 
 
 def _listed(call: Call[None], path: str, rows: list[JsonObject], limit: int) -> Response:
@@ -275,14 +275,14 @@ def _listed(call: Call[None], path: str, rows: list[JsonObject], limit: int) -> 
 
 
 async def index(call: Call[None]) -> Response:
-    found, limit = await _page(call)
-    return _listed(call, "flavors", [brief(call, each) for each in found], limit)
+    flavors, limit = await _page(call)
+    return _listed(call, "flavors", [brief(call, each) for each in flavors], limit)
 
 
 async def detail(call: Call[None]) -> Response:
-    found, limit = await _page(call)
+    flavors, limit = await _page(call)
     with_specs = call.allows(SPECS_RULE)
-    return _listed(call, "flavors/detail", [full(call, each, with_specs=with_specs) for each in found], limit)
+    return _listed(call, "flavors/detail", [full(call, each, with_specs=with_specs) for each in flavors], limit)
 
 
 # ------------------------------------------------------------------------------------------------ access

@@ -51,11 +51,11 @@ class RemoveFloatingIpBody(Body):
 # ------------------------------------------------------------------------------------------------ addresses
 
 
-async def _shown(call: AnyCall, found: list[Json]) -> list[JsonObject]:
+async def _shown(call: AnyCall, rows: list[Json]) -> list[JsonObject]:
     network = network_of(call)
-    ids = sorted({row["floating_network_id"] for row in found})
-    asked = {"id": ids, "fields": ["id", "name"]}
-    names = {row["id"]: row["name"] for row in await network.list_as(call.token, "networks", asked)} if ids else {}
+    ids = sorted({row["floating_network_id"] for row in rows})
+    query = {"id": ids, "fields": ["id", "name"]}
+    names = {row["id"]: row["name"] for row in await network.list_as(call.token, "networks", query)} if ids else {}
     return [
         {
             "id": row["id"],
@@ -64,7 +64,7 @@ async def _shown(call: AnyCall, found: list[Json]) -> list[JsonObject]:
             "instance_id": await floats.device_of(network, call.token, row) or None,
             "pool": names.get(row["floating_network_id"]) or row["floating_network_id"],
         }
-        for row in found
+        for row in rows
     ]
 
 
@@ -77,8 +77,8 @@ async def _one(call: AnyCall) -> Json:
 
 async def index(call: Call[None]) -> Response:
     call.require(RULE + "list")
-    found = await network_of(call).list_as(call.token, floats.FLOATING, {"project_id": call.project})
-    return Response(200, {"floating_ips": await _shown(call, found)})
+    rows = await network_of(call).list_as(call.token, floats.FLOATING, {"project_id": call.project})
+    return Response(200, {"floating_ips": await _shown(call, rows)})
 
 
 async def show(call: Call[None]) -> Response:
@@ -104,9 +104,9 @@ async def delete(call: Call[None]) -> Response:
 async def add(call: Call[AddFloatingIpBody]) -> Response:
     wanted = call.body.add
     address = checked_address("address", wanted.address)
-    asked = None if wanted.fixed_address is None else checked_address("fixed_address", wanted.fixed_address)
+    fixed_address = None if wanted.fixed_address is None else checked_address("fixed_address", wanted.fixed_address)
     server = await the_server(call, RULE + "add")
-    await floats.put_on(network_of(call), call.token, server, address, _fixed(server, address, asked))
+    await floats.put_on(network_of(call), call.token, server, address, _fixed(server, address, fixed_address))
     await _show_on(call, server)
     return Response(202)
 
@@ -116,7 +116,7 @@ async def _show_on(call: AnyCall, server: Server) -> None:
     await floats.show_on(call.context.region, cells, network_of(call), server, now)
 
 
-def _fixed(server: Server, address: str, asked: str | None) -> str:
+def _fixed(server: Server, address: str, fixed_address: str | None) -> str:
     """The server's address that the floating one will stand for. Raises Invalid."""
     nics = [nic for nic in server.nics if nic.port]
     if not nics:
@@ -124,10 +124,10 @@ def _fixed(server: Server, address: str, asked: str | None) -> str:
     fixed = [each for nic in nics for each in nic.addresses]
     if not fixed:
         raise Invalid("No fixed IPs associated to instance")
-    if asked is not None:
-        if asked not in {each.address for each in fixed}:
+    if fixed_address is not None:
+        if fixed_address not in {each.address for each in fixed}:
             raise Invalid("Specified fixed address not assigned to instance")
-        return asked
+        return fixed_address
     first = next((each.address for each in fixed if each.version == 4), None)
     if first is None:
         raise Invalid(

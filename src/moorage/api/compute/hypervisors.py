@@ -83,8 +83,8 @@ def uptime_of(call: AnyCall, host: Host) -> str | None:
     now_s = int(call.context.clock.now())
     minutes = max(0, now_s - host.up_since // 1_000_000) // 60
     days, minutes = divmod(minutes, 24 * 60)
-    said_days = "" if not days else f"{days} day{'s' if days > 1 else ''}, "
-    return f" {time.strftime('%H:%M:%S', time.gmtime(now_s))} up {said_days}{minutes // 60:2}:{minutes % 60:02}"
+    days_text = "" if not days else f"{days} day{'s' if days > 1 else ''}, "
+    return f" {time.strftime('%H:%M:%S', time.gmtime(now_s))} up {days_text}{minutes // 60:2}:{minutes % 60:02}"
 
 
 async def _stocks(call: AnyCall, hosts: Sequence[Host]) -> list[Stock]:
@@ -118,20 +118,20 @@ async def _rows(call: AnyCall, hosts: Sequence[Host], *, detail: bool, with_serv
 async def _matching(call: AnyCall, pattern: str) -> list[Host]:
     hosts, _ = await every_host(call)
     wanted = like(pattern)
-    found = [host for host in hosts if wanted(host.node)]
-    if not found:
+    matching = [host for host in hosts if wanted(host.node)]
+    if not matching:
         raise NotFound(f"No hypervisor matching '{pattern[:255]}' could be found.")
-    return found
+    return matching
 
 
 def _with_servers(call: AnyCall) -> bool:
-    asked = call.first("with_servers")
-    if asked is None:
+    text = call.first("with_servers")
+    if text is None:
         return False
     try:
-        return bool(NovaBool.of(asked))
+        return bool(NovaBool.of(text))
     except ValueError as failure:
-        raise Invalid(f"Invalid input for query parameters with_servers. Value: {asked}. {failure}") from failure
+        raise Invalid(f"Invalid input for query parameters with_servers. Value: {text}. {failure}") from failure
 
 
 async def _list(call: Call[None], *, detail: bool) -> Response:
@@ -175,17 +175,17 @@ async def detail(call: Call[None]) -> Response:
 
 
 async def _one(call: Call[None]) -> Host:
-    asked = call.path["id"]
+    wanted_id = call.path["id"]
     if call.version >= v2_053.BY_UUID:
         try:
-            asked = str(uuid.UUID(asked))
+            wanted_id = str(uuid.UUID(wanted_id))
         except ValueError as failure:
-            raise Invalid(f"Invalid uuid {asked}") from failure
+            raise Invalid(f"Invalid uuid {wanted_id}") from failure
     hosts, _ = await every_host(call)
     for host in hosts:
-        if asked in _names(call, host):
+        if wanted_id in _names(call, host):
             return host
-    raise NotFound(f"Hypervisor with ID '{asked}' could not be found.")
+    raise NotFound(f"Hypervisor with ID '{wanted_id}' could not be found.")
 
 
 async def show(call: Call[None]) -> Response:
@@ -198,12 +198,12 @@ async def uptime(call: Call[None]) -> Response:
     """Show a hypervisor's uptime. Raises Invalid when its host is down, and NotBuilt when the driver does not report it."""
     call.require(RULE + "uptime", {})
     host = await _one(call)
-    said = uptime_of(call, host)
-    if said is None and not is_up(call, host):
+    text = uptime_of(call, host)
+    if text is None and not is_up(call, host):
         raise Invalid("Compute service of " + host.host + " is unavailable at this time.")
-    if said is None:
+    if text is None:
         raise NotBuilt("The requested functionality is not supported.")
-    return Response(body={"hypervisor": {**_brief(call, host), "uptime": said}})
+    return Response(body={"hypervisor": {**_brief(call, host), "uptime": text}})
 
 
 async def search(call: Call[None]) -> Response:

@@ -50,10 +50,10 @@ async def index(call: Call[None]) -> Response:
 
 async def show(call: Call[None]) -> Response:
     """Show one item of an image's metadata. Raises NotFound when the image does not have it."""
-    found, key = metadata_of(await the_image(call)), call.path["key"]
-    if key not in found:
+    metadata, key = metadata_of(await the_image(call)), call.path["key"]
+    if key not in metadata:
         raise NotFound("The resource could not be found.")
-    return Response(200, {"meta": {key: found[key]}})
+    return Response(200, {"meta": {key: metadata[key]}})
 
 
 async def add(call: Call[ImageMetadataBody]) -> Response:
@@ -86,11 +86,11 @@ async def change(call: Call[ImageMetadataItemBody]) -> Response:
 async def delete(call: Call[None]) -> Response:
     """Remove one item of an image's metadata. Raises NotFound when the image does not have it."""
     image, key = await the_image(call), call.path["key"]
-    found = metadata_of(image)
-    if key not in found:
+    metadata = metadata_of(image)
+    if key not in metadata:
         raise NotFound("Invalid metadata key")
-    del found[key]
-    await _write(call, image, found)
+    del metadata[key]
+    await _write(call, image, metadata)
     return Response(204)
 
 

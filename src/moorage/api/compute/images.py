@@ -43,14 +43,14 @@ def metadata_of(image: Json) -> JsonObject:
 
     Raises Invalid when one of these is not JSON.
     """
-    found = properties_of(image)
+    metadata = properties_of(image)
     for name in WRITTEN_AS_JSON:
-        if isinstance(found.get(name), str):
+        if isinstance(metadata.get(name), str):
             try:
-                found[name] = json.loads(found[name])
+                metadata[name] = json.loads(metadata[name])
             except ValueError as broken:
                 raise Invalid(f"The property {name} of image {image['id']} is not JSON.") from broken
-    return found
+    return metadata
 
 
 async def the_image(call: AnyCall) -> Json:
@@ -97,20 +97,20 @@ def _full(call: AnyCall, image: Json) -> JsonObject:
 
 
 def _filters(call: Call[None]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    filters: dict[str, str] = {}
     for name in call.query:
         value = call.first(name) or ""
         if name.startswith(PROPERTY):
-            found[name.removeprefix(PROPERTY)] = value
+            filters[name.removeprefix(PROPERTY)] = value
         elif name in FILTERS:
-            found[FILTERS[name]] = value
-    if "status" in found:
-        found["status"] = found["status"].lower()
-    if "updated_at" in found:
-        found["updated_at"] = f"gte:{found['updated_at']}"
-    if "instance_uuid" in found:  # a server may be named by its whole address
-        found["instance_uuid"] = found["instance_uuid"].rsplit("/", 1)[-1]
-    return found
+            filters[FILTERS[name]] = value
+    if "status" in filters:
+        filters["status"] = filters["status"].lower()
+    if "updated_at" in filters:
+        filters["updated_at"] = f"gte:{filters['updated_at']}"
+    if "instance_uuid" in filters:  # a server may be named by its whole address
+        filters["instance_uuid"] = filters["instance_uuid"].rsplit("/", 1)[-1]
+    return filters
 
 
 async def _listed(call: Call[None]) -> tuple[list[Json], int]:

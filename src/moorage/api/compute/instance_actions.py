@@ -50,7 +50,7 @@ async def _server(call: AnyCall, rule: str) -> Server:
 
 
 async def _actions(call: AnyCall, server: Server) -> Sequence[Action]:
-    """From the server's cell; what was done before it had one is told from its operations.
+    """From the server's cell; the actions before it had one are made from its operations.
 
     They go along when the server moves into another cell, so where there are none it is looked for again.
     """
@@ -96,18 +96,18 @@ async def index(call: AnyCall) -> Response:
     high = instant(before, "changes-before") if before and call.version >= (2, 66) else None
     if low is not None and high is not None and high < low:
         raise Invalid("The value of changes-since must be less than or equal to changes-before.")
-    found = [
+    listed = [
         each
         for each in actions
         if (low is None or each.updated_at >= low) and (high is None or each.updated_at <= high)
     ]
     limit, marker = call.page()
     if marker:
-        places = [place for place, each in enumerate(found) if each.request_id == marker]
+        places = [place for place, each in enumerate(listed) if each.request_id == marker]
         if not places:
             raise Invalid(f"marker [{marker}] not found")
-        found = found[places[0] + 1 :]
-    page = found[:limit]
+        listed = listed[places[0] + 1 :]
+    page = listed[:limit]
     path = f"servers/{server.id}/os-instance-actions"
     links = call.next_links(path, page, page[-1].request_id, limit) if page and call.first("limit") else []
     body: JsonObject = {"instanceActions": [_row(each) for each in page]}
@@ -118,14 +118,14 @@ async def show(call: AnyCall) -> Response:
     """Show one action of a server, with its events. Raises NotFound when the server has no such action."""
     server = await _server(call, "show")
     wanted = call.path["request"]
-    found = next((each for each in await _actions(call, server) if each.request_id == wanted), None)
-    if found is None:
+    action = next((each for each in await _actions(call, server) if each.request_id == wanted), None)
+    if action is None:
         raise NotFound(f"Action {wanted} not found")
-    body = _row(found)
+    body = _row(action)
     whole = call.allows(RULE + "events", target_of(server))
     if whole or call.version >= v2_051_servers.EVENTS_FOR_OWNERS:
         details = call.allows(RULE + "events:details", target_of(server))
-        body["events"] = [_event(each, found.project, whole=whole, details=details) for each in found.events]
+        body["events"] = [_event(each, action.project, whole=whole, details=details) for each in action.events]
     return Response(200, {"instanceAction": body})
 
 

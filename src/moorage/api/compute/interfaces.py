@@ -135,24 +135,24 @@ async def attach(call: Call[AttachInterfaceBody]) -> Response:
     return await _one(call, await the_server(call, None), port)
 
 
-def _wish(asked: WantedInterface) -> NicWish:
-    network = None if asked.net_id is UNSET else asked.net_id
-    port = None if asked.port_id is UNSET else asked.port_id
-    address = None if asked.fixed_ips is UNSET else _address(asked.fixed_ips[0].ip_address)
+def _wish(fields: WantedInterface) -> NicWish:
+    network = None if fields.net_id is UNSET else fields.net_id
+    port = None if fields.port_id is UNSET else fields.port_id
+    address = None if fields.fixed_ips is UNSET else _address(fields.fixed_ips[0].ip_address)
     if network and port:
         raise Invalid("Must not input both network_id and port_id")
     if address and not network:
         raise Invalid("Must input network_id when request IP address")
-    return NicWish(network, port, address, None if asked.tag is UNSET else asked.tag)
+    return NicWish(network, port, address, None if fields.tag is UNSET else fields.tag)
 
 
-def _address(asked: str) -> str:
+def _address(value: str) -> str:
     try:
-        return str(ipaddress.ip_address(asked))
+        return str(ipaddress.ip_address(value))
     except ValueError:
         raise Invalid(
-            f"Invalid input for field/attribute ip_address. Value: {asked}. "
-            f"{asked!r} is not valid under any of the given schemas"
+            f"Invalid input for field/attribute ip_address. Value: {value}. "
+            f"{value!r} is not valid under any of the given schemas"
         ) from None
 
 

@@ -42,8 +42,8 @@ def _row(pair: KeyPair) -> JsonObject:
     }
 
 
-def _user(call: AnyCall, rule: str, asked: str | None) -> str:
-    user = asked or call.principal.user
+def _user(call: AnyCall, rule: str, requested_user: str | None) -> str:
+    user = requested_user or call.principal.user
     call.require(RULE + rule, {"user_id": user})
     return user
 
@@ -80,9 +80,9 @@ async def index(call: Call[None]) -> Response:
     limit, marker = call.page()
     if marker is not None and await call.context.region.read(lambda tx: reads.get(tx, user, marker)) is None:
         raise Invalid(f"Marker {marker} could not be found.")
-    found = await call.context.region.read(lambda tx: reads.page(tx, user, marker, limit))
-    body: JsonObject = {"keypairs": [{"keypair": _row(pair)} for pair in found]}
-    if found and (links := call.next_links("os-keypairs", found, found[-1].name, limit)):
+    pairs = await call.context.region.read(lambda tx: reads.page(tx, user, marker, limit))
+    body: JsonObject = {"keypairs": [{"keypair": _row(pair)} for pair in pairs]}
+    if pairs and (links := call.next_links("os-keypairs", pairs, pairs[-1].name, limit)):
         body["keypairs_links"] = links
     return Response(body=body)
 

@@ -83,22 +83,22 @@ def _wanted(call: AnyCall) -> MigrationQuery:
 async def _gathered(call: AnyCall, query: MigrationQuery) -> list[Migration]:
     """Of the cells that answer, each server's of the record of it that is shown."""
 
-    async def ask(name: str, database: Database, look: CellQuery) -> Sequence[Migration] | None:
+    async def query_cell(name: str, database: Database, look: CellQuery) -> Sequence[Migration] | None:
         wanted = msgspec.structs.replace(query, limit=query.limit + look.more, without=look.without, servers=look.only)
         try:
             return await database.read(lambda tx: cell_migrations.listed(tx, wanted))
         except (Unavailable, OSError):
             return None
 
-    found = await _every_cell(call, ask, query.limit).rows()
-    return found.rows
+    answer = await _every_cell(call, query_cell, query.limit).rows()
+    return answer.rows
 
 
 async def _marked(call: AnyCall, marker: str) -> Migration:
     """Raises Invalid when there is no such migration, Unavailable when a cell that may have it is out."""
     silent: list[Unavailable] = []
 
-    async def ask(name: str, database: Database, look: CellQuery) -> Sequence[Migration] | None:
+    async def query_cell(name: str, database: Database, look: CellQuery) -> Sequence[Migration] | None:
         try:
             found = await database.read(lambda tx: cell_migrations.get(tx, marker))
         except Unavailable as problem:
@@ -107,9 +107,9 @@ async def _marked(call: AnyCall, marker: str) -> Migration:
         wanted = found is not None and found.server not in look.without
         return [found] if found is not None and wanted and (look.only is None or found.server in look.only) else []
 
-    found = (await _every_cell(call, ask).rows()).rows
-    if found:
-        return found[0]
+    migrations = (await _every_cell(call, query_cell).rows()).rows
+    if migrations:
+        return migrations[0]
     if silent:
         raise silent[0]
     raise Invalid(f"Marker {marker} could not be found.")
@@ -158,8 +158,8 @@ async def of_server(call: AnyCall) -> Response:
     server = await the_server(call, OF_SERVER + "index")
     hosts = call.allows(OF_SERVER + "index:host", target_of(server))
     database = call.context.cells.get(server.cell or "")
-    found = [] if database is None else await database.read(lambda tx: cell_migrations.open_of(tx, server.id))
-    return Response(200, {"migrations": [_live_row(each, hosts=hosts) for each in found if each.live_in_progress]})
+    migrations = [] if database is None else await database.read(lambda tx: cell_migrations.open_of(tx, server.id))
+    return Response(200, {"migrations": [_live_row(each, hosts=hosts) for each in migrations if each.live_in_progress]})
 
 
 async def show(call: AnyCall) -> Response:
@@ -168,22 +168,27 @@ async def show(call: AnyCall) -> Response:
     Raises NotFound when there is none, or the migration is of another kind.
     """
     server = await the_server(call, OF_SERVER + "show")
-    asked = call.path["migration"]
-    found = await _of_number(call, server, asked)
-    if found is None:
-        raise NotFound(f"In-progress live migration {asked} is not found for server {server.id}.")
-    if found.type is not MigrationType.LIVE_MIGRATION:
-        raise NotFound(f"Migration {asked} for server {server.id} is not live-migration.")
-    if not found.live_in_progress:
-        raise NotFound(f"Live migration {asked} for server {server.id} is not in progress.")
-    return Response(200, {"migration": _live_row(found, hosts=True)})
+    migration_id = call.path["migration"]
+    migration = await _of_number(call, server, migration_id)
+    if migration is None:
+        raise NotFound(f"In-progress live migration {migration_id} is not found for server {server.id}.")
+    if migration.type is not MigrationType.LIVE_MIGRATION:
+        raise NotFound(f"Migration {migration_id} for server {server.id} is not live-migration.")
+    if not migration.live_in_progress:
+        raise NotFound(f"Live migration {migration_id} for server {server.id} is not in progress.")
+    return Response(200, {"migration": _live_row(migration, hosts=True)})
 
 
-async def _of_number(call: AnyCall, server: Server, asked: str) -> Migration | None:
+async def _of_number(call: AnyCall, server: Server, number_text: str) -> Migration | None:
     database = call.context.cells.get(server.cell or "")
-    if database is None or not asked.isdecimal() or len(asked) > NUMBER_DIGITS_MAX or int(asked) > NUMBER_MAX:
+    if (
+        database is None
+        or not number_text.isdecimal()
+        or len(number_text) > NUMBER_DIGITS_MAX
+        or int(number_text) > NUMBER_MAX
+    ):
         return None
-    number, id = int(asked), ServerId(server.id)
+    number, id = int(number_text), ServerId(server.id)
     return await database.read(lambda tx: cell_migrations.of_number(tx, id, number))
 
 
@@ -223,15 +228,19 @@ async def force_complete(call: Call[ForceBody]) -> Response:
     not_locked(call, server)
     in_state(server, "force_complete", (VmState.ACTIVE,), (TaskState.MIGRATING,))
     try:
-        found = await _running(call, server, "force complete", (MigrationStatus.RUNNING,))
+        migration = await _running(call, server, "force complete", (MigrationStatus.RUNNING,))
     except NotFound as unknown:  # Nova answers so
         raise Invalid(unknown.public) from unknown
-    told = (
+    listeners = (
         notification_of(call, "live_migration_force_complete.start"),
         notification_of(call, "live_migration_force_complete.end"),
     )
     await service_of(call).force_live_migration(
-        call.principal, server, found, request_id=call.request_id, telling=[each for each in told if each is not None]
+        call.principal,
+        server,
+        migration,
+        request_id=call.request_id,
+        listeners=[each for each in listeners if each is not None],
     )
     return Response(202)
 
@@ -242,23 +251,23 @@ async def abort(call: AnyCall) -> Response:
     if server.task_state is not TaskState.MIGRATING:
         in_state(server, "abort live migration", tuple(VmState), (TaskState.MIGRATING,))
     early = call.version >= v2_065_servers.ABORTED_BEFORE_IT_RUNS
-    found = await _running(call, server, "abort live migration", ABORTABLE if early else (MigrationStatus.RUNNING,))
-    await service_of(call).abort_live_migration(call.principal, server, found, request_id=call.request_id)
+    migration = await _running(call, server, "abort live migration", ABORTABLE if early else (MigrationStatus.RUNNING,))
+    await service_of(call).abort_live_migration(call.principal, server, migration, request_id=call.request_id)
     return Response(202)
 
 
 async def _running(call: AnyCall, server: Server, method: str, states: tuple[MigrationStatus, ...]) -> Migration:
     """Raises NotFound, and Invalid when it is in another state."""
-    asked = call.path["migration"]
-    found = await _of_number(call, server, asked)
-    if found is None:
-        raise NotFound(f"Migration {asked} not found for instance {server.id}")
-    if found.type is not MigrationType.LIVE_MIGRATION or found.status not in states:
+    migration_id = call.path["migration"]
+    migration = await _of_number(call, server, migration_id)
+    if migration is None:
+        raise NotFound(f"Migration {migration_id} not found for instance {server.id}")
+    if migration.type is not MigrationType.LIVE_MIGRATION or migration.status not in states:
         raise Invalid(
-            f"Migration {asked} state of instance {server.id} is {found.status.value}. Cannot {method} while the migration is in "
+            f"Migration {migration_id} state of instance {server.id} is {migration.status.value}. Cannot {method} while the migration is in "
             "this state."
         )
-    return found
+    return migration
 
 
 def _moment(since: tuple[int, int]) -> Param:

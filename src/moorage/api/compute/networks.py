@@ -30,7 +30,7 @@ def _tenant_network(call: AnyCall, network: Json) -> JsonObject:
     return {"id": network["id"], "cidr": "None", "label": network["name"]}
 
 
-async def _seen(call: AnyCall) -> Json:
+async def _network_row(call: AnyCall) -> Json:
     try:
         return await network_of(call).show_as(call.token, "networks", call.path["id"])
     except NotFound as missing:
@@ -45,7 +45,7 @@ async def index(call: Call[None]) -> Response:
 
 async def show(call: Call[None]) -> Response:
     call.require("os_compute_api:os-networks:show")
-    return Response(200, {"network": _network(call, await _seen(call))})
+    return Response(200, {"network": _network(call, await _network_row(call))})
 
 
 async def tenant_index(call: Call[None]) -> Response:
@@ -56,7 +56,7 @@ async def tenant_index(call: Call[None]) -> Response:
 
 async def tenant_show(call: Call[None]) -> Response:
     call.require("os_compute_api:os-tenant-networks:show")
-    return Response(200, {"network": _tenant_network(call, await _seen(call))})
+    return Response(200, {"network": _tenant_network(call, await _network_row(call))})
 
 
 async def pools(call: Call[None]) -> Response:

@@ -113,8 +113,8 @@ async def defaults(call: Call[None]) -> Response:
 async def update(call: Call[UpdateQuotaBody]) -> Response:
     call.require(SETS + "update", {"project_id": call.path["id"]})
     project, user = await _project(call), _user(call)
-    asked, region, config = call.body.quota_set, call.context.region, call.context.config.quotas
-    given, force = asked.given(), bool(asked.force)
+    quotas, region, config = call.body.quota_set, call.context.region, call.context.config.quotas
+    given, force = quotas.given(), bool(quotas.force)
     if user is None:
         await writes.set_limits(region, project, given, force=force, defaults=config)
     else:

@@ -74,9 +74,9 @@ class RuleBody(msgspec.Struct):
 # ------------------------------------------------------------------------------------------------ the answers
 
 
-async def shown(call: AnyCall, found: Iterable[Json]) -> list[JsonObject]:
+async def shown(call: AnyCall, security_groups: Iterable[Json]) -> list[JsonObject]:
     """Groups as the old network showed them; a rule whose other group is gone is left out."""
-    rows = list(found)
+    rows = list(security_groups)
     known = {row["id"]: row for row in rows}
     others = {
         rule["remote_group_id"]
@@ -85,8 +85,8 @@ async def shown(call: AnyCall, found: Iterable[Json]) -> list[JsonObject]:
         if rule.get("remote_group_id") and rule["remote_group_id"] not in known
     }
     if others:
-        asked = {"id": sorted(others), "fields": ["id", "name", "project_id"]}
-        listed = await network_of(call).list_as(call.token, groups.GROUPS, asked)
+        query = {"id": sorted(others), "fields": ["id", "name", "project_id"]}
+        listed = await network_of(call).list_as(call.token, groups.GROUPS, query)
         known.update({row["id"]: row for row in listed})
     return [_group(row, known) for row in rows]
 
@@ -143,8 +143,8 @@ def _in_order(rows: list[JsonObject]) -> list[JsonObject]:
 
 async def of_server(call: AnyCall) -> Response:
     server = await the_server(call, RULE + "list")
-    found = await network_of(call).security_groups_of(server.id, call.token)
-    return Response(200, {"security_groups": _in_order(await shown(call, found))})
+    rows = await network_of(call).security_groups_of(server.id, call.token)
+    return Response(200, {"security_groups": _in_order(await shown(call, rows))})
 
 
 async def add(call: Call[AddSecurityGroupBody]) -> Response:
@@ -188,17 +188,17 @@ def _id(call: AnyCall) -> str:
 async def index(call: Call[None]) -> Response:
     call.require(RULE + "get")
     everybodys = call.is_admin and "all_tenants" in call.query
-    asked = {} if everybodys else {"project_id": call.project}
-    found = await network_of(call).list_as(call.token, groups.GROUPS, asked)
+    query = {} if everybodys else {"project_id": call.project}
+    rows = await network_of(call).list_as(call.token, groups.GROUPS, query)
     offset, most = call.number("offset"), call.context.config.page_max_rows
     limit = min(most, call.number("limit") or most)
-    return Response(200, {"security_groups": _in_order(await shown(call, found[offset : offset + limit]))})
+    return Response(200, {"security_groups": _in_order(await shown(call, rows[offset : offset + limit]))})
 
 
 async def show(call: Call[None]) -> Response:
     call.require(RULE + "show")
-    found = await network_of(call).show_as(call.token, groups.GROUPS, _id(call))
-    return Response(200, {"security_group": (await shown(call, [found]))[0]})
+    row = await network_of(call).show_as(call.token, groups.GROUPS, _id(call))
+    return Response(200, {"security_group": (await shown(call, [row]))[0]})
 
 
 async def create(call: Call[GroupBody]) -> Response:

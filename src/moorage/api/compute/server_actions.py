@@ -95,8 +95,8 @@ async def _write(call: AnyCall, server: Server, action: str, changed: writes.Cha
         finished_at=now,
         events=(ActionEvent(event, now, now, "Success", socket.gethostname()),) if event else (),
     )
-    told = notification_of(call, "lock" if action == "lock" else "unlock" if action == "unlock" else "update")
-    await writes.change(call.context.region, call.context.cells, server.id, changed, now, shown, told)
+    listener = notification_of(call, "lock" if action == "lock" else "unlock" if action == "unlock" else "update")
+    await writes.change(call.context.region, call.context.cells, server.id, changed, now, shown, listener)
 
 
 async def lock(call: Call[LockBody]) -> Response:
@@ -196,8 +196,8 @@ async def console_output(call: Call[ConsoleOutputBody]) -> Response:
     server = await the_server(call, "os_compute_api:os-console-output")
     if server.host is None or server.vm_state is VmState.BUILDING:
         raise Conflict(f"Instance {server.id} is not ready")
-    asked = call.body.console.length
-    lines = None if asked is None or asked < 0 else min(int(asked), CONSOLE_LINES_MAX)
+    length = call.body.console.length
+    lines = None if length is None or length < 0 else min(int(length), CONSOLE_LINES_MAX)
     try:
         output = await service_of(call).console(server, lines)
     except HostFailed as failure:

@@ -35,15 +35,15 @@ async def evacuate(call: Call[EvacuateBody]) -> Response:
     A forced host is judged like any other: the claim there must fit and is never skipped.
     Raises Invalid when a host is forced and not named, and for an admin password where the disk is kept.
     """
-    server, asked = await the_server(call, RULE), call.body.evacuate
-    shows, shared = call.version < v2_014_servers.NO_PASSWORD_SHOWN, bool(asked.shared)
-    host = None if isinstance(asked.host, UnsetType) else str(asked.host)
-    if asked.force and host is None:
+    server, fields = await the_server(call, RULE), call.body.evacuate
+    shows, shared = call.version < v2_014_servers.NO_PASSWORD_SHOWN, bool(fields.shared)
+    host = None if isinstance(fields.host, UnsetType) else str(fields.host)
+    if fields.force and host is None:
         raise Invalid("Can't force to a non-provided destination")
-    if isinstance(asked.admin_pass, str):
+    if isinstance(fields.admin_pass, str):
         if shared:
             raise Invalid("admin password can't be changed on existing disk")
-        password: str | None = asked.admin_pass
+        password: str | None = fields.admin_pass
     else:
         password = None if shared else new_password()
     wish = EvacuateWish(

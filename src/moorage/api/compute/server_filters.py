@@ -87,15 +87,15 @@ def wanted(call: AnyCall, *, detail: bool) -> ServerQuery | None:
     given = LISTING.check(call.query, call.version)
     fields = _allowed(call, {name: values[-1] for name, values in given.items()})
     all_projects = _all_tenants(call, fields, detail=detail)
-    found: JsonObject = {}
-    if not _states(call, given, fields, found):
+    filters: JsonObject = {}
+    if not _states(call, given, fields, filters):
         return None
-    _times(fields, found)
-    _deletion(call, fields, found)
-    _plain(fields, found)
-    _whose(call, fields, found, all_projects=all_projects)
-    found["sort"] = _sort(call, given)
-    return ServerQuery(**found)
+    _times(fields, filters)
+    _deletion(call, fields, filters)
+    _plain(fields, filters)
+    _whose(call, fields, filters, all_projects=all_projects)
+    filters["sort"] = _sort(call, given)
+    return ServerQuery(**filters)
 
 
 def _allowed(call: AnyCall, fields: dict[str, str]) -> dict[str, str]:
@@ -115,17 +115,17 @@ def _all_tenants(call: AnyCall, fields: dict[str, str], *, detail: bool) -> bool
         return False
     if text not in TRUE | FALSE | {""} and text.lower() not in {"t", "f", "y", "n", "true", "false"}:
         raise Invalid(f"Invalid value '{text}' for all_tenants.")
-    asked = text == "" or text in TRUE or text.lower() in {"t", "y", "true"}
-    if asked:
+    all_tenants = text == "" or text in TRUE or text.lower() in {"t", "y", "true"}
+    if all_tenants:
         call.require(f"os_compute_api:servers:{'detail' if detail else 'index'}:get_all_tenants")
-    return asked
+    return all_tenants
 
 
-def _states(call: AnyCall, given: dict[str, list[str]], fields: dict[str, str], found: JsonObject) -> bool:
+def _states(call: AnyCall, given: dict[str, list[str]], fields: dict[str, str], filters: JsonObject) -> bool:
     if "vm_state" in fields:
-        found["vm_states"] = (fields["vm_state"],)
+        filters["vm_states"] = (fields["vm_state"],)
     if "task_state" in fields:
-        found["task_states"] = (fields["task_state"],)
+        filters["task_states"] = (fields["task_state"],)
     statuses = given.get("status", [])
     if not statuses:
         return True
@@ -141,25 +141,25 @@ def _states(call: AnyCall, given: dict[str, list[str]], fields: dict[str, str], 
         if call.version >= v2_038_servers.STATUS_MUST_BE_KNOWN:
             raise Invalid("Invalid status value")
         return False
-    found["vm_states"] = tuple(dict.fromkeys(vm_states))
+    filters["vm_states"] = tuple(dict.fromkeys(vm_states))
     if not every_task:
-        found["task_states"] = tuple(TaskState(state).value for state in dict.fromkeys(task_states))
+        filters["task_states"] = tuple(TaskState(state).value for state in dict.fromkeys(task_states))
     return True
 
 
-def _times(fields: dict[str, str], found: JsonObject) -> None:
+def _times(fields: dict[str, str], filters: JsonObject) -> None:
     if "changes-since" in fields:
-        found["changes_since"] = instant(fields["changes-since"], "changes-since")
+        filters["changes_since"] = instant(fields["changes-since"], "changes-since")
     if "changes-before" in fields:
-        found["changes_before"] = instant(fields["changes-before"], "changes-before")
-        if found.get("changes_since", 0) > found["changes_before"]:
+        filters["changes_before"] = instant(fields["changes-before"], "changes-before")
+        if filters.get("changes_since", 0) > filters["changes_before"]:
             raise Invalid("The value of changes-since must be less than or equal to changes-before.")
     between = []
     for name in ("created_at", "launched_at", "terminated_at"):
         if name in fields:
             at = instant(fields[name], name)
             between.append((name, at - at % 1_000_000, at - at % 1_000_000 + 1_000_000))
-    found["between"] = tuple(between)
+    filters["between"] = tuple(between)
 
 
 def instant(text: str, field: str) -> int:
@@ -174,43 +174,45 @@ def instant(text: str, field: str) -> int:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000_000)
 
 
-def _deletion(call: AnyCall, fields: dict[str, str], found: JsonObject) -> None:
+def _deletion(call: AnyCall, fields: dict[str, str], filters: JsonObject) -> None:
     if "deleted" in fields:
-        found["deleted"] = fields["deleted"] in TRUE or fields["deleted"].lower() in {"t", "y"}
-    elif "changes_since" in found or "changes_before" in found:
-        found["deleted"] = None
-    if found.get("vm_states") == (VmState.DELETED.value,):
+        filters["deleted"] = fields["deleted"] in TRUE or fields["deleted"].lower() in {"t", "y"}
+    elif "changes_since" in filters or "changes_before" in filters:
+        filters["deleted"] = None
+    if filters.get("vm_states") == (VmState.DELETED.value,):
         if not call.is_admin:
             raise Forbidden("Only administrators may list deleted instances")
-        found["deleted"] = True
-    if found.get("vm_states") == (VmState.SOFT_DELETED.value,) and call.is_admin:
-        found["soft_deleted"] = True  # others are shown none, as in Nova
+        filters["deleted"] = True
+    if filters.get("vm_states") == (VmState.SOFT_DELETED.value,) and call.is_admin:
+        filters["soft_deleted"] = True  # others are shown none, as in Nova
     if "soft_deleted" in fields:
-        found["soft_deleted"] = fields["soft_deleted"] in TRUE
+        filters["soft_deleted"] = fields["soft_deleted"] in TRUE
 
 
-def _plain(fields: dict[str, str], found: JsonObject) -> None:
+def _plain(fields: dict[str, str], filters: JsonObject) -> None:
     for name, field in (("host", "host"), ("image", "image"), ("image_ref", "image"), ("flavor", "flavor")):
         if fields.get(name):
-            found[field] = fields[name]
+            filters[field] = fields[name]
     if "uuid" in fields:
-        found["ids"] = (fields["uuid"],)
-    _tags(fields, found)
+        filters["ids"] = (fields["uuid"],)
+    _tags(fields, filters)
     if "locked" in fields:
         if fields["locked"] not in TRUE | FALSE:
             raise Invalid(f"Invalid value '{fields['locked']}' for locked.")
-        found["locked"] = fields["locked"] in TRUE
+        filters["locked"] = fields["locked"] in TRUE
     for name in ("ip", "ip6"):
         if name in fields:
-            found[name] = Pattern(fields[name]).text
+            filters[name] = Pattern(fields[name]).text
     if "fixed_ip" in fields:
-        found["ip"] = f"^{re.escape(fields['fixed_ip'])}$"
-    found["matches"] = tuple((field, Pattern(fields[name]).text) for name, field in PATTERNS.items() if name in fields)
+        filters["ip"] = f"^{re.escape(fields['fixed_ip'])}$"
+    filters["matches"] = tuple(
+        (field, Pattern(fields[name]).text) for name, field in PATTERNS.items() if name in fields
+    )
     if "auto_disk_config" in fields:
-        found["matches"] += (("disk_config", "^AUTO$" if fields["auto_disk_config"] in TRUE else "^MANUAL$"),)
+        filters["matches"] += (("disk_config", "^AUTO$" if fields["auto_disk_config"] in TRUE else "^MANUAL$"),)
 
 
-def _tags(fields: dict[str, str], found: JsonObject) -> None:
+def _tags(fields: dict[str, str], filters: JsonObject) -> None:
     for name, field in (
         ("tags", "tags"),
         ("tags-any", "tags_any"),
@@ -218,22 +220,22 @@ def _tags(fields: dict[str, str], found: JsonObject) -> None:
         ("not-tags-any", "not_tags_any"),
     ):
         if name in fields:
-            found[field] = tuple(dict.fromkeys(fields[name].split(",")))
-            if len(found[field]) > TAGS_MAX:
-                raise Invalid(f"The filter {name} names {len(found[field])} tags; at most {TAGS_MAX} are taken.")
+            filters[field] = tuple(dict.fromkeys(fields[name].split(",")))
+            if len(filters[field]) > TAGS_MAX:
+                raise Invalid(f"The filter {name} names {len(filters[field])} tags; at most {TAGS_MAX} are taken.")
 
 
-def _whose(call: AnyCall, fields: dict[str, str], found: JsonObject, *, all_projects: bool) -> None:
+def _whose(call: AnyCall, fields: dict[str, str], filters: JsonObject, *, all_projects: bool) -> None:
     if "user_id" in fields:
-        found["user"] = fields["user_id"]
+        filters["user"] = fields["user_id"]
     if all_projects:
         project = fields.get("project_id") or fields.get("tenant_id")
         if project:
-            found["project"] = project
+            filters["project"] = project
     elif call.principal.project is not None:
-        found["project"] = call.principal.project
+        filters["project"] = call.principal.project
     else:
-        found["user"] = call.principal.user
+        filters["user"] = call.principal.user
 
 
 def _sort(call: AnyCall, given: dict[str, list[str]]) -> tuple[SortKey, ...]:
@@ -242,10 +244,10 @@ def _sort(call: AnyCall, given: dict[str, list[str]]) -> tuple[SortKey, ...]:
     extended = call.is_admin
     sort: dict[str, Literal["asc", "desc"]] = {}
     for place, key in enumerate(keys):
-        asked = ways[place] if place < len(ways) else ways[0]
-        if asked not in {"asc", "desc"}:
+        direction = ways[place] if place < len(ways) else ways[0]
+        if direction not in {"asc", "desc"}:
             raise Invalid("Unknown sort direction, must be one of: asc, desc")
-        way: Literal["asc", "desc"] = "asc" if asked == "asc" else "desc"
+        way: Literal["asc", "desc"] = "asc" if direction == "asc" else "desc"
         if key in {"host", "node"} and not extended:
             raise Forbidden(f"Only administrators can sort servers by {key}")
         if key == "locked" and call.version < (2, 73):
@@ -257,8 +259,8 @@ def _sort(call: AnyCall, given: dict[str, list[str]]) -> tuple[SortKey, ...]:
         sort.setdefault(SORT_FIELDS[key], way)  # once sorted by, a key changes nothing again
     if len(sort) > SORT_KEYS_MAX:
         raise Invalid(f"Servers are sorted by at most {SORT_KEYS_MAX} keys, and {len(sort)} are given.")
-    found = list(sort.values())
-    first: Literal["asc", "desc"] = found[0] if found else "desc"
+    directions = list(sort.values())
+    first: Literal["asc", "desc"] = directions[0] if directions else "desc"
     for last in ("created_at", "id"):
         sort.setdefault(last, first)
     return tuple(sort.items())

@@ -82,8 +82,8 @@ async def index(call: Call[None]) -> Response:
     limit, _ = call.page()
     limit = limit or call.context.config.page_max_rows
     offset = call.number("offset")
-    found = await call.context.region.read(lambda tx: reads.listed(tx, project, limit, offset))
-    return Response(body={"server_groups": [_shown(group) for group in found]})
+    groups = await call.context.region.read(lambda tx: reads.listed(tx, project, limit, offset))
+    return Response(body={"server_groups": [_shown(group) for group in groups]})
 
 
 async def _find(call: AnyCall, rule: str) -> ServerGroup:

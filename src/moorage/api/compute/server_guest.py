@@ -66,44 +66,44 @@ async def diagnostics(call: Call[None]) -> Response:
     if server.host is None:
         raise Conflict(f"Instance {server.id} is not ready")
     try:
-        told = await service_of(call).diagnostics(server)
+        report = await service_of(call).diagnostics(server)
     except HostFailed as failure:
         if cannot(failure):
             raise NotBuilt("The requested functionality is not supported.") from failure
         why = f"Cannot 'get_diagnostics' instance {server.id}: {failure.public}."
         raise Conflict(why, private=str(failure)) from failure
     if call.version < v2_048_servers.FIXED_FORM:
-        return Response(200, _free_form(told))
+        return Response(200, _free_form(report))
     counts = {
-        "num_cpus": len(told.cpu_details),
-        "num_nics": len(told.nic_details),
-        "num_disks": len(told.disk_details),
+        "num_cpus": len(report.cpu_details),
+        "num_nics": len(report.nic_details),
+        "num_disks": len(report.disk_details),
     }
-    return Response(200, {**msgspec.to_builtins(told), **counts})
+    return Response(200, {**msgspec.to_builtins(report), **counts})
 
 
-def _free_form(told: GuestDiagnostics) -> dict[str, int]:
+def _free_form(report: GuestDiagnostics) -> dict[str, int]:
     """Whatever the hypervisor said, in libvirt's names, as tools know it."""
-    found: dict[str, int | None] = {}
-    for cpu in told.cpu_details:
-        found[f"cpu{cpu.id}_time"] = cpu.time
-    if told.memory_details.maximum is not None:
-        found["memory"] = told.memory_details.maximum * KIB_PER_MIB
-    for place, disk in enumerate(told.disk_details):
+    values: dict[str, int | None] = {}
+    for cpu in report.cpu_details:
+        values[f"cpu{cpu.id}_time"] = cpu.time
+    if report.memory_details.maximum is not None:
+        values["memory"] = report.memory_details.maximum * KIB_PER_MIB
+    for place, disk in enumerate(report.disk_details):
         name = f"vd{chr(ord('a') + place % 26)}"
-        found[f"{name}_read"] = disk.read_bytes
-        found[f"{name}_read_req"] = disk.read_requests
-        found[f"{name}_write"] = disk.write_bytes
-        found[f"{name}_write_req"] = disk.write_requests
-        found[f"{name}_errors"] = -1 if disk.errors_count is None else disk.errors_count
-    for place, nic in enumerate(told.nic_details):
+        values[f"{name}_read"] = disk.read_bytes
+        values[f"{name}_read_req"] = disk.read_requests
+        values[f"{name}_write"] = disk.write_bytes
+        values[f"{name}_write_req"] = disk.write_requests
+        values[f"{name}_errors"] = -1 if disk.errors_count is None else disk.errors_count
+    for place, nic in enumerate(report.nic_details):
         name = f"vnet{place}"
-        found[f"{name}_rx"] = nic.rx_octets
-        found[f"{name}_tx"] = nic.tx_octets
+        values[f"{name}_rx"] = nic.rx_octets
+        values[f"{name}_tx"] = nic.tx_octets
         for way in ("rx", "tx"):
             for what in ("drop", "errors", "packets"):
-                found[f"{name}_{way}_{what}"] = getattr(nic, f"{way}_{what}")
-    return {name: value for name, value in found.items() if value is not None}
+                values[f"{name}_{way}_{what}"] = getattr(nic, f"{way}_{what}")
+    return {name: value for name, value in values.items() if value is not None}
 
 
 ROUTES = (

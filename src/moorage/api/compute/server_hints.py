@@ -29,16 +29,16 @@ def hints_of(given: Mapping[str, Any] | None) -> dict[str, str | list[str]]:
     for name, check in CHECKS.items():
         if name in given:
             check(name, given[name])
-    found: dict[str, str | list[str]] = {
+    hints: dict[str, str | list[str]] = {
         name: [_text(each) for each in value] if isinstance(value, list) else _text(value)
         for name, value in given.items()
     }
-    group = found.get("group")
+    group = hints.get("group")
     if isinstance(group, list):
-        found["group"] = group[0] if group else ""
+        hints["group"] = group[0] if group else ""
         if not group:
             _refuse("group", "", "is not a 'uuid'")
-    return found
+    return hints
 
 
 def _text(value: Any) -> str:

@@ -31,10 +31,10 @@ async def the_server(call: AnyCall, rule: str | None, *, deleted: bool = False) 
 
 def service_of(call: AnyCall) -> ServerService:
     """What begins operations; for a dry run, what only says what would begin. Raises NotBuilt when this process begins none."""
-    found = call.context.operations
-    if found is None:
+    service = call.context.operations
+    if service is None:
         raise NotBuilt("This API process cannot begin operations.")
-    return found.preview() if call.preview else found
+    return service.preview() if call.preview else service
 
 
 def notification_of(call: AnyCall, event: ChangeEvent) -> ChangeListener | None:

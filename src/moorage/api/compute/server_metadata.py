@@ -40,15 +40,15 @@ class OneTag(Body):
 
 
 async def _changed(call: AnyCall, server: Server, changed: writes.Changed) -> Server:
-    now, told = now_us(call.context.clock), notification_of(call, "update")
-    return await writes.change(call.context.region, call.context.cells, server.id, changed, now, telling=told)
+    now, listener = now_us(call.context.clock), notification_of(call, "update")
+    return await writes.change(call.context.region, call.context.cells, server.id, changed, now, listener=listener)
 
 
 async def metadata_most(call: AnyCall, project: str) -> int:
     """How many items of metadata a server of the project may have; -1 is any number."""
     user, config = call.principal.user, call.context.config.quotas
-    found = await call.context.region.read(lambda tx: both_limits(tx, project, user, config))
-    return int(found["metadata_items"])
+    limits = await call.context.region.read(lambda tx: both_limits(tx, project, user, config))
+    return int(limits["metadata_items"])
 
 
 def _must_be_writable(call: AnyCall, server: Server, word: str) -> None:

@@ -82,14 +82,14 @@ class MigrateLiveBody(Body):
 
 async def resize(call: Call[ResizeBody]) -> Response:
     """Begin a resize. Raises Invalid when the flavor is empty."""
-    asked = call.body.resize
-    flavor = str(asked.flavor_ref).rsplit("/", 1)[-1]
+    fields = call.body.resize
+    flavor = str(fields.flavor_ref).rsplit("/", 1)[-1]
     if not flavor.strip():
-        raise Invalid(f"Invalid input for field/attribute flavorRef. Value: {asked.flavor_ref}. It is no flavor.")
+        raise Invalid(f"Invalid input for field/attribute flavorRef. Value: {fields.flavor_ref}. It is no flavor.")
     server = await the_server(call, RULE + "resize")
     wish = ResizeWish(
         flavor=flavor,
-        disk_config=asked.disk_config,
+        disk_config=fields.disk_config,
         sees_all_flavors=call.is_admin,
         cross_cell=may_cross_cells(call, server),
     )
@@ -110,16 +110,16 @@ async def migrate_live(call: Call[MigrateLiveBody]) -> Response:
 
     Raises Invalid when a host is forced and not named.
     """
-    asked = call.body.live
+    fields = call.body.live
     server = await the_server(call, None)
-    call.require(f"{MIGRATE_LIVE}:host" if asked.host else MIGRATE_LIVE, target_of(server))
-    if asked.force is not UNSET and asked.force and not asked.host:
+    call.require(f"{MIGRATE_LIVE}:host" if fields.host else MIGRATE_LIVE, target_of(server))
+    if fields.force is not UNSET and fields.force and not fields.host:
         raise Invalid("Can't force to a non-provided destination")
     check = _check(call, "os-migrateLive", LIVE)
     check(server)
     wish = LiveWish(
-        host=asked.host or None,
-        block=asked.block_migration.wanted,
+        host=fields.host or None,
+        block=fields.block_migration.wanted,
         waits=call.version < v2_034_servers.CHECKED_LATER,
         cross_cell=may_cross_cells(call, server),
     )

@@ -70,14 +70,14 @@ class RebuildBody(Body):
 async def rebuild(call: Call[RebuildBody]) -> Response:
     """Accepted when it is answered; the answer is the server as it is to be."""
     server = await the_server(call, RULE + "rebuild")
-    asked = call.body.rebuild
-    if asked.trusted_image_certificates is not UNSET:
+    fields = call.body.rebuild
+    if fields.trusted_image_certificates is not UNSET:
         call.require(RULE + "rebuild:trusted_certs", target_of(server))
     not_locked(call, server)
     check = partial(in_state, action="rebuild", states=FROM)
     check(server)
-    request = await _request(call, asked)
-    password = asked.admin_pass or new_password()
+    request = await _request(call, fields)
+    password = fields.admin_pass or new_password()
     request = msgspec.structs.replace(request, admin_password=password)
     becomes = await service_of(call).rebuild(
         call.principal, call.token, server, request, check=check, request_id=call.request_id
@@ -93,27 +93,27 @@ async def rebuild(call: Call[RebuildBody]) -> Response:
     return Response(202, {"server": shown}, {"Location": call.self_link(f"servers/{server.id}")})
 
 
-async def _request(call: Call[RebuildBody], asked: RebuildFields) -> RebuildRequest:
-    if isinstance(asked.user_data, str):
-        checked_base64(asked.user_data)
-    if not isinstance(asked.metadata, UnsetType):
-        writes.check_count(asked.metadata, await metadata_most(call, call.project))
-    certs = asked.trusted_image_certificates
-    v4, v6 = asked.access_ip_v4, asked.access_ip_v6
+async def _request(call: Call[RebuildBody], fields: RebuildFields) -> RebuildRequest:
+    if isinstance(fields.user_data, str):
+        checked_base64(fields.user_data)
+    if not isinstance(fields.metadata, UnsetType):
+        writes.check_count(fields.metadata, await metadata_most(call, call.project))
+    certs = fields.trusted_image_certificates
+    v4, v6 = fields.access_ip_v4, fields.access_ip_v6
     return RebuildRequest(
-        image=asked.image_ref,
-        name=UNSET if isinstance(asked.name, UnsetType) else str(asked.name),
-        description=asked.description,
-        metadata=UNSET if isinstance(asked.metadata, UnsetType) else dict(asked.metadata),
-        key_name=asked.key_name if isinstance(asked.key_name, UnsetType | None) else str(asked.key_name),
-        user_data=asked.user_data,
+        image=fields.image_ref,
+        name=UNSET if isinstance(fields.name, UnsetType) else str(fields.name),
+        description=fields.description,
+        metadata=UNSET if isinstance(fields.metadata, UnsetType) else dict(fields.metadata),
+        key_name=fields.key_name if isinstance(fields.key_name, UnsetType | None) else str(fields.key_name),
+        user_data=fields.user_data,
         trusted_certs=UNSET if isinstance(certs, UnsetType) else tuple(certs or ()),
-        hostname=asked.hostname,
+        hostname=fields.hostname,
         access_ip_v4=UNSET if isinstance(v4, UnsetType) else checked_address(v4, 4, "accessIPv4"),
         access_ip_v6=UNSET if isinstance(v6, UnsetType) else checked_address(v6, 6, "accessIPv6"),
-        disk_config=asked.disk_config,
-        preserve_ephemeral=bool(asked.preserve_ephemeral),
-        files=await files_of(call, asked.personality),
+        disk_config=fields.disk_config,
+        preserve_ephemeral=bool(fields.preserve_ephemeral),
+        files=await files_of(call, fields.personality),
         reimage=call.version >= VOLUMES_WRITTEN_ANEW,
         may_zero_disk=call.allows(RULE + "create:zero_disk_flavor"),
     )

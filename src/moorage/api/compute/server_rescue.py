@@ -37,13 +37,13 @@ async def rescue(call: Call[RescueBody]) -> Response:
     not_locked(call, server)
     check = partial(in_state, action="rescue", states=FROM)
     check(server)
-    asked = call.body.rescue or RescueFields()
-    password = asked.admin_pass or new_password()
+    fields = call.body.rescue or RescueFields()
+    password = fields.admin_pass or new_password()
     await service_of(call).rescue(
         call.principal,
         call.token,
         server,
-        RescueRequest(asked.rescue_image_ref, password, call.version >= SERVERS_ON_VOLUMES),
+        RescueRequest(fields.rescue_image_ref, password, call.version >= SERVERS_ON_VOLUMES),
         check=check,
         request_id=call.request_id,
     )

@@ -64,11 +64,11 @@ async def unshelve(call: Call[UnshelveBody]) -> Response:
     return Response(202)
 
 
-def _wish(asked: UnshelveTarget | None) -> UnshelveWish:
-    if asked is None:
+def _wish(target: UnshelveTarget | None) -> UnshelveWish:
+    if target is None:
         return UnshelveWish()
-    zone = msgspec.UNSET if asked.availability_zone is UNSET else asked.availability_zone
-    return UnshelveWish(zone, None if asked.host is UNSET else asked.host or None)
+    zone = msgspec.UNSET if target.availability_zone is UNSET else target.availability_zone
+    return UnshelveWish(zone, None if target.host is UNSET else target.host or None)
 
 
 def _check(call: AnyCall, action: str, states: tuple[VmState, ...]) -> StateCheck:

@@ -27,10 +27,10 @@ async def addresses_on(call: AnyCall) -> Response:
     """Show a server's addresses on one network. Raises NotFound when it has none there."""
     server = await the_server(call, "os_compute_api:ips:show")
     network = call.path["network"]
-    found = _bare(server)
-    if network not in found:
+    addresses = _bare(server)
+    if network not in addresses:
         raise NotFound("Instance is not a member of specified network")
-    return Response(200, {network: found[network]})
+    return Response(200, {network: addresses[network]})
 
 
 async def password(call: AnyCall) -> Response:

@@ -22,17 +22,17 @@ async def topology(call: Call[None]) -> Response:
 
 
 def topology_of(server: Server, *, for_host: bool) -> JsonObject:
-    asked = {name: value for mark in MARKS if (value := _setting(server, name := mark))}
-    if not asked or asked == {"cpu_policy": "shared"}:
+    settings = {name: value for mark in MARKS if (value := _setting(server, name := mark))}
+    if not settings or settings == {"cpu_policy": "shared"}:
         return {"nodes": [], "pagesize_kb": None}
     try:
-        nodes = _nodes(server, min(max(1, int(asked.get("numa_nodes", "1"))), NODES_MAX))
+        nodes = _nodes(server, min(max(1, int(settings.get("numa_nodes", "1"))), NODES_MAX))
     except ValueError:
         nodes = []  # a spec that was never a number asks for nothing
     if for_host:
         for node in nodes:
             node["cpu_pinning"] = {}
-    page = asked.get("mem_page_size", "")
+    page = settings.get("mem_page_size", "")
     return {"nodes": nodes, "pagesize_kb": int(page) if page.isdecimal() else PAGE_KIB.get(page)}
 
 
@@ -43,28 +43,28 @@ def _setting(server: Server, name: str) -> str:
 
 def _nodes(server: Server, count: int) -> list[JsonObject]:
     """Processors and memory in equal parts, unless the flavor says which node has what."""
-    flavor, found = server.flavor, []
+    flavor, nodes = server.flavor, []
     for node in range(count):
         cpus, memory = _setting(server, f"numa_cpus.{node}"), _setting(server, f"numa_mem.{node}")
         first, past = node * flavor.vcpus // count, (node + 1) * flavor.vcpus // count
-        found.append(
+        nodes.append(
             {
                 "vcpu_set": _cpus(cpus, flavor.vcpus) if cpus else list(range(first, past)),
                 "siblings": [],
                 "memory_mb": int(memory) if memory else flavor.ram_mib // count,
             }
         )
-    return found
+    return nodes
 
 
 def _cpus(text: str, most: int) -> list[int]:
     """`0-2,5,^1` as a list, of processors that the guest has."""
-    some: set[int] = set()
+    chosen: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().removeprefix("^").partition("-")
         numbers = set(range(int(first), min(int(last or first), most) + 1))
-        some = some - numbers if part.strip().startswith("^") else some | numbers
-    return sorted(each for each in some if 0 <= each < most)
+        chosen = chosen - numbers if part.strip().startswith("^") else chosen | numbers
+    return sorted(each for each in chosen if 0 <= each < most)
 
 
 ROUTES = (Route("GET", "/servers/{id}/topology", topology, params=Params()),)

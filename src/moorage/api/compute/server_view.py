@@ -64,17 +64,17 @@ def host_id(server: Server) -> str:
 
 def addresses_of(server: Server) -> dict[str, list[JsonObject]]:
     """By name of network, fixed ones first; empty while the server is building, and of a NIC that never got a port."""
-    found: dict[str, list[JsonObject]] = {}
+    by_network: dict[str, list[JsonObject]] = {}
     if server.vm_state is VmState.BUILDING:
-        return found
+        return by_network
     ported = [nic for nic in server.nics if nic.port is not None]
     for nic in ported:
-        shown = found.setdefault(nic.network_name, [])
+        shown = by_network.setdefault(nic.network_name, [])
         shown.extend(_address(nic, each.version, each.address, "fixed") for each in nic.addresses)
     for nic in ported:
-        shown = found[nic.network_name]
+        shown = by_network[nic.network_name]
         shown.extend(_address(nic, 6 if ":" in each.address else 4, each.address, "floating") for each in nic.floating)
-    return found
+    return by_network
 
 
 def _address(nic: Nic, version: int, address: str, kind: str) -> JsonObject:
@@ -194,24 +194,24 @@ def _image(call: AnyCall, server: Server) -> Any:
     }
 
 
-def rendered_rows(call: AnyCall, found: ServerPage, rights: Rights, statuses: Mapping[str, str]) -> list[bytes]:
+def rendered_rows(call: AnyCall, page: ServerPage, rights: Rights, statuses: Mapping[str, str]) -> list[bytes]:
     """Rows of `/servers/detail`, as JSON; a row is rendered once per state, version and rights.
 
     Missing rows are carried down together: one walk of the version changes for the whole page.
     """
     cache, seen_by = call.context.rendered_rows, (call.url_project, call.legacy, call.version, rights)
     keys: list[RowKey] = []
-    for row in found.rows:
+    for row in page.rows:
         host_status = statuses.get(row.host or "", "")
-        keys.append((row.id, row.mark, found.tasks.get(row.id), host_status, seen_by))
+        keys.append((row.id, row.mark, page.tasks.get(row.id), host_status, seen_by))
     shown = cache.find(keys)
-    missing = [(key, row) for key, row in zip(keys, found.rows, strict=True) if key not in shown]
+    missing = [(key, row) for key, row in zip(keys, page.rows, strict=True) if key not in shown]
     if missing:
         anywhere = dataclasses.replace(call, base_url=cache.placeholder)
-        rows = [full(anywhere, found.shown(row), rights, statuses.get(row.host or "", "")) for _, row in missing]
+        rows = [full(anywhere, page.shown(row), rights, statuses.get(row.host or "", "")) for _, row in missing]
         older = call.bridge.carry_down({"servers": rows})["servers"]
         made = {key: write_json(each) for (key, _), each in zip(missing, older, strict=True)}
         cache.add(made)
         shown.update(made)
-    placeholder, here = cache.placeholder.encode(), write_json(call.base_url)[1:-1]
-    return [shown[key].replace(placeholder, here) for key in keys]
+    placeholder, base_url = cache.placeholder.encode(), write_json(call.base_url)[1:-1]
+    return [shown[key].replace(placeholder, base_url) for key in keys]

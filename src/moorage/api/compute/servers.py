@@ -101,27 +101,27 @@ async def _page(call: AnyCall, *, detail: bool) -> tuple[ServerPage, int]:
 
 async def index(call: AnyCall) -> Response:
     call.require(RULE + "index")
-    found, limit = await _page(call, detail=False)
-    rows: list[JsonObject] = [basic(call, row.id, row.server.name) for row in found.rows]
-    rows += [{"id": each.id, "status": "UNKNOWN", "links": call.links(f"servers/{each.id}")} for each in found.partial]
-    return Response(200, {"servers": rows, **_next(call, "servers", found, limit)})
+    page, limit = await _page(call, detail=False)
+    rows: list[JsonObject] = [basic(call, row.id, row.server.name) for row in page.rows]
+    rows += [{"id": each.id, "status": "UNKNOWN", "links": call.links(f"servers/{each.id}")} for each in page.partial]
+    return Response(200, {"servers": rows, **_next(call, "servers", page, limit)})
 
 
 async def detail(call: AnyCall) -> Response:
     """Rows are rendered once per state, version and rights, and joined here."""
     call.require(RULE + "detail")
-    found, limit = await _page(call, detail=True)
+    page, limit = await _page(call, detail=True)
     rights = rights_of(call)
-    statuses = await host_statuses(call.context) if rights.host_status != "none" and found.rows else {}
-    rows = rendered_rows(call, found, rights, statuses)
-    rows += [write_json(_partial(call, each)) for each in found.partial]
-    links = _next(call, "servers/detail", found, limit)
+    statuses = await host_statuses(call.context) if rights.host_status != "none" and page.rows else {}
+    rows = rendered_rows(call, page, rights, statuses)
+    rows += [write_json(_partial(call, each)) for each in page.partial]
+    links = _next(call, "servers/detail", page, limit)
     tail = b',"servers_links":' + write_json(links["servers_links"]) if links else b""
     return Response(200, b'{"servers":[' + b",".join(rows) + b"]" + tail + b"}", finished=True)
 
 
-def _next(call: AnyCall, path: str, found: ServerPage, limit: int) -> JsonObject:
-    ids = [row.id for row in found.rows] + [each.id for each in found.partial]
+def _next(call: AnyCall, path: str, page: ServerPage, limit: int) -> JsonObject:
+    ids = [row.id for row in page.rows] + [each.id for each in page.partial]
     links = call.next_links(path, ids, ids[-1], limit) if ids and call.first("limit") is not None else []
     if not links and len(ids) >= call.context.config.page_max_rows:
         links = call.next_links(path, ids, ids[-1], limit)
@@ -163,24 +163,24 @@ async def update(call: Call[UpdateServerBody]) -> Response:
     Raises Invalid when its zone cannot be changed during an operation.
     """
     server = await the_server(call, RULE + "update")
-    asked = call.body.server
+    body = call.body.server
     fields: JsonObject = {}
-    if asked.name is not UNSET:
-        fields["name"] = str(asked.name)
-    if asked.disk_config is not UNSET:
-        fields["disk_config"] = asked.disk_config
-    if asked.access_ip_v4 is not UNSET:
-        fields["access_ip_v4"] = checked_address(asked.access_ip_v4, 4, "accessIPv4")
-    if asked.access_ip_v6 is not UNSET:
-        fields["access_ip_v6"] = checked_address(asked.access_ip_v6, 6, "accessIPv6")
-    if asked.description is not UNSET:
-        fields["description"] = asked.description
-    if asked.hostname is not UNSET:
-        fields["hostname"] = asked.hostname
-    if asked.pinned_availability_zone is not UNSET:
+    if body.name is not UNSET:
+        fields["name"] = str(body.name)
+    if body.disk_config is not UNSET:
+        fields["disk_config"] = body.disk_config
+    if body.access_ip_v4 is not UNSET:
+        fields["access_ip_v4"] = checked_address(body.access_ip_v4, 4, "accessIPv4")
+    if body.access_ip_v6 is not UNSET:
+        fields["access_ip_v6"] = checked_address(body.access_ip_v6, 6, "accessIPv6")
+    if body.description is not UNSET:
+        fields["description"] = body.description
+    if body.hostname is not UNSET:
+        fields["hostname"] = body.hostname
+    if body.pinned_availability_zone is not UNSET:
         if server.operation is not None and server.task_state is not None:
             raise Invalid("The zone cannot be changed while something is being done to the server.")
-        zone = asked.pinned_availability_zone
+        zone = body.pinned_availability_zone
         fields["pinned_az"] = _pinned(server, None if zone is None else str(zone))
     if fields:
         await writes.change(
@@ -189,7 +189,7 @@ async def update(call: Call[UpdateServerBody]) -> Response:
             server.id,
             writes.with_fields(**fields),
             now_us(call.context.clock),
-            telling=notification_of(call, "update"),
+            listener=notification_of(call, "update"),
         )
         server = await find_server(call.context, server.id)
     rights = rights_of(call, server.project)

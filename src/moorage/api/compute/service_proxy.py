@@ -12,26 +12,26 @@ from moorage.model.errors import Invalid, NotBuilt
 
 def network_of(call: AnyCall) -> NetworkBackend:
     """The network service. Raises NotBuilt when this API process has none."""
-    found = call.context.network
-    if found is None:
+    network = call.context.network
+    if network is None:
         raise NotBuilt("This API has no network service to ask.")
-    return found
+    return network
 
 
 def images_of(call: AnyCall) -> ImageClient:
     """The image service. Raises NotBuilt when this API process has none."""
-    found = call.context.image
-    if found is None:
+    images = call.context.image
+    if images is None:
         raise NotBuilt("This API has no image service to ask.")
-    return found
+    return images
 
 
 def volumes_of(call: AnyCall) -> VolumeClient:
     """The volume service. Raises NotBuilt when this API process has none."""
-    found = call.context.volume
-    if found is None:
+    volumes = call.context.volume
+    if volumes is None:
         raise NotBuilt("This API has no volume service to ask.")
-    return found
+    return volumes
 
 
 def checked_address(name: str, value: str) -> str:

@@ -127,32 +127,32 @@ async def update(call: Call[Json]) -> Response:
     return await _update_by_name(call, decode(call.body, ByName, soft=call.legacy))
 
 
-async def _update_by_name(call: Call[Json], asked: ByName) -> Response:
+async def _update_by_name(call: Call[Json], fields: ByName) -> Response:
     """`PUT /os-services/enable`, `disable`, `disable-log-reason`, and from 2.11 on `force-down`."""
     doing = call.path["id"]
-    reason = _reason(asked.disabled_reason)
+    reason = _reason(fields.disabled_reason)
     call.require(RULE + "update", {})
     known = {"enable", "disable", "disable-log-reason"}
     if doing not in known and not (doing == "force-down" and call.version >= v2_011.FORCE_DOWN):
         raise NotFound("Unknown action")
-    said: JsonObject = {"host": asked.host, "binary": asked.binary}
-    if doing == "force-down" and asked.forced_down is None:
+    shown: JsonObject = {"host": fields.host, "binary": fields.binary}
+    if doing == "force-down" and fields.forced_down is None:
         raise Invalid("Missing forced_down field")
     if doing == "disable-log-reason" and reason is None:
         raise Invalid("Missing disabled reason field")
-    _only_computes(asked.binary)
-    host, cell = await host_named(call, asked.host)
+    _only_computes(fields.binary)
+    host, cell = await host_named(call, fields.host)
     now = now_us(call.context.clock)
     if doing == "force-down":
         await writes.set_forced_down(
-            call.context.region, cell, host, now, forced=bool(asked.forced_down), by=call.principal.user
+            call.context.region, cell, host, now, forced=bool(fields.forced_down), by=call.principal.user
         )
-        return Response(body={"service": said | {"forced_down": bool(asked.forced_down)}})
+        return Response(body={"service": shown | {"forced_down": bool(fields.forced_down)}})
     disabled = doing != "enable"
     why = reason if doing == "disable-log-reason" else None
     await writes.set_disabled(call.context.region, cell, host, now, disabled=disabled, reason=why)
-    said["status"] = "disabled" if disabled else "enabled"
-    return Response(body={"service": said | ({"disabled_reason": why} if why else {})})
+    shown["status"] = "disabled" if disabled else "enabled"
+    return Response(body={"service": shown | ({"disabled_reason": why} if why else {})})
 
 
 def _uuid(text: str) -> str:
@@ -162,28 +162,28 @@ def _uuid(text: str) -> str:
         raise Invalid(f"Invalid uuid {text}") from failure
 
 
-async def _update_by_id(call: Call[Json], asked: ById) -> Response:
+async def _update_by_id(call: Call[Json], fields: ById) -> Response:
     service = _uuid(call.path["id"])
-    reason = _reason(asked.disabled_reason)
+    reason = _reason(fields.disabled_reason)
     call.require(RULE + "update", {})
-    found = await by_service(call, service)
-    if found is None:
+    place = await by_service(call, service)
+    if place is None:
         for row in await _all(call):
             if row.get("id") == service:
                 _only_computes(row["binary"])
         raise NotFound(f"Service {service} could not be found.")
-    if asked.status == "enabled" and reason:
+    if fields.status == "enabled" and reason:
         raise Invalid("Specifying 'disabled_reason' with status 'enabled' is invalid.")
-    if asked.status is None and asked.forced_down is None:
+    if fields.status is None and fields.forced_down is None:
         raise Invalid("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
-    host, cell = found
+    host, cell = place
     now = now_us(call.context.clock)
-    if asked.status is not None:
-        disabled = asked.status == "disabled"
+    if fields.status is not None:
+        disabled = fields.status == "disabled"
         host = await writes.set_disabled(call.context.region, cell, host, now, disabled=disabled, reason=reason)
-    if asked.forced_down is not None:
+    if fields.forced_down is not None:
         host = await writes.set_forced_down(
-            call.context.region, cell, host, now, forced=bool(asked.forced_down), by=call.principal.user
+            call.context.region, cell, host, now, forced=bool(fields.forced_down), by=call.principal.user
         )
     return Response(body={"service": _of_host(call, host, await zones_of(call))})
 
@@ -199,10 +199,10 @@ async def delete(call: Call[None]) -> Response:
         service = _uuid(service)
     elif not service.isdecimal():
         raise Invalid(f"id must be an integer, not {service[:64]}")
-    found = await by_service(call, service)
-    if found is None:
+    place = await by_service(call, service)
+    if place is None:
         raise NotFound(f"Service {service} not found.")
-    await writes.delete(call.context.region, call.context.cells, found[1], found[0], now_us(call.context.clock))
+    await writes.delete(call.context.region, call.context.cells, place[1], place[0], now_us(call.context.clock))
     return Response(204)
 
 

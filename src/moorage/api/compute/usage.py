@@ -75,7 +75,7 @@ async def _rows(call: AnyCall, project: str | None) -> tuple[list[JsonObject], i
     start, stop = _span(call)
     limit, marker = call.page() if call.version >= v2_040.PAGED else (call.context.config.page_max_rows, None)
 
-    async def ask(name: str, cell: Database, look: CellQuery) -> Sequence[Server]:
+    async def query_cell(name: str, cell: Database, look: CellQuery) -> Sequence[Server]:
         most = limit + look.more
         return await cell.read(
             lambda tx: reads.ran_between(
@@ -84,9 +84,9 @@ async def _rows(call: AnyCall, project: str | None) -> tuple[list[JsonObject], i
         )
 
     now = now_us(call.context.clock)
-    cells = EveryCell(call.context.region, call.context.cells, now, ask, lambda server: server.id, limit=limit)
-    found = await cells.rows()
-    servers = sorted(found.rows, key=lambda server: server.id)[:limit]
+    cells = EveryCell(call.context.region, call.context.cells, now, query_cell, lambda server: server.id, limit=limit)
+    answer = await cells.rows()
+    servers = sorted(answer.rows, key=lambda server: server.id)[:limit]
     return [_row(server, start, stop, now) for server in servers], start, stop, limit
 
 

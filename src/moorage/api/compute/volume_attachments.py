@@ -122,14 +122,16 @@ def _shown(server: Server, device: BlockDevice) -> JsonObject:
 async def attach(call: Call[AttachVolumeBody]) -> Response:
     """Accepted when the volume is held for the server; until 2.101 the answer shows the device."""
     server = await the_server(call, RULE + "create")
-    asked = call.body.attachment
+    attachment = call.body.attachment
     check = _check(call, "attach_volume")
     check(server)
     wish = VolumeWish(
-        volume=asked.volume_id,
-        device=None if asked.device is UNSET else asked.device,
-        tag=None if asked.tag is UNSET else asked.tag,
-        delete_on_termination=False if asked.delete_on_termination is UNSET else bool(asked.delete_on_termination),
+        volume=attachment.volume_id,
+        device=None if attachment.device is UNSET else attachment.device,
+        tag=None if attachment.tag is UNSET else attachment.tag,
+        delete_on_termination=False
+        if attachment.delete_on_termination is UNSET
+        else bool(attachment.delete_on_termination),
         multiattach_allowed=call.version >= v2_060_volumes_servers.MULTIATTACH,
     )
     device = await service_of(call).attach_volume(
@@ -148,8 +150,8 @@ async def update(call: Call[UpdateAttachmentBody]) -> Response:
 
     Before 2.85 every such request is a swap; from then on both may be asked for at once.
     """
-    asked, id = call.body.attachment, call.path["volume"]
-    swap = call.version < v2_085_volumes_servers.CHANGED or asked.volume_id != id
+    attachment, id = call.body.attachment, call.path["volume"]
+    swap = call.version < v2_085_volumes_servers.CHANGED or attachment.volume_id != id
     server = await the_server(call, None if swap else RULE + "update")
     if swap:
         call.require(RULE + "swap", {})
@@ -161,7 +163,7 @@ async def update(call: Call[UpdateAttachmentBody]) -> Response:
             call.token,
             server,
             id,
-            asked.volume_id,
+            attachment.volume_id,
             check=_swap_check(call),
             request_id=call.request_id,
         )
@@ -170,20 +172,20 @@ async def update(call: Call[UpdateAttachmentBody]) -> Response:
 
 async def _change(call: Call[UpdateAttachmentBody], server: Server, id: str) -> None:
     """Whether it goes with its server; all else that may be named must be as it is."""
-    asked = call.body.attachment
+    attachment = call.body.attachment
     device = next((each for each in server.volumes if each.volume == id), None)
     if device is None:
         raise NotFound(f"Instance {server.id} is not attached to volume {id}")
     fixed = (
-        ("id", asked.id, id),
-        ("serverId", asked.server_id, server.id),
-        ("device", asked.device, device.device),
-        ("tag", asked.tag, device.tag),
+        ("id", attachment.id, id),
+        ("serverId", attachment.server_id, server.id),
+        ("device", attachment.device, device.device),
+        ("tag", attachment.tag, device.tag),
     )
     for name, given, is_now in fixed:
         if given is not UNSET and given != is_now:
             raise Invalid(f"The {name} property is not mutable")
-    goes = asked.delete_on_termination
+    goes = attachment.delete_on_termination
     if goes is not UNSET:
         await writes.change(
             call.context.region, call.context.cells, server.id, _going(id, bool(goes)), now_us(call.context.clock)

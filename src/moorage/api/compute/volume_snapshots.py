@@ -45,10 +45,10 @@ async def _list(call: Call[None]) -> Response:
 
 async def show(call: Call[None]) -> Response:
     try:
-        found = await volumes_of(call).show_as(call.token, call.project, THINGS, call.path["id"])
+        snapshot = await volumes_of(call).show_as(call.token, call.project, THINGS, call.path["id"])
     except NotFound as missing:
         raise _no_snapshot(call) from missing
-    return Response(200, {"snapshot": shown(found)})
+    return Response(200, {"snapshot": shown(snapshot)})
 
 
 async def create(call: Call[CreateVolumeSnapshotBody]) -> Response:

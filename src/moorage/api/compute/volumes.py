@@ -41,9 +41,9 @@ OUR_NAMES = {"display_name": "name", "display_description": "description"}
 """The volume service's names of two members that it once called as we do."""
 
 
-def passed_on(asked: Body) -> Json:
+def passed_on(body: Body) -> Json:
     """The members that were given, as the volume service calls them."""
-    given = {name: value for name in asked.__struct_fields__ if (value := getattr(asked, name)) is not UNSET}
+    given = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
     return {OUR_NAMES.get(name, name): _plain(value) for name, value in given.items()}
 
 
@@ -74,8 +74,8 @@ def _attachment(volume: Json) -> JsonObject:
     """Empty for a volume that is not attached."""
     by_server = {each["server_id"]: each for each in volume.get("attachments") or () if each.get("server_id")}
     for server, attachment in by_server.items():
-        found = {"id": volume["id"], "volumeId": volume["id"], "serverId": server}
-        return {**found, **({"device": device} if (device := attachment.get("device")) else {})}
+        fields = {"id": volume["id"], "volumeId": volume["id"], "serverId": server}
+        return {**fields, **({"device": device} if (device := attachment.get("device")) else {})}
     return {}
 
 
@@ -92,10 +92,10 @@ async def _list(call: Call[None]) -> Response:
 
 async def show(call: Call[None]) -> Response:
     try:
-        found = await volumes_of(call).show_as(call.token, call.project, THINGS, call.path["id"])
+        volume = await volumes_of(call).show_as(call.token, call.project, THINGS, call.path["id"])
     except NotFound as missing:
         raise _no_volume(call) from missing
-    return Response(200, {"volume": shown(found)})
+    return Response(200, {"volume": shown(volume)})
 
 
 async def create(call: Call[CreateVolumeBody]) -> Response:

@@ -207,10 +207,10 @@ def _token(principal: HTTPConnection) -> str:
     """From the query, or from the cookie in which older noVNC pages pass it on. Raises Invalid without one."""
     raw = principal.scope.get("query_string", b"")
     try:
-        found = parse_qs(raw.decode("latin-1"), max_num_fields=QUERY_FIELDS_MAX).get("token", [])
+        tokens = parse_qs(raw.decode("latin-1"), max_num_fields=QUERY_FIELDS_MAX).get("token", [])
     except ValueError:
         raise Invalid("the query is too long") from None
-    token = found[-1] if found else principal.cookies.get("token", "")
+    token = tokens[-1] if tokens else principal.cookies.get("token", "")
     if not token:
         raise Invalid("there is no token in the query, nor a cookie with one")
     return token
@@ -220,11 +220,11 @@ async def _refuse(socket: WebSocket, problem: Problem) -> None:
     """Before there is a WebSocket: an HTTP answer that says why; after that: a close."""
     _log.info("a console is refused: %s %s", problem.public, problem.private)
     status = next((number for kind, number in STATUS.items() if isinstance(problem, kind)), 500)
-    said = problem.public if status != 500 else "an unknown error has occurred"
+    reason = problem.public if status != 500 else "an unknown error has occurred"
     if socket.application_state is not WebSocketState.CONNECTING:
         with suppress(RuntimeError):
             await socket.close(BROKEN)
     elif "websocket.http.response" in socket.scope.get("extensions", {}):
-        await socket.send_denial_response(Response(None, status, {**HEADERS, REASON: said}))
+        await socket.send_denial_response(Response(None, status, {**HEADERS, REASON: reason}))
     else:
         await socket.close(BROKEN)

@@ -103,10 +103,10 @@ class Pages:
             return None
         try:
             file = (self._directory / name).resolve()
-            there = file.is_relative_to(self._directory) and file.suffix in TYPES and file.is_file()
+            is_served = file.is_relative_to(self._directory) and file.suffix in TYPES and file.is_file()
         except (OSError, ValueError):
             return None
-        return file if there else None
+        return file if is_served else None
 
 
 def _script_hash(page: str) -> str:

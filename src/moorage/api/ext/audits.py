@@ -44,8 +44,8 @@ async def create(call: Call[CreateAuditBody]) -> Response:
         if each not in KINDS:
             raise Invalid(f"'{each}' is not a kind of findings; GET /ext/audits/kinds lists them")
     id, now = new_uuid(), now_us(call.context.clock)
-    asked = AuditRequest(wanted.kinds, wanted.servers, wanted.repair, wanted.dry_run, wanted.limit)
-    await call.context.region.write(lambda tx: audits.ask(tx, id, call.principal.user, asked, now))
+    request = AuditRequest(wanted.kinds, wanted.servers, wanted.repair, wanted.dry_run, wanted.limit)
+    await call.context.region.write(lambda tx: audits.ask(tx, id, call.principal.user, request, now))
     return Response(202, {"audit": {"id": id, "status": "waiting"}}, finished=True)
 
 
@@ -53,20 +53,20 @@ async def index(call: AnyCall) -> Response:
     """The newest, without what they found."""
     call.require("moorage:audits:show")
     limit, _ = call.page()
-    found = await call.context.region.read(lambda tx: audits.listed(tx, min(limit, LISTED_MAX)))
-    return Response(200, {"audits": [_row(each) for each in found]}, finished=True)
+    rows = await call.context.region.read(lambda tx: audits.listed(tx, min(limit, LISTED_MAX)))
+    return Response(200, {"audits": [_row(each) for each in rows]}, finished=True)
 
 
 async def show(call: AnyCall) -> Response:
     """Show one audit. Raises NotFound."""
     call.require("moorage:audits:show")
     wanted = call.path["id"]
-    found = await call.context.region.read(lambda tx: audits.get(tx, wanted))
-    if found is None:
+    audit = await call.context.region.read(lambda tx: audits.get(tx, wanted))
+    if audit is None:
         raise NotFound(f"Audit {wanted} could not be found.")
     repairs = await call.context.region.read(lambda tx: audits.repairs_of(tx, wanted))
-    row = _row(found)
-    row["findings"] = msgspec.to_builtins(found.report.findings)
+    row = _row(audit)
+    row["findings"] = msgspec.to_builtins(audit.report.findings)
     row["repairs"] = [_repair(each) for each in repairs]
     return Response(200, {"audit": row}, finished=True)
 
@@ -74,7 +74,7 @@ async def show(call: AnyCall) -> Response:
 async def kinds(call: AnyCall) -> Response:
     call.require("moorage:audits:show")
     rows = [
-        {"kind": kind, "says": known.says, "repairable": known.repairable, "repair": known.repair}
+        {"kind": kind, "says": known.description, "repairable": known.repairable, "repair": known.repair}
         for kind, known in KINDS.items()
     ]
     return Response(200, {"kinds": rows}, finished=True)
@@ -101,8 +101,8 @@ def _row(audit: Audit) -> JsonObject:
 
 
 def _repair(line: Repair) -> JsonObject:
-    told: JsonObject = msgspec.to_builtins(line)
-    return {**told, "at": micros(line.at)}
+    fields: JsonObject = msgspec.to_builtins(line)
+    return {**fields, "at": micros(line.at)}
 
 
 ROUTES = (

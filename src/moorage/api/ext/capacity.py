@@ -62,12 +62,12 @@ async def ask(call: Call[CapacityBody]) -> Response:
 
 
 async def _answered(call: AnyCall, question: CapacityQuestion) -> Response:
-    found = await service_of(call).capacity(call.principal, question)
-    return Response(200, {"capacity": _as_json(found, question.hosts)}, finished=True)
+    answer = await service_of(call).capacity(call.principal, question)
+    return Response(200, {"capacity": _as_json(answer, question.hosts)}, finished=True)
 
 
-def _as_json(found: CapacityAnswer, hosts: int) -> JsonObject:
-    result: JsonObject = msgspec.to_builtins(found)
+def _as_json(answer: CapacityAnswer, hosts: int) -> JsonObject:
+    result: JsonObject = msgspec.to_builtins(answer)
     rows = sorted(result["hosts"], key=lambda each: (-each["fits"], each["host"]))
     return result | {"hosts": rows[:hosts], "hosts_left_out": max(0, len(rows) - hosts)}
 
@@ -81,8 +81,8 @@ async def snapshot(call: AnyCall) -> Response:
 async def failover(call: Call[FailoverBody]) -> Response:
     """Return for each possible failure whether every server finds another place."""
     call.require(RULE)
-    found = await service_of(call).failover(call.body.failover)
-    rows = [msgspec.to_builtins(each) | {"survives": each.survives} for each in found]
+    failovers = await service_of(call).failover(call.body.failover)
+    rows = [msgspec.to_builtins(each) | {"survives": each.survives} for each in failovers]
     return Response(200, {"failovers": rows}, finished=True)
 
 

@@ -50,14 +50,14 @@ async def create(call: Call[CreateCellDrainBody]) -> Response:
         raise NotFound(f"Cell {wanted.cell} could not be found.")
     cell, project = CellId(wanted.cell), call.project
     plan = await service_of(call).cell_drain_plan(call.principal, cell, live=wanted.live)
-    asked = CellDrainRequest(wanted.hosts, wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
+    request = CellDrainRequest(wanted.hosts, wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = CellDrain(
         id=new_uuid(),
         cell=cell,
         asked_at=now_us(call.context.clock),
         asked_by=call.principal.user,
         project=project,
-        asked=asked,
+        asked=request,
         status=DrainStatus.WAITING,
         hosts=tuple(HostPart(each.host, servers=_counts(each.servers)) for each in plan.hosts),
     )
@@ -95,8 +95,8 @@ async def index(call: AnyCall) -> Response:
     call.require("moorage:cell_drains:show")
     limit, _ = call.page()
     cell = call.first("cell")
-    found = await call.context.region.read(lambda tx: cell_drains.listed(tx, cell, min(limit, LISTED_MAX)))
-    return Response(200, {"cell_drains": [_row(each) for each in found]}, finished=True)
+    rows = await call.context.region.read(lambda tx: cell_drains.listed(tx, cell, min(limit, LISTED_MAX)))
+    return Response(200, {"cell_drains": [_row(each) for each in rows]}, finished=True)
 
 
 async def show(call: AnyCall) -> Response:
@@ -118,10 +118,10 @@ async def cancel(call: AnyCall) -> Response:
 
 async def _drain(call: AnyCall) -> CellDrain:
     wanted = call.path["id"]
-    found = await call.context.region.read(lambda tx: cell_drains.get(tx, wanted))
-    if found is None:
+    drain = await call.context.region.read(lambda tx: cell_drains.get(tx, wanted))
+    if drain is None:
         raise NotFound(f"Drain {wanted} could not be found.")
-    return found
+    return drain
 
 
 def _with_servers(drain: CellDrain, plan: CellPlan | None = None) -> JsonObject:

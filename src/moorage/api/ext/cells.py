@@ -92,19 +92,19 @@ async def balance(call: Call[BalanceBody]) -> Response:
 
 async def _row(call: AnyCall) -> JsonObject:
     wanted = call.path["cell"]
-    found = next((row for row in await _rows(call) if row["name"] == wanted), None)
-    if found is None:
+    row = next((row for row in await _rows(call) if row["name"] == wanted), None)
+    if row is None:
         raise NotFound(f"Cell {wanted} could not be found.")
-    return found
+    return row
 
 
 async def _rows(call: AnyCall) -> list[JsonObject]:
     databases = call.context.cells
-    seen = {each.cell: each for each in await call.context.region.read(nouns.listed)}
-    names = sorted({*seen, *databases})
+    summaries = {each.cell: each for each in await call.context.region.read(nouns.listed)}
+    names = sorted({*summaries, *databases})
     whys = await asyncio.gather(*(_why_out(databases.get(name)) for name in names))
     return [
-        _shown(seen.get(CellId(name)) or _new(CellId(name)), name in databases, why)
+        _shown(summaries.get(CellId(name)) or _new(CellId(name)), name in databases, why)
         for name, why in zip(names, whys, strict=True)
     ]
 
@@ -124,21 +124,21 @@ async def _why_out(database: Database | None) -> str | None:
     return None
 
 
-def _shown(seen: CellSummary, configured: bool, why: str | None) -> JsonObject:
-    said = seen.said
+def _shown(summary: CellSummary, configured: bool, why: str | None) -> JsonObject:
+    status = summary.status
     return {
-        "name": seen.cell,
-        "uuid": seen.uuid,
+        "name": summary.cell,
+        "uuid": summary.uuid,
         "configured": configured,
         "answers": why is None,
         "why": why or "",
-        "disabled": said.disabled,
-        "disabled_reason": said.reason,
-        "changed_by": said.said_by or None,
-        "changed_at": micros(said.said_at) if said.said_by else None,
-        "hosts": seen.hosts,
-        "servers": seen.servers,
-        "deleted_servers": seen.deleted_servers,
+        "disabled": status.disabled,
+        "disabled_reason": status.reason,
+        "changed_by": status.said_by or None,
+        "changed_at": micros(status.said_at) if status.said_by else None,
+        "hosts": summary.hosts,
+        "servers": summary.servers,
+        "deleted_servers": summary.deleted_servers,
     }
 
 

@@ -46,7 +46,7 @@ async def create(call: Call[CreateDrainBody]) -> Response:
     wanted = call.body.drain
     host, _ = await host_named(call, wanted.host)
     rows = await service_of(call).drain_plan(call.principal, host, live=wanted.live)
-    asked = DrainRequest(wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
+    request = DrainRequest(wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = Drain(
         id=new_uuid(),
         host=host.host,
@@ -54,7 +54,7 @@ async def create(call: Call[CreateDrainBody]) -> Response:
         asked_at=now_us(call.context.clock),
         asked_by=call.principal.user,
         project=call.project,
-        asked=asked,
+        asked=request,
         status=DrainStatus.WAITING,
         servers=rows,
     )
@@ -78,8 +78,8 @@ async def index(call: AnyCall) -> Response:
     call.require("moorage:drains:show")
     limit, _ = call.page()
     host = call.first("host")
-    found = await call.context.region.read(lambda tx: drains.listed(tx, host, min(limit, LISTED_MAX)))
-    return Response(200, {"drains": [_row(each) for each in found]}, finished=True)
+    rows = await call.context.region.read(lambda tx: drains.listed(tx, host, min(limit, LISTED_MAX)))
+    return Response(200, {"drains": [_row(each) for each in rows]}, finished=True)
 
 
 async def show(call: AnyCall) -> Response:
@@ -101,10 +101,10 @@ async def cancel(call: AnyCall) -> Response:
 
 async def _drain(call: AnyCall) -> Drain:
     wanted = call.path["id"]
-    found = await call.context.region.read(lambda tx: drains.get(tx, wanted))
-    if found is None:
+    drain = await call.context.region.read(lambda tx: drains.get(tx, wanted))
+    if drain is None:
         raise NotFound(f"Drain {wanted} could not be found.")
-    return found
+    return drain
 
 
 def _with_servers(drain: Drain) -> JsonObject:

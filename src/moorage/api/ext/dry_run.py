@@ -38,8 +38,8 @@ def _tried(real: Handler) -> Handler:
         try:
             await real(call)
         except Previewed as previewed:
-            told = await beginning.predict(previewed.accepted)
-            body = {"dry_run": {"servers": [_described(each, whole=whole) for each in told]}}
+            plans = await beginning.predict(previewed.accepted)
+            body = {"dry_run": {"servers": [_described(each, whole=whole) for each in plans]}}
             return Response(200, body, finished=True, fixed_status=True)
         raise Internal("a dry run came to the end of its handler")
 
@@ -48,7 +48,7 @@ def _tried(real: Handler) -> Handler:
 
 def _described(each: ServerPlan, *, whole: bool) -> JsonObject:
     """Owners see causes and counts, as in `explain`; administrators also see hosts."""
-    told: JsonObject = {
+    described: JsonObject = {
         "operation": each.operation,
         "server": each.server,
         "name": each.name,
@@ -57,7 +57,7 @@ def _described(each: ServerPlan, *, whole: bool) -> JsonObject:
         "steps": [msgspec.to_builtins(step) for step in each.steps],
     }
     if each.verdict is not None:
-        told |= describe_decision(each.verdict.ledger, whole=whole)
+        described |= describe_decision(each.verdict.ledger, whole=whole)
     if whole:
-        told["hosts"] = [msgspec.to_builtins(host) for host in each.hosts]
-    return told
+        described["hosts"] = [msgspec.to_builtins(host) for host in each.hosts]
+    return described

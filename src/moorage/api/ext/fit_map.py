@@ -81,11 +81,11 @@ def _below(world: World, resource: str) -> dict[str, list[int]]:
         return {"free": [], "total": []}
     size, slots = nested.size, world.roll().slots
     mine = np.flatnonzero(nested.host >= 0)
-    found = {}
+    shares = {}
     for word, columns in (("free", nested.free), ("total", nested.capacity)):
         amounts = np.bincount(nested.host[mine], weights=columns[resource][:size][mine], minlength=world.size)
-        found[word] = amounts[slots].astype(np.int64).tolist()
-    return found
+        shares[word] = amounts[slots].astype(np.int64).tolist()
+    return shares
 
 
 def _segments(world: World, *, masks: bool) -> list[JsonObject]:

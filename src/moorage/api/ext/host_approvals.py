@@ -35,8 +35,8 @@ class ApproveBody(Body):
 async def index(call: AnyCall) -> Response:
     """Those that wait first."""
     call.require("moorage:host_approvals:show")
-    found = await call.context.region.read(host_approvals.listed)
-    return Response(200, {"host_approvals": [_shown(each) for each in found]}, finished=True)
+    rows = await call.context.region.read(host_approvals.listed)
+    return Response(200, {"host_approvals": [_shown(each) for each in rows]}, finished=True)
 
 
 async def show(call: AnyCall) -> Response:
@@ -89,10 +89,10 @@ async def revoke(call: AnyCall) -> Response:
 
 async def _row(call: AnyCall) -> HostApproval:
     host = call.path["host"]
-    found = await call.context.region.read(lambda tx: host_approvals.get(tx, host))
-    if found is None:
+    row = await call.context.region.read(lambda tx: host_approvals.get(tx, host))
+    if row is None:
         raise NotFound(f"Host {host} is neither approved nor does it wait for that.")
-    return found
+    return row
 
 
 def _shown(row: HostApproval) -> JsonObject:

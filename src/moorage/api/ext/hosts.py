@@ -24,9 +24,9 @@ async def show(call: AnyCall) -> Response:
     call.require("moorage:hosts:show")
     now = now_us(call.context.clock)
     cells = call.context.cells
-    found = await asyncio.gather(*(_of_cell(call.context.region, CellId(cell), cells[cell], now) for cell in cells))
-    rows = [row for rows in found if rows is not None for row in rows]
-    out = [cell for cell, rows in zip(cells, found, strict=True) if rows is None]
+    answers = await asyncio.gather(*(_of_cell(call.context.region, CellId(cell), cells[cell], now) for cell in cells))
+    rows = [row for rows in answers if rows is not None for row in rows]
+    out = [cell for cell, rows in zip(cells, answers, strict=True) if rows is None]
     return Response(200, {"hosts": rows, "cells_out": out}, finished=True)
 
 
@@ -42,22 +42,22 @@ async def _of_cell(region: Database, cell: CellId, database: Database, now: int)
         missing = set(await missing_in(region, cell, database)) if any(each.left_alone for _, each in looked) else set()
     except Unavailable:
         return None
-    rows = [_row(host, seen, missing, now) for host, seen in looked]
+    rows = [_row(host, troubles, missing, now) for host, troubles in looked]
     return [row for row in rows if row["set_aside"] or row["left_alone"] or row["refused_agent"] or row["not_wired"]]
 
 
-def _row(host: Host, seen: HostTroubles, missing: Collection[ServerId], now: int) -> JsonObject:
-    refused = seen.refused_agent if now - seen.refused_at < REFUSAL_SHOWN_US else ""
+def _row(host: Host, troubles: HostTroubles, missing: Collection[ServerId], now: int) -> JsonObject:
+    refused = troubles.refused_agent if now - troubles.refused_at < REFUSAL_SHOWN_US else ""
     return {
         "host": host.host,
         "cell": host.cell,
         "set_aside": list(host.set_aside[:NAMED_MAX]),
-        "left_alone": seen.left_alone_count,
-        "missing_guests": [each for each in seen.left_alone if each in missing],
-        "unknown_guests": [each for each in seen.left_alone if each not in missing],
+        "left_alone": troubles.left_alone_count,
+        "missing_guests": [each for each in troubles.left_alone if each in missing],
+        "unknown_guests": [each for each in troubles.left_alone if each not in missing],
         "refused_agent": refused,
-        "refused_at": micros(seen.refused_at) if refused else None,
-        "not_wired": list(seen.not_wired),
+        "refused_at": micros(troubles.refused_at) if refused else None,
+        "not_wired": list(troubles.not_wired),
     }
 
 

@@ -21,8 +21,8 @@ async def index(call: AnyCall) -> Response:
     """The newest first; the services beside us are asked about those that are open."""
     server = await the_server(call, "moorage:moves:show")
     limit, _ = call.page()
-    found = await service_of(call).moves_of(server, limit=min(limit, MOVES_MAX))
-    return Response(200, {"moves": [_move(each) for each in found]}, finished=True)
+    moves = await service_of(call).moves_of(server, limit=min(limit, MOVES_MAX))
+    return Response(200, {"moves": [_move(each) for each in moves]}, finished=True)
 
 
 async def cancel(call: AnyCall) -> Response:
@@ -33,8 +33,8 @@ async def cancel(call: AnyCall) -> Response:
     return Response(202)
 
 
-def _move(seen: MoveSeen) -> JsonObject:
-    move, doing = seen.migration, seen.doing
+def _move(view: MoveSeen) -> JsonObject:
+    move, doing = view.migration, view.doing
     return {
         "id": move.uuid,
         "number": move.number,
@@ -42,16 +42,16 @@ def _move(seen: MoveSeen) -> JsonObject:
         "status": move.status.value,
         "since": micros(move.created_at),
         "updated_at": micros(move.updated_at),
-        "waiting": seen.waiting,
-        "may_be_cancelled": may_be_cancelled(seen),
+        "waiting": view.waiting,
+        "may_be_cancelled": may_be_cancelled(view),
         "operation": None
         if doing is None
         else {**msgspec.to_builtins(doing), "since": micros(doing.since), "step": doing.step or None},
-        "source": _end(seen.source),
-        "destination": _end(seen.destination),
-        "unbound_ports": list(seen.unbound),
-        "attachments_elsewhere": [_attachment(each) for each in seen.held_only],
-        "services_out": list(seen.out),
+        "source": _end(view.source),
+        "destination": _end(view.destination),
+        "unbound_ports": list(view.unbound),
+        "attachments_elsewhere": [_attachment(each) for each in view.held_only],
+        "services_out": list(view.out),
     }
 
 

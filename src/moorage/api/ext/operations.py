@@ -38,9 +38,9 @@ async def explain(call: AnyCall) -> Response:
     if whole and engine is not None and (host := call.first("host")):
         roll = engine.world().roll()
         about = About(host, roll.names, roll.digest)
-    told = explained(operations, whole=whole, about=about)
-    told["waits"] = None if waits is None else described(waits)
-    return Response(200, {"explain": {"server": server.id, **told}}, finished=True)
+    explanation = explained(operations, whole=whole, about=about)
+    explanation["waits"] = None if waits is None else described(waits)
+    return Response(200, {"explain": {"server": server.id, **explanation}}, finished=True)
 
 
 def _row(operation: Operation, *, whole: bool) -> JsonObject:
@@ -84,7 +84,7 @@ async def index(call: AnyCall) -> Response:
         if word not in {each.value for each in OperationStatus}:
             raise Invalid(f"'{word}' is not a status of operations")
         statuses.append(OperationStatus(word))
-    found = await call.context.region.read(
+    operations = await call.context.region.read(
         lambda tx: region_operations.listed(
             tx,
             project=None if everywhere else call.project,
@@ -94,22 +94,22 @@ async def index(call: AnyCall) -> Response:
             limit=limit,
         )
     )
-    return Response(200, {"operations": [_row(each, whole=whole) for each in found]}, finished=True)
+    return Response(200, {"operations": [_row(each, whole=whole) for each in operations]}, finished=True)
 
 
 async def show(call: AnyCall) -> Response:
     """Show one operation. Raises NotFound."""
     wanted = OperationId(call.path["id"])
-    found = await call.context.region.read(lambda tx: region_operations.get(tx, wanted))
-    if found is None or (found.project != call.principal.project and not call.is_admin):
+    operation = await call.context.region.read(lambda tx: region_operations.get(tx, wanted))
+    if operation is None or (operation.project != call.principal.project and not call.is_admin):
         raise NotFound(f"Operation {wanted} could not be found.")
-    target = {"project_id": found.project, "user_id": found.user}
+    target = {"project_id": operation.project, "user_id": operation.user}
     call.require("moorage:operations:show", target)
     whole = call.allows("moorage:operations:details", target)
-    row = _row(found, whole=whole)
-    row["steps"] = timeline(decode_lines(found.journal))
+    row = _row(operation, whole=whole)
+    row["steps"] = timeline(decode_lines(operation.journal))
     if whole:
-        row["lines"] = found.lines()
+        row["lines"] = operation.lines()
     return Response(200, {"operation": row}, finished=True)
 
 

@@ -10,10 +10,10 @@ from moorage.model.errors import Unavailable
 async def show(call: AnyCall) -> Response:
     """Show which services answer. Raises Unavailable when this API process does not watch them."""
     call.require("moorage:neighbours:show")
-    seen = call.context.open_circuits
-    if seen is None:
+    open_circuits = call.context.open_circuits
+    if open_circuits is None:
         raise Unavailable("This API process does not watch other services.")
-    return Response(200, {"left_alone": msgspec.to_builtins(seen())}, finished=True)
+    return Response(200, {"left_alone": msgspec.to_builtins(open_circuits())}, finished=True)
 
 
 ROUTES = (Route("GET", "/ext/neighbours", show, params=Params({}, strict=(2, 1))),)

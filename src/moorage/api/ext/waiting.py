@@ -57,12 +57,12 @@ async def index(call: AnyCall) -> Response:
         return list(rows), waiting.by_cause(tx, project), waiting.counted(tx, project)
 
     rows, causes, count = await call.context.region.read(read)
-    told = {
+    shown = {
         "waiting": [described(each) for each in rows],
         "causes": {name: _count(of) for name, of in causes.items()},
         "servers": count,
     }
-    return Response(200, told, finished=True)
+    return Response(200, shown, finished=True)
 
 
 ROUTES = (Route("GET", "/ext/waiting", index, params=LISTING),)

@@ -1,8 +1,8 @@
 """The metadata service as an ASGI application.
 
-Who asks is told by Neutron's proxy (`X-Instance-ID`, `X-Tenant-ID`, and `X-Instance-ID-Signature`: HMAC-SHA256 of the id with the shared
-secret), or, where networks are flat, by the address that the connection comes from.  Statuses are Nova's: 400 for missing headers,
-403 for a wrong signature, 404 for everything that is not there or not the caller's.
+The header fields of Neutron's proxy name the server that asks (`X-Instance-ID`, `X-Tenant-ID`, and `X-Instance-ID-Signature`:
+HMAC-SHA256 of the id with the shared secret); where networks are flat, the address from which the connection comes does.  Statuses
+are Nova's: 400 for missing headers, 403 for a wrong signature, 404 for everything that does not exist or is not the caller's.
 
     /                                        EC2's versions, told to everybody
     /latest/meta-data/…, /latest/user-data   EC2's tree (`/ec2/…` is the same)
@@ -97,8 +97,8 @@ class MetadataApp:
             status = next((number for kind_, number in STATUS.items() if isinstance(problem, kind_)), 500)
             if status >= 500:
                 _log.error("%s: %s %s", scope["path"][:PATH_MAX_CHARACTERS], problem.public, problem.private)
-            said = problem.public if status < 500 else "The metadata cannot be told now; ask again."
-            return status, said.encode(), TEXT, BUSY_RETRY_S if status == 503 else 0
+            text = problem.public if status < 500 else "The metadata cannot be told now; ask again."
+            return status, text.encode(), TEXT, BUSY_RETRY_S if status == 503 else 0
         except Exception:  # noqa: BLE001 - a boundary: a guest is told nothing of what broke
             _log.exception("%s", scope["path"][:PATH_MAX_CHARACTERS])
             return 500, b"An unknown error has occurred. Please try your request again.", TEXT, 0

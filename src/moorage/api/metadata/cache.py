@@ -17,12 +17,12 @@ class AnswerCache(Generic[ValueT]):
         self._most = most
         self._found: dict[str, tuple[float, asyncio.Future[ValueT]]] = {}
 
-    async def get(self, key: str, ask: Callable[[], Awaitable[ValueT]]) -> ValueT:
-        """Return the cached value, or the result of `ask`; a failure is raised to all waiting callers and not cached."""
+    async def get(self, key: str, fetch: Callable[[], Awaitable[ValueT]]) -> ValueT:
+        """Return the cached value, or the result of `fetch`; a failure is raised to all waiting callers and not cached."""
         known = self._found.get(key)
         if known is not None and known[0] > self._clock():
             return await asyncio.shield(known[1])
-        answer = asyncio.ensure_future(ask())
+        answer = asyncio.ensure_future(fetch())
         self._found.pop(key, None)
         self._found[key] = (self._clock() + self._life_s, answer)
         while len(self._found) > self._most:

@@ -104,15 +104,15 @@ class GuestLookup:
     async def _read(self, server: str) -> Server | None:
         """A sealed record is about to be that of another cell, or is by now: the region says which."""
         place = await self._places.get(server, lambda: self._place(server))
-        found, sealed = await self._in(place, server)
-        if found is None or sealed:
+        record, sealed = await self._in(place, server)
+        if record is None or sealed:
             self._places.forget(server)
             moved = await self._places.get(server, lambda: self._place(server))
             if moved != place:
-                found, _ = await self._in(moved, server)
-        if found is None:
+                record, _ = await self._in(moved, server)
+        if record is None:
             self._places.forget(server)
-        return None if found is None or found.deleted else self._decrypted(found)
+        return None if record is None or record.deleted else self._decrypted(record)
 
     async def _in(self, cell: str | None, server: str) -> tuple[Server | None, bool]:
         """The record there, and whether it is sealed."""
@@ -128,17 +128,17 @@ class GuestLookup:
         return None if where is None else where.cell
 
     async def _holder(self, address: str) -> str | None:
-        found: set[str] = set()
+        holders: set[str] = set()
         for pool in self._pools:
             slot = pool.slot(address)
             if slot is not None:
                 holder = await self._region.read(lambda tx, p=pool, s=slot: flat_addresses.holder(tx, p, s))  # type: ignore[misc]
-                found |= {holder} if holder is not None else set()
-        if len(found) > 1:
+                holders |= {holder} if holder is not None else set()
+        if len(holders) > 1:
             _log.warning(
-                "%s is held in %d cells: the server of a request cannot be found by its address", address, len(found)
+                "%s is held in %d cells: the server of a request cannot be found by its address", address, len(holders)
             )
-        return found.pop() if len(found) == 1 else None
+        return holders.pop() if len(holders) == 1 else None
 
     # ------------------------------------------------------------------------------------------- its metadata
 
@@ -160,10 +160,10 @@ class GuestLookup:
         )
 
     async def _facts(self, server: Server) -> dict[str, NetworkFacts]:
-        found: dict[str, NetworkFacts] = {}
+        networks: dict[str, NetworkFacts] = {}
         for network in {nic.network for nic in server.nics}:
             try:
-                found[network] = await self._networks.get(network, lambda: self._network(network))  # noqa: B023  awaited here
+                networks[network] = await self._networks.get(network, lambda: self._network(network))  # noqa: B023  awaited here
             except NotFound:
                 continue
             except Problem as problem:
@@ -171,12 +171,12 @@ class GuestLookup:
                     raise Unavailable(
                         "What is known of the network cannot be told now.", private=str(problem)
                     ) from problem
-                found[network] = self._known_networks[network]
+                networks[network] = self._known_networks[network]
                 continue
-            self._known_networks[network] = found[network]
+            self._known_networks[network] = networks[network]
             while len(self._known_networks) > NETWORKS_KEPT_MAX:
                 del self._known_networks[next(iter(self._known_networks))]
-        return found
+        return networks
 
     # ---------------------------------------------------------------------------------------------- its password
 

@@ -4,5 +4,5 @@ app         authenticate, negotiate the version, find the route, word the errors
 web         what a handler is given and gives
 schemas     what bodies and queries may say, by version
 policy      Placement's rule names
-providers inventories vocabulary allocations candidates     handlers, by noun
+providers inventories vocabulary allocations candidates     handlers, by resource
 """

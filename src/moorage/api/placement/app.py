@@ -148,8 +148,8 @@ class PlacementApp:
                 return None
             rep = await self._answer(scope, path, headers, body, principal, version, request_id)
             if "location" in rep.headers:
-                here = Request(scope).url
-                rep.headers["location"] = f"{here.scheme}://{here.netloc}{rep.headers['location']}"
+                url = Request(scope).url
+                rep.headers["location"] = f"{url.scheme}://{url.netloc}{rep.headers['location']}"
         except Problem as problem:
             return self._fault(problem, version, request_id, headers.get("accept"))
         except Exception as failure:

@@ -37,14 +37,14 @@ async def index(req: Req) -> Rep:
     if missing:
         raise Invalid(f"No such trait(s): {', '.join(missing)}.")
     await req.engine.catch_up()
-    picture, asked = req.engine.picture, list(groups.values())
-    if not _bare_as_placement_does(asked, picture):
+    picture, demands = req.engine.picture, list(groups.values())
+    if not _bare_as_placement_does(demands, picture):
         return Rep(raw=_raw([], req, (), classes))
-    if req.since(12) and (alone := find_alone(picture, asked, rules)) is not None:
-        return Rep(raw=_raw(_fragments(req, asked[0], alone), req, alone, classes))
-    found = find(picture, asked, rules)
-    requests = [msgspec.json.encode(_request(req, one)) for one in found]
-    return Rep(raw=_raw(requests, req, _concerned(req, found), classes))
+    if req.since(12) and (alone := find_alone(picture, demands, rules)) is not None:
+        return Rep(raw=_raw(_fragments(req, demands[0], alone), req, alone, classes))
+    answers = find(picture, demands, rules)
+    requests = [msgspec.json.encode(_request(req, one)) for one in answers]
+    return Rep(raw=_raw(requests, req, _concerned(req, answers), classes))
 
 
 def _bare_as_placement_does(groups: list[GroupDemand], picture: ProviderCache) -> bool:
@@ -65,22 +65,22 @@ def _raw(requests: list[bytes], req: Req, providers: Iterable[Provider], classes
     kind = (req.since(29), req.since(17), None if req.since(27) else tuple(classes))
     summaries = []
     for provider in providers:
-        said = None if provider.shown is None else provider.shown.get(kind)
-        if said is None:
+        summary = None if provider.shown is None else provider.shown.get(kind)
+        if summary is None:
             if provider.shown is None or len(provider.shown) >= SHOWN_KINDS_MAX:
                 provider.shown = {}
             body = msgspec.json.encode(_summary(req, provider, classes))
-            said = provider.shown[kind] = b'"%s":%s' % (provider.uuid.encode(), body)
-        summaries.append(said)
+            summary = provider.shown[kind] = b'"%s":%s' % (provider.uuid.encode(), body)
+        summaries.append(summary)
     parts = b",".join(requests), b",".join(summaries)
     return b'{"allocation_requests":[%s],"provider_summaries":{%s}}' % parts
 
 
 def _fragments(req: Req, group: GroupDemand, providers: Iterable[Provider]) -> list[bytes]:
     """Requests that one provider serves alone: all alike but for its id."""
-    here = ProviderId("@")
-    amounts = {(here, name): amount for name, amount in group.resources.items()}
-    like = msgspec.json.encode(_request(req, Answer(amounts, {group.suffix: frozenset([here])})))
+    placeholder = ProviderId("@")
+    amounts = {(placeholder, name): amount for name, amount in group.resources.items()}
+    like = msgspec.json.encode(_request(req, Answer(amounts, {group.suffix: frozenset([placeholder])})))
     parts = like.split(b'"@"')
     return [(b'"%s"' % provider.uuid.encode()).join(parts) for provider in providers]
 
@@ -98,10 +98,10 @@ def _request(req: Req, one: Answer) -> JsonObject:
     return body
 
 
-def _concerned(req: Req, found: list[Answer]) -> Iterable[Provider]:
+def _concerned(req: Req, answers: list[Answer]) -> Iterable[Provider]:
     """Every provider of the trees concerned; before 1.29 only those that give something."""
     picture = req.engine.picture
-    used = {uuid for one in found for uuid, _ in one.amounts}
+    used = {uuid for one in answers for uuid, _ in one.amounts}
     wanted: dict[str, Provider] = {}
     for uuid in used:
         provider = picture.providers[uuid]

@@ -57,15 +57,15 @@ async def delete_class(req: Req) -> Rep:
 async def list_traits(req: Req) -> Rep:
     """List traits. Raises Invalid when `associated` is neither `true` nor `false`."""
     req.check_query(schemas.LIST_TRAITS)
-    found = set(STANDARD_TRAITS) | await req.region.read(words.custom_traits)
+    traits = set(STANDARD_TRAITS) | await req.region.read(words.custom_traits)
     if (value := req.last("name")) is not None:
-        found = _named(value, found)
+        traits = _named(value, traits)
     if (wanted := req.last("associated")) is not None:
         if wanted.lower() not in ("true", "false"):
             raise Invalid('The query parameter "associated" only accepts "true" or "false"')
         associated = await req.region.read(words.associated_traits)
-        found = found & associated if wanted.lower() == "true" else found - associated
-    return Rep(body={"traits": ordered(found)})
+        traits = traits & associated if wanted.lower() == "true" else traits - associated
+    return Rep(body={"traits": ordered(traits)})
 
 
 def _named(value: str, names: set[str]) -> set[str]:

@@ -41,18 +41,18 @@ class Cors:
 
     async def _preflight(self, headers: Headers, origin: str | None, send: Send) -> None:
         method = headers.get("access-control-request-method")
-        asked = {
+        requested = {
             name.strip().lower()
             for name in headers.get("access-control-request-headers", "").split(",")
             if name.strip()
         }
         out = MutableHeaders({"content-length": "0"})
-        if origin is not None and method in METHODS and asked <= self._known:
+        if origin is not None and method in METHODS and requested <= self._known:
             out["vary"] = "origin"
             out["access-control-allow-origin"] = origin
             out["access-control-allow-methods"] = method
             out["access-control-max-age"] = str(MAX_AGE_S)
-            if asked:
-                out["access-control-allow-headers"] = ",".join(sorted(asked))
+            if requested:
+                out["access-control-allow-headers"] = ",".join(sorted(requested))
         await send({"type": "http.response.start", "status": 200, "headers": out.raw})
         await send({"type": "http.response.body", "body": b""})

@@ -51,8 +51,8 @@ class Req:
         return [value for key, value in self.query if key == name]
 
     def last(self, name: str) -> str | None:
-        found = self.values(name)
-        return found[-1] if found else None
+        values = self.values(name)
+        return values[-1] if values else None
 
     def json(self, schema: "Schema") -> Any:
         """The body, judged; raises WrongMediaType or Invalid."""
@@ -69,10 +69,10 @@ class Req:
     async def provider(self, uuid: str) -> Provider:
         """The provider as it is now; raises NotFound."""
         await self.engine.catch_up()
-        found = self.engine.picture.providers.get(uuid)
-        if not isinstance(found, Provider):
+        provider = self.engine.picture.providers.get(uuid)
+        if not isinstance(provider, Provider):
             raise NotFound(f"No resource provider with uuid {uuid} found")
-        return found
+        return provider
 
     def url(self, path: str) -> str:
         return f"{self.prefix}{path}"

@@ -84,7 +84,7 @@ async def index(req: Req) -> Rep:
         raise Invalid(f"Invalid resource class in resources parameter: No such resource class {unknown[0]}.")
     await req.engine.catch_up()
     picture = req.engine.picture
-    found = [
+    providers = [
         provider
         for provider in _selected(req, picture)
         if all(each & provider.traits for each in required)
@@ -93,25 +93,27 @@ async def index(req: Req) -> Rep:
         and not not_aggregates & provider.aggregates
         and all(has_room(provider, resource, amount) for resource, amount in resources.items())
     ]
-    modified = max((provider.updated_at for provider in found), default=None)
-    return Rep(body={"resource_providers": [body_of(req, provider) for provider in found]}, modified=modified)
+    modified = max((provider.updated_at for provider in providers), default=None)
+    return Rep(body={"resource_providers": [body_of(req, provider) for provider in providers]}, modified=modified)
 
 
 def _selected(req: Req, picture: ProviderCache) -> Iterable[Provider]:
     """By uuid, by name, by tree."""
     uuid, name, tree = req.last("uuid"), req.last("name"), req.last("in_tree")
-    found: Iterable[Provider] | None = None
+    providers: Iterable[Provider] | None = None
     if uuid is not None:
         one = picture.providers.get(ProviderId(uuid))
-        found = [] if one is None else [one]
+        providers = [] if one is None else [one]
     if tree is not None:
         member = picture.providers.get(ProviderId(tree))
         root = None if member is None else member.root
         everybody = [] if root is None else list(picture.trees[root].values())
-        found = everybody if found is None else [provider for provider in found if provider.root == root]
+        providers = everybody if providers is None else [provider for provider in providers if provider.root == root]
     if name is not None:
-        found = picture.providers.named(name) if found is None else [one for one in found if one.name == name]
-    return picture.providers.values() if found is None else found
+        providers = (
+            picture.providers.named(name) if providers is None else [one for one in providers if one.name == name]
+        )
+    return picture.providers.values() if providers is None else providers
 
 
 def has_room(provider: Provider, resource: str, amount: int) -> bool:

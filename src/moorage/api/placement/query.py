@@ -24,7 +24,7 @@ def amounts(value: str) -> dict[str, int]:
     """Parse amounts such as `VCPU:2,MEMORY_MB:1024`. Raises Invalid when they have another form."""
     if not value.strip():
         raise Invalid(FORM + "empty string.")
-    found: dict[str, int] = {}
+    parsed: dict[str, int] = {}
     for part in value.split(","):
         name, colon, number = part.partition(":")
         if not colon or ":" in number:
@@ -35,8 +35,8 @@ def amounts(value: str) -> dict[str, int]:
             raise Invalid(f"Requested resource {name} expected positive integer amount. Got: {number}.") from failure
         if amount < 1:
             raise Invalid(f"Requested resource {name} requires amount >= 1. Got: {amount}.")
-        found[name] = amount
-    return found
+        parsed[name] = amount
+    return parsed
 
 
 EXPECTED = "Expected 'required' parameter value of the form: {}. Got an empty trait in: {}"
@@ -122,12 +122,12 @@ def groups(req: Req, rules: CandidateRules) -> dict[str, GroupDemand]:
     Raises Invalid for too many groups, and for an `in_tree` that is not a UUID.
     """
     pattern = _KEY_33 if req.since(33) else _KEY
-    found: dict[str, GroupDemand] = {}
+    demands: dict[str, GroupDemand] = {}
     for key, value in req.query:
         if (match := pattern.match(key)) is None:
             continue
         kind, suffix = match[1], match[2] or ""
-        group = found.setdefault(suffix, GroupDemand(suffix))
+        group = demands.setdefault(suffix, GroupDemand(suffix))
         if kind == "resources":
             group.resources = amounts(value)
         elif kind == "required":
@@ -140,17 +140,17 @@ def groups(req: Req, rules: CandidateRules) -> dict[str, GroupDemand]:
                     f"Invalid query string parameters: Expected 'in_tree' parameter to be a format of uuid. Got: {value}"
                 )
             group.in_tree = value.strip()
-    if len(found) > GROUPS_MAX:
+    if len(demands) > GROUPS_MAX:
         raise Invalid(f"at most {GROUPS_MAX} groups may be asked for at once")
-    _check(req, found, rules)
-    return found
+    _check(req, demands, rules)
+    return demands
 
 
-def _check(req: Req, found: Mapping[str, GroupDemand], rules: CandidateRules) -> None:
-    bare = sorted(suffix for suffix, group in found.items() if not group.resources)
+def _check(req: Req, demands: Mapping[str, GroupDemand], rules: CandidateRules) -> None:
+    bare = sorted(suffix for suffix, group in demands.items() if not group.resources)
     if req.since(36):
         named: set[str] = set().union(*rules.same_subtree)
-        if len(bare) == len(found):
+        if len(bare) == len(demands):
             raise Invalid(
                 "There must be at least one resources or resources[$S] parameter.", code=error_codes.MISSING_VALUE
             )
@@ -160,25 +160,25 @@ def _check(req: Req, found: Mapping[str, GroupDemand], rules: CandidateRules) ->
                 f"bad group(s) - {wrong}.",
                 code=error_codes.BAD_VALUE,
             )
-        if wrong := sorted(suffix for suffix in named if suffix not in found):
+        if wrong := sorted(suffix for suffix in named if suffix not in demands):
             raise Invalid(
                 f"Real suffixes should be specified in `same_subtree`: {wrong} not found.", code=error_codes.BAD_VALUE
             )
-    elif bare or not found:
-        raise Invalid(_orphans(found))
-    clashing = [suffix for suffix, group in found.items() if any(each <= group.forbidden for each in group.required)]
+    elif bare or not demands:
+        raise Invalid(_orphans(demands))
+    clashing = [suffix for suffix, group in demands.items() if any(each <= group.forbidden for each in group.required)]
     if clashing and req.since(22):
         keys = ", ".join(f"required{suffix}" for suffix in sorted(clashing))
         raise Invalid(f"Conflicting required and forbidden traits found in: {keys}")
-    if sum(1 for suffix in found if suffix) > 1 and rules.group_policy is None:
+    if sum(1 for suffix in demands if suffix) > 1 and rules.group_policy is None:
         raise Invalid(
             'The "group_policy" parameter is required when specifying more than one "resources{N}" parameter.'
         )
 
 
-def _orphans(found: Mapping[str, GroupDemand]) -> str:
+def _orphans(demands: Mapping[str, GroupDemand]) -> str:
     """What is wrong with groups that ask for no resources (up to 1.35)."""
-    bare = {suffix: group for suffix, group in found.items() if not group.resources}
+    bare = {suffix: group for suffix, group in demands.items() if not group.resources}
     if keys := [f"required{suffix}" for suffix, group in bare.items() if group.required]:
         return (
             "All traits parameters must be associated with resources. "

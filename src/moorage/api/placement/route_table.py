@@ -99,11 +99,11 @@ class _Pattern(NamedTuple):
 
 def _patterns() -> dict[tuple[str, int], list[_Pattern]]:
     """Routes by first segment and number of segments, so that only two or three are tried."""
-    found: dict[tuple[str, int], list[_Pattern]] = {}
+    patterns: dict[tuple[str, int], list[_Pattern]] = {}
     for path, entries in ROUTES.items():
         pattern = re.compile("^" + re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path) + "$")
-        found.setdefault(_place(path), []).append(_Pattern(path, pattern.match, entries))
-    return found
+        patterns.setdefault(_place(path), []).append(_Pattern(path, pattern.match, entries))
+    return patterns
 
 
 def _place(path: str) -> tuple[str, int]:
@@ -125,7 +125,7 @@ class MethodNotAllowed(errors.WrongMethod):
 def find_route(method: str, path: str, version: Version) -> tuple[RouteEntry, dict[str, str]]:
     """The route and the parameters of its path. Raises NotFound and MethodNotAllowed."""
     for route, match, entries in _PATTERNS.get(_place(path), ()):
-        if (found := match(path)) is None:
+        if (matched := match(path)) is None:
             continue
         current_request(SERVICE).annotate(route=route)
         entry = entries.get(method)
@@ -137,5 +137,5 @@ def find_route(method: str, path: str, version: Version) -> tuple[RouteEntry, di
                 if entry.hidden_status == 404
                 else MethodNotAllowed(method, ", ".join(entries))
             )
-        return entry, found.groupdict()
+        return entry, matched.groupdict()
     raise errors.NotFound("The resource could not be found.")

@@ -11,7 +11,7 @@ from moorage.api.microversions import VersionChange
 
 
 def _load() -> tuple[VersionChange, ...]:
-    names = sorted(found.name for found in pkgutil.iter_modules(__path__) if found.name.startswith("v2_"))
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name.startswith("v2_"))
     changes = tuple(importlib.import_module(f"{__name__}.{name}").CHANGE for name in names)
     for name, change in zip(names, changes, strict=True):
         if "_".join(name.split("_")[:2]) != f"v{change.at[0]}_{change.at[1]:03}":

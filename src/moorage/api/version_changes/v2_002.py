@@ -13,7 +13,7 @@ def rows_without_type(body: Json) -> Json:
 
 CHANGE = VersionChange(
     at=(2, 2),
-    says="Key pairs are of type `ssh` or `x509`; making one answers 201 (was 200), deleting one 204 (was 202).",
+    summary="Key pairs are of type `ssh` or `x509`; making one answers 201 (was 200), deleting one 204 (was 202).",
     refuses={"POST /os-keypairs": {"keypair": TYPE}},
     adds={"POST /os-keypairs": {"keypair": TYPE}, "GET /os-keypairs/{name}": {"keypair": TYPE}},
     response={"GET /os-keypairs": rows_without_type},

@@ -12,7 +12,7 @@ def ids_only(body: Json) -> Json:
 
 CHANGE = VersionChange(
     at=(2, 3),
-    says="More extended attributes; attached volumes say whether they go with the server.",
+    summary="More extended attributes; attached volumes say whether they go with the server.",
     adds={
         "GET /servers/detail": {
             "servers": (

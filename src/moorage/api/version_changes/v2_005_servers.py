@@ -6,6 +6,6 @@ IP6_FOR_ALL = (2, 5)
 
 CHANGE = VersionChange(
     at=(2, 5),
-    says="Everybody may filter servers by IPv6 address.",
+    summary="Everybody may filter servers by IPv6 address.",
     behaviour=("IP6_FOR_ALL: the filter ip6 is not for administrators alone",),
 )

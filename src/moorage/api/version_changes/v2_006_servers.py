@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 6),
-    says="Consoles are asked for at one place, whatever their kind.",
+    summary="Consoles are asked for at one place, whatever their kind.",
     begins=("POST /servers/{id}/remote-consoles",),
     ends=(
         "POST /servers/{id}/action:os-getVNCConsole",

@@ -6,6 +6,6 @@ PUBLIC_FLAVORS_REFUSED = (2, 7)
 
 CHANGE = VersionChange(
     at=(2, 7),
-    says="Adding a project to a public flavor is refused with 409.",
+    summary="Adding a project to a public flavor is refused with 409.",
     behaviour=("PUBLIC_FLAVORS_REFUSED: addTenantAccess looks whether the flavor is public.",),
 )

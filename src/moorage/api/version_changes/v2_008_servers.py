@@ -12,9 +12,9 @@ THEN = {
 
 def refused_then(body: Json) -> None:
     """Raises Invalid for a protocol or type that was unknown."""
-    asked = body.get("remote_console") if isinstance(body, dict) else None
+    console = body.get("remote_console") if isinstance(body, dict) else None
     for name, known in THEN.items():
-        value = asked.get(name) if isinstance(asked, dict) else None
+        value = console.get(name) if isinstance(console, dict) else None
         if isinstance(value, str) and value not in known:
             raise Invalid(
                 f"Invalid input for field/attribute {name}. Value: {value}. '{value}' is not one of {list(known)}"
@@ -23,6 +23,6 @@ def refused_then(body: Json) -> None:
 
 CHANGE = VersionChange(
     at=(2, 8),
-    says="Consoles of the protocol `mks`, type `webmks`.",
+    summary="Consoles of the protocol `mks`, type `webmks`.",
     loosens={ROUTE: refused_then},
 )

@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 9),
-    says="A server says whether it is locked.",
+    summary="A server says whether it is locked.",
     adds={
         "GET /servers/detail": {"servers": ("locked",)},
         "GET /servers/{id}": {"server": ("locked",)},

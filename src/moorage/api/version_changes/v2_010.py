@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 10),
-    says="`user_id` names whose key pairs are meant, in the query and when one is made.",
+    summary="`user_id` names whose key pairs are meant, in the query and when one is made.",
     refuses={"POST /os-keypairs": {"keypair": ("user_id",)}},
 )

@@ -6,7 +6,7 @@ FORCE_DOWN = (2, 11)
 
 CHANGE = VersionChange(
     at=(2, 11),
-    says="Services show `forced_down`, and `PUT /os-services/force-down` changes it.",
+    summary="Services show `forced_down`, and `PUT /os-services/force-down` changes it.",
     adds={"GET /os-services": {"services": ("forced_down",)}},
     refuses={"PUT /os-services/{id}": {"": ("forced_down",)}},
     behaviour=("FORCE_DOWN: the action `force-down` is there.",),

@@ -6,7 +6,7 @@ WHOSE = ("project_id", "user_id")
 
 CHANGE = VersionChange(
     at=(2, 13),
-    says="Server groups show `project_id` and `user_id`.",
+    summary="Server groups show `project_id` and `user_id`.",
     adds={
         "GET /os-server-groups": {"server_groups": WHOSE},
         "GET /os-server-groups/{id}": {"server_group": WHOSE},

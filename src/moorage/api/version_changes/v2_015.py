@@ -18,6 +18,6 @@ def no_soft_policies(body: Json) -> None:
 
 CHANGE = VersionChange(
     at=(2, 15),
-    says="Policies of server groups may be `soft-affinity` and `soft-anti-affinity`.",
+    summary="Policies of server groups may be `soft-affinity` and `soft-anti-affinity`.",
     loosens={"POST /os-server-groups": no_soft_policies},
 )

@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 16),
-    says="A server says how its host is.",
+    summary="A server says how its host is.",
     adds={
         "GET /servers/detail": {"servers": ("host_status",)},
         "GET /servers/{id}": {"server": ("host_status",)},

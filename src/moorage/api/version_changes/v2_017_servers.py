@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 17),
-    says="A guest may be made to crash, for its dump.",
+    summary="A guest may be made to crash, for its dump.",
     begins=("POST /servers/{id}/action:trigger_crash_dump",),
 )

@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 19),
-    says="A server may have a description.",
+    summary="A server may have a description.",
     adds={
         "GET /servers/detail": {"servers": ("description",)},
         "GET /servers/{id}": {"server": ("description",)},

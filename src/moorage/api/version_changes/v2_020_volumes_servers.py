@@ -6,6 +6,6 @@ SHELVED_VOLUMES = (2, 20)
 
 CHANGE = VersionChange(
     at=(2, 20),
-    says="Volumes are attached to shelved servers, and detached from them.",
+    summary="Volumes are attached to shelved servers, and detached from them.",
     behaviour=("SHELVED_VOLUMES: before, a shelved server was refused",),
 )

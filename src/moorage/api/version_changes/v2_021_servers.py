@@ -6,6 +6,6 @@ DELETED_TOO = (2, 21)
 
 CHANGE = VersionChange(
     at=(2, 21),
-    says="Actions of deleted servers are shown.",
+    summary="Actions of deleted servers are shown.",
     behaviour=("DELETED_TOO: before, a deleted server was not found",),
 )

@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 22),
-    says="A live migration may be forced to complete.",
+    summary="A live migration may be forced to complete.",
     begins=("POST /servers/{id}/migrations/{migration}/action:force_complete",),
 )

@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 23),
-    says="The migrations of one server are listed, and every migration says of which type it is.",
+    summary="The migrations of one server are listed, and every migration says of which type it is.",
     adds={"GET /os-migrations": {"migrations": ("migration_type", "links")}},
     begins=("GET /servers/{id}/migrations", "GET /servers/{id}/migrations/{migration}"),
 )

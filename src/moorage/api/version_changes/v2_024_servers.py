@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 24),
-    says="A live migration may be given up.",
+    summary="A live migration may be given up.",
     begins=("DELETE /servers/{id}/migrations/{migration}",),
 )

@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 26),
-    says="Servers have tags.",
+    summary="Servers have tags.",
     adds={
         "GET /servers/detail": {"servers": ("tags",)},
         "GET /servers/{id}": {"server": ("tags",)},

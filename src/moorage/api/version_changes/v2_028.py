@@ -14,6 +14,6 @@ def cpu_info_as_text(body: Json) -> Json:
 
 CHANGE = VersionChange(
     at=(2, 28),
-    says="`cpu_info` of a hypervisor is a JSON object.",
+    summary="`cpu_info` of a hypervisor is a JSON object.",
     response={"GET /os-hypervisors/detail": cpu_info_as_text, "GET /os-hypervisors/{id}": cpu_info_as_text},
 )

@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 30),
-    says="A live migration may be forced to a host.",
+    summary="A live migration may be forced to a host.",
     refuses={"POST /servers/{id}/action:os-migrateLive": {"os-migrateLive": ("force",)}},
 )

@@ -6,6 +6,6 @@ LINKS = {"": ("hypervisors_links",)}
 
 CHANGE = VersionChange(
     at=(2, 33),
-    says="Lists of hypervisors take `limit` and `marker`, and link to the next page.",
+    summary="Lists of hypervisors take `limit` and `marker`, and link to the next page.",
     adds={"GET /os-hypervisors": LINKS, "GET /os-hypervisors/detail": LINKS},
 )

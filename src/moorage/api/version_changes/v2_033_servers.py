@@ -6,6 +6,6 @@ DEVICE_TAGS_GONE = (2, 33)
 
 CHANGE = VersionChange(
     at=(2, 33),
-    says="Block devices lose their tag again, until 2.42.",
+    summary="Block devices lose their tag again, until 2.42.",
     behaviour=("DEVICE_TAGS_GONE: a tag of a block device is refused from here until 2.42",),
 )

@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 35),
-    says="`GET /os-keypairs` takes `limit` and `marker`, and links to the next page.",
+    summary="`GET /os-keypairs` takes `limit` and `marker`, and links to the next page.",
     adds={"GET /os-keypairs": {"": ("keypairs_links",)}},
 )

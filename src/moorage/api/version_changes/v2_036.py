@@ -21,7 +21,7 @@ def no_body_is_empty(body: Json) -> Json:
 
 CHANGE = VersionChange(
     at=(2, 36),
-    says="Network limits and quotas are gone; images, networks, floating addresses and security groups are not proxied.",
+    summary="Network limits and quotas are gone; images, networks, floating addresses and security groups are not proxied.",
     ends=removed_routes.keys(removed_routes.ENDED_BY_36),
     request={"POST /os-floating-ips": no_body_is_empty},
     refuses_from={"PUT /os-quota-sets/{id}": SETS},

@@ -19,7 +19,7 @@ def only_a_list(body: Json) -> None:
 
 CHANGE = VersionChange(
     at=(2, 37),
-    says="Networks must be said: a list, `auto` or `none`.",
+    summary="Networks must be said: a list, `auto` or `none`.",
     loosens={"POST /servers": only_a_list},
     behaviour=(
         "NETWORKS_REQUIRED: a server without `networks` is refused",

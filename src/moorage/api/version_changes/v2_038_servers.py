@@ -6,6 +6,6 @@ STATUS_MUST_BE_KNOWN = (2, 38)
 
 CHANGE = VersionChange(
     at=(2, 38),
-    says="An unknown status in a filter is refused.",
+    summary="An unknown status in a filter is refused.",
     behaviour=("STATUS_MUST_BE_KNOWN: before, the list was empty",),
 )

@@ -5,7 +5,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 39),
-    says="`maxImageMeta` is gone from limits, and image metadata is not proxied.",
+    summary="`maxImageMeta` is gone from limits, and image metadata is not proxied.",
     ends=removed_routes.keys(removed_routes.ENDED_BY_39),
     retires={"GET /limits": {"limits.absolute": ("maxImageMeta",)}},
 )

@@ -6,7 +6,7 @@ PAGED = (2, 40)
 
 CHANGE = VersionChange(
     at=(2, 40),
-    says="Usage reports take `limit` and `marker` (of servers), and link to the next page.",
+    summary="Usage reports take `limit` and `marker` (of servers), and link to the next page.",
     adds={
         "GET /os-simple-tenant-usage": {"": ("tenant_usages_links",)},
         "GET /os-simple-tenant-usage/{id}": {"": ("tenant_usage_links",)},

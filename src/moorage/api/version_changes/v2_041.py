@@ -7,7 +7,7 @@ ACTIONS = tuple(f"POST /os-aggregates/{{id}}/action:{name}" for name in ("add_ho
 
 CHANGE = VersionChange(
     at=(2, 41),
-    says="Aggregates show `uuid`.",
+    summary="Aggregates show `uuid`.",
     adds={
         "GET /os-aggregates": {"aggregates": UUID},
         "POST /os-aggregates": {"aggregate": UUID},

@@ -6,6 +6,6 @@ TAGS_AGAIN = (2, 42)
 
 CHANGE = VersionChange(
     at=(2, 42),
-    says="Tags of network cards and block devices are back.",
+    summary="Tags of network cards and block devices are back.",
     behaviour=("TAGS_AGAIN: tags at create are taken again",),
 )

@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 44),
-    says="Addresses are managed at the network service.",
+    summary="Addresses are managed at the network service.",
     ends=(
         "POST /servers/{id}/action:addFixedIp",
         "POST /servers/{id}/action:removeFixedIp",

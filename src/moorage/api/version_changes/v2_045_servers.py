@@ -6,6 +6,6 @@ IMAGE_IN_THE_BODY = (2, 45)
 
 CHANGE = VersionChange(
     at=(2, 45),
-    says="`createImage` and `createBackup` answer with `image_id`, and no longer with a `Location`.",
+    summary="`createImage` and `createBackup` answer with `image_id`, and no longer with a `Location`.",
     behaviour=("IMAGE_IN_THE_BODY: where the image's id is answered.",),
 )

@@ -12,7 +12,7 @@ def a_link(body: Json) -> Json:
 
 CHANGE = VersionChange(
     at=(2, 47),
-    says="A server shows its flavor as it was, not a link to what the flavor is now.",
+    summary="A server shows its flavor as it was, not a link to what the flavor is now.",
     retires={
         "GET /servers/detail": {"servers": ("past_flavor",)},
         "GET /servers/{id}": {"server": ("past_flavor",)},

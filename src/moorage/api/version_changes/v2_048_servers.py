@@ -6,6 +6,6 @@ FIXED_FORM = (2, 48)
 
 CHANGE = VersionChange(
     at=FIXED_FORM,
-    says="Diagnostics of a server have a fixed form; before, whatever its hypervisor said.",
+    summary="Diagnostics of a server have a fixed form; before, whatever its hypervisor said.",
     behaviour=("FIXED_FORM: the older answer is made of the newer one.",),
 )

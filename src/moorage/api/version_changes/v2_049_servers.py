@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 49),
-    says="An interface may be attached with a tag.",
+    summary="An interface may be attached with a tag.",
     refuses={"POST /servers/{id}/os-interface": {"interfaceAttachment": ("tag",)}},
 )

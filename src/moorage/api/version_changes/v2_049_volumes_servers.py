@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 49),
-    says="A volume may be attached with a tag.",
+    summary="A volume may be attached with a tag.",
     refuses={"POST /servers/{id}/os-volume_attachments": {"volumeAttachment": ("tag",)}},
 )

@@ -8,7 +8,7 @@ NETWORK = {"quota_class_set": NETWORK_QUOTAS}
 
 CHANGE = VersionChange(
     at=(2, 50),
-    says="Quota classes show `server_groups` and `server_group_members`; network quotas are gone from them.",
+    summary="Quota classes show `server_groups` and `server_group_members`; network quotas are gone from them.",
     adds={"GET /os-quota-class-sets/{id}": GROUPS, "PUT /os-quota-class-sets/{id}": GROUPS},
     retires={"GET /os-quota-class-sets/{id}": NETWORK, "PUT /os-quota-class-sets/{id}": NETWORK},
     refuses_from={"PUT /os-quota-class-sets/{id}": NETWORK},

@@ -17,7 +17,7 @@ def no_volume_extended(body: Json) -> None:
 
 CHANGE = VersionChange(
     at=(2, 51),
-    says="Volumes say that they have grown; owners see the events of an action.",
+    summary="Volumes say that they have grown; owners see the events of an action.",
     loosens={"POST /os-server-external-events": no_volume_extended},
     behaviour=("EVENTS_FOR_OWNERS: before, events of actions were for administrators",),
 )

@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 52),
-    says="A server may be given tags when it is made.",
+    summary="A server may be given tags when it is made.",
     refuses={"POST /servers": {"server": ("tags",)}},
 )

@@ -28,7 +28,7 @@ def _number(row: Json) -> None:
 
 CHANGE = VersionChange(
     at=(2, 53),
-    says="Ids of services and hypervisors are UUIDs; a service is changed by id; hypervisors are searched by query.",
+    summary="Ids of services and hypervisors are UUIDs; a service is changed by id; hypervisors are searched by query.",
     retires={
         "GET /os-services": {"services": PAST},
         "PUT /os-services/{id}": {"service": PAST},

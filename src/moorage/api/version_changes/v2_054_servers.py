@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 54),
-    says="A rebuild may bring another key pair.",
+    summary="A rebuild may bring another key pair.",
     adds={"POST /servers/{id}/action:rebuild": {"server": ("key_name",)}},
     refuses={"POST /servers/{id}/action:rebuild": {"rebuild": ("key_name",)}},
 )

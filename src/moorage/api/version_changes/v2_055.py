@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 55),
-    says="Flavors have a `description`: given when one is made, shown, and changed by PUT.",
+    summary="Flavors have a `description`: given when one is made, shown, and changed by PUT.",
     refuses={"POST /flavors": {"flavor": ("description",)}},
     adds={
         "GET /flavors": {"flavors": ("description",)},

@@ -12,6 +12,6 @@ def whatever_it_holds(body: Any) -> Any:
 
 CHANGE = VersionChange(
     at=(2, 56),
-    says="`migrate` may name a host.",
+    summary="`migrate` may name a host.",
     request={"POST /servers/{id}/action:migrate": whatever_it_holds},
 )

@@ -8,7 +8,7 @@ CLASSES = {"quota_class_set": INJECTED}
 
 CHANGE = VersionChange(
     at=(2, 57),
-    says="Quotas and limits of injected files are gone.",
+    summary="Quotas and limits of injected files are gone.",
     refuses_from={"PUT /os-quota-sets/{id}": SETS, "PUT /os-quota-class-sets/{id}": CLASSES},
     retires={
         "GET /limits": {"limits.absolute": ("maxPersonality", "maxPersonalitySize")},

@@ -6,7 +6,7 @@ REBUILD_SHOWS_USER_DATA = (2, 57)
 
 CHANGE = VersionChange(
     at=(2, 57),
-    says="No more files are put into servers (`personality`).",
+    summary="No more files are put into servers (`personality`).",
     refuses={"POST /servers/{id}/action:rebuild": {"rebuild": ("user_data",)}},
     refuses_from={
         "POST /servers": {"server": ("personality",)},

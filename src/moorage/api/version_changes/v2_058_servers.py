@@ -6,7 +6,7 @@ PAGED = (2, 58)
 
 CHANGE = VersionChange(
     at=(2, 58),
-    says="Actions are paged, and say when they were last changed.",
+    summary="Actions are paged, and say when they were last changed.",
     adds={
         "GET /servers/{id}/os-instance-actions": {"instanceActions": ("updated_at",)},
         "GET /servers/{id}/os-instance-actions/{request}": {"instanceAction": ("updated_at",)},

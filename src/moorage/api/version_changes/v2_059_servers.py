@@ -6,7 +6,7 @@ PAGED = (2, 59)
 
 CHANGE = VersionChange(
     at=(2, 59),
-    says="Migrations are paged, newest first, and have UUIDs.",
+    summary="Migrations are paged, newest first, and have UUIDs.",
     adds={
         "GET /os-migrations": {"migrations": ("uuid",), "": ("migrations_links",)},
         "GET /servers/{id}/migrations": {"migrations": ("uuid",)},

@@ -6,6 +6,6 @@ MULTIATTACH = (2, 60)
 
 CHANGE = VersionChange(
     at=(2, 60),
-    says="Volumes of several writers are attached.",
+    summary="Volumes of several writers are attached.",
     behaviour=("MULTIATTACH: before, a volume of several writers was refused",),
 )

@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 61),
-    says="Flavors are shown with `extra_specs`, if policy lets the asker list them.",
+    summary="Flavors are shown with `extra_specs`, if policy lets the asker list them.",
     adds={
         "GET /flavors/detail": {"flavors": ("extra_specs",)},
         "GET /flavors/{id}": {"flavor": ("extra_specs",)},

@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 63),
-    says="A server may name the certificates its image must be signed with.",
+    summary="A server may name the certificates its image must be signed with.",
     adds={
         "GET /servers/detail": {"servers": ("trusted_image_certificates",)},
         "GET /servers/{id}": {"server": ("trusted_image_certificates",)},

@@ -42,7 +42,7 @@ def list_of_policies(body: Json) -> Json:
 
 CHANGE = VersionChange(
     at=(2, 64),
-    says="`policy` (one) and `rules` replace `policies`; `metadata`, which was always empty, is gone.",
+    summary="`policy` (one) and `rules` replace `policies`; `metadata`, which was always empty, is gone.",
     refuses={"POST /os-server-groups": {"server_group": ("policy", "rules")}},
     request={"POST /os-server-groups": one_policy},
     response={

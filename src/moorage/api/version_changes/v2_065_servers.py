@@ -6,6 +6,6 @@ ABORTED_BEFORE_IT_RUNS = (2, 65)
 
 CHANGE = VersionChange(
     at=(2, 65),
-    says="A live migration may be aborted while it is queued or prepared.",
+    summary="A live migration may be aborted while it is queued or prepared.",
     behaviour=("ABORTED_BEFORE_IT_RUNS: before, only one that runs",),
 )

@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 67),
-    says="A block device may say the type of volume.",
+    summary="A block device may say the type of volume.",
     refuses={"POST /servers": {"server.block_device_mapping_v2": ("volume_type",)}},
 )

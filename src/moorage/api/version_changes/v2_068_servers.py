@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 68),
-    says="No evacuation and no live migration is forced to a host.",
+    summary="No evacuation and no live migration is forced to a host.",
     refuses_from={
         "POST /servers/{id}/action:os-migrateLive": {"os-migrateLive": ("force",)},
         "POST /servers/{id}/action:evacuate": {"evacuate": ("force",)},

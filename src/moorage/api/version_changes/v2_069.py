@@ -6,6 +6,6 @@ CELLS_MAY_BE_DOWN = (2, 69)
 
 CHANGE = VersionChange(
     at=(2, 69),
-    says="Services of a cell that does not answer are listed with status UNKNOWN, instead of being left out.",
+    summary="Services of a cell that does not answer are listed with status UNKNOWN, instead of being left out.",
     behaviour=("CELLS_MAY_BE_DOWN: hosts the region knows of stand for those their cell cannot tell.",),
 )

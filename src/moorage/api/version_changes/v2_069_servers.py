@@ -6,6 +6,6 @@ PARTIAL_ROWS = (2, 69)
 
 CHANGE = VersionChange(
     at=(2, 69),
-    says="Servers of a cell that is out are listed with what is known of them.",
+    summary="Servers of a cell that is out are listed with what is known of them.",
     behaviour=("PARTIAL_ROWS: before, servers of a cell that is out were left out",),
 )

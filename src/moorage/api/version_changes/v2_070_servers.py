@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 70),
-    says="Attached interfaces show their tag.",
+    summary="Attached interfaces show their tag.",
     adds={
         "GET /servers/{id}/os-interface": {"interfaceAttachments": ("tag",)},
         "GET /servers/{id}/os-interface/{port}": {"interfaceAttachment": ("tag",)},

@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 70),
-    says="Attached volumes show their tag.",
+    summary="Attached volumes show their tag.",
     adds={
         "GET /servers/{id}/os-volume_attachments": {"volumeAttachments": ("tag",)},
         "GET /servers/{id}/os-volume_attachments/{volume}": {"volumeAttachment": ("tag",)},

@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 71),
-    says="A server says which group it is in.",
+    summary="A server says which group it is in.",
     adds={
         "GET /servers/{id}": {"server": ("server_groups",)},
         "PUT /servers/{id}": {"server": ("server_groups",)},

@@ -6,6 +6,6 @@ QOS_PORTS = (2, 72)
 
 CHANGE = VersionChange(
     at=(2, 72),
-    says="Ports with a resource request may be given when a server is made.",
+    summary="Ports with a resource request may be given when a server is made.",
     behaviour=("QOS_PORTS: before, such a port was refused",),
 )

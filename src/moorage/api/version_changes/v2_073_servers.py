@@ -12,7 +12,7 @@ def whatever_it_holds(body: Any) -> Any:
 
 CHANGE = VersionChange(
     at=(2, 73),
-    says="A lock may have a reason.",
+    summary="A lock may have a reason.",
     adds={
         "GET /servers/detail": {"servers": ("locked_reason",)},
         "GET /servers/{id}": {"server": ("locked_reason",)},

@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 74),
-    says="The host of a server may be asked for.",
+    summary="The host of a server may be asked for.",
     refuses={"POST /servers": {"server": ("host", "hypervisor_hostname")}},
 )

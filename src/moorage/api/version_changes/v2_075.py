@@ -23,7 +23,7 @@ def no_empty_lists_of_servers(body: Json) -> Json:
 
 CHANGE = VersionChange(
     at=(2, 75),
-    says="Unknown query parameters of lists are refused; a flavor without swap says 0; no servers are an empty list.",
+    summary="Unknown query parameters of lists are refused; a flavor without swap says 0; no servers are an empty list.",
     response={
         "GET /os-hypervisors": no_empty_lists_of_servers,
         "GET /os-hypervisors/detail": no_empty_lists_of_servers,

@@ -37,7 +37,7 @@ WHOLE = (
 
 CHANGE = VersionChange(
     at=(2, 75),
-    says="An updated or rebuilt server is shown whole.",
+    summary="An updated or rebuilt server is shown whole.",
     adds={
         "PUT /servers/{id}": {"server": ("key_name", *WHOLE)},
         "POST /servers/{id}/action:rebuild": {"server": WHOLE},

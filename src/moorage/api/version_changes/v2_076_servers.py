@@ -15,6 +15,6 @@ def no_power_update(body: Json) -> None:
 
 CHANGE = VersionChange(
     at=(2, 76),
-    says="Power changes are told from outside.",
+    summary="Power changes are told from outside.",
     loosens={"POST /os-server-external-events": no_power_update},
 )

@@ -14,6 +14,6 @@ def whatever_it_holds(body: Any) -> Any:
 
 CHANGE = VersionChange(
     at=ZONE_AT_UNSHELVE,
-    says="`unshelve` may name an availability zone.",
+    summary="`unshelve` may name an availability zone.",
     request={"POST /servers/{id}/action:unshelve": whatever_it_holds},
 )

@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 78),
-    says="The topology of a server is shown.",
+    summary="The topology of a server is shown.",
     begins=("GET /servers/{id}/topology",),
 )

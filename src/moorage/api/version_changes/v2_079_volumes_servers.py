@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 79),
-    says="A volume may be attached so that it goes with its server, and says whether it does.",
+    summary="A volume may be attached so that it goes with its server, and says whether it does.",
     refuses={"POST /servers/{id}/os-volume_attachments": {"volumeAttachment": ("delete_on_termination",)}},
     adds={
         "GET /servers/{id}/os-volume_attachments": {"volumeAttachments": ("delete_on_termination",)},

@@ -6,7 +6,7 @@ OWNER = ("user_id", "project_id")
 
 CHANGE = VersionChange(
     at=(2, 80),
-    says="Migrations say whose they are, and are found by it.",
+    summary="Migrations say whose they are, and are found by it.",
     adds={
         "GET /os-migrations": {"migrations": OWNER},
         "GET /servers/{id}/migrations": {"migrations": OWNER},

@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 81),
-    says="`POST /os-aggregates/{id}/images` is there.",
+    summary="`POST /os-aggregates/{id}/images` is there.",
     begins=("POST /os-aggregates/{id}/images",),
 )

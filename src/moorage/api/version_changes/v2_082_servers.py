@@ -15,6 +15,6 @@ def no_accelerator_request_bound(body: Json) -> None:
 
 CHANGE = VersionChange(
     at=(2, 82),
-    says="Accelerators say that they are bound.",
+    summary="Accelerators say that they are bound.",
     loosens={"POST /os-server-external-events": no_accelerator_request_bound},
 )

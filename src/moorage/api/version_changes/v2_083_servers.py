@@ -6,6 +6,6 @@ MORE_FILTERS_FOR_ALL = (2, 83)
 
 CHANGE = VersionChange(
     at=(2, 83),
-    says="Everybody may filter servers by more of their fields.",
+    summary="Everybody may filter servers by more of their fields.",
     behaviour=("MORE_FILTERS_FOR_ALL: before, these were for administrators",),
 )

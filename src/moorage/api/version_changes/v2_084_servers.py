@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 84),
-    says="Events of actions have details.",
+    summary="Events of actions have details.",
     adds={"GET /servers/{id}/os-instance-actions/{request}": {"instanceAction.events": ("details",)}},
 )

@@ -6,6 +6,6 @@ KNOWN_SPECS_CHECKED = (2, 86)
 
 CHANGE = VersionChange(
     at=(2, 86),
-    says="Extra specs in known namespaces must have a known name and a possible value.",
+    summary="Extra specs in known namespaces must have a known name and a possible value.",
     behaviour=("KNOWN_SPECS_CHECKED: creating and updating extra specs looks at names and values.",),
 )

@@ -7,7 +7,7 @@ UPTIME = ("uptime",)
 
 CHANGE = VersionChange(
     at=(2, 88),
-    says="Hypervisors show `uptime`, and no longer how full they are; their statistics are gone.",
+    summary="Hypervisors show `uptime`, and no longer how full they are; their statistics are gone.",
     adds={"GET /os-hypervisors/detail": {"hypervisors": UPTIME}, "GET /os-hypervisors/{id}": {"hypervisor": UPTIME}},
     ends=("GET /os-hypervisors/statistics", "GET /os-hypervisors/{id}/uptime"),
     behaviour=("FILL_IS_PLACEMENTS: the numbers are not even read.",),

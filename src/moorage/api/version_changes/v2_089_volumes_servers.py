@@ -7,7 +7,7 @@ IDS = (2, 89)
 
 CHANGE = VersionChange(
     at=(2, 89),
-    says="Attached volumes show the ids of attachment and mapping, and no `id` of their own any more.",
+    summary="Attached volumes show the ids of attachment and mapping, and no `id` of their own any more.",
     adds={
         LIST: {"volumeAttachments": ("attachment_id", "bdm_uuid")},
         ONE: {"volumeAttachment": ("attachment_id", "bdm_uuid")},

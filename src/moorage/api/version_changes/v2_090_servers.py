@@ -6,7 +6,7 @@ HOSTNAME_FOR_ALL = (2, 90)
 
 CHANGE = VersionChange(
     at=(2, 90),
-    says="A server may be given a hostname, and everybody who sees the server sees it.",
+    summary="A server may be given a hostname, and everybody who sees the server sees it.",
     refuses={
         "POST /servers": {"server": ("hostname",)},
         "PUT /servers/{id}": {"server": ("hostname",)},

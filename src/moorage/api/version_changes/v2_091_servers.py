@@ -28,6 +28,6 @@ def a_zone_alone(body: Any) -> Any:
 
 CHANGE = VersionChange(
     at=(2, 91),
-    says="`unshelve` may name a host, and a null zone takes the server off the zone it was pinned to.",
+    summary="`unshelve` may name a host, and a null zone takes the server off the zone it was pinned to.",
     request={"POST /servers/{id}/action:unshelve": a_zone_alone},
 )

@@ -21,7 +21,7 @@ def plain_name(body: Json) -> None:
 
 CHANGE = VersionChange(
     at=(2, 92),
-    says="A key pair must bring its public key; `@` and `.` are allowed in names.",
+    summary="A key pair must bring its public key; `@` and `.` are allowed in names.",
     loosens={"POST /os-keypairs": plain_name},
     behaviour=("KEYS_ARE_IMPORTED_ONLY: without a public key the request is refused.",),
 )

@@ -15,6 +15,6 @@ def no_volume_reimaged(body: Json) -> None:
 
 CHANGE = VersionChange(
     at=(2, 93),
-    says="Volumes say that they have a new image.",
+    summary="Volumes say that they have a new image.",
     loosens={"POST /os-server-external-events": no_volume_reimaged},
 )

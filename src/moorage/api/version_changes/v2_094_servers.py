@@ -22,6 +22,6 @@ def a_label(body: Json) -> None:
 
 CHANGE = VersionChange(
     at=(2, 94),
-    says="A hostname may be a fully qualified name.",
+    summary="A hostname may be a fully qualified name.",
     loosens={"POST /servers": a_label, "PUT /servers/{id}": a_label, "POST /servers/{id}/action:rebuild": a_label},
 )

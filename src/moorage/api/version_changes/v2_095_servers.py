@@ -6,6 +6,6 @@ STAYS_STOPPED = (2, 95)
 
 CHANGE = VersionChange(
     at=(2, 95),
-    says="A server that was evacuated is off.",
+    summary="A server that was evacuated is off.",
     behaviour=("STAYS_STOPPED: before, it was as it had been on the host that it left",),
 )

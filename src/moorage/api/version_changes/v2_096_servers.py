@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 96),
-    says="A server says which zone it is pinned to.",
+    summary="A server says which zone it is pinned to.",
     adds={
         "GET /servers/detail": {"servers": ("pinned_availability_zone",)},
         "GET /servers/{id}": {"server": ("pinned_availability_zone",)},

@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 97),
-    says="Shares may be attached to servers.",
+    summary="Shares may be attached to servers.",
     begins=(
         "GET /servers/{id}/shares",
         "POST /servers/{id}/shares",

@@ -12,7 +12,7 @@ def without_properties(body: Json) -> Json:
 
 CHANGE = VersionChange(
     at=(2, 98),
-    says="A server shows the properties its image had.",
+    summary="A server shows the properties its image had.",
     response={
         "GET /servers/detail": without_properties,
         "GET /servers/{id}": without_properties,

@@ -9,15 +9,15 @@ THEN = ("novnc", "xvpvnc", "spice-html5", "serial", "rdp-html5", "webmks")
 
 def refused_then(body: Json) -> None:
     """Raises Invalid for the type that was unknown."""
-    asked = body.get("remote_console") if isinstance(body, dict) else None
-    value = asked.get("type") if isinstance(asked, dict) else None
+    console = body.get("remote_console") if isinstance(body, dict) else None
+    value = console.get("type") if isinstance(console, dict) else None
     if isinstance(value, str) and value not in THEN:
         raise Invalid(f"Invalid input for field/attribute type. Value: {value}. '{value}' is not one of {list(THEN)}")
 
 
 CHANGE = VersionChange(
     at=(2, 99),
-    says="Consoles of the type `spice-direct`; `tls_port` of their tokens.",
+    summary="Consoles of the type `spice-direct`; `tls_port` of their tokens.",
     loosens={ROUTE: refused_then},
     adds={"GET /os-console-auth-tokens/{id}": {"console": ("tls_port",)}},
 )

@@ -4,7 +4,7 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 100),
-    says="A server shows the scheduler hints it was made with.",
+    summary="A server shows the scheduler hints it was made with.",
     adds={
         "GET /servers/detail": {"servers": ("scheduler_hints",)},
         "GET /servers/{id}": {"server": ("scheduler_hints",)},

@@ -9,7 +9,7 @@ GONE = ("rxtx_factor", "OS-FLV-DISABLED:disabled")
 
 CHANGE = VersionChange(
     at=(2, 102),
-    says="Flavors have no `rxtx_factor` and no `disabled`; `GET /flavors?name=`; unknown query parameters are refused.",
+    summary="Flavors have no `rxtx_factor` and no `disabled`; `GET /flavors?name=`; unknown query parameters are refused.",
     refuses_from={"POST /flavors": {"flavor": ("rxtx_factor",)}},
     retires={
         "GET /flavors/detail": {"flavors": GONE},

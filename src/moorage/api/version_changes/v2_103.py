@@ -12,4 +12,4 @@ PATHS = (
     "POST /os-volumes_boot/{id}/action",
 )
 
-CHANGE = VersionChange(at=(2, 103), says="`/os-volumes_boot` is gone.", ends=PATHS)
+CHANGE = VersionChange(at=(2, 103), summary="`/os-volumes_boot` is gone.", ends=PATHS)

@@ -4,6 +4,6 @@ from moorage.api.microversions import VersionChange
 
 CHANGE = VersionChange(
     at=(2, 104),
-    says="The zone a server is pinned to may be changed.",
+    summary="The zone a server is pinned to may be changed.",
     refuses={"PUT /servers/{id}": {"server": ("pinned_availability_zone",)}},
 )

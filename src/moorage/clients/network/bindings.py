@@ -68,8 +68,8 @@ class PortBindings:
             rows: list[Json] = (await self._api.call("GET", path_of("ports", port, "bindings"))).body["bindings"]
         except Invalid:  # a port of no server
             return ()
-        found = [binding_of(port, row) for row in rows if row.get("host")]
-        return tuple(sorted(found, key=lambda each: (not each.active, each.host)))
+        bindings = [binding_of(port, row) for row in rows if row.get("host")]
+        return tuple(sorted(bindings, key=lambda each: (not each.active, each.host)))
 
     async def delete_inactive(self, port: str) -> None:
         """Delete inactive bindings of the port, which an ended move may have left.
@@ -77,10 +77,10 @@ class PortBindings:
         Raises Conflict when the service refuses to delete one that is still inactive.
         """
         try:
-            found = await self.bindings(port)
+            bindings = await self.bindings(port)
         except NotFound:  # the port is gone, or the service knows one binding of each
             return
-        for each in found:
+        for each in bindings:
             if not each.active:
                 try:
                     await self._delete_binding(each.host, port)
@@ -109,14 +109,14 @@ class PortBindings:
         return tuple(await all_of([self._bind_inactive(host, port, profile) for port, profile in wanted]))
 
     async def _bind_inactive(self, host: str, port: Port, profile: Json) -> Port:
-        asked = {"host": host, "vnic_type": port.vnic_type, "profile": profile}
+        binding = {"host": host, "vnic_type": port.vnic_type, "profile": profile}
         try:
-            body = (await self._api.call("POST", path_of("ports", port.id, "bindings"), body={"binding": asked})).body
+            body = (await self._api.call("POST", path_of("ports", port.id, "bindings"), body={"binding": binding})).body
             return binding_of(port.id, body["binding"]).of(port)
-        except Conflict as there:
-            if there.code == BINDING_FAILED_KIND:
-                raise refused(port, host, there.public, there.code) from there
-            if there.code != ALREADY_EXISTS:
+        except Conflict as conflict:
+            if conflict.code == BINDING_FAILED_KIND:
+                raise refused(port, host, conflict.public, conflict.code) from conflict
+            if conflict.code != ALREADY_EXISTS:
                 raise
         except Invalid as wrong:
             raise _not_the_servers(port, wrong) from wrong
@@ -125,11 +125,14 @@ class PortBindings:
     async def _with_profile(self, host: str, port: Port, profile: Json) -> Binding:
         """Give an existing binding this profile."""
         path = path_of("ports", port.id, "bindings", host)
-        found = binding_of(port.id, (await self._api.call("GET", path)).body["binding"])
-        asked = {key: value for key, value in profile.items() if not found.active or key != MIGRATING_TO}
-        if asked == {key: found.profile.get(key) for key in asked} and found.profile.keys() <= {*profile, "trusted"}:
-            return found
-        if found.active:
+        binding = binding_of(port.id, (await self._api.call("GET", path)).body["binding"])
+        expected = {key: value for key, value in profile.items() if not binding.active or key != MIGRATING_TO}
+        if expected == {key: binding.profile.get(key) for key in expected} and binding.profile.keys() <= {
+            *profile,
+            "trusted",
+        }:
+            return binding
+        if binding.active:
             problem = Conflict(f"port {port.id} is bound there already, in another way", code=BINDING_IS_ACTIVE)
             raise problem.naming(f"port {port.id} is bound to host {host} already, in another way")
         return await self._put_profile(host, port, profile)
@@ -167,16 +170,16 @@ class PortBindings:
             body = (await self._api.call("GET", path)).body
         except Invalid as wrong:
             raise _not_the_servers(port, wrong) from wrong
-        found = binding_of(port.id, body.get("binding", body))
-        return (found if found.vif_type not in NOT_BOUND else await self._bound_again(host, port, found)).of(port)
+        binding = binding_of(port.id, body.get("binding", body))
+        return (binding if binding.vif_type not in NOT_BOUND else await self._bound_again(host, port, binding)).of(port)
 
-    async def _bound_again(self, host: str, port: Port, found: Binding) -> Binding:
+    async def _bound_again(self, host: str, port: Port, binding: Binding) -> Binding:
         """Bind a binding again that was active before. When it became inactive, the service kept only its host and profile.
 
         This is done after it is active again, because Neutron 29 fails to write an inactive binding.
         """
-        profile = {**found.profile, MIGRATING_TO: host}
-        if found.vif_type == BINDING_FAILED:
+        profile = {**binding.profile, MIGRATING_TO: host}
+        if binding.vif_type == BINDING_FAILED:
             profile.pop(
                 "trusted", None
             )  # the port's own binding, which the service shows in the port unless it is unbound

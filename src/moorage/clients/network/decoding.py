@@ -144,15 +144,15 @@ def mappings_of(configurations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]
     `interface_mappings`.  OVN has no agents of Neutron's: it shows each chassis as one, with `bridge-mappings`, a string of
     `network:bridge` pairs.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    bridges: dict[str, tuple[str, ...]] = {}
     for name in ("bridge_mappings", "device_mappings", "interface_mappings", "bridge-mappings"):
-        said = configurations.get(name) or {}
-        if isinstance(said, str):
-            pairs = (each.partition(":") for each in said.split(","))
-            said = {network.strip(): bridge.strip() for network, _, bridge in pairs if network.strip()}
-        for network, where in said.items():
-            found[network] = found.get(network, ()) + ((where,) if isinstance(where, str) else tuple(where))
-    return found
+        mappings = configurations.get(name) or {}
+        if isinstance(mappings, str):
+            pairs = (each.partition(":") for each in mappings.split(","))
+            mappings = {network.strip(): bridge.strip() for network, _, bridge in pairs if network.strip()}
+        for network, where in mappings.items():
+            bridges[network] = bridges.get(network, ()) + ((where,) if isinstance(where, str) else tuple(where))
+    return bridges
 
 
 def wiring_of(body: Mapping[str, Any]) -> HostWiring:
@@ -168,17 +168,17 @@ def wiring_of(body: Mapping[str, Any]) -> HostWiring:
 
 def devices_of(body: Mapping[str, Any]) -> AgentDevices:
     """Build the devices with bandwidth and packet rate that an agent's `configurations` report."""
-    said: Mapping[str, Any] = body.get("configurations") or {}
+    settings: Mapping[str, Any] = body.get("configurations") or {}
     host: str = body.get("host", "")
-    bandwidths: Mapping[str, Any] = said.get("resource_provider_bandwidths") or {}
-    hypervisors: Mapping[str, str] = said.get("resource_provider_hypervisors") or dict.fromkeys(bandwidths, host)
+    bandwidths: Mapping[str, Any] = settings.get("resource_provider_bandwidths") or {}
+    hypervisors: Mapping[str, str] = settings.get("resource_provider_hypervisors") or dict.fromkeys(bandwidths, host)
     ways = "resource_provider_packet_processing_with"
     return AgentDevices(
         host=host,
         kind=body.get("agent_type", ""),
         bandwidths={device: dict(rates) for device, rates in bandwidths.items()},
         hypervisors=dict(hypervisors),
-        packets=dict(said.get(f"{ways}out_direction") or said.get(f"{ways}_direction") or {}),
-        mappings=mappings_of(said),
+        packets=dict(settings.get(f"{ways}out_direction") or settings.get(f"{ways}_direction") or {}),
+        mappings=mappings_of(settings),
         synced=body.get("resources_synced"),
     )

@@ -18,10 +18,10 @@ def with_subnet(has: Sequence[FixedIp], subnets: Sequence[str], v6: str | None, 
     """Ask for an address of the first of these subnets, unless the port has one of any of them, in addition to the addresses that it
     keeps; addresses of other subnets are removed.
     """
-    there = [each for each in has if each.subnet in subnets or each.subnet == v6]
-    if not any(each.subnet in subnets for each in there):
-        there = []
-    new = [wire_ip(each) for each in there] or [{"subnet_id": each} for each in (subnets[0], v6) if each]
+    kept = [each for each in has if each.subnet in subnets or each.subnet == v6]
+    if not any(each.subnet in subnets for each in kept):
+        kept = []
+    new = [wire_ip(each) for each in kept] or [{"subnet_id": each} for each in (subnets[0], v6) if each]
     staying = {*subnets, v6, *(each.subnet for each in keeps)}
     left = sorted({each.subnet for each in has} - staying)
     return [*new, *map(wire_ip, keeps), *({"subnet_id": each, "delete_subnet": True} for each in left)]

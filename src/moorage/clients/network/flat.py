@@ -98,10 +98,10 @@ class FlatNetwork:
         raise NotFound(f"Port id {port} could not be found.")
 
     async def devices(self) -> dict[str, dict[str, Port]]:
-        found: dict[str, dict[str, Port]] = {}
+        by_device: dict[str, dict[str, Port]] = {}
         for port in map(self._bound, await self._book.every()):
-            found.setdefault(port.device_id, {})[port.id] = port
-        return found
+            by_device.setdefault(port.device_id, {})[port.id] = port
+        return by_device
 
     async def security_groups_of(self, server: str, token: str) -> list[dict[str, Any]]:
         return []
@@ -226,11 +226,11 @@ class FlatNetwork:
         await self._book.give_back(server)
 
     async def release_strays(self, server: str, ports: Sequence[Port]) -> int:
-        seen = {port.id: port for port in ports}
+        known = {port.id: port for port in ports}
         held = [
             lease
             for lease in await self._book.of_server(server)
-            if self._bound(lease) == seen.get(vif_id(server, lease.nic))
+            if self._bound(lease) == known.get(vif_id(server, lease.nic))
         ]
         return await self._book.give_back_exactly(held)
 

@@ -57,23 +57,23 @@ class FlatValidation:
         """
         if nics == "none":
             return CheckedNics()
-        asks = self._default_networks(nics) if isinstance(nics, str) else tuple(nics)
-        for nic in asks:
+        requests = self._default_networks(nics) if isinstance(nics, str) else tuple(nics)
+        for nic in requests:
             if nic.port is not None:
                 raise Invalid(f"{NO_PORTS} Name a network.", code="no_ports")
-        unknown = [nic.network for nic in asks if nic.network not in self.facts]
+        unknown = [nic.network for nic in requests if nic.network not in self.facts]
         if unknown:
             raise Invalid(f"Network {', '.join(unknown)} could not be found.", code="network_not_found")
         if set(security_groups) - {DEFAULT_GROUP}:
             raise Invalid(f"{NO_PORTS} So there are no security groups.", code="security_group_cannot_be_applied")
-        asks = tuple(msgspec.structs.replace(nic, port_security=False) for nic in asks)
-        return CheckedNics(asks, await self._networks_of(asks))
+        requests = tuple(msgspec.structs.replace(nic, port_security=False) for nic in requests)
+        return CheckedNics(requests, await self._networks_of(requests))
 
-    async def _networks_of(self, asks: Sequence[NicAsk]) -> dict[str, NetworkFacts]:
+    async def _networks_of(self, requests: Sequence[NicAsk]) -> dict[str, NetworkFacts]:
         """The networks; if the user chose addresses, only the cell of their pool. Raises Invalid as Nova refuses addresses."""
-        networks = {nic.network: self.facts[nic.network] for nic in asks}
+        networks = {nic.network: self.facts[nic.network] for nic in requests}
         chosen: set[str] = set()
-        for nic in [each for each in asks if each.address is not None]:
+        for nic in [each for each in requests if each.address is not None]:
             address = nic.address or ""
             pool, slot = self._pool_with(nic.network, address)
             holder = "" if address in chosen else await self._book.holder(pool, slot)

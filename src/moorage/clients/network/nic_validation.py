@@ -74,11 +74,11 @@ class NicValidation:
             return CheckedNics()
         auto = False
         if isinstance(nics, str):
-            found, auto = await self._usual_network(token, project, nics)
-            asks: tuple[NicAsk, ...] = (NicAsk(index=0, network=found or ""),) if found or auto else ()
+            network_id, auto = await self._usual_network(token, project, nics)
+            requests: tuple[NicAsk, ...] = (NicAsk(index=0, network=network_id or ""),) if network_id or auto else ()
         else:
-            asks = tuple(nics)
-        resolved, ports = await self._users_ports(token, project, asks, hostname)
+            requests = tuple(nics)
+        resolved, ports = await self._users_ports(token, project, requests, hostname)
         networks = await self._visible(token, project, resolved, external_allowed)
         resolved = tuple(_judged(nic, networks) for nic in resolved)
         await self._addresses_free(project, resolved)
@@ -124,49 +124,49 @@ class NicValidation:
         return None, True
 
     async def _list_networks(self, token: str, params: dict[str, str], how: str) -> list[Json]:
-        asked = {**params, "admin_state_up": "true"} if how == "auto" else params
-        return [row async for row in self._api.pages("networks", asked, token)]
+        query = {**params, "admin_state_up": "true"} if how == "auto" else params
+        return [row async for row in self._api.pages("networks", query, token)]
 
     async def _users_ports(
-        self, token: str, project: str, asks: Sequence[NicAsk], hostname: str
+        self, token: str, project: str, requests: Sequence[NicAsk], hostname: str
     ) -> tuple[tuple[NicAsk, ...], dict[str, Port]]:
-        named = [nic.port for nic in asks if nic.port]
+        named = [nic.port for nic in requests if nic.port]
         if len(set(named)) < len(named):
             raise Invalid("a port is named twice", code="duplicate_port")
         shown = await asyncio.gather(*(self._users_port(token, project, port, hostname) for port in named))
         ports = {port.id: port for port in shown}
-        return tuple(_with_port(nic, ports[nic.port]) if nic.port else nic for nic in asks), ports
+        return tuple(_with_port(nic, ports[nic.port]) if nic.port else nic for nic in requests), ports
 
     async def _users_port(self, token: str, project: str, port: str, hostname: str) -> Port:
         try:
             await self._api.port(port, token)  # checks that this user may see it
-            found = port_of(
+            users_port = port_of(
                 await self._api.port(port)
             )  # all fields, with our own account: users do not see the binding
         except NotFound as missing:
             raise Invalid(f"Port id {port} could not be found.", code="port_not_found") from missing
-        if found.project != project:
+        if users_port.project != project:
             raise Invalid(f"Port {port} not usable for this server.", code="port_not_usable")
-        if found.device_id:
+        if users_port.device_id:
             raise Conflict(f"Port {port} is still in use.", code="port_in_use")
-        if found.wants_address and found.ip_allocation != "deferred" and not found.fixed_ips:
+        if users_port.wants_address and users_port.ip_allocation != "deferred" and not users_port.fixed_ips:
             raise Invalid(f"Port {port} requires a FixedIP in order to be used.", code="port_requires_fixed_ip")
-        if found.dns_name and hostname and found.dns_name != hostname:
+        if users_port.dns_name and hostname and users_port.dns_name != hostname:
             raise Invalid(
-                f"Port {port} not usable: its dns_name {found.dns_name} is not the server's hostname {hostname}.",
+                f"Port {port} not usable: its dns_name {users_port.dns_name} is not the server's hostname {hostname}.",
                 code="port_not_usable_dns",
             )
-        return found
+        return users_port
 
     async def _visible(
-        self, token: str, project: str, asks: Sequence[NicAsk], external_allowed: bool
+        self, token: str, project: str, requests: Sequence[NicAsk], external_allowed: bool
     ) -> dict[str, NetworkFacts]:
-        wanted = list(dict.fromkeys(nic.network for nic in asks if nic.network))
-        found = await asyncio.gather(*(self._one_network(token, project, network) for network in wanted))
-        networks = {network.id: network for network in found if network is not None}
+        wanted = list(dict.fromkeys(nic.network for nic in requests if nic.network))
+        answers = await asyncio.gather(*(self._one_network(token, project, network) for network in wanted))
+        networks = {network.id: network for network in answers if network is not None}
         if lost := [network for network in wanted if network not in networks]:
             raise Invalid(f"Network {', '.join(lost)} could not be found.", code="network_not_found")
-        for nic in asks:
+        for nic in requests:
             if nic.network and nic.ours:
                 _may_attach(networks[nic.network], external_allowed)
         return networks
@@ -181,19 +181,19 @@ class NicValidation:
             )
         except NotFound:
             return None
-        seen: Json = reply.body["network"]
-        found = msgspec.structs.replace(full, shared=bool(seen.get("shared")))
+        row: Json = reply.body["network"]
+        facts = msgspec.structs.replace(full, shared=bool(row.get("shared")))
         if (
-            found.project == project or found.shared
+            facts.project == project or facts.shared
         ):  # an administrator sees more than other users, so this is not cached
-            self._networks.put(found, project, network)
-        return found
+            self._networks.put(facts, project, network)
+        return facts
 
-    async def _addresses_free(self, project: str, asks: Sequence[NicAsk]) -> None:
-        for nic in asks:
+    async def _addresses_free(self, project: str, requests: Sequence[NicAsk]) -> None:
+        for nic in requests:
             if nic.address and nic.ours and nic.network:
-                asked = {"network_id": nic.network, "fixed_ips": f"ip_address={nic.address}"}
-                async for row in self._api.pages("ports", asked):
+                query = {"network_id": nic.network, "fixed_ips": f"ip_address={nic.address}"}
+                async for row in self._api.pages("ports", query):
                     by = f" on instance {row.get('device_id', '')}" if row.get("project_id") == project else ""
                     raise Invalid(f"Fixed IP address {nic.address} is already in use{by}.", code="fixed_ip_in_use")
 
@@ -207,9 +207,9 @@ class NicValidation:
             return ()
         if (kept := self._groups.get(project, *names)) is not None:
             return kept
-        asked = {"project_id": project, "fields": ["id", "name"]}
-        known = [_group(row) async for row in self._api.pages("security-groups", asked, token)]
-        found: list[SecurityGroup] = []
+        query = {"project_id": project, "fields": ["id", "name"]}
+        known = [_group(row) async for row in self._api.pages("security-groups", query, token)]
+        chosen: list[SecurityGroup] = []
         for name in names:
             matching = [each for each in known if each.id == name] or [each for each in known if each.name == name]
             matching = matching or [
@@ -219,21 +219,21 @@ class NicValidation:
                 raise Invalid(f"Security group {name} not found.", code="security_group_not_found")
             if len(matching) > 1:
                 raise Conflict(f"Multiple security groups found matching '{name}'. Use an ID to be more specific.")
-            found.append(matching[0])
-        return self._groups.put(tuple(found), project, *names)
+            chosen.append(matching[0])
+        return self._groups.put(tuple(chosen), project, *names)
 
     async def _names_of_groups(
-        self, token: str, asks: Sequence[NicAsk], ports: Mapping[str, Port], named: "Sequence[SecurityGroup]"
+        self, token: str, requests: Sequence[NicAsk], ports: Mapping[str, Port], named: "Sequence[SecurityGroup]"
     ) -> tuple[str, ...]:
         """The names of the groups that the server's ports will have: the named groups on our ports, and on the user's ports their own."""
         names = [each.name or each.id for each in named] or [DEFAULT_GROUP]
-        found = names if any(nic.ours and nic.port_security for nic in asks) else []
+        group_names = names if any(nic.ours and nic.port_security for nic in requests) else []
         theirs = sorted({group for port in ports.values() for group in port.security_groups})
         if theirs:
-            asked = {"id": theirs, "fields": ["id", "name"]}
-            seen = [_group(row) async for row in self._api.pages("security-groups", asked, token)]
-            found = [*found, *(each.name or each.id for each in seen)]
-        return tuple(dict.fromkeys(found))
+            query = {"id": theirs, "fields": ["id", "name"]}
+            listed = [_group(row) async for row in self._api.pages("security-groups", query, token)]
+            group_names = [*group_names, *(each.name or each.id for each in listed)]
+        return tuple(dict.fromkeys(group_names))
 
     async def _quota(self, project: str, each: int, servers: int) -> int | None:
         if each == 0:
@@ -298,8 +298,8 @@ def _may_attach(network: NetworkFacts, external_allowed: bool) -> None:
         )
 
 
-def _groups_fit(groups: Sequence[str], asks: Sequence[NicAsk], networks: dict[str, NetworkFacts]) -> None:
-    for nic in asks:
+def _groups_fit(groups: Sequence[str], requests: Sequence[NicAsk], networks: dict[str, NetworkFacts]) -> None:
+    for nic in requests:
         network = networks.get(nic.network or "")
         if groups and network is not None and nic.ours and not network.port_security:
             raise Invalid(

@@ -39,14 +39,14 @@ NETWORKS_MAX = 4096
 
 
 @dataclass(eq=False)
-class _Ask:
+class _PortRequest:
     """The ports of one server on one network, all or none of them."""
 
     server: str
     project: str
     bodies: Sequence[Json]
     alone: bool
-    told: str
+    request_id: str
     answer: "asyncio.Future[list[Json]]"
 
     def settle(self, rows: list[Json] | None, problem: BaseException | None = None) -> None:
@@ -62,26 +62,26 @@ class _Ask:
 class _Lane:
     """The queue of one network."""
 
-    waiting: deque[_Ask] = field(default_factory=deque[_Ask])
+    waiting: deque[_PortRequest] = field(default_factory=deque[_PortRequest])
     under_way: int = 0
     called: bool = False
     """Whether the queue will be processed in a moment."""
     ports_max: int = PORTS_AT_FIRST
 
-    def next_bulk(self) -> list[_Ask]:
+    def next_bulk(self) -> list[_PortRequest]:
         """Take the next requests from the front: those of the first one's project (which has one quota), as many as one call should have."""
         first = self.waiting.popleft()
         bulk, ports = [first], len(first.bodies)
         if first.alone:
             return bulk
-        later: list[_Ask] = []
+        later: list[_PortRequest] = []
         while self.waiting and ports < self.ports_max:
-            ask = self.waiting.popleft()
-            if ask.alone or ask.project != first.project or ports + len(ask.bodies) > self.ports_max:
-                later.append(ask)
+            request = self.waiting.popleft()
+            if request.alone or request.project != first.project or ports + len(request.bodies) > self.ports_max:
+                later.append(request)
             else:
-                bulk.append(ask)
-                ports += len(ask.bodies)
+                bulk.append(request)
+                ports += len(request.bodies)
         self.waiting.extendleft(reversed(later))
         return bulk
 
@@ -97,7 +97,7 @@ class PortBatcher:
     def __init__(self, api: NetworkApi) -> None:
         self._api = api
         self._lanes: dict[str, _Lane] = {}
-        self._posting: dict[asyncio.Task[None], list[_Ask]] = {}
+        self._posting: dict[asyncio.Task[None], list[_PortRequest]] = {}
 
     async def make(
         self, server: str, project: str, network: str, bodies: Sequence[Json], *, alone: bool = False
@@ -105,24 +105,26 @@ class PortBatcher:
         """Make one or more ports of one server. `alone`: never in one call with other servers' ports. Raises what the POST raises."""
         loop = asyncio.get_running_loop()
         lane = self._lanes.setdefault(network, _Lane())
-        ask = _Ask(server, project, bodies, alone, global_request_id.get(), loop.create_future())
-        lane.waiting.append(ask)
+        request = _PortRequest(server, project, bodies, alone, global_request_id.get(), loop.create_future())
+        lane.waiting.append(request)
         if not lane.called and lane.under_way < AT_ONCE:
             lane.called = True
             loop.call_soon(self._send, network, lane)  # requests of the same moment go in the same call
         try:
-            return await ask.answer
+            return await request.answer
         finally:
-            if not ask.answer.done() or ask.answer.cancelled():
-                self._forget(lane, ask)
+            if not request.answer.done() or request.answer.cancelled():
+                self._forget(lane, request)
 
     async def over(self, server: str) -> None:
         """Remove the server's requests from the queues, and wait until its calls under way have ended."""
         for lane in self._lanes.values():
-            for ask in [each for each in lane.waiting if each.server == server]:
-                self._forget(lane, ask)
-                ask.answer.cancel()
-        posting = [task for task, asks in self._posting.items() if any(ask.server == server for ask in asks)]
+            for request in [each for each in lane.waiting if each.server == server]:
+                self._forget(lane, request)
+                request.answer.cancel()
+        posting = [
+            task for task, requests in self._posting.items() if any(request.server == server for request in requests)
+        ]
         if posting:
             await asyncio.wait(posting)
 
@@ -132,9 +134,9 @@ class PortBatcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _forget(self, lane: _Lane, ask: _Ask) -> None:
-        if ask in lane.waiting:
-            lane.waiting.remove(ask)
+    def _forget(self, lane: _Lane, request: _PortRequest) -> None:
+        if request in lane.waiting:
+            lane.waiting.remove(request)
 
     def _send(self, network: str, lane: _Lane) -> None:
         lane.called = False
@@ -150,45 +152,47 @@ class PortBatcher:
     def _sent(self, network: str, lane: _Lane, task: "asyncio.Task[None]") -> None:
         lane.under_way -= 1
         failure = None if task.cancelled() else task.exception()
-        for ask in self._posting.pop(task):
-            ask.settle(None, failure or UnknownOutcome("the ports were asked for, and nobody waited for the answer"))
+        for request in self._posting.pop(task):
+            request.settle(
+                None, failure or UnknownOutcome("the ports were asked for, and nobody waited for the answer")
+            )
         self._send(network, lane)
 
-    async def _post(self, lane: _Lane, bulk: list[_Ask]) -> None:
-        told = {ask.told for ask in bulk}
-        global_request_id.set(told.pop() if len(told) == 1 else "")
+    async def _post(self, lane: _Lane, bulk: list[_PortRequest]) -> None:
+        request_ids = {request.request_id for request in bulk}
+        global_request_id.set(request_ids.pop() if len(request_ids) == 1 else "")
         loop = asyncio.get_running_loop()
-        began, ports = loop.time(), sum(len(ask.bodies) for ask in bulk)
+        began, ports = loop.time(), sum(len(request.bodies) for request in bulk)
         try:
-            rows = await self._call([body for ask in bulk for body in ask.bodies])
+            rows = await self._call([body for request in bulk for body in request.bodies])
         except Refusal as refused:
             await self._singly(bulk, refused)
         except Problem as problem:
             if isinstance(problem, UnknownOutcome):
                 lane.ports_max = max(1, lane.ports_max // 2)
-            for ask in bulk:
-                ask.settle(None, copy.copy(problem))
+            for request in bulk:
+                request.settle(None, copy.copy(problem))
         else:
             lane.learn(ports, loop.time() - began)
             _hand_out(bulk, rows)
 
-    async def _singly(self, bulk: list[_Ask], refused: Refusal) -> None:
+    async def _singly(self, bulk: list[_PortRequest], refused: Refusal) -> None:
         if len(bulk) == 1:
             bulk[0].settle(None, refused)
             return
         slots = asyncio.Semaphore(SINGLES_AT_ONCE)
 
-        async def one(ask: _Ask) -> None:
+        async def one(request: _PortRequest) -> None:
             async with slots:
-                if ask.answer.done():
+                if request.answer.done():
                     return
-                global_request_id.set(ask.told)
+                global_request_id.set(request.request_id)
                 try:
-                    ask.settle(await self._call(ask.bodies))
+                    request.settle(await self._call(request.bodies))
                 except Problem as problem:
-                    ask.settle(None, problem)
+                    request.settle(None, problem)
 
-        await asyncio.gather(*(one(ask) for ask in bulk))
+        await asyncio.gather(*(one(request) for request in bulk))
 
     async def _call(self, bodies: Sequence[Json]) -> list[Json]:
         if len(bodies) == 1:
@@ -199,14 +203,14 @@ class PortBatcher:
         return rows
 
 
-def _hand_out(bulk: Sequence[_Ask], rows: Sequence[Json]) -> None:
+def _hand_out(bulk: Sequence[_PortRequest], rows: Sequence[Json]) -> None:
     """Give each request its own ports, which are identified by network and MAC."""
-    found = {(row["network_id"], row["mac_address"]): row for row in rows}
-    for ask in bulk:
-        mine = [found.get((body["network_id"], body["mac_address"])) for body in ask.bodies]
+    by_key = {(row["network_id"], row["mac_address"]): row for row in rows}
+    for request in bulk:
+        mine = [by_key.get((body["network_id"], body["mac_address"])) for body in request.bodies]
         if any(row is None for row in mine):
-            ask.settle(
+            request.settle(
                 None, UnknownOutcome("the network service's answer does not hold all the ports it was asked for")
             )
         else:
-            ask.settle([row for row in mine if row is not None])
+            request.settle([row for row in mine if row is not None])

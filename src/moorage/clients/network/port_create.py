@@ -40,24 +40,24 @@ class PortCreation:
         `unsure`: an earlier try may have done a part of it, so existing ports are looked for first.
         Raises OverQuota, Conflict (a port is in use, no address is left) and other Refusals with the service's reason.
         """
-        asks = [await self._with_network(project, nic) for nic in nics]
+        requests = [await self._with_network(project, nic) for nic in nics]
         have: dict[str, Json] = {}
         if unsure:
             have = {row["mac_address"]: row for row in await self._api.ports_of(server)}
         missing: dict[str, list[NicAsk]] = {}
-        found: dict[int, Port] = {}
-        for nic in asks:
+        by_index: dict[int, Port] = {}
+        for nic in requests:
             if nic.ours:
                 mine = next((have[mac] for mac in macs_of(server, nic) if mac in have), None)
                 if mine is None:
                     missing.setdefault(nic.network or "", []).append(nic)
                 else:
-                    found[nic.index] = port_of(mine, nic)
+                    by_index[nic.index] = port_of(mine, nic)
         makings = [self._make(server, project, network, group, security_groups) for network, group in missing.items()]
-        takings = [self._take(server, nic) for nic in asks if not nic.ours]
+        takings = [self._take(server, nic) for nic in requests if not nic.ours]
         for ports in await all_of([*makings, *takings]):
-            found.update({port.index: port for port in ports})
-        return tuple(found[nic.index] for nic in asks)
+            by_index.update({port.index: port for port in ports})
+        return tuple(by_index[nic.index] for nic in requests)
 
     async def _with_network(self, project: str, nic: NicAsk) -> NicAsk:
         if nic.network or nic.port:
@@ -76,11 +76,11 @@ class PortCreation:
             if taken.code != MAC_IN_USE:
                 raise
             rows = {row["mac_address"]: row for row in await self._api.ports_of(server)}
-            found: list[Port] = []
+            ports: list[Port] = []
             for nic in nics:
                 mine = next((rows[mac] for mac in macs_of(server, nic) if mac in rows), None)
-                found.append(port_of(mine, nic) if mine else await self._make_one(server, project, nic, groups))
-            return tuple(found)
+                ports.append(port_of(mine, nic) if mine else await self._make_one(server, project, nic, groups))
+            return tuple(ports)
         return tuple(port_of(row, nic) for row, nic in zip(made, nics, strict=True))
 
     async def _make_one(self, server: str, project: str, nic: NicAsk, groups: Sequence[str]) -> Port:

@@ -84,19 +84,19 @@ class NetworkQueries:
 
     async def devices(self) -> dict[str, dict[str, Port]]:
         """Return device id → port id → the values that are needed to release the port: revision, MAC, host and binding profile."""
-        found: dict[str, dict[str, Port]] = {}
+        by_device: dict[str, dict[str, Port]] = {}
         async for row in self._api.pages("ports", {"fields": list(DEVICE_FIELDS)}):
             if row["device_id"]:
-                found.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
-        return found
+                by_device.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
+        return by_device
 
     async def held_by_ports(self) -> dict[str, dict[str, Port]]:
         """Return device id → port id → its addresses, guarantees and host, for all ports with a device, from one list."""
-        found: dict[str, dict[str, Port]] = {}
+        by_device: dict[str, dict[str, Port]] = {}
         async for row in self._api.pages("ports", {"fields": list(HELD_FIELDS)}):
             if row["device_id"]:
-                found.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
-        return found
+                by_device.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
+        return by_device
 
     async def ports_gone(self, ports: Collection[str], project: str) -> frozenset[str]:
         """Return those ports of `project`'s server that no longer exist: the service answers 404 for the id (RULES §22).
@@ -129,8 +129,8 @@ class NetworkQueries:
         """Whether the service shows anything that needs these rights: only administrators see agents, but not every service has agents."""
         for things, only in proofs:
             try:
-                asked: Params = {**only, "limit": 1, "fields": "id"}
-                if (await self._api.call("GET", path_of(things), params=asked)).body[things]:
+                query: Params = {**only, "limit": 1, "fields": "id"}
+                if (await self._api.call("GET", path_of(things), params=query)).body[things]:
                     return True
             except NotFound:  # this service has none of these
                 continue
@@ -217,8 +217,8 @@ class NetworkQueries:
 
     async def guarantees(self) -> tuple[AgentDevices, ...]:
         """Return what the service's own agents can guarantee; agents that guarantee nothing are left out."""
-        told = [devices_of(row) async for row in self._api.pages("agents", {})]
-        return tuple(each for each in told if known(each.kind) and (each.bandwidths or each.packets))
+        devices = [devices_of(row) async for row in self._api.pages("agents", {})]
+        return tuple(each for each in devices if known(each.kind) and (each.bandwidths or each.packets))
 
     async def port_descriptions(self, host: str, after: int) -> HostDescriptions | None:
         """How the host is to wire its ports: what is newer than version `after`. None where the service describes none.
@@ -284,19 +284,19 @@ class NetworkQueries:
             return None
         if not groups:
             return ()
-        asked = {"id": list(groups), "fields": ["id", "name"]}
-        names = {row["id"]: row.get("name") or row["id"] async for row in self._api.pages("security-groups", asked)}
+        query = {"id": list(groups), "fields": ["id", "name"]}
+        names = {row["id"]: row.get("name") or row["id"] async for row in self._api.pages("security-groups", query)}
         return tuple(dict.fromkeys(names[each] for each in groups if each in names))
 
     async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
         """Return the floating addresses of these ports: port → (floating address, its fixed address)."""
-        found: dict[str, list[tuple[str, str]]] = {}
+        by_port: dict[str, list[tuple[str, str]]] = {}
         if not ports or "router" not in await self._api.extensions():
-            return found
-        asked = {"port_id": list(ports), "fields": ["id", "port_id", "floating_ip_address", "fixed_ip_address"]}
-        async for row in self._api.pages("floatingips", asked):
-            found.setdefault(row["port_id"], []).append((row["floating_ip_address"], row["fixed_ip_address"]))
-        return found
+            return by_port
+        query = {"port_id": list(ports), "fields": ["id", "port_id", "floating_ip_address", "fixed_ip_address"]}
+        async for row in self._api.pages("floatingips", query):
+            by_port.setdefault(row["port_id"], []).append((row["floating_ip_address"], row["fixed_ip_address"]))
+        return by_port
 
 
 async def _allowed(role: str, call: Awaitable[object]) -> None:

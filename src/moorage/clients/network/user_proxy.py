@@ -44,6 +44,6 @@ def one_of(things: str) -> str:
 
 def _inside(body: dict[str, Any]) -> Json:
     """The value of the only key of an answer."""
-    (found,) = body.values()
-    inside: Json = found
+    (value,) = body.values()
+    inside: Json = value
     return inside

@@ -62,8 +62,8 @@ class Audits:
         if now < self._next:
             return
         self._next = now + self._every_s
-        asked = AuditRequest(repair=self._repairs)
-        await self._context.region.write(lambda tx: audits.ask(tx, new_uuid(), OWN, asked, self._now_us))
+        request = AuditRequest(repair=self._repairs)
+        await self._context.region.write(lambda tx: audits.ask(tx, new_uuid(), OWN, request, self._now_us))
 
     @property
     def _now_us(self) -> int:

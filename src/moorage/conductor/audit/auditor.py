@@ -56,38 +56,38 @@ class Auditor:
     def __init__(
         self,
         context: SagaContext,
-        seen: GuestReportSource,
+        guests: GuestReportSource,
         clock: Clock,
         *,
         ports: bool = True,
         again_after_s: float = AGAIN_AFTER_S,
     ) -> None:
         """`ports`: whether there is a network service with ports."""
-        self._context, self._guests, self._clock, self._again_after_s = context, seen, clock, again_after_s
-        self._reader = AuditReader(context, seen, ports=ports)
+        self._context, self._guests, self._clock, self._again_after_s = context, guests, clock, again_after_s
+        self._reader = AuditReader(context, guests, ports=ports)
         self._wholes = Wholes(context, clock)
 
-    async def run(self, asked: AuditRequest, audit: str = "", by: str = "", began: int | None = None) -> AuditReport:
+    async def run(self, request: AuditRequest, audit: str = "", by: str = "", began: int | None = None) -> AuditReport:
         """Run an audit, and repair what was requested. Raises Unavailable when nothing could be read.
 
         `began`: the start time of this process's run; once another process runs the audit, nothing more is repaired,
         and Stale is raised.
         """
         with label("audit"):
-            kinds = frozenset(asked.kinds or KINDS)
-            found, site, looked_at = await self._first(asked, kinds)
-            if len(found) >= SUSPECTS_MAX:
+            kinds = frozenset(request.kinds or KINDS)
+            suspects, site, looked_at = await self._first(request, kinds)
+            if len(suspects) >= SUSPECTS_MAX:
                 site.out["findings"] = f"more than {SUSPECTS_MAX} in the first look: only so many were looked at again"
             await self._nothing_left(site)
             sure: list[Finding] = []
-            if found:
+            if suspects:
                 await self._clock.sleep(self._again_after_s)
-                sure = await self._again(found, site, asked, kinds)
+                sure = await self._again(suspects, site, request, kinds)
             sure = _without_lost(sure, site)
-            limit = min(asked.limit, FINDINGS_KEPT_MAX)
+            limit = min(request.limit, FINDINGS_KEPT_MAX)
             counts = Counter(each.kind for each in sure)
             report = AuditReport(looked_at, dict(sorted(site.out.items())), dict(counts), tuple(sure[:limit]))
-            return await self._repaired(report, sure, asked, audit, by, began) if asked.repair else report
+            return await self._repaired(report, sure, request, audit, by, began) if request.repair else report
 
     async def _nothing_left(self, site: ServicesSnapshot) -> None:
         if self._context.cells.ids and not site.cells:
@@ -96,17 +96,17 @@ class Auditor:
     # ------------------------------------------------------------------------------------------------ the first read
 
     async def _first(
-        self, asked: AuditRequest, kinds: Collection[str]
+        self, request: AuditRequest, kinds: Collection[str]
     ) -> tuple[set[Key], ServicesSnapshot, dict[str, int]]:
-        ids = [ServerId(each) for each in asked.servers]
+        ids = [ServerId(each) for each in request.servers]
         site = await self._reader.site(ids or None)
         await self._with_bindings(site, kinds, ids)
-        found: set[Key] = set()
+        suspects: set[Key] = set()
         servers, consumers = 0, 0
         if ids:
             page = await self._reader.among(site, ids)
             site.wired = _wired(page)
-            found, servers, consumers = (
+            suspects, servers, consumers = (
                 {each.key for each in checked(page, site, kinds)},
                 len(page.mapped),
                 len(page.held),
@@ -115,15 +115,15 @@ class Auditor:
             async for page in self._reader.pages(site):
                 servers, consumers = servers + len(page.mapped), consumers + len(page.held)
                 site.wired += _wired(page)
-                if len(found) < SUSPECTS_MAX:
-                    found |= {each.key for each in checked(page, site, kinds)}
-            found |= {each.key for each in await self._wholes.run(site, sorted(kinds))}
+                if len(suspects) < SUSPECTS_MAX:
+                    suspects |= {each.key for each in checked(page, site, kinds)}
+            suspects |= {each.key for each in await self._wholes.run(site, sorted(kinds))}
         looked_at = {"servers": servers, "claims": consumers, "hosts": len(site.guests)}
         if site.ports is not None:
             looked_at["ports"] = sum(len(each) for each in site.ports.values())
         if site.attachments is not None:
             looked_at["attachments"] = sum(len(each) for each in site.attachments.values())
-        return found, site, looked_at
+        return suspects, site, looked_at
 
     async def _with_bindings(self, site: ServicesSnapshot, kinds: Collection[str], ids: Collection[ServerId]) -> None:
         if "port_binding_left" in kinds:
@@ -133,18 +133,18 @@ class Auditor:
     # ------------------------------------------------------------------------------------------- the second read
 
     async def _again(
-        self, found: Collection[Key], site: ServicesSnapshot, asked: AuditRequest, kinds: Collection[str]
+        self, suspects: Collection[Key], site: ServicesSnapshot, request: AuditRequest, kinds: Collection[str]
     ) -> list[Finding]:
         sure: list[Finding] = []
-        ids = sorted({server or what for kind, what, _, server in found if kind not in self._of_wholes})
+        ids = sorted({server or what for kind, what, _, server in suspects if kind not in self._of_wholes})
         if len(ids) > SUSPECTS_AT_ONCE:
             logger.info("the audit reads %d suspects again", len(ids))
         for at in range(0, len(ids), SUSPECTS_AT_ONCE):
-            some = [ServerId(each) for each in ids[at : at + SUSPECTS_AT_ONCE]]
-            sure += await self._sure(some, found, site, kinds)
-        if not asked.servers and any(kind in self._of_wholes for kind, *_ in found):
-            again = await self._wholes.run(site, sorted({kind for kind, *_ in found}))
-            sure += [each for each in again if each.key in found]
+            batch = [ServerId(each) for each in ids[at : at + SUSPECTS_AT_ONCE]]
+            sure += await self._sure(batch, suspects, site, kinds)
+        if not request.servers and any(kind in self._of_wholes for kind, *_ in suspects):
+            again = await self._wholes.run(site, sorted({kind for kind, *_ in suspects}))
+            sure += [each for each in again if each.key in suspects]
         return sure
 
     @property
@@ -152,16 +152,16 @@ class Auditor:
         return frozenset(kind for kinds in self._wholes.checks() for kind in kinds)
 
     async def _sure(
-        self, ids: Sequence[ServerId], found: Collection[Key], site: ServicesSnapshot, kinds: Collection[str]
+        self, ids: Sequence[ServerId], suspects: Collection[Key], site: ServicesSnapshot, kinds: Collection[str]
     ) -> list[Finding]:
         """Those of the suspects that are seen again, while no operation worked on their servers."""
         before = await self._standing(ids)
-        heard = await self._reported_again(ids, found, site)
-        others = any(kind == "port_taken_by_other" for kind, *_ in found)
+        reporting = await self._reported_again(ids, suspects, site)
+        others = any(kind == "port_taken_by_other" for kind, *_ in suspects)
         now = await self._reader.site(None if others else ids)
-        now.guests = {host: those for host, those in now.guests.items() if host in heard}
-        consumers = [what for kind, what, _, server in found if kind.startswith("migration_") and server in set(ids)]
-        if "port_binding_left" in {kind for kind, *_ in found}:
+        now.guests = {host: those for host, those in now.guests.items() if host in reporting}
+        consumers = [what for kind, what, _, server in suspects if kind.startswith("migration_") and server in set(ids)]
+        if "port_binding_left" in {kind for kind, *_ in suspects}:
             await self._reader.bindings(now, ids)
         page = await self._reader.among(now, ids, consumers)
         after = await self._standing(ids)
@@ -170,17 +170,17 @@ class Auditor:
         return [
             each
             for each in checked(page, now, kinds)
-            if each.key in found
+            if each.key in suspects
             and (not each.server or ServerId(each.server) in still or ServerId(each.server) not in after)
         ]
 
     async def _reported_again(
-        self, ids: Collection[ServerId], found: Collection[Key], site: ServicesSnapshot
+        self, ids: Collection[ServerId], suspects: Collection[Key], site: ServicesSnapshot
     ) -> Collection[str]:
         """Hosts that reported their guests again, among those of the findings: where the guest is, and where it should
         be.
         """
-        mine = {server or what: where for kind, what, where, server in found if kind in OF_GUESTS}
+        mine = {server or what: where for kind, what, where, server in suspects if kind in OF_GUESTS}
         concerned = [each for each in ids if each in mine]
         if not concerned:
             return ()
@@ -201,15 +201,21 @@ class Auditor:
             raise Stale("Another process runs this audit.")
 
     async def _repaired(
-        self, report: AuditReport, sure: Sequence[Finding], asked: AuditRequest, audit: str, by: str, began: int | None
+        self,
+        report: AuditReport,
+        sure: Sequence[Finding],
+        request: AuditRequest,
+        audit: str,
+        by: str,
+        began: int | None,
     ) -> AuditReport:
-        repairs = Repairs(self._context, self._reader, self._guests, self._clock, asked.kinds)
+        repairs = Repairs(self._context, self._reader, self._guests, self._clock, request.kinds)
         repaired: Counter[str] = Counter()
         left: Counter[str] = Counter()
         for each in sure:
             if not each.repairable:
                 left[each.kind] += 1
-            elif asked.dry_run:
+            elif request.dry_run:
                 repaired[each.kind] += 1
             else:
                 await self._still_mine(audit, began)

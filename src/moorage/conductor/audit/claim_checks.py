@@ -79,10 +79,10 @@ def hidden_subnets(nic: Nic, port: Port, site: ServicesSnapshot) -> list[str]:
 
 def ports_of(server: Server, site: ServicesSnapshot) -> dict[str, Port]:
     """The ports of the record that exist at the network service."""
-    there = {} if site.ports is None else site.ports.get(server.id, {})
+    ports = {} if site.ports is None else site.ports.get(server.id, {})
     if server.moved is not None and server.moved.readdressed:
-        there = {port.id: port for port in shown(server, there.values())}
-    return {str(nic.port): there[str(nic.port)] for nic in server.nics if str(nic.port) in there}
+        ports = {port.id: port for port in shown(server, ports.values())}
+    return {str(nic.port): ports[str(nic.port)] for nic in server.nics if str(nic.port) in ports}
 
 
 def of_ports(server: Server, site: ServicesSnapshot) -> Counter[Key]:
@@ -91,10 +91,10 @@ def of_ports(server: Server, site: ServicesSnapshot) -> Counter[Key]:
     """
     if site.ports is None:
         return Counter(held_by_all(server.nics))
-    found = ports_of(server, site)
+    ports = ports_of(server, site)
     total: Counter[Key] = Counter()
     for nic in server.nics:
-        port = found.get(str(nic.port))
+        port = ports.get(str(nic.port))
         if port is None:
             total.update(held_by_all((nic,)))
             continue
@@ -127,8 +127,8 @@ def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
 
 def _owner(where: Mapped, server: Server, held: ConsumerHoldings) -> Iterator[Finding]:
     owner = held.owner
-    said = (owner.project, owner.user, owner.host)
-    if said != (server.project, server.user, server.provider):
+    recorded = (owner.project, owner.user, owner.host)
+    if recorded != (server.project, server.user, server.provider):
         yield finding(
             "allocation_owner_wrong",
             server.id,
@@ -171,8 +171,8 @@ def _why_not(resource: str, server: Server, site: ServicesSnapshot) -> str:
 
 def hides(server: Server, site: ServicesSnapshot) -> bool:
     """Whether some subnet of its ports' addresses is hidden from us."""
-    found = ports_of(server, site)
-    return any(hidden_subnets(nic, found[str(nic.port)], site) for nic in server.nics if str(nic.port) in found)
+    ports = ports_of(server, site)
+    return any(hidden_subnets(nic, ports[str(nic.port)], site) for nic in server.nics if str(nic.port) in ports)
 
 
 def lacking(server: Server, site: ServicesSnapshot) -> str:
@@ -230,20 +230,20 @@ def orphans(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
 
 
 def _move(page: SnapshotPage, site: ServicesSnapshot, move: str, held: ConsumerHoldings) -> Iterator[Finding]:
-    told = page.told.get(move)
-    if told is None:
+    state = page.move_states.get(move)
+    if state is None:
         if site.cells_complete:
             yield finding(
                 "migration_allocation_unknown", move, "placement", "", expected="a record", found=amounts(held.amounts)
             )
         return
-    where = page.mapped.get(told.server)
-    if not told.is_open and (where is None or where.operation is None):
+    where = page.mapped.get(state.server)
+    if not state.is_open and (where is None or where.operation is None):
         yield finding(
             "migration_allocation_orphaned",
             move,
             "placement",
-            told.server,
+            state.server,
             expected="nothing",
             found=amounts(held.amounts),
         )

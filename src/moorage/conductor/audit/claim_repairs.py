@@ -54,9 +54,9 @@ class ClaimRepairs:
         missing = [nic for nic in server.nics if nic.port is not None and str(nic.port) not in ports_of(server, site)]
         if site.ports is not None and missing:
             return ""
-        was = page.held[id].amounts if id in page.held else {}
+        before = page.held[id].amounts if id in page.held else {}
         left = self._left | ({IPV4_ADDRESS} if hides(server, site) else set())
-        truth = wanted(server, site, was, OF_PORTS if "network" in site.out else left)
+        truth = wanted(server, site, before, OF_PORTS if "network" in site.out else left)
         owner = Owner(id, server.project, server.user, operation=server.operation or HEALED_BY)
         host = server.provider if server.host is not None else None
         group = await self._group(server)
@@ -65,7 +65,7 @@ class ClaimRepairs:
             held = region_servers.find_and_hold(tx, id)
             if held is None or held.operation is not None or held.op_seq != where.op_seq:
                 return False
-            if not healing.heal(tx, owner, host, truth, was, group):
+            if not healing.heal(tx, owner, host, truth, before, group):
                 tx.refuse(False)
             return True
 

@@ -19,31 +19,31 @@ class ReportedGuests:
 
     def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
         """Host → its guests; and what is silent, with the reason."""
-        found: dict[str, Collection[ServerId]] = {}
+        guests: dict[str, Collection[ServerId]] = {}
         silent: list[str] = []
         for cell in self._cells():
             for known in cell.known:
-                if known.silent or known.there is None:
+                if known.silent or known.reported_guests is None:
                     silent.append(known.host)
                 else:
-                    found[known.host] = known.there
-        here = {cell.cell for cell in self._cells()}
-        out = {f"hosts of {cell}": "this process does not hear them" for cell in self._every if cell not in here}
+                    guests[known.host] = known.reported_guests
+        reporting = {cell.cell for cell in self._cells()}
+        out = {f"hosts of {cell}": "this process does not hear them" for cell in self._every if cell not in reporting}
         out |= {f"host {each}": "it has not reported" for each in sorted(silent)[:NAMED_MAX]}
         if len(silent) > NAMED_MAX:
             out["hosts"] = f"{len(silent) - NAMED_MAX} more have not reported"
-        return found, out
+        return guests, out
 
     async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
         """Ask these hosts for reports; return those that answered within a few seconds."""
-        asked: list[tuple[CellConductor, str, int]] = []
+        requested: list[tuple[CellConductor, str, int]] = []
         for cell in self._cells():
             for host in sorted(set(hosts) & cell.known.hosts.keys()):
-                asked.append((cell, host, cell.known[host].reports))
+                requested.append((cell, host, cell.known[host].reports))
                 await cell.ask(host)
         until = self._clock.monotonic() + ANSWER_S
         while True:
-            heard = [host for cell, host, was in asked if cell.known[host].reports > was]
-            if len(heard) == len(asked) or self._clock.monotonic() >= until:
-                return heard
+            answered = [host for cell, host, before in requested if cell.known[host].reports > before]
+            if len(answered) == len(requested) or self._clock.monotonic() >= until:
+                return answered
             await self._clock.sleep(LOOK_EVERY_S)

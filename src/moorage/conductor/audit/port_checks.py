@@ -79,9 +79,9 @@ def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     for _, server in page.settled:
         if not server.nics or (server.host is None and server.vm_state is not SHELVED_AWAY and server.shelved is None):
             continue
-        found = ports_of(server, site)
+        ports = ports_of(server, site)
         for nic in server.nics:
-            if nic.port is not None and str(nic.port) not in found:
+            if nic.port is not None and str(nic.port) not in ports:
                 other = owners.get(str(nic.port))
                 if other is not None:
                     yield finding(
@@ -89,7 +89,7 @@ def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
                     )
                 else:
                     yield finding("port_missing", str(nic.port), "network", server.id, expected="a port", found="none")
-        yield from _bindings(page, server, found, site)
+        yield from _bindings(page, server, ports, site)
 
 
 def _owners(page: SnapshotPage, site: ServicesSnapshot) -> dict[str, str]:
@@ -106,9 +106,9 @@ def _owners(page: SnapshotPage, site: ServicesSnapshot) -> dict[str, str]:
     return {port: device for device, ports in site.ports.items() for port in ports if port in missing}
 
 
-def _bindings(page: SnapshotPage, server: Server, found: dict[str, Port], site: ServicesSnapshot) -> Iterator[Finding]:
+def _bindings(page: SnapshotPage, server: Server, ports: dict[str, Port], site: ServicesSnapshot) -> Iterator[Finding]:
     for nic in server.nics:
-        port = found.get(str(nic.port))
+        port = ports.get(str(nic.port))
         if port is None:
             continue
         if server.host is None:

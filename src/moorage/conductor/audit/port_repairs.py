@@ -33,8 +33,8 @@ class PortRepairs:
 
     async def sync_port(self, finding: Finding) -> str:
         """Do what an event of the network service would cause."""
-        found = await port_sync.reconcile(self._context, ServerId(finding.server))
-        return "brought up to date" if found is SyncOutcome.MENDED else ""
+        outcome = await port_sync.reconcile(self._context, ServerId(finding.server))
+        return "brought up to date" if outcome is SyncOutcome.MENDED else ""
 
     async def _free(self, finding: Finding) -> tuple[Server, Port] | None:
         """The server, if no operation holds it, and its port as it is now."""
@@ -55,10 +55,10 @@ class PortRepairs:
         return server, msgspec.structs.replace(port, index=nic.index, ours=nic.ours, tag=nic.tag)
 
     async def bind(self, finding: Finding) -> str:
-        found = await self._free(finding)
-        if found is None or found[0].host is None:
+        server_and_port = await self._free(finding)
+        if server_and_port is None or server_and_port[0].host is None:
             return ""
-        server, port = found
+        server, port = server_and_port
         profile = await self._allocation(server, port)
         if profile is None:
             return ""
@@ -86,10 +86,10 @@ class PortRepairs:
 
     async def name_providers(self, finding: Finding) -> str:
         """Write the claimed providers into the binding, or the only ones that could serve it."""
-        found = await self._free(finding)
-        if found is None or found[0].host is None:
+        server_and_port = await self._free(finding)
+        if server_and_port is None or server_and_port[0].host is None:
             return ""
-        server, port = found
+        server, port = server_and_port
         named = await self._named(server, port)
         if named is None:
             return ""
@@ -118,15 +118,15 @@ class PortRepairs:
         return {ALLOCATION: allocation_of(port.resource_request, port.id, chosen)}
 
     async def take_off(self, finding: Finding) -> str:
-        found = await self._free(finding)
-        if found is None or found[0].host is not None:
+        server_and_port = await self._free(finding)
+        if server_and_port is None or server_and_port[0].host is not None:
             return ""
-        await self._context.network.take_off_host(found[0].id, [finding.what])
+        await self._context.network.take_off_host(server_and_port[0].id, [finding.what])
         return "on no host"
 
     async def delete_binding(self, finding: Finding) -> str:
-        found = await self._free(finding)
-        if found is None or found[0].host == finding.where or found[0].moved is not None:
+        server_and_port = await self._free(finding)
+        if server_and_port is None or server_and_port[0].host == finding.where or server_and_port[0].moved is not None:
             return ""
-        await self._context.network.delete_binding(found[0].id, finding.where, [finding.what])
+        await self._context.network.delete_binding(server_and_port[0].id, finding.where, [finding.what])
         return "deleted"

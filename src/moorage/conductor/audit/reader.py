@@ -110,13 +110,13 @@ class AuditReader:
 
     async def _attachments(self, few: Collection[ServerId] | None) -> dict[str, list[Attachment]]:
         assert self._context.volumes is not None
-        found: dict[str, list[Attachment]] = {}
+        by_server: dict[str, list[Attachment]] = {}
         if few is not None:
             return {each: list(await self._context.volumes.attachments_of(each)) for each in few}
         async for each in self._context.volumes.all_attachments():
             if each.server:
-                found.setdefault(each.server, []).append(each)
-        return found
+                by_server.setdefault(each.server, []).append(each)
+        return by_server
 
     async def _going(self) -> dict[str, list[str]]:
         assert self._context.volumes is not None
@@ -142,8 +142,8 @@ class AuditReader:
             high = min(ends) if ends else None
             page = _page_of(region, parts, low, high)
             page.devices = tuple(devices[_at(devices, low) : None if high is None else _at(devices, high)])
-            some = guest_ids[_at(guest_ids, low) : None if high is None else _at(guest_ids, high)]
-            page.guests = {ServerId(each): guests[ServerId(each)] for each in some}
+            ids = guest_ids[_at(guest_ids, low) : None if high is None else _at(guest_ids, high)]
+            page.guests = {ServerId(each): guests[ServerId(each)] for each in ids}
             await self._around(site, page)
             yield page
             if high is None:
@@ -157,13 +157,13 @@ class AuditReader:
         site.cells = frozenset(cell for cell in self._context.cells.ids if f"cell {cell}" not in site.out)
         wanted = {*ids, *(ServerId(each) for each in consumers)}
 
-        found = await self._context.region.read(partial(_region_among, ids=wanted, consumers=wanted))
+        region_part = await self._context.region.read(partial(_region_among, ids=wanted, consumers=wanted))
         parts: dict[CellId, _CellPart] = {}
         for cell in sorted(site.cells):
             part = await self._cell(site, cell, partial(_cell_among, ids=wanted))
             if part is not None:
                 parts[cell] = part
-        page = _page_of(found, parts, "", None)
+        page = _page_of(region_part, parts, "", None)
         page.devices = tuple(each for each in sorted(wanted) if each in (site.ports or ()))
         page.guests = {id: hosts for id, hosts in _by_guest(site).items() if id in wanted}
         await self._around(site, page)
@@ -182,16 +182,18 @@ class AuditReader:
         moves = [consumer for consumer, held in page.held.items() if held.moves]
         for cell in sorted(site.cells):
             ids = [id for id, rows in page.records.items() if any(each == cell for each, _ in rows)]
-            found = await self._cell(site, cell, partial(_moves_of, ids=ids, moves=moves)) if ids or moves else None
-            for each in () if found is None else found.moves:
+            cell_moves = (
+                await self._cell(site, cell, partial(_moves_of, ids=ids, moves=moves)) if ids or moves else None
+            )
+            for each in () if cell_moves is None else cell_moves.moves:
                 page.moves.setdefault(each.server, []).append(each)
-            for uuid, told in () if found is None else found.told.items():
+            for uuid, state in () if cell_moves is None else cell_moves.move_states.items():
                 if (
-                    uuid not in page.told or told.is_open
+                    uuid not in page.move_states or state.is_open
                 ):  # for a move between two cells, one cell that says it is open is enough
-                    page.told[uuid] = told
-        servers = {each.server for each in page.told.values()} - page.mapped.keys()
-        consumers = {each.uuid for some in page.moves.values() for each in some} - page.held.keys()
+                    page.move_states[uuid] = state
+        servers = {each.server for each in page.move_states.values()} - page.mapped.keys()
+        consumers = {each.uuid for moves in page.moves.values() for each in moves} - page.held.keys()
         if not servers and not consumers:
             return
         near = await self._context.region.read(partial(_region_among, ids=servers, consumers=consumers))
@@ -202,22 +204,22 @@ class AuditReader:
         """Inactive bindings of the ports of servers that moved recently."""
         if site.ports is None:
             return
-        found: dict[str, list[str]] = {}
+        inactive: dict[str, list[str]] = {}
         for server in sorted(moved):
             for port in site.ports.get(server, {}):
                 left = await self._or_out(site, "bindings", partial(self._context.network.bindings, port))
-                found[port] = [each.host for each in left or () if not each.active]
-        site.inactive = {**site.inactive, **{port: hosts for port, hosts in found.items() if hosts}}
+                inactive[port] = [each.host for each in left or () if not each.active]
+        site.inactive = {**site.inactive, **{port: hosts for port, hosts in inactive.items() if hosts}}
 
     async def moved_lately(self, site: ServicesSnapshot, now_us: int) -> frozenset[ServerId]:
         """Servers with a move that ended recently; at most `BINDINGS_MAX`, the newest."""
-        found: set[ServerId] = set()
+        servers: set[ServerId] = set()
         for cell in self._context.cells.ids:
             moved = await self._cell(
                 site, cell, partial(cell_audited.moved_since, since_us=now_us - MOVED_SINCE_US, limit=BINDINGS_MAX)
             )
-            found |= moved or frozenset()
-        return frozenset(sorted(found)[:BINDINGS_MAX])
+            servers |= moved or frozenset()
+        return frozenset(sorted(servers)[:BINDINGS_MAX])
 
 
 class _RegionPart:
@@ -231,8 +233,8 @@ class _RegionPart:
 
     def ends(self, limit: int) -> list[str]:
         """The last id, when the limit of rows was reached."""
-        found = [self.mapped[-1].id] if len(self.mapped) >= limit else []
-        return [*found, self.held[-1].owner.consumer] if len(self.held) >= limit else [*found]
+        last_ids = [self.mapped[-1].id] if len(self.mapped) >= limit else []
+        return [*last_ids, self.held[-1].owner.consumer] if len(self.held) >= limit else [*last_ids]
 
 
 class _CellPart:
@@ -240,8 +242,8 @@ class _CellPart:
         self.living, self.gone = living, gone
 
     def ends(self, limit: int) -> list[str]:
-        found: list[str] = [self.living[-1].server.id] if len(self.living) >= limit else []
-        return [*found, self.gone[-1][0]] if len(self.gone) >= limit else found
+        last_ids: list[str] = [self.living[-1].server.id] if len(self.living) >= limit else []
+        return [*last_ids, self.gone[-1][0]] if len(self.gone) >= limit else last_ids
 
 
 def _region_page(tx: Tx, after: str, limit: int) -> _RegionPart:
@@ -265,7 +267,7 @@ def _region_among(tx: Tx, ids: Collection[str], consumers: Collection[str]) -> _
 
 class _Moves(NamedTuple):
     moves: list[Migration]
-    told: dict[str, MoveState]
+    move_states: dict[str, MoveState]
 
 
 def _moves_of(tx: Tx, ids: Collection[ServerId], moves: Collection[str]) -> _Moves:
@@ -295,11 +297,11 @@ def _page_of(region: _RegionPart, parts: Mapping[CellId, _CellPart], low: str, h
 
 
 def _by_guest(site: ServicesSnapshot) -> dict[ServerId, list[str]]:
-    found: dict[ServerId, list[str]] = {}
+    by_guest: dict[ServerId, list[str]] = {}
     for host, guests in site.guests.items():
         for each in guests:
-            found.setdefault(each, []).append(host)
-    return found
+            by_guest.setdefault(each, []).append(host)
+    return by_guest
 
 
 def _at(ids: list[str] | list[ServerId], after: str) -> int:

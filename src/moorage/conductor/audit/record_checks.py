@@ -41,8 +41,8 @@ def _hidden(page: SnapshotPage, where: Mapped, site: ServicesSnapshot) -> Iterat
     second = {cell for cell, _ in page.second.get(id, [])}
     for cell in page.sealed.get(id, []):
         if cell not in hidden or where.deleted:
-            said = "deleted" if where.deleted else f"shown in {where.cell}"
-            yield finding("hidden_record_left", id, cell, id, expected=said, found="a sealed record")
+            expected = "deleted" if where.deleted else f"shown in {where.cell}"
+            yield finding("hidden_record_left", id, cell, id, expected=expected, found="a sealed record")
     for cell in sorted(hidden & site.cells - second - {gone for gone, _ in page.gone.get(id, [])}):
         yield finding("hidden_record_missing", id, cell, id, expected="a record that is not shown", found="none")
 

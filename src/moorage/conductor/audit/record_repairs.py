@@ -44,13 +44,13 @@ class RecordRepairs:
             return region_servers.find(tx, server), hidden_records.open_of(tx, [server]).get(server, frozenset())
 
         where, hidden = await self._context.region.read(read)
-        found: dict[CellId, Server] = {}
+        rows: dict[CellId, Server] = {}
         for cell in self._context.cells.ids:
             row, sealed = await self._context.cells[cell].read(partial(cell_servers.get_with_seal, server=server))
             named = where is not None and where.cell == cell
             if row is not None and not row.deleted and cell not in hidden and (named or not sealed):
-                found[cell] = row
-        return found
+                rows[cell] = row
+        return rows
 
     async def _free(self, server: ServerId) -> Whereabouts | None:
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))

@@ -62,16 +62,16 @@ class Wholes:
 
     async def run(self, site: ServicesSnapshot, kinds: Sequence[str]) -> list[Finding]:
         """The findings of all checks for any of these kinds."""
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for mine, check in self.checks().items():
             if not set(mine) & set(kinds):
                 continue
             try:
-                found += [each for each in await check(site) if each.kind in kinds]
+                findings += [each for each in await check(site) if each.kind in kinds]
             except Problem as problem:
                 logger.info("the audit skips the checks for %s: %s", ", ".join(mine), problem)
                 site.out[mine[0]] = problem.public
-        return found
+        return findings
 
     async def _operations(self, site: ServicesSnapshot) -> list[Finding]:
         before = self._now_us - OLD_OPERATION_US
@@ -105,7 +105,7 @@ class Wholes:
     def _of_quota(each: CorrectedUsage) -> Finding:
         kind = "quota_user_usage_wrong" if each.user else "quota_usage_wrong"
         what = f"{each.project} {each.user}".strip()
-        return finding(kind, what, "region", expected=each.now, found=each.was)
+        return finding(kind, what, "region", expected=each.now, found=each.before)
 
     async def _tokens(self, site: ServicesSnapshot) -> list[Finding]:
         before = self._now_us - OVERDUE_US
@@ -146,8 +146,8 @@ class Wholes:
         return True
 
     async def _images(self, site: ServicesSnapshot) -> list[Finding]:
-        found = await OrphanImages(self._context, self._clock).scan()
-        site.out |= {f"cell of server {each}": "it does not answer" for each in found.waiting}
+        scan = await OrphanImages(self._context, self._clock).scan()
+        site.out |= {f"cell of server {each}": "it does not answer" for each in scan.waiting}
         return [
             finding(
                 _kind_of(image),
@@ -157,7 +157,7 @@ class Wholes:
                 expected="none",
                 found=f"{image.properties.get(MADE_FOR)}, {image.status}",
             )
-            for server, image in found.strays
+            for server, image in scan.strays
             if not self._young(image)
         ]
 
@@ -173,27 +173,27 @@ class Wholes:
 
     async def _fences(self, site: ServicesSnapshot) -> list[Finding]:
         """Fences of servers that the region no longer has."""
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for cell in self._context.cells.ids:
             try:
-                found += await self._fences_of(cell)
+                findings += await self._fences_of(cell)
             except Problem as problem:
                 site.out[f"cell {cell}"] = problem.public
-        return found
+        return findings
 
     async def _fences_of(self, cell: CellId) -> list[Finding]:
-        found: list[Finding] = []
+        findings: list[Finding] = []
         after = ""
         while True:
             page = await self._context.cells[cell].read(partial(cell_audited.fenced, after=after, limit=FENCES_PAGE))
             known = await self._context.region.read(partial(region_servers.cells_of, ids=page)) if page else {}
-            found += [
+            findings += [
                 finding("fence_left", each, cell, each, expected="none", found="a fence")
                 for each in page
                 if each not in known
             ]
-            if len(page) < FENCES_PAGE or len(found) >= FOUND_MAX:
-                return found
+            if len(page) < FENCES_PAGE or len(findings) >= FOUND_MAX:
+                return findings
             after = page[-1]
 
     async def _deleted(self, site: ServicesSnapshot) -> list[Finding]:

@@ -102,14 +102,14 @@ class Repairs:
     async def repair(self, finding: Finding, audit: str, by: str) -> bool:
         """Repair one finding; return whether it is repaired. Raises Problem when a service does not answer."""
         now = int(self._clock.now() * 1_000_000)
-        was = f"{finding.found} (expected: {finding.expected})"
-        line = Repair(audit, now, by, finding.kind, finding.what, finding.where, finding.server, was, BEGUN)
+        before = f"{finding.found} (expected: {finding.expected})"
+        line = Repair(audit, now, by, finding.kind, finding.what, finding.where, finding.server, before, BEGUN)
         number = await self._context.region.write(lambda tx: audits.note(tx, line))
         try:
             done = await self._once(finding)
         except Problem as problem:
-            said = f"left: {problem.public} {problem.private}".strip()
-            await self._context.region.write(lambda tx: audits.note_done(tx, number, said))
+            outcome = f"left: {problem.public} {problem.private}".strip()
+            await self._context.region.write(lambda tx: audits.note_done(tx, number, outcome))
             raise
         await self._context.region.write(lambda tx: audits.note_done(tx, number, done or LEFT))
         if done:
@@ -139,9 +139,9 @@ class Repairs:
         if volumes is None:
             return ""
         server = ServerId(finding.server)
-        there = await volumes.attachments_of(server)
+        attachments = await volumes.attachments_of(server)
         going = [finding.what] if finding.kind == "volume_detaching_left" else []
-        done = await OrphanAttachments(self._context).repair(server, there, going)
+        done = await OrphanAttachments(self._context).repair(server, attachments, going)
         parts = [f"dropped {', '.join(done.dropped)}" if done.dropped else "", "completed" if done.mended else ""]
         return ", ".join(each for each in parts if each)
 
@@ -158,8 +158,8 @@ class Repairs:
         """The host reports its guests, and its cell decides which of them do not belong there
         (conductor/guest_reconciliation.py).
         """
-        heard = await self._guests.ask_again([finding.where])
-        return "the host was asked for its guests, and is told which are not its own" if heard else ""
+        answered = await self._guests.ask_again([finding.where])
+        return "the host was asked for its guests, and is told which are not its own" if answered else ""
 
     async def _quota(self, finding: Finding) -> str:
         done = await QuotaUsage(self._context).run()

@@ -34,7 +34,7 @@ class SnapshotPage:
     """By consumer: servers, and moves."""
     moves: dict[ServerId, list[Migration]] = field(default_factory=dict[ServerId, list[Migration]])
     """Open migrations."""
-    told: dict[str, MoveState] = field(default_factory=dict[str, MoveState])
+    move_states: dict[str, MoveState] = field(default_factory=dict[str, MoveState])
     """The cells' state of the moves among the consumers."""
     devices: tuple[str, ...] = ()
     """Devices of ports, in this range."""
@@ -55,12 +55,12 @@ class SnapshotPage:
     @property
     def settled(self) -> list[tuple[Mapped, Server]]:
         """Servers with one record, in their cell, that no operation holds."""
-        found: list[tuple[Mapped, Server]] = []
+        pairs: list[tuple[Mapped, Server]] = []
         for id, where in self.mapped.items():
             row = self.record(id)
             if row is not None and where.operation is None and not where.deleted:
-                found.append((where, row))
-        return found
+                pairs.append((where, row))
+        return pairs
 
 
 @dataclass

@@ -14,8 +14,8 @@ def attachments(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]
     if site.attachments is None:
         return
     for id, where in page.mapped.items():
-        there = site.attachments.get(id, [])
-        if not there or where.operation is not None or (where.cell is not None and where.cell not in site.cells):
+        held = site.attachments.get(id, [])
+        if not held or where.operation is not None or (where.cell is not None and where.cell not in site.cells):
             continue
         if where.recorded_in is not None and id not in page.records and id not in page.gone:
             continue
@@ -23,7 +23,7 @@ def attachments(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]
         if record is None and id in page.records:
             continue  # its mapping is wrong, and is repaired first
         listed = {each.attachment for each in record.volumes} if record is not None else set[str | None]()
-        for each in there:
+        for each in held:
             if each.id not in listed:
                 kind = "volume_reserved" if each.status == RESERVED else "attachment_orphaned"
                 yield finding(
@@ -38,9 +38,9 @@ def volumes(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     if site.attachments is None:
         return
     for _, server in page.settled:
-        there = {each.id for each in site.attachments.get(server.id, [])}
+        existing = {each.id for each in site.attachments.get(server.id, [])}
         for each in server.volumes:
-            if each.attachment is not None and each.attachment not in there and server.host is not None:
+            if each.attachment is not None and each.attachment not in existing and server.host is not None:
                 yield finding(
                     "attachment_missing", str(each.volume), "volume", server.id, expected=each.attachment, found="none"
                 )

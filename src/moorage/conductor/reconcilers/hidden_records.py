@@ -54,9 +54,9 @@ class HiddenRecords:
     async def run(self) -> HiddenRecordsDone:
         """Run one round. The rows are read first: an operation that holds a server by then has not finished with them."""
         rows = await self._rows()
-        seen = await precheck(self._context, dict.fromkeys(server for server, _ in rows), _may_go_back)
-        removed, waiting = list[str](), len(seen.waiting)
-        for server in seen.suspects:
+        checked = await precheck(self._context, dict.fromkeys(server for server, _ in rows), _may_go_back)
+        removed, waiting = list[str](), len(checked.waiting)
+        for server in checked.suspects:
             try:
                 gone, left = await self._clean(server)
             except Problem as out:  # the cell of its shown record does not answer
@@ -67,15 +67,15 @@ class HiddenRecords:
         return HiddenRecordsDone(len(rows), tuple(removed), waiting)
 
     async def _rows(self) -> list[tuple[ServerId, CellId]]:
-        found: list[tuple[ServerId, CellId]] = []
+        rows: list[tuple[ServerId, CellId]] = []
         after = ("", "")
-        while len(found) < LOOKED_AT_MAX:
+        while len(rows) < LOOKED_AT_MAX:
             page = await self._context.region.read(partial(hidden_records.open_ones, after=after, limit=PAGE_ROWS))
-            found += [(each.server, each.cell) for each in page]
+            rows += [(each.server, each.cell) for each in page]
             if len(page) < PAGE_ROWS:
                 break
             after = (page[-1].server, page[-1].cell)
-        return found
+        return rows
 
     async def _clean(self, server: ServerId) -> tuple[int, int]:
         """(how many of its records are gone, for how many the cell did not answer). Raises Unavailable."""

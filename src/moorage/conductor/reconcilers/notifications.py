@@ -91,7 +91,7 @@ class NotificationRelay:
         self._resting_until = 0.0
         self._tries: tuple[str, int, int] = ("", 0, 0)
         """The first waiting row (database, number), and how often it was tried."""
-        self._told: dict[str, set[OutboxRow]] = {}
+        self._sent: dict[str, set[OutboxRow]] = {}
         """Database → rows that were sent and could not be removed, because it takes no writes now."""
 
     async def run(self) -> NotificationsDone:
@@ -105,9 +105,9 @@ class NotificationRelay:
             for database, outbox in self._outboxes:
                 try:
                     for _ in range(BATCHES_MAX):
-                        told, lost = await self._one_batch(database, outbox)
-                        sent, dropped = sent + told, dropped + lost
-                        if told + lost < BATCH_MAX:
+                        delivered, lost = await self._one_batch(database, outbox)
+                        sent, dropped = sent + delivered, dropped + lost
+                        if delivered + lost < BATCH_MAX:
                             break
                 except Unavailable as problem:
                     self._log_outage(database, problem)
@@ -127,20 +127,20 @@ class NotificationRelay:
         again.
         """
         rows = await database.read(lambda tx: outbox.first(tx, BATCH_MAX))
-        before = self._told.get(database.name, set())
-        told = self._told[database.name] = {row for row in rows if row in before}
+        before = self._sent.get(database.name, set())
+        sent = self._sent[database.name] = {row for row in rows if row in before}
         done: list[int] = []
         lost = 0
         try:
             for row in rows:
-                if row not in told:
+                if row not in sent:
                     lost += not await self._one(database, row)
-                    told.add(row)
+                    sent.add(row)
                 done.append(row.number)
         finally:
             if done:
                 await database.write(lambda tx: outbox.remove(tx, done))
-                told.clear()
+                sent.clear()
         return len(done) - lost, lost
 
     async def _one(self, database: Database, row: OutboxRow) -> bool:

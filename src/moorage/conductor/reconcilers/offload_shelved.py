@@ -55,15 +55,15 @@ class OffloadShelved:
         return ShelvedDone(looked_at, tuple(begun), tuple(waiting))
 
     async def _shelved(self, cell: CellId) -> list[Server]:
-        found: list[Server] = []
+        servers: list[Server] = []
         after = ""
         while True:
             page = await self._context.cells[cell].read(
                 partial(cell_servers.in_state, state=VmState.SHELVED, after=after, limit=PAGE_ROWS)
             )
-            found += page
+            servers += page
             if len(page) < PAGE_ROWS:
-                return found
+                return servers
             after = page[-1].id
 
     async def _begin(self, server: Server) -> bool:

@@ -58,10 +58,10 @@ class OrphanAllocations:
         """Run one round. Consumers that are not our servers belong to others, and are left alone."""
         region = self._context.region
         consumers = await region.read(claim_statements.operations_consumers)
-        seen = await precheck(self._context, consumers, cell_servers.placed)
+        checked = await precheck(self._context, consumers, cell_servers.placed)
         released: list[str] = []
-        waiting = len(seen.waiting)
-        for consumer in seen.suspects:
+        waiting = len(checked.waiting)
+        for consumer in checked.suspects:
             try:
                 if await self.release_stray(ServerId(consumer)):
                     released.append(consumer)
@@ -83,14 +83,14 @@ class OrphanAllocations:
         out = False
         for cell in self._context.cells.ids if left else ():
             try:
-                told = [
+                pages = [
                     await self._context.cells[cell].read(partial(migrations.move_states, uuids=page)) for page in every
                 ]
             except Unavailable as problem:
                 logger.info("the moves of cell %s wait: %s", cell, problem)
                 out = True
                 continue
-            for page in told:
+            for page in pages:
                 left -= page.keys()
                 ended |= {uuid: each.server for uuid, each in page.items() if not each.is_open}
                 going |= {uuid for uuid, each in page.items() if each.is_open}
@@ -138,10 +138,10 @@ class OrphanAllocations:
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.operation is not None:
             return None
-        found = await records.find(self._context, server)
-        if found.missing_in is not None:
+        located = await records.find(self._context, server)
+        if located.missing_in is not None:
             return None
-        record = found.server
+        record = located.server
         stray = record is None or record.deleted or (record.host is None and record.shelved is None)
         return where.op_seq if stray else None
 
@@ -166,10 +166,10 @@ def _pages(moves: set[str]) -> list[list[str]]:
 
 def _of_deleted(tx: Tx, moves: Sequence[str]) -> dict[str, ServerId]:
     """Those of these moves whose server the operation that made them has since deleted."""
-    found: dict[str, ServerId] = {}
+    by_move: dict[str, ServerId] = {}
     for move, operation in claim_statements.made_by(tx, moves).items():
         made = region_operations.get(tx, operation)
         where = None if made is None or made.ended_at is None else region_servers.find(tx, made.server)
         if where is not None and where.deleted:
-            found[move] = where.id
-    return found
+            by_move[move] = where.id
+    return by_move

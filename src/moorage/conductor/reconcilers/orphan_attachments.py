@@ -81,40 +81,42 @@ class OrphanAttachments:
         """Run one round. The attachments are read first: an operation that holds a server by then has not finished with
         them.
         """
-        seen: dict[str, list[Attachment]] = {}
+        by_server: dict[str, list[Attachment]] = {}
         count = 0
         async for each in self._client.all_attachments():
             count += 1
             if each.server:
-                seen.setdefault(each.server, []).append(each)
+                by_server.setdefault(each.server, []).append(each)
         going = await self._going()
 
         def cleared(tx: Tx, servers: Sequence[ServerId]) -> Collection[ServerId]:
             listed = server_queries.listed_attachments(tx, servers)
             return {
-                server for server, those in listed.items() if _fine(seen.get(server, ()), those) and server not in going
+                server
+                for server, those in listed.items()
+                if _fine(by_server.get(server, ()), those) and server not in going
             }
 
         await self.unfinished()
-        found = await precheck(self._context, sorted(seen.keys() | going.keys()), cleared)
+        checked = await precheck(self._context, sorted(by_server.keys() | going.keys()), cleared)
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def repair_one(server: ServerId) -> ReleasedAttachments:
             async with slots:
                 try:
-                    return await self.repair(server, seen.get(server, ()), going.get(server, ()))
+                    return await self.repair(server, by_server.get(server, ()), going.get(server, ()))
                 except Problem as problem:  # its cell may not answer: the others are handled all the same
                     logger.info("attachments of server %s wait: %s", server, problem)
                     return ReleasedAttachments(waits=True)
 
-        done = await asyncio.gather(*map(repair_one, found.suspects))
-        waiting = [server for server, each in zip(found.suspects, done, strict=True) if each.waits]
+        done = await asyncio.gather(*map(repair_one, checked.suspects))
+        waiting = [server for server, each in zip(checked.suspects, done, strict=True) if each.waits]
         return OrphanAttachmentsDone(
             count,
             tuple(one for each in done for one in each.dropped),
             tuple(one for each in done for one in each.amiss),
             sum(each.mended for each in done),
-            (*found.waiting, *waiting),
+            (*checked.waiting, *waiting),
         )
 
     async def unfinished(self) -> None:
@@ -142,10 +144,10 @@ class OrphanAttachments:
         where = await self._context.region.read(lambda tx: region_servers.find(tx, id))
         if where is None or where.operation is not None:
             return ReleasedAttachments()
-        found = await records.find(self._context, id)
-        if found.missing_in is not None:
+        located = await records.find(self._context, id)
+        if located.missing_in is not None:
             return ReleasedAttachments()
-        server = None if found.server is None or found.server.deleted else found.server
+        server = None if located.server is None or located.server.deleted else located.server
         listed = {} if server is None else {each.attachment: each.volume for each in server.volumes if each.attachment}
         if await self._moved(id, where.op_seq):
             return ReleasedAttachments()
@@ -158,7 +160,7 @@ class OrphanAttachments:
             elif await self._is_stray(each, server, listed.values()):
                 await self._client.drop_attachment(each.id)
                 dropped.append(each.id)
-                await self._goes_with(found.server, each.volume)
+                await self._goes_with(located.server, each.volume)
             else:
                 logger.error(
                     "attachment %s is exported to the host of server %s, whose record does not list it", each.id, id
@@ -195,12 +197,12 @@ def going(volumes: Collection[Volume]) -> dict[str, list[str]]:
     """Server → those of these volumes with the status `detaching`; a volume of several servers is left out, because its
     server is ambiguous.
     """
-    found: dict[str, list[str]] = {}
+    by_server: dict[str, list[str]] = {}
     for volume in volumes:
         servers = {server for _, server in volume.attachments}
         if len(servers) == 1:
-            found.setdefault(servers.pop(), []).append(volume.id)
-    return found
+            by_server.setdefault(servers.pop(), []).append(volume.id)
+    return by_server
 
 
 def _fine(attachments: Sequence[Attachment], listed: Collection[str]) -> bool:

@@ -61,44 +61,44 @@ class OrphanImages:
 
     async def run(self) -> OrphanImagesDone:
         """Run one round."""
-        found = await self.scan()
-        ripe = self._ripe([image for _, image in found.strays])
+        scan = await self.scan()
+        ripe = self._ripe([image for _, image in scan.strays])
         gone = [image.id for image in ripe if await self.delete(image)]
-        return OrphanImagesDone(found.count, tuple(gone), len(found.strays) - len(gone), len(found.waiting))
+        return OrphanImagesDone(scan.count, tuple(gone), len(scan.strays) - len(gone), len(scan.waiting))
 
     async def scan(self) -> OrphanImageScan:
         """The images are read first: an operation that holds a server by then has not finished with them."""
-        found = await self._ours()
+        images = await self._ours()
         by_server: dict[str, list[Image]] = {}
-        for image in found:
+        for image in images:
             by_server.setdefault(image.properties.get(OF_SERVER, ""), []).append(image)
-        seen = await precheck(self._context, by_server, lambda tx, servers: ())
+        checked = await precheck(self._context, by_server, lambda tx, servers: ())
         strays: list[tuple[ServerId, Image]] = []
-        waiting = list(seen.waiting)
-        for server in seen.suspects:
+        waiting = list(checked.waiting)
+        for server in checked.suspects:
             try:
                 strays += [(server, image) for image in await self._strays(server, by_server[server])]
             except Unavailable as out:  # its cell does not answer: the others are handled all the same
                 logger.info("images of server %s wait: %s", server, out)
                 waiting.append(server)
-        return OrphanImageScan(len(found), tuple(strays), tuple(waiting))
+        return OrphanImageScan(len(images), tuple(strays), tuple(waiting))
 
     async def _ours(self) -> list[Image]:
         half = [{MADE_FOR: purpose, "status": "in:queued,saving"} for purpose in PURPOSES]
-        found: list[Image] = []
+        images: list[Image] = []
         whole = [{MADE_FOR: purpose, "status": WHOLE} for purpose in ONLY_FOR_US]
         for filters in (*half, *whole):
-            found += await self._context.images.every(filters, at_most=IMAGES_MAX)
-        return found
+            images += await self._context.images.every(filters, at_most=IMAGES_MAX)
+        return images
 
     async def _strays(self, server: ServerId, images: Iterable[Image]) -> list[Image]:
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.operation is not None:
             return []
-        found = await records.find(self._context, server)
-        if found.missing_in is not None or (found.server is None and not where.deleted):
+        located = await records.find(self._context, server)
+        if located.missing_in is not None or (located.server is None and not where.deleted):
             return []
-        record = found.server
+        record = located.server
         needed = None if record is None or record.deleted or record.shelved is None else record.shelved.image
         now = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         if now is None or now.operation is not None or now.op_seq != where.op_seq:

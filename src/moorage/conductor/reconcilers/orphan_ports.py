@@ -70,13 +70,13 @@ class OrphanPorts:
             listed = server_queries.listed_ports(tx, servers)
             return {server for server, ports in listed.items() if devices[server].keys() <= ports}
 
-        seen = await precheck(self._context, devices, cleared)
-        mended = await asyncio.gather(*(repair_one(server, devices[server]) for server in seen.suspects))
+        checked = await precheck(self._context, devices, cleared)
+        mended = await asyncio.gather(*(repair_one(server, devices[server]) for server in checked.suspects))
         return OrphanPortsDone(
             len(devices),
             sum(each.released > 0 for each in mended),
             tuple(port for each in mended for port in each.amiss),
-            (*seen.waiting, *(server for server, each in zip(seen.suspects, mended, strict=True) if each.waits)),
+            (*checked.waiting, *(server for server, each in zip(checked.suspects, mended, strict=True) if each.waits)),
         )
 
     async def repair(self, server: ServerId, ports: Mapping[str, Port]) -> ReleasedPorts:
@@ -84,13 +84,13 @@ class OrphanPorts:
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.operation is not None:
             return ReleasedPorts()
-        found = await records.find(self._context, server)
-        if found.missing_in is not None:
+        located = await records.find(self._context, server)
+        if located.missing_in is not None:
             return ReleasedPorts()
         host, listed = None, set[str]()
-        if found.server is not None and not found.server.deleted:
-            host = found.server.host
-            listed = {str(nic.port) for nic in found.server.nics if nic.port is not None}
+        if located.server is not None and not located.server.deleted:
+            host = located.server.host
+            listed = {str(nic.port) for nic in located.server.nics if nic.port is not None}
         strays = [port for key, port in ports.items() if key not in listed]
         if not strays or await self._moved(server, where.op_seq):
             return ReleasedPorts()

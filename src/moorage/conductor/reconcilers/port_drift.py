@@ -90,12 +90,12 @@ class PortDrift:
                     log.info("server %s waits: %s", server, problem)
                     return None
 
-        found = await asyncio.gather(*(sync(each.id) for each in differing))
+        outcomes = await asyncio.gather(*(sync(each.id) for each in differing))
         mended, amiss = (
-            tuple(each.id for each, was in zip(differing, found, strict=True) if was is what)
+            tuple(each.id for each, outcome in zip(differing, outcomes, strict=True) if outcome is what)
             for what in (SyncOutcome.MENDED, SyncOutcome.AMISS)
         )
-        waiting = (*out, *(each.id for each, was in zip(differing, found, strict=True) if was is None))
+        waiting = (*out, *(each.id for each, outcome in zip(differing, outcomes, strict=True) if outcome is None))
         doubtful = () if believed else tuple(each.id for each in lost)
         return PortDriftDone(len(servers), mended, (*amiss, *doubtful), waiting)
 

@@ -36,7 +36,7 @@ Amounts = Mapping[str, int]
 
 class CorrectedUsage(msgspec.Struct, frozen=True):
     project: str
-    was: dict[str, int]
+    before: dict[str, int]
     now: dict[str, int]
     user: str = ""
     """Empty: the project's own counters."""
@@ -68,7 +68,7 @@ class QuotaUsage:
     async def run(self) -> QuotaUsageDone:
         """One round over every project that has, or ever had, a server."""
         region = await self._context.region.read(_read_region)
-        counted: dict[str, Counter[str]] = {project: Counter(found) for project, found in region.orders.items()}
+        counted: dict[str, Counter[str]] = {project: Counter(usage) for project, usage in region.orders.items()}
         out: list[CellId] = []
         for cell in self._context.cells.ids:
             try:
@@ -79,25 +79,25 @@ class QuotaUsage:
                 logger.info("the servers of cell %s are not counted: %s", cell, problem)
                 out.append(cell)
                 continue
-            for project, found in charged.items():
-                counted.setdefault(project, Counter()).update(found)
+            for project, usage in charged.items():
+                counted.setdefault(project, Counter()).update(usage)
         hidden = await self._context.region.read(lambda tx: region_servers.projects_in(tx, out)) if out else frozenset()
         mended: list[CorrectedUsage] = []
         missing: set[str] = set()
         projects = sorted((region.doings.keys() | region.kept.keys()) - hidden)
         for project in projects:
-            was = region.kept.get(project, {})
+            before = region.kept.get(project, {})
             now = {each: counted.get(project, Counter())[each] for each in COUNTED}
-            seen = region.doings.get(project)
-            if (seen is not None and seen.at_work) or all(was.get(each, 0) == now[each] for each in COUNTED):
+            doings = region.doings.get(project)
+            if (doings is not None and doings.at_work) or all(before.get(each, 0) == now[each] for each in COUNTED):
                 continue
             if await self._misses_records(project):
                 missing.add(project)
             elif not self._mends:
-                mended.append(CorrectedUsage(project, was, now))
-            elif await self._correct(project, was, now, seen):
-                logger.warning("quota counters of project %s are %s, and its servers use %s", project, was, now)
-                mended.append(CorrectedUsage(project, was, now))
+                mended.append(CorrectedUsage(project, before, now))
+            elif await self._correct(project, before, now, doings):
+                logger.warning("quota counters of project %s are %s, and its servers use %s", project, before, now)
+                mended.append(CorrectedUsage(project, before, now))
         mended += await self._users(region, hidden, missing)
         if missing:
             logger.warning(
@@ -119,12 +119,12 @@ class QuotaUsage:
     async def _users(self, region: _Region, hidden: Collection[str], missing: set[str]) -> list[CorrectedUsage]:
         """Correct the counters of users who have some; projects with missing records are added to `missing`."""
         mended: list[CorrectedUsage] = []
-        for (project, user), was in sorted(region.users.items()):
-            seen = region.doings.get(project)
-            if project in hidden or project in missing or (seen is not None and seen.at_work):
+        for (project, user), before in sorted(region.users.items()):
+            doings = region.doings.get(project)
+            if project in hidden or project in missing or (doings is not None and doings.at_work):
                 continue
             now = await self._of_user(project, user)
-            if now == was:
+            if now == before:
                 continue
             if await self._misses_records(project):
                 missing.add(project)
@@ -134,26 +134,26 @@ class QuotaUsage:
                 tx: Tx,
                 project: str = project,
                 user: str = user,
-                was: Amounts = was,
+                before: Amounts = before,
                 now: Amounts = now,
-                seen: Doings | None = seen,
+                doings: Doings | None = doings,
             ) -> bool:
                 quotas.lock_usage(tx, project)
                 if (
-                    region_servers.doings(tx, project).get(project) != seen
-                    or user_quotas.usage(tx, project, user) != was
+                    region_servers.doings(tx, project).get(project) != doings
+                    or user_quotas.usage(tx, project, user) != before
                 ):
                     return False
                 user_quotas.recount(tx, project, user, now)
                 return True
 
             if not self._mends:
-                mended.append(CorrectedUsage(project, was, now, user))
+                mended.append(CorrectedUsage(project, before, now, user))
             elif await self._context.region.write(work):
                 logger.warning(
-                    "quota counters of user %s in project %s are %s, and the usage is %s", user, project, was, now
+                    "quota counters of user %s in project %s are %s, and the usage is %s", user, project, before, now
                 )
-                mended.append(CorrectedUsage(project, was, now, user))
+                mended.append(CorrectedUsage(project, before, now, user))
         return mended
 
     async def _of_user(self, project: str, user: str) -> dict[str, int]:
@@ -166,11 +166,11 @@ class QuotaUsage:
             total.update(await self._context.cells[cell].read(of_user))
         return {each: total[each] for each in COUNTED}
 
-    async def _correct(self, project: str, was: Amounts, now: Amounts, seen: Doings | None) -> bool:
+    async def _correct(self, project: str, before: Amounts, now: Amounts, doings: Doings | None) -> bool:
         def work(tx: Tx) -> bool:
             kept = quotas.lock_usage(tx, project)
-            if region_servers.doings(tx, project).get(project) != seen or any(
-                kept[each] != was.get(each, 0) for each in COUNTED
+            if region_servers.doings(tx, project).get(project) != doings or any(
+                kept[each] != before.get(each, 0) for each in COUNTED
             ):
                 return False
             quotas.recount(tx, project, now)

@@ -74,9 +74,9 @@ class RecordCopies:
         def read(tx: Tx) -> list[ServerCopy]:
             moves = migrations.open_among(tx, ids)
             return [
-                ServerCopy(found, tuple(move for move in moves if move.server == each))
+                ServerCopy(record, tuple(move for move in moves if move.server == each))
                 for each in ids
-                if (found := cell_servers.get(tx, each)) is not None
+                if (record := cell_servers.get(tx, each)) is not None
             ]
 
         copies = await self._context.cells[cell].read(read)

@@ -72,7 +72,7 @@ class Segments:
         """
         self._meanwhile: dict[str, SegmentReport] = {}
         """What requests wrote since the last round began; it replaces what that round read."""
-        self._asked: OrderedDict[str, tuple[float, NetworkFacts]] = OrderedDict()
+        self._read: OrderedDict[str, tuple[float, NetworkFacts]] = OrderedDict()
         """Network → when it was last read because of a request, and its facts then."""
         self._redrawn: OrderedDict[str, float] = OrderedDict()
         """Network → when its pools were last written because an address was refused."""
@@ -125,14 +125,14 @@ class Segments:
         because of a state that is some seconds old. Raises Unavailable when the network service must be read and does
         not answer.
         """
-        found = dict(networks)
-        if all(self._settled(each) for each in found.values()):
-            return found
+        drawn = dict(networks)
+        if all(self._settled(each) for each in drawn.values()):
+            return drawn
         async with self._turn:
             for key, facts in networks.items():
                 if not self._settled(facts):
-                    found[key] = await self._newest(facts)
-        return found
+                    drawn[key] = await self._newest(facts)
+        return drawn
 
     async def redraw(self, network: NetworkId) -> None:
         """Write the current pools of one network: an address was refused that placement took for free.
@@ -168,16 +168,16 @@ class Segments:
     async def _newest(self, facts: NetworkFacts) -> NetworkFacts:
         """The network as the service has it now or had it a moment ago; pools are written only from a new read."""
         now = self._monotonic()
-        asked_at, newest = self._asked.get(facts.id, (-math.inf, facts))
-        if now - asked_at >= ASKED_EVERY_S:
+        read_at, newest = self._read.get(facts.id, (-math.inf, facts))
+        if now - read_at >= ASKED_EVERY_S:
             try:
                 newest = await self._network.network(NetworkId(facts.id))
             except NotFound:  # a request for a port there gets the error
                 return facts
-            self._asked[facts.id] = (now, newest)
-            self._asked.move_to_end(facts.id)
-            while len(self._asked) > ASKED_MAX:
-                self._asked.popitem(last=False)
+            self._read[facts.id] = (now, newest)
+            self._read.move_to_end(facts.id)
+            while len(self._read) > ASKED_MAX:
+                self._read.popitem(last=False)
             if not self._known(newest):
                 await self._draw_for_request(newest)
         if newest.subnets != facts.subnets:
@@ -192,15 +192,15 @@ class Segments:
 
     async def _draw(self, reports: Mapping[str, SegmentReport], *, whole: bool = False) -> int:
         hosts = self._engine.world().slots_by_name
-        there = {key: frozenset(host for host in report.hosts if host in hosts) for key, report in reports.items()}
+        present = {key: frozenset(host for host in report.hosts if host in hosts) for key, report in reports.items()}
         changed = [
             report
             for key, report in reports.items()
-            if whole or self._last.get(key) != report or not there[key] <= self._tied.get(key, frozenset())
+            if whole or self._last.get(key) != report or not present[key] <= self._tied.get(key, frozenset())
         ]
         if changed:
             await self._engine.report_segments(changed)
-        self._tied |= there
+        self._tied |= present
         return len(changed)
 
     async def _reports(self, networks: Sequence[NetworkFacts]) -> dict[str, SegmentReport]:

@@ -58,15 +58,15 @@ class ConfirmResizes:
         return UnconfirmedDone(looked_at, tuple(begun), tuple(waiting))
 
     async def _resized(self, cell: CellId) -> list[Server]:
-        found: list[Server] = []
+        servers: list[Server] = []
         after = ""
         while True:
             page = await self._context.cells[cell].read(
                 partial(cell_servers.in_state, state=VmState.RESIZED, after=after, limit=PAGE_ROWS)
             )
-            found += page
+            servers += page
             if len(page) < PAGE_ROWS:
-                return found
+                return servers
             after = page[-1].id
 
     async def _begin(self, server: Server, mute: set[str]) -> bool:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class UsageAuditDone(msgspec.Struct, frozen=True):
-    told: int = 0
+    sent: int = 0
     waiting: tuple[str, ...] = ()
     """Cells that did not answer: their servers are sent when they do."""
 
@@ -47,20 +47,20 @@ class UsageAudit:
         period = last_completed(now, self._unit)
         if all(self._finished.get(cell) == period for cell in self._cells):
             return UsageAuditDone()
-        told = 0
+        sent = 0
         waiting: list[str] = []
         for cell, database in self._cells.items():
             try:
                 for _ in range(PAGES_MAX):
                     count, finished = await database.write(lambda tx: _one_page(tx, period, now))
-                    told += count
+                    sent += count
                     if finished:
                         self._finished[cell] = period
                         break
             except Unavailable as out:
                 logger.info("the usage audit of cell %s waits: %s", cell, out)
                 waiting.append(cell)
-        return UsageAuditDone(told, tuple(waiting))
+        return UsageAuditDone(sent, tuple(waiting))
 
 
 def _one_page(tx: Tx, period: tuple[int, int], now: int) -> tuple[int, bool]:
@@ -69,7 +69,7 @@ def _one_page(tx: Tx, period: tuple[int, int], now: int) -> tuple[int, bool]:
     at = usage_audits.place(tx, began, ended)
     if at.finished:
         return 0, True
-    found = usage_audits.page(tx, began, ended, at.after, PAGE_MAX)
+    servers = usage_audits.page(tx, began, ended, at.after, PAGE_MAX)
     OUTBOX.write(
         tx,
         [
@@ -81,12 +81,12 @@ def _one_page(tx: Tx, period: tuple[int, int], now: int) -> tuple[int, bool]:
                 host=server.host or "",
                 period=period,
             )
-            for server in found
+            for server in servers
         ],
     )
-    finished = len(found) < PAGE_MAX
-    after = found[-1].id if found else at.after
-    usage_audits.put(tx, began, ended, usage_audits.UsageAuditKey(after, at.told + len(found), finished), now)
+    finished = len(servers) < PAGE_MAX
+    after = servers[-1].id if servers else at.after
+    usage_audits.put(tx, began, ended, usage_audits.UsageAuditKey(after, at.told + len(servers), finished), now)
     if finished:
         usage_audits.forget(tx, began - KEPT_US)
-    return len(found), finished
+    return len(servers), finished

@@ -23,6 +23,7 @@ from moorage.drivers.libvirt.domain_xml import (
     Seats,
     bus_of,
     domain_xml,
+    queues_of,
     root_is_local,
 )
 from moorage.drivers.libvirt.guest_services import GuestServices
@@ -32,6 +33,7 @@ from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plumber import Plumber
 from moorage.drivers.libvirt.port_wiring import is_described
+from moorage.drivers.libvirt.power_states import power_of
 from moorage.drivers.libvirt.records import GuestDirectory, GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.transfers import LiveTransfer
@@ -166,6 +168,10 @@ class Core:
             raise HostFailed("the guest is not running", private=why, code="guest_not_running")
         return power
 
+    def _is_still(self, record: GuestRecord) -> bool:
+        """Whether its file systems are still, as far as anybody knows (guest_agent.py)."""
+        return bool(record.frozen_for) and self._clock.now() < record.frozen_until
+
     async def _when(self, server: ServerId, powers: Collection[PowerState], within_s: float) -> bool:
         """Wait until the guest has one of these power states; false: not in time."""
         ends = self._clock.monotonic() + within_s
@@ -233,7 +239,7 @@ class Core:
         if record.incoming:
             await self._until_described(record)
         async with self._wiring:
-            plugs = await self._wires.plug(record.spec.vifs)
+            plugs = await self._wires.plug(record.spec.vifs, many_queues=queues_of(record.spec) > 1)
             await self._serve_networks()
         return plugs
 
@@ -249,14 +255,16 @@ class Core:
 
     async def _serve_networks(self, *, nobody: bool = False) -> None:
         """As the guests of this host need them; whoever calls holds `_wiring`. `nobody`: as if there were none."""
-        here = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
+        known = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
+        here = [self._descriptions.as_described(each) for each in known]
         await self._wires.serve([vif for spec in here for vif in spec.vifs])
-        await self._services.keep(self._wires.seats(here), self._descriptions.ports, self._wires.far_side)
+        await self._services.keep(await self._wires.seats(here), self._descriptions.ports, self._wires.far_side)
 
     async def _switch_on(self, record: GuestRecord) -> PowerState:
         """Start the guest from its disk, as its record says; it is off, or saved, and a saved state is dropped."""
         server, place = record.spec.server, self._records.place(record)
         record.leaving, record.held = None, False  # it was off, so it did not go
+        record.frozen_for, record.frozen_until = "", 0.0
         await self._settle_overlay(record)
         await asyncio.to_thread(disks.shorten, place / disks.CONSOLE)
         plugs = await self._plug(record)
@@ -364,27 +372,6 @@ class Core:
             above.unlink()
         else:
             await disks.merge_down(above)
-
-
-def power_of(domain: Any) -> PowerState:
-    state, reason = domain.state()
-    return power_from(domain, state, reason)
-
-
-def power_from(domain: Any, state: int, reason: int) -> PowerState:
-    """Convert libvirt's state into a PowerState; a guest that is off and saved to disk is suspended."""
-    libvirt = library()
-    if state in {libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_SHUTDOWN}:
-        return PowerState.RUNNING
-    if state in {libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PMSUSPENDED}:
-        return PowerState.PAUSED
-    if state == libvirt.VIR_DOMAIN_CRASHED:
-        return PowerState.CRASHED
-    if state != libvirt.VIR_DOMAIN_SHUTOFF:
-        return PowerState.NOSTATE
-    if domain.hasManagedSaveImage(0):
-        return PowerState.SUSPENDED
-    return PowerState.CRASHED if reason == libvirt.VIR_DOMAIN_SHUTOFF_CRASHED else PowerState.SHUTDOWN
 
 
 def _stop(domain: Any) -> PowerState:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from moorage.model.clock import Clock
+from moorage.model.guest import GuestSpec, VifData
 from moorage.model.ids import NetworkId, PortId
 from moorage.model.port_description import (
     PARTS_MAX,
@@ -28,7 +29,7 @@ LOOK_EVERY_S = 0.2
 NUMBER_MAX = 60_000
 """Numbers of ports (classes of tc) and bridges (zones of conntrack) have 16 bits."""
 FIRST_NUMBER = 16
-FORM = 1
+FORM = 2
 """Counts what descriptions can say: a file of another release lacks what this one could read."""
 
 _log = logging.getLogger(__name__)
@@ -68,6 +69,22 @@ class DescribedPorts:
     @property
     def sets(self) -> Mapping[str, AddressSet]:
         return self._now.sets
+
+    def as_described(self, guest: GuestSpec) -> GuestSpec:
+        """With what its subnets tell guests now, in the place of what they told when its ports were bound."""
+        vifs = tuple(self._with_current_subnets(each) for each in guest.vifs)
+        return guest if vifs == guest.vifs else msgspec.structs.replace(guest, vifs=vifs)
+
+    def _with_current_subnets(self, vif: VifData) -> VifData:
+        told = self._now.ports.get(vif.port)
+        hints = {each.subnet: each for each in told.subnets} if told is not None else {}
+        addresses = tuple(
+            msgspec.structs.replace(each, dns=hints[each.subnet].dns, routes=hints[each.subnet].routes)
+            if each.subnet in hints
+            else each
+            for each in vif.addresses
+        )
+        return msgspec.structs.replace(vif, addresses=addresses)
 
     def arp_entries(self) -> dict[NetworkId, dict[str, str]]:
         """Network → addresses of its ports, on whatever host, with their MACs."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -12,6 +13,8 @@ from moorage.model.guest import VifData
 ID_CHARACTERS = 11
 """A device's name has 15 at most."""
 TAP_PREFIX = "tap"
+IFF_MULTI_QUEUE = 0x100
+"""Of the kernel's `if_tun.h`."""
 ALIAS = "moorage "
 """What each device of ours says of itself, with its host's owner: nobody else's is touched."""
 NAME = re.compile(r"[A-Za-z0-9._-]{1,15}")
@@ -35,16 +38,33 @@ def tap_of(vif: VifData) -> str:
     return f"{TAP_PREFIX}{vif.port[:ID_CHARACTERS]}"
 
 
-async def make_tap(vif: VifData, owner: str, there: Mapping[str, NetworkDevice], master: str = "") -> str:
-    """A tap that libvirt leaves as it is, switched on, in this bridge. Raises HostFailed where it is somebody else's."""
+async def make_tap(
+    vif: VifData, owner: str, there: Mapping[str, NetworkDevice], master: str = "", *, many_queues: bool = False
+) -> str:
+    """A tap that libvirt leaves as it is, switched on, in this bridge. Raises HostFailed where it is somebody else's.
+
+    One that was made for one queue cannot have more, and the other way round: it is made again.
+    """
     tap, alias = tap_of(vif), f"{ALIAS}{owner}"
     if tap in there and there[tap].alias not in {"", alias}:
         raise HostFailed("the host has another device of this port's name", private=tap, code="vif_not_plugged")
-    if tap not in there:
-        await ip("tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr")
+    missing = tap not in there
+    if not missing and _has_many_queues(tap) is (not many_queues):
+        await ip("link", "delete", "dev", tap)
+        missing = True
+    if missing:
+        await ip("tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr", *(("multi_queue",) if many_queues else ()))
     into = ("master", master) if master else ()
     await ip("link", "set", "dev", tap, "alias", alias, "mtu", str(vif.mtu), *into, "up")
     return tap
+
+
+def _has_many_queues(tap: str) -> bool | None:
+    """None: it is gone, or no tap."""
+    try:
+        return bool(int(Path(f"/sys/class/net/{tap}/tun_flags").read_text(), 16) & IFF_MULTI_QUEUE)
+    except OSError:
+        return None
 
 
 async def remove_tap(name: str, owner: str) -> None:

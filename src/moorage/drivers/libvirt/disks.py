@@ -12,6 +12,8 @@ from moorage.model.errors import HostFailed
 ROOT, EPHEMERAL, SWAP, DRIVE = "disk", "disk.eph0", "disk.swap", "disk.config"
 RESCUE, RESCUE_DRIVE = "disk.rescue", "disk.config.rescue"
 KERNEL, RAMDISK, RESCUE_KERNEL, RESCUE_RAMDISK = "kernel", "ramdisk", "kernel.rescue", "ramdisk.rescue"
+NVRAM = "nvram.fd"
+"""The variables of a guest's UEFI firmware."""
 OVERLAY = "disk.above"
 """The overlay to which a guest writes while its disk is copied."""
 CONSOLE = "console.log"

@@ -20,11 +20,23 @@ from moorage.drivers.libvirt.disks import (
     ROOT,
     SWAP,
 )
+from moorage.drivers.libvirt.firmware import Q35, add_firmware, add_power, controllers, machine_type
+from moorage.drivers.libvirt.guest_devices import (
+    cdrom_bus,
+    has_boot_menu,
+    more_serial_ports,
+    scsi_controller,
+)
+from moorage.drivers.libvirt.guest_devices import (
+    devices as small_devices,
+)
 from moorage.drivers.libvirt.host_facts import MachineFacts
-from moorage.drivers.libvirt.quotas import disk_limits
+from moorage.drivers.libvirt.quotas import cpu_limits, disk_limits
 from moorage.drivers.libvirt.records import GuestRecord
+from moorage.drivers.libvirt.refusals import cannot, not_here
 from moorage.drivers.libvirt.settings import Libvirt
-from moorage.model.errors import HostFailed
+from moorage.model import guest_hardware
+from moorage.model.errors import HostFailed, Invalid
 from moorage.model.guest import GuestSpec, VifData, VolumeDisk
 from moorage.model.ids import ServerId
 
@@ -60,7 +72,14 @@ class Around:
 
 
 def domain_xml(record: GuestRecord, around: Around) -> str:
-    """Build the description. Raises HostFailed when the image asks for something that this driver cannot do."""
+    """Build the description. Raises HostFailed when flavor or image ask for something that cannot be made here."""
+    try:
+        return ET.tostring(_domain(record, around), encoding="unicode")
+    except Invalid as contradiction:  # of a server that was accepted by a release that did not look
+        raise not_here(contradiction.public) from contradiction
+
+
+def _domain(record: GuestRecord, around: Around) -> ET.Element:
     spec, machine = record.spec, around.machine
     domain = ET.Element("domain", type=machine.virt_type)
     _add(domain, "name", domain_name(spec.server))
@@ -69,6 +88,9 @@ def domain_xml(record: GuestRecord, around: Around) -> str:
     ET.SubElement(marked, f"{{{NAMESPACE}}}guest", owner=around.owner, name=spec.name)
     _add(domain, "memory", str(spec.ram_mib), unit="MiB")
     _add(domain, "vcpu", str(spec.vcpus))
+    tuned = cpu_limits(spec.extra_specs, can=machine.cpu_control)
+    if tuned is not None:
+        domain.append(tuned)
     _add_boot(domain, record, around)
     if machine.arch == "x86_64":
         _add_identity(domain, spec.server)
@@ -76,13 +98,15 @@ def domain_xml(record: GuestRecord, around: Around) -> str:
     _add(features, "acpi")
     if machine.arch == "x86_64":
         _add(features, "apic")
-    _add_cpu(domain, around)
+    _add_cpu(domain, spec, around)
     _add(domain, "clock", offset="localtime" if spec.image_properties.get("os_type") == "windows" else "utc")
+    add_power(domain)
     for event, does in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
         _add(domain, event, does)
     devices = _add(domain, "devices")
     if machine.emulator:
         _add(devices, "emulator", machine.emulator)
+    devices.extend(controllers(spec, machine))
     disks = list(_disks(record, around))  # a list: a refusal from inside a generator is lost in there
     limits = disk_limits(spec.extra_specs)
     for each in disks:
@@ -90,10 +114,11 @@ def domain_xml(record: GuestRecord, around: Around) -> str:
             each.append(limits)
     devices.extend(disks)
     if any(each.get("bus") == "scsi" for each in devices.iterfind("disk/target")):
-        _add(devices, "controller", type="scsi", index="0", model="virtio-scsi")
+        devices.append(scsi_controller(spec))
     devices.extend([interface(spec, vif, plug) for vif, plug in zip(spec.vifs, around.plugs, strict=True)])
     _add_consoles(devices, record, around)
-    return ET.tostring(domain, encoding="unicode")
+    devices.extend(list(small_devices(spec, machine)))
+    return domain
 
 
 def _add(parent: ET.Element, tag: str, text: str | None = None, **said: str) -> ET.Element:
@@ -103,13 +128,14 @@ def _add(parent: ET.Element, tag: str, text: str | None = None, **said: str) -> 
 
 
 def _add_boot(domain: ET.Element, record: GuestRecord, around: Around) -> None:
-    properties = record.spec.image_properties
-    if properties.get("hw_firmware_type", "bios") != "bios":
-        raise _cannot("guests with UEFI firmware")
+    spec, properties = record.spec, record.spec.image_properties
     system = _add(domain, "os")
     kind = _add(system, "type", "hvm", arch=around.machine.arch)
-    if wanted := properties.get("hw_machine_type"):
+    if wanted := machine_type(spec, around.machine):
         kind.set("machine", wanted)
+    add_firmware(system, spec, around.machine, around.place)
+    if has_boot_menu(spec):
+        _add(system, "bootmenu", enable="yes")
     rescued = record.rescue is not None
     has_kernel = record.rescue_kernel if rescued else record.kernel
     has_ramdisk = record.rescue_ramdisk if rescued else record.ramdisk
@@ -132,17 +158,23 @@ def _add_identity(domain: ET.Element, server: str) -> None:
     _add(found, "smbios", mode="sysinfo")
 
 
-def _add_cpu(domain: ET.Element, around: Around) -> None:
+def _add_cpu(domain: ET.Element, spec: GuestSpec, around: Around) -> None:
+    shape = guest_hardware.cpu_topology(spec.vcpus, spec.extra_specs, spec.image_properties)
     mode, model = around.settings.cpu_mode, around.settings.cpu_model
     emulated = around.machine.virt_type == "qemu"
-    if mode == "auto":
-        if emulated and around.machine.arch != "x86_64":
-            return
-        mode, model = ("custom", "qemu64") if emulated else ("host-model", "")
-    cpu = _add(domain, "cpu", mode=mode)
+    if mode == "auto" and emulated and around.machine.arch != "x86_64":
+        cpu = ET.Element("cpu")
+    else:
+        if mode == "auto":
+            mode, model = ("custom", "qemu64") if emulated else ("host-model", "")
+        cpu = ET.Element("cpu", mode=mode)
     if mode == "custom":
         cpu.set("match", "exact")
         _add(cpu, "model", model, fallback="allow")
+    if shape is not None:
+        ET.SubElement(cpu, "topology", {part: str(getattr(shape, part)) for part in guest_hardware.PARTS})
+    if cpu.attrib or len(cpu):
+        domain.append(cpu)
 
 
 # ------------------------------------------------------------------------------------------------------- disks
@@ -156,7 +188,7 @@ def root_is_local(spec: GuestSpec) -> bool:
 def bus_of(spec: GuestSpec) -> str:
     bus = spec.image_properties.get("hw_disk_bus", "virtio")
     if bus not in PREFIXES:
-        raise _cannot(f"disks on the bus {bus}")
+        raise cannot(f"disks on the bus {bus}")
     return bus
 
 
@@ -198,12 +230,12 @@ def _disks(record: GuestRecord, around: Around) -> Iterator[ET.Element]:
     if rescue is not None and stable:
         kind, seat = rescue.device or "disk", rescue.bus or bus
         if kind not in {"disk", "cdrom"} or seat not in PREFIXES:
-            raise _cannot(f"rescue from a {kind} on the bus {seat}")
+            raise cannot(f"rescue from a {kind} on the bus {seat}")
         yield _file_disk(place / RESCUE, seats.take(seat), seat, around.cache, device=kind, order=first)
     drive = place / (RESCUE_DRIVE if rescue is not None and (place / RESCUE_DRIVE).exists() else DRIVE)
     if drive.exists():
-        seat = "sata" if "q35" in spec.image_properties.get("hw_machine_type", "") else "ide"
-        seat = seat if around.machine.arch == "x86_64" else "scsi"
+        seat = "sata" if Q35 in machine_type(spec, around.machine) else "ide"
+        seat = cdrom_bus(spec, seat if around.machine.arch == "x86_64" else "scsi")
         yield _file_disk(drive, seats.take(seat), seat, around.cache, device="cdrom", kind="raw")
 
 
@@ -261,13 +293,26 @@ def interface(spec: GuestSpec, vif: VifData, plug: ET.Element) -> ET.Element:
     """Build the interface of a VIF. `plug`: libvirt's `interface` with its connection (wires.py)."""
     model = spec.image_properties.get("hw_vif_model", "virtio")
     if model not in VIF_MODELS:
-        raise _cannot(f"network cards of the model {model}")
+        raise cannot(f"network cards of the model {model}")
     card = ET.Element("interface", plug.attrib)
     _add(card, "mac", address=vif.mac)
     card.extend(list(plug))
     _add(card, "model", type=model)
+    if (queues := queues_of(spec)) > 1:
+        driver = card.find("driver")  # which a port in a switch in userspace has already
+        (_add(card, "driver") if driver is None else driver).set("queues", str(queues))
     _add(card, "mtu", size=str(vif.mtu))
     return card
+
+
+def queues_of(spec: GuestSpec) -> int:
+    """Of each interface: one for each processor where flavor or image ask for that, and the model can. Raises HostFailed for a contradiction."""
+    if spec.image_properties.get("hw_vif_model", "virtio") != "virtio":
+        return 1
+    try:
+        return guest_hardware.vif_queues(spec.vcpus, spec.extra_specs, spec.image_properties)
+    except Invalid as contradiction:
+        raise not_here(contradiction.public) from contradiction
 
 
 def _add_consoles(devices: ET.Element, record: GuestRecord, around: Around) -> None:
@@ -275,14 +320,9 @@ def _add_consoles(devices: ET.Element, record: GuestRecord, around: Around) -> N
     serial = _add(devices, "serial", type="tcp")
     _add(serial, "source", mode="bind", host=address, service=str(record.serial_port))
     _add(serial, "protocol", type="raw")
+    _add(serial, "target", port="0")  # libvirt numbers it after the others otherwise
     _add(serial, "log", file=str(around.place / CONSOLE), append="on")
+    devices.extend(list(more_serial_ports(record.spec)))
     _add(
         _add(devices, "graphics", type="vnc", autoport="yes", listen=address), "listen", type="address", address=address
     )
-    _add(_add(devices, "video"), "model", type="vga" if around.machine.arch == "x86_64" else "virtio")
-    _add(_add(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
-    _add(_add(devices, "memballoon", model="virtio"), "stats", period="10")
-
-
-def _cannot(what: str) -> HostFailed:
-    return HostFailed(f"the libvirt driver cannot make {what} yet", code="not_supported")

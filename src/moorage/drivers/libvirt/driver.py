@@ -16,12 +16,14 @@ import msgspec
 from moorage.drivers.libvirt import host_facts
 from moorage.drivers.libvirt.arriving import Arriving
 from moorage.drivers.libvirt.carrier import Receiver
-from moorage.drivers.libvirt.core import ACTIVE, DESTROY_S, SAVE_S, Core, power_from
+from moorage.drivers.libvirt.core import ACTIVE, DESTROY_S, SAVE_S, Core
 from moorage.drivers.libvirt.describing import Describing
+from moorage.drivers.libvirt.guest_agent import GuestAgent
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.life import Life
 from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plugging import Plugging
+from moorage.drivers.libvirt.power_states import power_from
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.serving import Serving
 from moorage.drivers.libvirt.snapshots import Snapshots
@@ -37,7 +39,7 @@ FIRST_ANSWER_S = 120.0
 _log = logging.getLogger(__name__)
 
 
-class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Core):
+class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing, Serving, Core):
     """See `driver.Driver`."""
 
     # ---- the driver ------------------------------------------------------------------------------------------------
@@ -66,6 +68,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
         self._images.prune(self._records.bases())
         if not serving:
             return
+        await self._thaw_what_is_still()
         await self._unplug_what_is_unused()
         self._begin_serving()
         self._begin_describing()
@@ -208,9 +211,11 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
             self._records.of(server)
         if power is PowerState.PAUSED:
             await self._ask(server, lambda domain: domain.resume())
+            await self._thaw_if_still(record)
         elif power is PowerState.SUSPENDED:
             await self._plug(record)
             await self._ask(server, lambda domain: domain.create(), SAVE_S)
+            await self._thaw_if_still(record)
         elif power is not PowerState.RUNNING:
             return await self._switch_on(record)
         return await self._power(server)
@@ -227,6 +232,8 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
             await self._link.ask(lambda connection: self._undefine(connection, server), limit_s=DESTROY_S)
             self._ours.discard(server)
             record = self._records.find(server)
+            if record is not None and record.frozen_for:
+                await self._end_thawing(record)
             if record is not None and not record.departed:
                 async with self._wiring:
                     await self._wires.unplug(record.spec.vifs)
@@ -267,6 +274,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
         async with self._alone(server):
             if await self._active(server) is PowerState.PAUSED:
                 await self._ask(server, lambda domain: domain.resume())
+                await self._thaw_if_still(self._records.of(server))
             return await self._power(server)
 
     async def suspend(self, server: ServerId) -> PowerState:

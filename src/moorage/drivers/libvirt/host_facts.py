@@ -16,6 +16,7 @@ import os_traits
 
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.settings import Libvirt
+from moorage.model import guest_hardware
 from moorage.model.errors import HostFailed
 from moorage.model.guest import HostDescription, ResourceInventory
 
@@ -39,6 +40,7 @@ ABLE = (
     "COMPUTE_VOLUME_EXTEND",
 )
 """What the driver can do with any guest."""
+UEFI = "COMPUTE_FIRMWARE_UEFI"
 BUSES = ("ide", "sata", "scsi", "usb", "virtio")
 PACKAGES = {
     "qemu-img": "qemu-utils",
@@ -62,6 +64,15 @@ class MachineFacts:
     traits: tuple[str, ...]
     cpu: dict[str, Any]
     version: int
+    uefi: bool = False
+    """Whether libvirt finds UEFI firmware for guests."""
+    secure_boot: bool = False
+    """Whether it finds such firmware with Secure Boot."""
+    machine_types: frozenset[str] = frozenset()
+    video_models: frozenset[str] = frozenset()
+    """Of this QEMU; empty: not known."""
+    cpu_control: bool = False
+    """Whether the kernel has a control group for processors."""
 
 
 def lacking(settings: Libvirt) -> list[str]:
@@ -124,15 +135,47 @@ def inspect_machine(connection: Any, settings: Libvirt) -> MachineFacts:
     except library().libvirtError as failure:
         why = f"{virt_type} on {arch}: {failure}"
         raise HostFailed("the host's libvirt has no QEMU for its guests", private=why, code="guest_failed") from failure
-    cpu = ET.fromstring(connection.getCapabilities()).find("host/cpu")
+    whole = ET.fromstring(connection.getCapabilities())
+    uefi, secure_boot = _firmware(connection, told, virt_type, arch)
+    firmware = {UEFI: uefi, guest_hardware.SECURE_BOOT_TRAIT: secure_boot}
     return MachineFacts(
         arch,
         told.findtext("path") or "",
         virt_type,
-        tuple(sorted({*ABLE, *_traits(connection, told, virt_type, arch)})),
-        _cpu_info(cpu, arch),
+        tuple(
+            sorted(
+                {*ABLE, *_traits(connection, told, virt_type, arch), *(name for name, has in firmware.items() if has)}
+            )
+        ),
+        _cpu_info(whole.find("host/cpu"), arch),
         int(connection.getVersion()),
+        uefi=uefi,
+        secure_boot=secure_boot,
+        machine_types=frozenset(each.text or "" for each in whole.iterfind(f"guest/arch[@name='{arch}']//machine")),
+        video_models=frozenset(each.text or "" for each in told.iterfind("devices/video/enum/value")),
+        cpu_control=has_cpu_control(),
     )
+
+
+def _firmware(connection: Any, told: ET.Element, virt_type: str, arch: str) -> tuple[bool, bool]:
+    """Whether there is UEFI, and UEFI with Secure Boot, which on x86_64 only machines of the type Q35 have."""
+    secured = told
+    if arch == "x86_64":
+        try:
+            secured = ET.fromstring(connection.getDomainCapabilities(None, arch, "q35", virt_type))
+        except library().libvirtError:
+            secured = ET.Element("domainCapabilities")
+    uefi = any(each.text == "efi" for each in told.iterfind("os/enum[@name='firmware']/value"))
+    secure = any(each.text == "yes" for each in secured.iterfind("os/loader/enum[@name='secure']/value"))
+    return uefi, uefi and secure
+
+
+def has_cpu_control(root: Path = Path("/sys/fs/cgroup")) -> bool:
+    """Whether the kernel shares out processors among groups of processes: by control groups of version 2, or 1."""
+    try:
+        return "cpu" in (root / "cgroup.controllers").read_text().split()
+    except OSError:
+        return any((root / each / "cpu.shares").exists() for each in ("cpu", "cpu,cpuacct", "cpuacct,cpu"))
 
 
 def _traits(connection: Any, told: ET.Element, virt_type: str, arch: str) -> Iterator[str]:

@@ -71,14 +71,16 @@ class Live(LiveArrivals):
     async def send_live(self, server: ServerId, to: MoveTarget, move: str) -> PowerState:
         """Begin to send a running guest to the host that waits for it; a repeat does nothing more.
 
-        Raises HostFailed when the guest is not running, is being sent by another move, or the other host cannot be
-        reached.
+        Raises HostFailed when the guest is not running, is quiesced, is being sent by another move, or the other host
+        cannot be reached.
         """
         async with self._alone(server):
             record = self._records.find(server)
             if record is not None and record.departed and record.leaving_by == move:
                 return PowerState.NOSTATE
             record, known = self._records.of(server), self._transfers.get(server)
+            if self._is_still(record):
+                raise HostFailed("the guest is quiesced", private=record.frozen_for, code="guest_busy")
             if record.leaving is not None and (known is None or known.state is not LiveState.RUNNING):
                 stands = await self._stands_at_source(record)
                 if stands.state is LiveState.SWITCHED and record.leaving_by == move:

@@ -28,7 +28,7 @@ ARRIVING, SENDING = "arriving", "sending"
 BEGIN, FILE, END = "begin_cold", "cold_file", "end_cold"
 """Verbs between two hosts (carrier.py)."""
 WHOLE = (disks.ROOT, disks.EPHEMERAL, disks.SWAP)
-AS_THEY_ARE = (disks.DRIVE, disks.KERNEL, disks.RAMDISK, disks.CONSOLE)
+AS_THEY_ARE = (disks.DRIVE, disks.KERNEL, disks.RAMDISK, disks.CONSOLE, disks.NVRAM)
 
 
 class MovesPart(Core):

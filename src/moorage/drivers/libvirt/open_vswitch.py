@@ -51,7 +51,7 @@ class OvsWire:
     owner: str
     database: str
 
-    async def plug(self, vif: VifData) -> ET.Element:
+    async def plug(self, vif: VifData, *, many_queues: bool = False) -> ET.Element:
         bridge, there = _bridge_of(vif), await links()
         datapath = await self._datapath(vif, bridge)
         hybrid = bool(vif.vif_details.get("ovs_hybrid_plug"))
@@ -60,7 +60,7 @@ class OvsWire:
         if hybrid:
             await self._make_pair(vif, there)
         master = _named("qbr", vif) if hybrid else ""
-        tap = await make_tap(vif, self.owner, there, master)
+        tap = await make_tap(vif, self.owner, there, master, many_queues=many_queues)
         marks = {"iface-id": vif.port, "iface-status": "active", "attached-mac": vif.mac, OWNER: self.owner}
         words = [f'external_ids:{key}="{value}"' for key, value in marks.items()]
         nowhere = NOWHERE if is_new and wired_by_agent(vif) and not bridge.startswith(TRUNK_PREFIX) else ()

@@ -12,7 +12,7 @@ import msgspec
 from moorage.drivers.libvirt.block_jobs import wait_until_level
 from moorage.drivers.libvirt.core import ACTIVE, Core
 from moorage.drivers.libvirt.disks import copy_raw
-from moorage.drivers.libvirt.domain_xml import bus_of, interface, volume_disk
+from moorage.drivers.libvirt.domain_xml import bus_of, interface, queues_of, volume_disk
 from moorage.drivers.libvirt.host_facts import machine_id
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.records import GuestRecord
@@ -41,7 +41,7 @@ class Plugging(Core):
             self._records.keep(grown)  # first, so that its tap is known to be somebody's
             try:
                 async with self._wiring:
-                    plug = (await self._wires.plug([vif]))[0]
+                    plug = (await self._wires.plug([vif], many_queues=queues_of(record.spec) > 1))[0]
                     await self._serve_networks()
                 card = ET.tostring(interface(grown.spec, vif, plug), encoding="unicode")
                 if await self._power(server) in ACTIVE:

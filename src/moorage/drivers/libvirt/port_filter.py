@@ -16,10 +16,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, IPv6Network
+from typing import Literal
 
 from moorage.drivers.libvirt.described_ports import AddressSet
 from moorage.drivers.libvirt.filter_rules import Inexpressible, listed, networks, rule_line, set_name
-from moorage.model.port_description import AllowedAddresses, PortDescription, PortFilter
+from moorage.model.port_description import AllowedAddresses, PacketRate, PortDescription, PortFilter
 
 ANSWER = 0x4000_0000
 """The bit of the mark of packets that answer what was allowed."""
@@ -29,6 +30,8 @@ ZONES, STATES, FRAMES = -300, -150, 100
 NO_MAC = "00:00:00:00:00:00"
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 ADDRESSES_PER_PORT_MAX = 1_000
+BURST_S, BURST_LEAST, BURST_MOST = 0.1, 10, 1 << 31
+"""Packets that may come at once, where nobody says how many: those of this time."""
 
 RARP = 0x8035
 """With it QEMU says on what host a guest is now that was sent while it ran; switches and tunnels learn by it."""
@@ -196,10 +199,22 @@ def _add_tap(made: Ruleset, tap: FilteredTap, sets: frozenset[str]) -> None:
         made.add(_chain(f"from_{tap.tap}", ["drop"]))
         made.add(_chain(f"to_{tap.tap}", ["drop"]))
     elif description.filter is None:
-        made.add(_chain(f"from_{tap.tap}", [*_marked(description), "accept"]))
-        made.add(_chain(f"to_{tap.tap}", ["accept"]))
+        made.add(_chain(f"from_{tap.tap}", [*_counted(description, "from"), *_marked(description), "accept"]))
+        made.add(_chain(f"to_{tap.tap}", [*_counted(description, "to"), "accept"]))
     else:
         _add_filtered(made, tap, description, description.filter, sets)
+
+
+def _counted(description: PortDescription, direction: Literal["from", "to"]) -> list[str]:
+    """What is more than the port's rate of packets is dropped, before anything else is asked of it."""
+    told = description.bandwidth
+    if told is None:
+        return []
+    rate: PacketRate = told.egress_packets if direction == "from" else told.ingress_packets
+    if not rate.limit_pps:
+        return []
+    burst = min(max(rate.burst_packets or int(rate.limit_pps * BURST_S), BURST_LEAST), BURST_MOST)
+    return [f"limit rate over {rate.limit_pps}/second burst {burst} packets drop"]
 
 
 def _marked(description: PortDescription) -> list[str]:
@@ -240,11 +255,13 @@ def _add_filtered(
             ],
         )
     )
-    made.add(_chain(f"from_{tap.tap}", [*_marked(description), *_not_spoofed(own, macs, f"rules_{tap.tap}"), "drop"]))
+    before = [*_counted(description, "from"), *_marked(description)]
+    made.add(_chain(f"from_{tap.tap}", [*before, *_not_spoofed(own, macs, f"rules_{tap.tap}"), "drop"]))
     made.add(
         _chain(
             f"to_{tap.tap}",
             [
+                *_counted(description, "to"),
                 f"ether daddr & 01:00:00:00:00:00 == 00:00:00:00:00:00 ether daddr != {{ {macs} }} drop",
                 "ether type arp accept",
                 f"{DHCP_ANSWER} accept",

@@ -26,5 +26,28 @@ def disk_limits(extra_specs: Mapping[str, str]) -> ET.Element | None:
     return limits if len(limits) else None
 
 
+CPU = ("shares", "period", "quota")
+"""Each as `quota:cpu_…`; periods and quotas are in microseconds."""
+
+
+def cpu_limits(extra_specs: Mapping[str, str], *, can: bool) -> ET.Element | None:
+    """For the whole guest; None: there are none. `can`: whether the host has the control group that they need.
+
+    Raises HostFailed for a limit that is no number, or on a host that has no way to it.
+    """
+    limits = ET.Element("cputune")
+    for name in CPU:
+        value = extra_specs.get(f"quota:cpu_{name}")
+        if value is None:
+            continue
+        if not (value.isascii() and value.removeprefix("-" if name == "quota" else "").isdigit()):
+            raise _refused(f"quota:cpu_{name} must be a whole number, and is {value!r}")
+        ET.SubElement(limits, name).text = value
+    if len(limits) and not can:
+        why = "no control group has the controller `cpu`"
+        raise HostFailed("Requested CPU control policy not supported by host", private=why, code="not_supported")
+    return limits if len(limits) else None
+
+
 def _refused(why: str) -> HostFailed:
     return HostFailed(f"the flavor cannot be used on this host: {why}", private=why, code="not_supported")

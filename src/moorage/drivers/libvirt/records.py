@@ -9,7 +9,7 @@
         guests/<server>/
             guest.json              the record, replaced atomically
             snapshot.qcow2          the copy of its disk that waits for its upload
-            d1/, d2/ …              one generation of its disks: disk, disk.eph0, disk.swap, disk.config, console.log …
+            d1/, d2/ …              one generation of its disks: disk, disk.eph0, disk.swap, disk.config, nvram.fd, console.log …
 
 A record is written before anything else is made, so that the remains of an interrupted start are found and removed.
 """
@@ -66,6 +66,12 @@ class GuestRecord(msgspec.Struct):
     """The move of that live migration."""
     held: bool = False
     """Whether we paused it so that its memory is sent sooner: it must run again afterwards."""
+    frozen_for: str = ""
+    """The purpose for which its file systems are still, or may be."""
+    frozen_until: float = 0.0
+    """When it writes again, in seconds since the epoch."""
+    thawed_for: str = ""
+    """The purpose for which it was still last."""
     departed: bool = False
     """Whether it has left by that move; its disks stay until they may be removed."""
 

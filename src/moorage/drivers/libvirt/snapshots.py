@@ -5,14 +5,18 @@ If the agent dies in between, the guest keeps writing to the overlay: the next s
 """
 
 import asyncio
+import logging
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from moorage.drivers.libvirt import disks
-from moorage.drivers.libvirt.core import ACTIVE, Core
+from moorage.drivers.libvirt.core import ACTIVE
 from moorage.drivers.libvirt.domain_xml import root_is_local
+from moorage.drivers.libvirt.guest_agent import ANSWERS_WITHIN_S, CALL_S, GuestAgent
+from moorage.drivers.libvirt.guest_devices import has_agent
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.model.errors import HostFailed
@@ -22,8 +26,10 @@ from moorage.model.image import ImageFile
 
 COPY = "snapshot.qcow2"
 
+_log = logging.getLogger(__name__)
 
-class Snapshots(Core):
+
+class Snapshots(GuestAgent):
     """Snapshots of `LibvirtDriver`."""
 
     async def take_snapshot(self, server: ServerId, image: ImageId, quiesce: Quiesce) -> PowerState:
@@ -38,27 +44,51 @@ class Snapshots(Core):
                 return power
             if not root_is_local(record.spec):
                 raise HostFailed("the guest's root disk is a volume", private=server, code="no_snapshot")
-            if quiesce is Quiesce.MUST and power is PowerState.RUNNING:
-                raise HostFailed(
-                    "the guest cannot be quiesced", private="no guest agent is spoken to", code="quiesce_failed"
-                )
+            if power is not PowerState.RUNNING:
+                quiesce = Quiesce.NO
+            if quiesce is Quiesce.MUST and not has_agent(record.spec):
+                raise cannot_quiesce("QEMU guest agent is not enabled")
             await self._settle_overlay(record)
             if power in ACTIVE:
-                await self._copy_under(record)
+                await self._copy_under(record, quiesce if has_agent(record.spec) else Quiesce.NO)
             else:
                 await disks.copy_flat(self._records.place(record) / disks.ROOT, self._copy_of(server))
             record.snapshot = image
             self._records.keep(record)
             return await self._power(server)
 
-    async def _copy_under(self, record: GuestRecord) -> None:
+    async def _copy_under(self, record: GuestRecord, quiesce: Quiesce) -> None:
         server, place = record.spec.server, self._records.place(record)
         above = place / disks.OVERLAY
-        await self._ask(server, partial(_write_above, disk=str(place / disks.ROOT), above=str(above)))
+        begin = partial(_write_above, disk=str(place / disks.ROOT), above=str(above))
+        if quiesce is Quiesce.NO or not await self._begun_still(record, begin, must=quiesce is Quiesce.MUST):
+            await self._ask(server, begin)
         try:
             await disks.copy_flat(place / disks.ROOT, self._copy_of(server))
         finally:
             await self._settle_overlay(record)
+
+    async def _begun_still(self, record: GuestRecord, begin: Callable[..., None], *, must: bool) -> bool:
+        """Let the guest write to the overlay from a moment in which its file systems are still.
+
+        libvirt's daemon makes them still and lets them go within one call, so a kill of this process leaves none still. A
+        daemon that dies within it may: so the guest's record says so first, and it is thawed. False: its agent did not do it.
+        """
+        record.frozen_for, record.frozen_until, record.thawed_for = COPY, self._clock.now(), ""
+        self._records.keep(record)
+        try:
+            await self._ask(record.spec.server, partial(begin, still=True), CALL_S)
+        except HostFailed as failure:
+            await self._thaw_if_possible(record)
+            await self._settle_overlay(record)
+            if failure.code != "guest_failed":
+                raise
+            if must:
+                raise cannot_quiesce(failure.private) from failure
+            _log.info("%s: its agent cannot make it still: %s", record.spec.server, failure.private)
+            return False
+        await self._thawed(record, "")
+        return True
 
     async def upload_snapshot(self, server: ServerId, image: ImageId) -> PowerState:
         """Send the copy into the image.
@@ -91,8 +121,12 @@ class Snapshots(Core):
         return self._records.directory(server) / COPY
 
 
-def _write_above(domain: Any, *, disk: str, above: str) -> None:
-    """Let the guest write to a new overlay from now on."""
+def cannot_quiesce(why: str) -> HostFailed:
+    return HostFailed("the guest cannot be quiesced", private=why, code="quiesce_failed")
+
+
+def _write_above(domain: Any, *, disk: str, above: str, still: bool = False) -> None:
+    """Let the guest write to a new overlay from now on. `still`: from a moment in which its file systems are still."""
     libvirt = library()
     asked = ET.Element("domainsnapshot")
     places = ET.SubElement(asked, "disks")
@@ -111,4 +145,7 @@ def _write_above(domain: Any, *, disk: str, above: str) -> None:
         | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_NO_METADATA
         | libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_ATOMIC
     )
+    if still:
+        domain.agentSetResponseTimeout(ANSWERS_WITHIN_S, 0)
+        flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_QUIESCE
     domain.snapshotCreateXML(ET.tostring(asked, encoding="unicode"), flags)

@@ -87,6 +87,11 @@ def at_destination(source: str, own: str) -> str:
             raise ValueError(f"no {part}")
         if found is not None and ours is not None:
             found.text = ours.text
+    variables, own_variables = there.find("os/nvram"), here.find("os/nvram")
+    if variables is not None:
+        if own_variables is None:
+            raise ValueError("no firmware with variables")
+        variables.text = own_variables.text
     _take(devices, mine, "emulator")
     for disk in devices.iterfind("disk"):
         ours = _matching(mine, "disk", "target", "dev", disk)
@@ -107,7 +112,7 @@ def _take_consoles(devices: ET.Element, mine: ET.Element) -> None:
     serial = mine.find("serial")
     for line in [*devices.iterfind("serial"), *devices.iterfind("console")]:
         for part in ("source", "log"):
-            if serial is not None:
+            if serial is not None and line.get("type") == serial.get("type"):
                 _take(line, serial, part)
     _take(devices, mine, "graphics")
 

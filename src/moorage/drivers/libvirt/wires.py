@@ -39,7 +39,7 @@ OWN_BRIDGES = (BRIDGE_PREFIX, VLAN_BRIDGE_PREFIX)
 class Wire(Protocol):
     """One way to plug in; `plug` and `unplug` are safe twice."""
 
-    async def plug(self, vif: VifData) -> ET.Element:
+    async def plug(self, vif: VifData, *, many_queues: bool = False) -> ET.Element:
         """An `interface` of libvirt's that says where it is plugged in. Raises HostFailed (`vif_not_plugged`)."""
         ...
 
@@ -67,7 +67,7 @@ class BridgeWire:
     tunnels: Tunnels
     vlans: Vlans
 
-    async def plug(self, vif: VifData) -> ET.Element:
+    async def plug(self, vif: VifData, *, many_queues: bool = False) -> ET.Element:
         """Raises HostFailed (`vif_not_plugged`) for an operator's bridge that the host does not have."""
         bridge, there = bridge_of(vif, self.bridges), await links()
         if bridge not in there:
@@ -80,7 +80,7 @@ class BridgeWire:
             await self.tunnels.join(vif, bridge, there)
         if bridge.startswith(VLAN_BRIDGE_PREFIX):
             await self.vlans.join(vif, self.bridges[vif.physical_network or ""], bridge, there)
-        tap = await make_tap(vif, self.owner, there, bridge)
+        tap = await make_tap(vif, self.owner, there, bridge, many_queues=many_queues)
         plug = ET.Element("interface", type="ethernet")
         ET.SubElement(plug, "target", dev=tap, managed="no")
         return plug
@@ -123,8 +123,8 @@ class Wires:
         self._bridge = BridgeWire(owner, self._bridges, self._tunnels, self._vlans)
         self._ways: dict[str, Wire] = {"bridge": self._bridge, "ovs": self._ovs}
 
-    async def plug(self, vifs: Iterable[VifData]) -> list[ET.Element]:
-        return [await self._way(vif).plug(vif) for vif in vifs]
+    async def plug(self, vifs: Iterable[VifData], *, many_queues: bool = False) -> list[ET.Element]:
+        return [await self._way(vif).plug(vif, many_queues=many_queues) for vif in vifs]
 
     async def unplug(self, vifs: Iterable[VifData]) -> None:
         for vif in vifs:
@@ -176,14 +176,15 @@ class Wires:
         """Tell other hosts now and then which guests are here."""
         await self._far.announcements.repeat(clock)
 
-    def seats(self, guests: Iterable[GuestSpec]) -> dict[str, list[Seat]]:
-        """Bridge of ours → who is on it, where this host serves networks."""
+    async def seats(self, guests: Iterable[GuestSpec]) -> dict[str, list[Seat]]:
+        """Bridge of ours that is there → who is on it, where this host serves networks: a guest is known before its bridge is made."""
         found: dict[str, list[Seat]] = {}
         for guest in guests if self._serves else ():
             for vif in guest.vifs:
                 if vif.vif_type == "bridge" and (name := bridge_of(vif, self._bridges)).startswith(BRIDGE_PREFIX):
                     found.setdefault(name, []).append(Seat(vif, guest))
-        return found
+        there = await links() if found else {}
+        return {name: each for name, each in found.items() if name in there}
 
     def has_lost_servers(self) -> bool:
         """Whether one that should answer DHCP does not run."""

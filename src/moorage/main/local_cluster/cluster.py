@@ -31,6 +31,7 @@ from moorage.main.db import ROLES
 from moorage.main.hosts import HostPlan, planned_hosts
 from moorage.main.local_cluster.files import (
     CONFIG,
+    CONFIG_DRIVES,
     ON_THE_BUS,
     REAL_GUESTS,
     Guarded,
@@ -134,10 +135,10 @@ class TrialSet:
         whose = name if name.startswith(("agent-", CONSOLE_WEB)) else name.partition("-")[0]
         return self.config_path if whose == "embedded" else self.directory / f"{whose}.toml"
 
-    def rewrite(self, was: str, becomes: str) -> None:
+    def rewrite(self, old: str, becomes: str) -> None:
         """Replace a text in every configuration file that contains it."""
         for path in self.directory.glob("*.toml"):
-            path.write_text(path.read_text().replace(was, becomes))
+            path.write_text(path.read_text().replace(old, becomes))
 
     def start(self) -> None:
         """Start everything; returns when servers can be booted. Raises RuntimeError when a process does not become ready."""
@@ -165,8 +166,11 @@ class TrialSet:
         )  # it makes the tables and the service's user; the others may start at the same time
         self._let_in(postgres)
         if self.real is not None and self.nats is not None:
-            there = [self.nats.port, *(ports[name] for name in ("identity", "image", "network", "volume", "metadata"))]
-            self.real.reach(there if self.beside is None else [*there, *self.beside.reached])
+            reached = [
+                self.nats.port,
+                *(ports[name] for name in ("identity", "image", "network", "volume", "metadata")),
+            ]
+            self.real.reach(reached if self.beside is None else [*reached, *self.beside.reached])
         begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
         begun += [self.launch(f"agent-{plan.host}", *self.agent_arguments(plan)) for plan in planned_hosts(self.config)]
         begun += [self.launch(f"api-{number + 1}", *self.api_arguments(number)) for number in range(self.apis)]
@@ -198,7 +202,9 @@ class TrialSet:
             own = {name: postgres.url_as(f"moorage_{role}", name) for name in urls} if role else urls
             cells = "".join(f'[[cells]]\nname = "{name}"\ndatabase = "{own[name]}"\n\n' for name in self.cell_names)
             values = {**settings, "region": own["region"], "cells": cells, "bus": tables({"bus": bus}) if bus else ""}
-            return CONFIG.format(**values) + neighbours + self.settings + (REAL_GUESTS if self.real_guests else "")
+            guests = REAL_GUESTS if self.real_guests else ""
+            guests += CONFIG_DRIVES if self.real_guests and self.beside is not None else ""
+            return CONFIG.format(**values) + neighbours + self.settings + guests
 
         write(self.config_path, file({}))
         write(self.path_of(CONSOLE_WEB), console_file(self.config, self.console_port))
@@ -266,8 +272,8 @@ class TrialSet:
         other = self.releases.get(name)
         python, environment = (sys.executable, None) if other is None else (str(other.python), other.environment)
         path = self.path_of(name) if other is None else other.configuration(self.config_path)
-        there = self.real.inside(name.partition("-")[2]) if self.real is not None and words[0] == "agent" else []
-        command = [*there, python, "-m", "moorage", words[0], "--config", str(path), *words[1:]]
+        prefix = self.real.inside(name.partition("-")[2]) if self.real is not None and words[0] == "agent" else []
+        command = [*prefix, python, "-m", "moorage", words[0], "--config", str(path), *words[1:]]
         with private_file(log).open("ab") as out:
             at = out.tell()
             self.processes[name] = subprocess.Popen(
@@ -287,8 +293,8 @@ class TrialSet:
     def _wait_for_hosts(self) -> None:
         """Wait until the hosts' providers are in Placement. Agents are ready earlier, before their cells have their reports."""
         deadline = time.monotonic() + READY_S
-        told = self.config.hosts
-        guarantees = self.beside is None and not self.real_guests and (told.bandwidth_kbps or told.packet_rate_kpps)
+        hosts = self.config.hosts
+        guarantees = self.beside is None and not self.real_guests and (hosts.bandwidth_kbps or hosts.packet_rate_kpps)
         of_host = {"": True, ":Open vSwitch agent": guarantees}
         wanted = {plan.host + kind for plan in planned_hosts(self.config) for kind, has in of_host.items() if has}
         headers = {"X-Auth-Token": self.token()}
@@ -352,13 +358,13 @@ class TrialSet:
             return self.beside.token()
         password = admin_password(self.config) if user == "admin" else demo_password(self.config)
         domain = {"id": "default"}
-        who = {"name": user, "domain": domain, "password": password}
-        asked = {
+        identity = {"name": user, "domain": domain, "password": password}
+        body = {
             "auth": {
-                "identity": {"methods": ["password"], "password": {"user": who}},
+                "identity": {"methods": ["password"], "password": {"user": identity}},
                 "scope": {"project": {"name": project, "domain": domain}},
             }
         }
-        reply = httpx.post(f"{self.config.api.identity.url}/v3/auth/tokens", json=asked, timeout=30.0)
+        reply = httpx.post(f"{self.config.api.identity.url}/v3/auth/tokens", json=body, timeout=30.0)
         reply.raise_for_status()
         return str(reply.headers["X-Subject-Token"])

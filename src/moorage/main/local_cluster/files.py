@@ -62,6 +62,12 @@ REAL_GUESTS = """
 driver = "libvirt"
 """
 
+CONFIG_DRIVES = """
+[metadata]
+force_config_drive = true
+"""
+"""With a real network service, no agent of which answers guests at 169.254.169.254."""
+
 
 ON_THE_BUS = ("conductor", "api", "console")
 """Roles that have a key, as each agent has; the other roles do not use the bus."""

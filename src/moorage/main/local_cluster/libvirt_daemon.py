@@ -84,15 +84,15 @@ class Daemon:
         for file in (self.run / "libvirt-sock", self.run / "libvirtd.pid"):
             file.unlink(missing_ok=True)
         script = ENTER.format(places=" ".join(PRIVATE), base=self.base, name=f"host{self.number}")
-        there = ["ip", "netns", "exec", self.namespace] if self.namespace else []
+        prefix = ["ip", "netns", "exec", self.namespace] if self.namespace else []
         self.process = subprocess.Popen(
-            [*there, "unshare", "--mount", "--uts", "bash", "-c", script],
+            [*prefix, "unshare", "--mount", "--uts", "bash", "-c", script],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
         ends = time.monotonic() + STARTS_WITHIN_S
-        ask = ["virsh", "-q", "-c", self.uri, "uri"]
-        while subprocess.run(ask, capture_output=True, check=False).returncode:
+        probe = ["virsh", "-q", "-c", self.uri, "uri"]
+        while subprocess.run(probe, capture_output=True, check=False).returncode:
             if self.process.poll() is not None or time.monotonic() > ends:
                 raise RuntimeError(f"the libvirt daemon below {self.base} did not start")
             time.sleep(0.1)

@@ -66,8 +66,8 @@ def free_ports(count: int) -> list[int]:
     process = os.getpid()
     if process not in _rows:  # a fork has the lock of its parent, and needs ports of its own
         _rows[process] = PortRow(Path(tempfile.gettempdir()) / f"moorage-ports-{os.getuid()}")
-    found = [_rows[process].next() for _ in range(count)]
-    return [port for port in found if port is not None] if None not in found else _of_the_kernel(count)
+    ports = [_rows[process].next() for _ in range(count)]
+    return [port for port in ports if port is not None] if None not in ports else _of_the_kernel(count)
 
 
 def free_port() -> int:

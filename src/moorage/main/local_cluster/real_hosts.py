@@ -141,8 +141,8 @@ class RealHosts:
     def clear(self) -> None:
         """Remove the namespaces of this prefix, and end what runs in them."""
         for name in [self.prefix, *map(self.namespace, self.names)]:
-            found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
-            for process in found.stdout.split():
+            result = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
+            for process in result.stdout.split():
                 with contextlib.suppress(OSError):
                     os.kill(int(process), signal.SIGKILL)
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)

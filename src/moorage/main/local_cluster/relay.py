@@ -19,16 +19,16 @@ CHUNK_BYTES = 1 << 16
 def listening(namespace: str, ports: list[int]) -> list[tuple[socket.socket, int]]:
     """Open listening sockets in a namespace. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
-    home, there = os.open("/proc/thread-self/ns/net", os.O_RDONLY), os.open(f"/run/netns/{namespace}", os.O_RDONLY)
+    home, inner = os.open("/proc/thread-self/ns/net", os.O_RDONLY), os.open(f"/run/netns/{namespace}", os.O_RDONLY)
     try:
-        if libc.setns(there, CLONE_NEWNET):
+        if libc.setns(inner, CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), namespace)
         return [(socket.create_server(("127.0.0.1", port)), port) for port in ports]
     finally:
         if libc.setns(home, CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "home")
         os.close(home)
-        os.close(there)
+        os.close(inner)
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -41,11 +41,11 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 async def carry(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
-        there, back = await asyncio.open_connection("127.0.0.1", port)
+        upstream, back = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
         writer.close()
         return
-    await asyncio.gather(pump(reader, back), pump(there, writer))
+    await asyncio.gather(pump(reader, back), pump(upstream, writer))
     for each in (writer, back):
         each.close()
 

@@ -43,7 +43,7 @@ class CachedRead:
 
     read: Callable[[Tx], DatabaseReading]
     database: Database
-    seen: DatabaseReading | None = None
+    last: DatabaseReading | None = None
     seen_at: float = float("-inf")
     began_at: float = float("-inf")
     answers: bool = True
@@ -104,7 +104,7 @@ class CachedReads:
     async def _once(self, name: str, cached: CachedRead) -> None:
         try:
             with label("metrics"):
-                cached.seen = await cached.database.read(cached.read)
+                cached.last = await cached.database.read(cached.read)
             cached.seen_at, cached.answers = self.monotonic(), True
         except (Problem, OSError) as out:
             cached.answers = False
@@ -119,9 +119,9 @@ class CachedReads:
         """The values that are young enough to be shown."""
         now = self.monotonic()
         return {
-            name: cached.seen
+            name: cached.last
             for name, cached in self.of.items()
-            if cached.seen is not None and now - cached.seen_at <= max(SHOWN_S, self.kept_s)
+            if cached.last is not None and now - cached.seen_at <= max(SHOWN_S, self.kept_s)
         }
 
     async def close(self) -> None:

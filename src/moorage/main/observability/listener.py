@@ -37,8 +37,8 @@ class MetricsListener:
             case "/readyz":
                 await self._before()
                 troubles = self._troubles()
-                said = "".join(f"{each}\n" for each in troubles) or "OK\n"
-                await _send(send, scope, 503 if troubles else 200, said.encode(), TEXT)
+                text = "".join(f"{each}\n" for each in troubles) or "OK\n"
+                await _send(send, scope, 503 if troubles else 200, text.encode(), TEXT)
             case _:
                 await _send(send, scope, 404, b"There are /metrics, /healthz and /readyz here.\n", TEXT)
 

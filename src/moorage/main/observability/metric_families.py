@@ -11,7 +11,7 @@ Type = Literal["gauge", "counter", "histogram"]
 
 class Family(NamedTuple):
     type: Type
-    says: str
+    help: str
     labels: tuple[str, ...] = ()
     bounds_s: tuple[float, ...] = ()
     """Upper bounds of a histogram's buckets, in seconds."""

@@ -42,21 +42,21 @@ class MetricsSet:
         if not self._serves:
             return ["it is starting"]
         sources = self._state.sources
-        said = [
+        lines = [
             f"the {name} database does not answer"
             for name in unanswered(self.reads.of)
             if name in {"region", "placement"}
         ]
         if sources.bus is not None and not sources.bus.healthy:
-            said.append("the message bus is out")
+            lines.append("the message bus is out")
         if sources.conductor is not None and not sources.conductor.alive:
-            said.append("the conductor's lease does not hold")
+            lines.append("the conductor's lease does not hold")
         if sources.engine is not None and sources.engine.age_s > PICTURE_OLD_S:
-            said.append(f"the picture of all providers is {sources.engine.age_s:.0f} s old")
+            lines.append(f"the picture of all providers is {sources.engine.age_s:.0f} s old")
         agents = sources.agents()
         if agents and not any(agent.home.is_set() for agent in agents):
-            said.append("no agent of this process is home")
-        return said
+            lines.append("no agent of this process is home")
+        return lines
 
     async def close(self) -> None:
         self._leave()

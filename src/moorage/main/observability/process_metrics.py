@@ -31,7 +31,7 @@ def shown(name: str, *values: Value) -> Metric:
     """Build one family of `FAMILIES` with these samples; its name must be in that table."""
     family = FAMILIES[name]
     kind = CounterMetricFamily if family.type == "counter" else GaugeMetricFamily
-    made = kind(name, family.says, labels=family.labels)
+    made = kind(name, family.help, labels=family.labels)
     for labels, value in values:
         made.add_metric(list(labels), float(value))
     return made
@@ -94,8 +94,8 @@ class ProcessMetricsCollector(Collector):
 
     def _waiting(self) -> Iterator[Metric]:
         """The queues in the databases at their last read."""
-        seen, now_us = self.reads.shown(), time.time_ns() // 1000
-        if (region := seen.get("region")) is not None and region.inbox is not None:
+        readings, now_us = self.reads.shown(), time.time_ns() // 1000
+        if (region := readings.get("region")) is not None and region.inbox is not None:
             known = {(each.saga, each.state): each for each in region.operations}
             keys = [(saga, state) for saga in sorted({saga for saga, _ in known}) for state in OPEN_STATES]
             yield shown("moorage_operations", *((key, known[key].count if key in known else 0) for key in keys))
@@ -107,7 +107,7 @@ class ProcessMetricsCollector(Collector):
                 yield shown(name, *values)
             yield one("moorage_inbox_events", region.inbox.count)
             yield one("moorage_inbox_oldest_seconds", _age_s(region.inbox, now_us))
-        outboxes = {name: each.outbox for name, each in seen.items() if each.outbox is not None}
+        outboxes = {name: each.outbox for name, each in readings.items() if each.outbox is not None}
         if outboxes:
             yield shown("moorage_outbox_rows", *(((name,), each.count) for name, each in outboxes.items()))
             yield shown(
@@ -203,9 +203,9 @@ def of_waiting(counts: Mapping[str, CauseCount], now_us: int) -> dict[str, list[
     nobody = CauseCount(0, now_us)
     each = {cause: counts.get(cause, nobody) for cause in CAUSES}
     return {
-        "moorage_waiting_servers": [((cause,), found.servers) for cause, found in each.items()],
+        "moorage_waiting_servers": [((cause,), count.servers) for cause, count in each.items()],
         "moorage_waiting_servers_oldest_seconds": [
-            ((cause,), max(0.0, (now_us - found.oldest_at) / US)) for cause, found in each.items()
+            ((cause,), max(0.0, (now_us - count.oldest_at) / US)) for cause, count in each.items()
         ],
     }
 

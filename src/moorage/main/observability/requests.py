@@ -20,11 +20,11 @@ App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
 def traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the caller's `traceparent` if it is well formed; empty otherwise."""
-    told = [value for name, value in headers if name.lower() == b"traceparent"]
-    found = TRACEPARENT.fullmatch(told[0]) if len(told) == 1 else None
-    if found is None or not found[1].strip(b"0") or not found[2].strip(b"0"):
+    values = [value for name, value in headers if name.lower() == b"traceparent"]
+    match = TRACEPARENT.fullmatch(values[0]) if len(values) == 1 else None
+    if match is None or not match[1].strip(b"0") or not match[2].strip(b"0"):
         return ""
-    return told[0].decode("ascii")
+    return values[0].decode("ascii")
 
 
 class RequestMetrics:
@@ -42,7 +42,7 @@ class RequestMetrics:
             return
         parent = traceparent_of(scope["headers"]) if self._trust else ""
         method = scope["method"] if scope["method"] in METHODS else OTHER
-        asked = span(
+        request_span = span(
             SpanType.REQUEST,
             self._service,
             parent=parent,
@@ -51,24 +51,24 @@ class RequestMetrics:
             method=method,
             route="",
         )
-        with asked, answering(asked):
+        with request_span, answering(request_span):
             try:
-                await self._app(scope, receive, _observed_send(send, asked))
+                await self._app(scope, receive, _observed_send(send, request_span))
             except Exception:
-                asked.came_to(asked.outcome or "500")  # the server answers 500 then
+                request_span.came_to(request_span.outcome or "500")  # the server answers 500 then
                 raise
             finally:
-                route = asked.facts.get("route") or getattr(scope.get("route"), "path", NO_ROUTE)
-                asked.annotate(route=route)
-                asked.called(f"{method} {route}")
-                if not asked.outcome:
-                    asked.came_to("none")  # nothing was answered: the client is gone
+                route = request_span.facts.get("route") or getattr(scope.get("route"), "path", NO_ROUTE)
+                request_span.annotate(route=route)
+                request_span.called(f"{method} {route}")
+                if not request_span.outcome:
+                    request_span.came_to("none")  # nothing was answered: the client is gone
 
 
-def _observed_send(send: Send, asked: Span) -> Send:
+def _observed_send(send: Send, request_span: Span) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            asked.came_to(str(message["status"]))
+            request_span.came_to(str(message["status"]))
         await send(message)
 
     return sending

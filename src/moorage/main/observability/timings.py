@@ -45,7 +45,7 @@ class Timings:
     def _made(self, kind: type[Any], name: str) -> Any:
         family = FAMILIES[name]
         more: JsonObject = {"buckets": family.bounds_s} if kind is Histogram else {}
-        return kind(name, family.says, family.labels, registry=self._registry, **more)
+        return kind(name, family.help, family.labels, registry=self._registry, **more)
 
     def begun(self, span: Span) -> None:
         if span.kind is SpanType.REQUEST:
@@ -86,5 +86,5 @@ def _child(known: dict[Labels, Any], family: Any, labels: Labels, act: str) -> A
         labels = (OTHER,) * len(labels)
         if (other := known.get(labels)) is not None:
             return other
-    found = known[labels] = getattr(family.labels(*labels), act)
-    return found
+    child = known[labels] = getattr(family.labels(*labels), act)
+    return child

@@ -169,11 +169,11 @@ class OtelWatcher:
             logger.warning("some spans were not sent: the collector does not answer")
 
 
-def _carried(told: str) -> TelemetrySpan | None:
+def _carried(traceparent: str) -> TelemetrySpan | None:
     """The span that a `traceparent` names; None: it names none."""
-    if not told or not traceparent_of([(b"traceparent", told.encode("ascii", "replace"))]):
+    if not traceparent or not traceparent_of([(b"traceparent", traceparent.encode("ascii", "replace"))]):
         return None
-    _, trace_id, span_id, flags = told.split("-")
+    _, trace_id, span_id, flags = traceparent.split("-")
     context = SpanContext(
         int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16) & 1)
     )

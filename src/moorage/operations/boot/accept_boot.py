@@ -80,7 +80,7 @@ async def begin(
     if request.min_count > SERVERS_AT_ONCE_MAX:
         await _refuse_so_many(context, principal, project, request, known.flavor)
     request = msgspec.structs.replace(request, max_count=min(request.max_count, SERVERS_AT_ONCE_MAX))
-    found = await boot_devices.understood(
+    devices = await boot_devices.understood(
         context, principal, token, request, known.flavor, may_zero_disk=rights.may_zero_disk
     )
     place = await requested_place(context, request, rights)
@@ -95,7 +95,7 @@ async def begin(
     if guaranteed(checked, rules):
         gates = gates.made_early()
     judged = JudgedRequest(
-        principal, project, request, request_id, known, found, place, checked, gates, same, different
+        principal, project, request, request_id, known, devices, place, checked, gates, same, different
     )
     boots = boots_of(context, judged)
     if wait := await requested_wait(context, boots[0].server, may_wait=rights.may_wait):

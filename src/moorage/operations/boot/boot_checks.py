@@ -70,12 +70,12 @@ async def resolve_references(
 
 async def _flavor(context: SagaContext, project: str, reference: str, rights: BootRights) -> Flavor:
     """The cached flavor if the boot may use it; a refusal is always decided by a new read."""
-    found = flavor_cache.cached(context.region, reference)
-    if not _usable(found, project, rights):
-        found = await flavor_cache.read(context.region, reference)
-    if found is None or not _usable(found, project, rights):
+    flavor = flavor_cache.cached(context.region, reference)
+    if not _usable(flavor, project, rights):
+        flavor = await flavor_cache.read(context.region, reference)
+    if flavor is None or not _usable(flavor, project, rights):
         raise Invalid(f"Flavor {reference} could not be found.")
-    return found
+    return flavor
 
 
 def _usable(flavor: Flavor | None, project: str, rights: BootRights) -> bool:

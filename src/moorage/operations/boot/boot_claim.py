@@ -142,15 +142,15 @@ class HostClaim:
 
     def _subnets(self, segments: tuple[ProviderId | None, ...]) -> dict[int, str]:
         """For each NIC with a claimed segment, that segment's IPv4 subnet, unless the NIC has a chosen address."""
-        found: dict[int, str] = {}
+        subnets: dict[int, str] = {}
         for port, segment in zip(self._ports, segments, strict=False):
             network = self._networks.get(port.network)
             if segment is None or network is None or port.address_chosen or port.ip_allocation == "none":
                 continue
             subnet = next((s.id for s in network.subnets if s.segment == segment and s.version == 4), None)
             if subnet is not None:
-                found[port.index] = subnet
-        return found
+                subnets[port.index] = subnet
+        return subnets
 
 
 def _was_changed(boot: Boot, order: Server | None) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from moorage.model import guest_hardware
 from moorage.model.boot_request import BootRequest
 from moorage.model.errors import Forbidden, Invalid, NotFound
 from moorage.model.flavor import Flavor
@@ -60,6 +61,7 @@ async def understood(
         if image is None:
             raise Invalid("Invalid imageRef provided: a server without a volume is booted from an image.")
         check_image(image, flavor, may_zero_disk=may_zero_disk)
+        guest_hardware.check(flavor.vcpus, flavor.extra_specs, image.properties)
         return BootDevices((), image, image.properties)
     check_form(request, flavor)
     project = principal.project or ""
@@ -85,6 +87,7 @@ async def understood(
             else:
                 root = _root(device, image, written, volume, flavor, may_zero_disk)
         devices.append(device)
+    guest_hardware.check(flavor.vcpus, flavor.extra_specs, root.properties)
     zone = _zone(context, request, volumes)
     return msgspec.structs.replace(root, devices=tuple(devices), zone=zone)
 
@@ -171,9 +174,9 @@ def _check_one(request: BootRequest, each: BlockDevice) -> None:
             "Blank volumes (source: 'blank', dest: 'volume') need to have non-zero size",
         ),
     )
-    for refused, said in refusals:
+    for refused, reason in refusals:
         if refused:
-            raise Invalid(said)
+            raise Invalid(reason)
 
 
 def _check_local(devices: Sequence[BlockDevice], flavor: Flavor) -> None:
@@ -223,24 +226,24 @@ async def _volume(
             f"Invalid volume: Volume {volume.id} status must be available or downloading to reserve, but the current status "
             f"is {volume.status}."
         )
-    found = msgspec.structs.replace(
+    understood = msgspec.structs.replace(
         device,
         volume=volume.id,
         size_gib=volume.size_gib,
         volume_type=volume.volume_type,
         multiattach=volume.multiattach,
     )
-    return found, volume
+    return understood, volume
 
 
 async def _snapshot(
     context: SagaContext, project: str, token: str, device: BlockDevice
 ) -> tuple[BlockDevice, VolumeSnapshot]:
     try:
-        found = await volumes_of(context).snapshot(device.uuid or "", project, token)
+        snapshot = await volumes_of(context).snapshot(device.uuid or "", project, token)
     except NotFound as missing:
         raise Invalid(f"{WRONG}: failed to get snapshot {device.uuid}.") from missing
-    return msgspec.structs.replace(device, size_gib=device.size_gib or found.size_gib), found
+    return msgspec.structs.replace(device, size_gib=device.size_gib or snapshot.size_gib), snapshot
 
 
 async def _written_on(

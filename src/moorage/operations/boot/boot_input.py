@@ -101,11 +101,11 @@ def networks_of(boot: Boot, made: Made | None) -> Mapping[str, NetworkFacts]:
 
 def cells_with(networks: Iterable[NetworkFacts]) -> tuple[CellId, ...] | None:
     """The cells that have addresses of every network; None: all cells do."""
-    found: set[CellId] | None = None
+    cells: set[CellId] | None = None
     for network in networks:
         if network.cells:
-            found = set(network.cells) if found is None else found & set(network.cells)
-    return None if found is None else tuple(sorted(found))
+            cells = set(network.cells) if cells is None else cells & set(network.cells)
+    return None if cells is None else tuple(sorted(cells))
 
 
 def ask_of(

@@ -53,9 +53,9 @@ class JudgedRequest(msgspec.Struct, frozen=True):
 
 def boots_of(context: SagaContext, judged: JudgedRequest) -> list[Boot]:
     principal, request, known, gates = judged.principal, judged.request, judged.known, judged.gates
-    found, place, checked = judged.devices, judged.place, judged.nics
-    properties = found.properties
-    needs = needs_of_flavor(known.flavor, properties, local_root=found.local_root)
+    devices, place, checked = judged.devices, judged.place, judged.nics
+    properties = devices.properties
+    needs = needs_of_flavor(known.flavor, properties, local_root=devices.local_root)
     reservation = request.reservation_id or f"r-{secrets.token_hex(4)}"
     drive = config_drives.wanted(context, request.config_drive, properties)
     sealed = context.seals.seal(request.admin_password) if drive and context.seals and request.admin_password else ""
@@ -87,7 +87,7 @@ def boots_of(context: SagaContext, judged: JudgedRequest) -> list[Boot]:
             sealed_password=sealed,
             files=request.files,
         )
-        made.append(boot_volumes.given(boot, found))
+        made.append(boot_volumes.given(boot, devices))
     return made
 
 
@@ -181,6 +181,6 @@ def _first_nic(nic: NicAsk, checked: CheckedNics) -> Nic:
 
 def sanitized_hostname(name: str, server: str) -> str:
     """A valid host name for the guest, made from the server's name as Nova does."""
-    found = re.sub(r"[ _.]", "-", name.encode("latin-1", "ignore").decode("latin-1"))
-    found = re.sub(r"[^a-zA-Z0-9-]+", "", found).lower().strip("-")[:HOSTNAME_CHARACTERS_MAX].rstrip("-")
-    return found or f"Server-{server}"[:HOSTNAME_CHARACTERS_MAX]
+    hostname = re.sub(r"[ _.]", "-", name.encode("latin-1", "ignore").decode("latin-1"))
+    hostname = re.sub(r"[^a-zA-Z0-9-]+", "", hostname).lower().strip("-")[:HOSTNAME_CHARACTERS_MAX].rstrip("-")
+    return hostname or f"Server-{server}"[:HOSTNAME_CHARACTERS_MAX]

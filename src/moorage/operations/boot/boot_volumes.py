@@ -20,13 +20,13 @@ from moorage.store.region import volume_intents
 CREATE_AT_ONCE = 8
 
 
-def given(boot: Boot, found: BootDevices) -> Boot:
+def given(boot: Boot, of_boot: BootDevices) -> Boot:
     """The boot with the devices as this server's own: each with an id and a name."""
-    if not found.devices:
+    if not of_boot.devices:
         return boot
-    root = next(each for each in found.devices if each.boot_index == 0)
+    root = next(each for each in of_boot.devices if each.boot_index == 0)
     root_name = _named(root.device) or boot.server.root_device
-    taken = {root_name, *(_named(each.device) for each in found.devices)}
+    taken = {root_name, *(_named(each.device) for each in of_boot.devices)}
     prefix = root_name.rstrip("0123456789")[:-1]
     free = (name for name in (device_name(place, prefix) for place in range(1, 2 * DEVICES_MAX)) if name not in taken)
     devices = tuple(
@@ -36,14 +36,14 @@ def given(boot: Boot, found: BootDevices) -> Boot:
             device=root_name if each is root else _named(each.device) or next(free),
             created=each.destination == "volume" and each.source != "volume",
         )
-        for each in found.devices
+        for each in of_boot.devices
     )
     server = msgspec.structs.replace(
         boot.server,
         block_devices=devices,
         root_device=root_name,
-        image_properties=found.properties,
-        availability_zone=boot.server.availability_zone or found.zone,
+        image_properties=of_boot.properties,
+        availability_zone=boot.server.availability_zone or of_boot.zone,
     )
     return msgspec.structs.replace(boot, server=server)
 

@@ -89,8 +89,8 @@ async def claim_or_sleep(
         if claim.only_blamed_have_room(ask):
             raise
         if now_us() >= wait.until_us:
-            said = f" (after it waited for {wait.limit_s:.0f} s)"
-            public = none.public[: FAULT_CHARACTERS_MAX - len(said)] + said
+            suffix = f" (after it waited for {wait.limit_s:.0f} s)"
+            public = none.public[: FAULT_CHARACTERS_MAX - len(suffix)] + suffix
             raise NoCapacity(public, private=none.private) from None
         if run.causes_since_sleep:
             await leave_last_host(run)
@@ -145,8 +145,8 @@ class _Line:
             if known is None:
                 waiting.alone_to_count(tx)
                 if over := _over(tx, run.context, row.project):
-                    said = f" It does not wait: {over}."
-                    public = none.public[: FAULT_CHARACTERS_MAX - len(said)] + said
+                    suffix = f" It does not wait: {over}."
+                    public = none.public[: FAULT_CHARACTERS_MAX - len(suffix)] + suffix
                     raise NoCapacity(public, private=none.private)
             if run.causes_since_sleep:
                 region_servers.unplace(tx, row.server, run.operation)

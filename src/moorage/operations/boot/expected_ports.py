@@ -18,8 +18,8 @@ async def rules_of(context: SagaContext, input: CheckedNics | Boot) -> dict[str,
     """Network → the rules of its policy, for networks on which we make ports."""
     policies = {nic.network: input.networks[nic.network].qos_policy for nic in input.nics if nic.ours and nic.network}
     wanted = {network: policy for network, policy in policies.items() if policy is not None}
-    found = await asyncio.gather(*(context.network.rules_of(policy) for policy in wanted.values()))
-    return dict(zip(wanted, found, strict=True))
+    answers = await asyncio.gather(*(context.network.rules_of(policy) for policy in wanted.values()))
+    return dict(zip(wanted, answers, strict=True))
 
 
 def guaranteed(checked: CheckedNics, rules: Mapping[str, Sequence[Json]]) -> bool:
@@ -31,8 +31,8 @@ def guaranteed(checked: CheckedNics, rules: Mapping[str, Sequence[Json]]) -> boo
 def ports_expected(boot: Boot, rules: Mapping[str, Sequence[Json]]) -> tuple[Port, ...]:
     """The ports of a boot as they will be, with their resource requests."""
     return tuple(
-        msgspec.structs.replace(port, resource_request=groups.expected(port, boot.networks[port.network], asks))
-        if port.ours and (asks := rules.get(port.network))
+        msgspec.structs.replace(port, resource_request=groups.expected(port, boot.networks[port.network], own_rules))
+        if port.ours and (own_rules := rules.get(port.network))
         else port
         for port in ports_to_be(boot.nics)
     )
@@ -51,6 +51,6 @@ async def expected_with_addresses(context: SagaContext, boot: Boot) -> tuple[Por
 
 
 def _in_subnet(network: NetworkFacts | None, address: str) -> tuple[FixedIp, ...]:
-    found = ipaddress.ip_address(address)
+    ip = ipaddress.ip_address(address)
     subnets = () if network is None else network.subnets
-    return tuple(FixedIp(each.id, address) for each in subnets if found in ipaddress.ip_network(each.cidr))
+    return tuple(FixedIp(each.id, address) for each in subnets if ip in ipaddress.ip_network(each.cidr))

@@ -280,9 +280,11 @@ async def _start_bound(
         raise
     unknown = {port.network for port in bound_now} - order.networks.keys()
     facts = {each: await network.network(each) for each in unknown}
-    told = msgspec.structs.replace(command_context, step=f"{command_context.step}/bound")
+    bound_context = msgspec.structs.replace(command_context, step=f"{command_context.step}/bound")
     to = HostAddress(place.cell, place.name)
-    state = await run.context.hosts.start_guest(to, told, with_ports(guest, bound_now, {**order.networks, **facts}))
+    state = await run.context.hosts.start_guest(
+        to, bound_context, with_ports(guest, bound_now, {**order.networks, **facts})
+    )
     return LegacyStart(state, Plumbed(bound_now, facts))
 
 

@@ -35,9 +35,9 @@ async def hinted_again(context: SagaContext, server: Server) -> Hinted:
     same, different = _named(server.hints, "same_host"), _named(server.hints, "different_host")
     near: tuple[HostId, ...] | None = None
     if same is not None:
-        found = await _servers(context, same)
-        if not found or any(each.project == server.project for each in found):
-            near = _hosts(found, server.project)
+        servers = await _servers(context, same)
+        if not servers or any(each.project == server.project for each in servers):
+            near = _hosts(servers, server.project)
     far = () if different is None else _hosts(await _servers(context, different), server.project)
     return near, far
 
@@ -48,14 +48,14 @@ def _named(hints: Hints, name: str) -> Sequence[str] | None:
 
 
 async def _servers(context: SagaContext, ids: Sequence[str]) -> list[Server]:
-    found: list[Server] = []
+    servers: list[Server] = []
     for each in dict.fromkeys(ids):
         server = (await records.find(context, ServerId(each))).server
         if server is not None:
-            found.append(server)
-    return found
+            servers.append(server)
+    return servers
 
 
 def _hosts(servers: Sequence[Server], project: str | None) -> tuple[HostId, ...]:
-    seen = (each for each in servers if project in (None, each.project) and not each.deleted)
-    return tuple(dict.fromkeys(each.provider for each in seen if each.provider is not None))
+    visible = (each for each in servers if project in (None, each.project) and not each.deleted)
+    return tuple(dict.fromkeys(each.provider for each in visible if each.provider is not None))

@@ -70,8 +70,8 @@ async def ask_for(context: SagaContext, question: CapacityQuestion, project: str
     """
     flavor = await context.region.read(lambda tx: flavors.visible(tx, question.flavor, project=None, everything=True))
     group = await _group(context, question.group)
-    found = await asyncio.gather(*(context.network.network(each.uuid) for each in question.networks))
-    networks = {each.id: each for each in found}
+    answers = await asyncio.gather(*(context.network.network(each.uuid) for each in question.networks))
+    networks = {each.id: each for each in answers}
     gates = context.gates()
     boot = Boot(
         server=Server(
@@ -86,7 +86,7 @@ async def ask_for(context: SagaContext, question: CapacityQuestion, project: str
         ),
         nics=tuple(
             NicAsk(at, facts.id, mac=f"nic{at}", vnic_type=wanted.vnic_type)
-            for at, (wanted, facts) in enumerate(zip(question.networks, found, strict=True))
+            for at, (wanted, facts) in enumerate(zip(question.networks, answers, strict=True))
         ),
         networks=networks,
         needs=needs_of_flavor(flavor, {}),
@@ -111,7 +111,7 @@ def _guaranteed(
     ports: Sequence[Port], wanted: Sequence[WantedNic], networks: Mapping[str, NetworkFacts]
 ) -> tuple[Port, ...]:
     """Bandwidth that the question names replaces what the network's policy guarantees."""
-    found: list[Port] = []
+    guaranteed: list[Port] = []
     for port in ports:
         nic = wanted[port.index]
         rules = [
@@ -119,6 +119,6 @@ def _guaranteed(
             for way, amount in (("egress", nic.egress_kbps), ("ingress", nic.ingress_kbps))
             if amount
         ]
-        asked = groups.expected(port, networks[port.network], rules) if rules else port.resource_request
-        found.append(msgspec.structs.replace(port, resource_request=asked))
-    return tuple(found)
+        request = groups.expected(port, networks[port.network], rules) if rules else port.resource_request
+        guaranteed.append(msgspec.structs.replace(port, resource_request=request))
+    return tuple(guaranteed)

@@ -43,20 +43,20 @@ async def residents_of(context: SagaContext, concerned: Concerned) -> tuple[Resi
     """The residents of all cells. Raises Conflict when there are too many, Unavailable when a cell or the network
     service does not answer.
     """
-    found: list[Server] = []
+    servers: list[Server] = []
     for cell in context.cells.ids:
-        found += await _of_cell(context, cell, concerned)
-        if len(found) > SERVERS_MAX:
+        servers += await _of_cell(context, cell, concerned)
+        if len(servers) > SERVERS_MAX:
             raise Conflict(f"More than {SERVERS_MAX} servers are concerned; ask about fewer hosts at once.")
-    reading = _Reading(context, {each.id: each for each in await _facts(context, found)})
-    asked = [each for each in found if _wants_ports(each)]
-    if len(asked) > PORTS_READ_MAX:
+    reading = _Reading(context, {each.id: each for each in await _facts(context, servers)})
+    with_ports = [each for each in servers if _wants_ports(each)]
+    if len(with_ports) > PORTS_READ_MAX:
         raise Conflict(
             f"More than {PORTS_READ_MAX} servers with guarantees are concerned; ask about fewer hosts at once."
         )
-    cards = dict(zip([each.id for each in asked], await reading.cards(asked), strict=True))
+    cards = dict(zip([each.id for each in with_ports], await reading.cards(with_ports), strict=True))
     residents: list[Resident] = []
-    for number, server in enumerate(found):
+    for number, server in enumerate(servers):
         residents.append(await reading.resident(server, cards.get(server.id)))
         if number % REST_EVERY == REST_EVERY - 1:
             await asyncio.sleep(0)
@@ -64,15 +64,15 @@ async def residents_of(context: SagaContext, concerned: Concerned) -> tuple[Resi
 
 
 async def _of_cell(context: SagaContext, cell: CellId, concerned: Concerned) -> list[Server]:
-    found: list[Server] = []
+    servers: list[Server] = []
     after = ""
-    while len(found) <= SERVERS_MAX:
+    while len(servers) <= SERVERS_MAX:
         page = await context.cells[cell].read(lambda tx, after=after: cell_servers.living(tx, after, PAGE))  # type: ignore[misc]
-        found += [each for each in page if each.host is not None and each.provider is not None and concerned(each)]
+        servers += [each for each in page if each.host is not None and each.provider is not None and concerned(each)]
         if len(page) < PAGE:
             break
         after = page[-1].id
-    return found
+    return servers
 
 
 async def _facts(context: SagaContext, servers: list[Server]) -> list[NetworkFacts]:
@@ -103,7 +103,7 @@ class _Reading:
         assert server.provider is not None
         assert server.cell is not None
         near, far = await hinted_again(self._context, server) if server.hints else (None, ())
-        asked = Evacuate(
+        evacuation = Evacuate(
             server=server,
             seq=0,
             migration="",
@@ -115,7 +115,7 @@ class _Reading:
         )
         if cards is None:
             cards = Cards(tuple(_port(nic) for nic in server.nics), self._networks)
-        tries = tries_of(asked, server, cards, server.cell, ())
+        tries = tries_of(evacuation, server, cards, server.cell, ())
         held = {key[0] for key in held_by_all(server.nics) if key[1] == IPV4_ADDRESS}
         return Resident(server.id, server.provider, tuple(ProviderId(each) for each in sorted(held)), tries.asks)
 

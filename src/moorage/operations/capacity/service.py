@@ -76,13 +76,13 @@ class CapacityService:
             now = copied(self.context.placement.world())
             world = await self._in_thread(changed, now, question.without, question.added)
             wanted, profile = with_twins(ask, world), self._profile
-            found = await self._in_thread(count, wanted, world, profile)
-            if found.sure:
-                return await self._in_thread(answer, found)
+            counted = await self._in_thread(count, wanted, world, profile)
+            if counted.sure:
+                return await self._in_thread(answer, counted)
             fill = Fill(wanted, world, self.context.placement.rank_on)
             while len(fill.placed) < FILL_SERVERS_MAX and await self._in_thread(fill.step, FILL_SLICE):
                 pass
-            return await self._in_thread(answer, found, fill)
+            return await self._in_thread(answer, counted, fill)
 
     async def failover(self, question: FailoverQuestion) -> tuple[FailoverAnswer, ...]:
         """Which servers find another place, and which do not. Raises Invalid, Conflict, Unavailable, and

@@ -48,7 +48,7 @@ async def begin(
     """
     waker = await waker_of(context)
     (newest, owner), gates = await newest_known(context, *reversed(VERSIONS)), context.gates()
-    seen, server = await _seen(context, server)
+    last_seq, server = await _read_server(context, server)
     operation = region_operations.new_id()
 
     def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
@@ -62,7 +62,7 @@ async def begin(
             if holder is not None and holder.name == "delete":
                 tx.refuse((None, None, None))
             region_operations.ask_to_cancel(tx, held.holder, moving.DELETED, waker)
-        saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != seen + 1)
+        saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != last_seq + 1)
         input = Delete(
             server,
             held.seq,
@@ -92,7 +92,7 @@ async def begin(
     await dispatch(context, new, holder, holder_owner)
 
 
-async def _seen(context: SagaContext, server: Server) -> tuple[int, Server]:
+async def _read_server(context: SagaContext, server: Server) -> tuple[int, Server]:
     """The server's number of operations, and then its record. The record is read after the number, so it shows the
     effects of every operation that had ended by then.
 
@@ -102,10 +102,10 @@ async def _seen(context: SagaContext, server: Server) -> tuple[int, Server]:
     if where is None or where.cell is None:
         return (0 if where is None else where.op_seq), server
     try:
-        found = await context.cells[where.cell].read_inline(lambda tx: cell_servers.get(tx, server.id))
+        record = await context.cells[where.cell].read_inline(lambda tx: cell_servers.get(tx, server.id))
     except Unavailable:
-        found = None
-    return where.op_seq, found or server
+        record = None
+    return where.op_seq, record or server
 
 
 def _version(server: Server, newest: DeleteSaga, holder: Operation | None, *, overtaken: bool) -> DeleteSaga:

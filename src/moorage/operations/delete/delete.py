@@ -71,12 +71,14 @@ async def destroy_guest(run: DeleteRun) -> bool:
     If the host reports a failure, it is asked again without limit: a delete does not unwind, and operators see what it
     waits for. Raises Unavailable for such a failure.
     """
-    found = run[find_server]
-    if found.server is None or found.cell is None or found.server.host is None:
+    located = run[find_server]
+    if located.server is None or located.cell is None or located.server.host is None:
         return True
-    release = None if run.input.gates.bind_in_conductor else release_order(found.server.nics)
+    release = None if run.input.gates.bind_in_conductor else release_order(located.server.nics)
     try:
-        return await destroy_or_leave(run, "destroy_guest", found.cell, found.server.host, found.server.id, release)
+        return await destroy_or_leave(
+            run, "destroy_guest", located.cell, located.server.host, located.server.id, release
+        )
     except HostFailed as failed:
         raise Unavailable(f"the host could not destroy the guest: {failed.public}", private=failed.private) from failed
 
@@ -97,10 +99,10 @@ async def release_ports(run: DeleteRun) -> None:
 
 async def _released_by_host(run: DeleteRun) -> bool:
     """Whether the ports are gone though we cannot read them: an old host said so, or no host ever had them."""
-    found = run[find_server]
-    if found.server is None or found.cell is None or found.server.host is None:
+    located = run[find_server]
+    if located.server is None or located.cell is None or located.server.host is None:
         return True
-    slot = run.context.placement.world().slots_by_name.get(found.server.host)
+    slot = run.context.placement.world().slots_by_name.get(located.server.host)
     old = slot is not None and int(run.context.placement.world().level[slot]) < PORTS_ARRIVE_BOUND
     return old and run.get(destroy_guest) is True
 
@@ -123,17 +125,17 @@ async def release_volumes(run: DeleteRun) -> bool:
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
 async def mark_deleted(run: DeleteRun) -> None:
     """Let the record say DELETED, in the cell or in the region, and finish the action."""
-    found = run[find_server]
-    if found.server is None or found.cell is None:
+    located = run[find_server]
+    if located.server is None or located.cell is None:
         return  # the commit that ends the saga marks the region's own record
     now = now_us()
-    event = ActionEvent("compute_terminate_instance", now, now, "Success", found.server.host)
+    event = ActionEvent("compute_terminate_instance", now, now, "Success", located.server.host)
     action = Action(
-        server=found.server.id,
+        server=located.server.id,
         action="delete",  # also for a forced delete, as in Nova
         request_id=run.input.request_id or f"req-{run.operation}",
         user=run.input.user,
-        project=found.server.project,
+        project=located.server.project,
         started_at=now,
         updated_at=now,
         finished_at=now,
@@ -141,8 +143,8 @@ async def mark_deleted(run: DeleteRun) -> None:
     )
     await records.change(
         run.context,
-        found.cell,
-        found.server.id,
+        located.cell,
+        located.server.id,
         records.fence(run),
         lambda server: deleted(server, now),
         lambda tx: actions.write(tx, action),
@@ -171,19 +173,19 @@ async def release_claims(run: DeleteRun) -> None:
 
 
 async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
-    found = run[find_server]
+    located = run[find_server]
 
     def work(tx: Tx) -> Sequence[InventoryState]:
-        server = found.server or run.input.server
+        server = located.server or run.input.server
         rows = [*run.context.placement.release(tx, server.id)]
-        if of_move and found.server is not None and found.server.moved is not None:
-            rows += run.context.placement.release(tx, found.server.moved.migration)
+        if of_move and located.server is not None and located.server.moved is not None:
+            rows += run.context.placement.release(tx, located.server.moved.migration)
         server_groups.leave(tx, [server.id])
         region_servers.mark_deleted(tx, server.id, now_us())
-        if found.server is None or found.server.deleted or found.server.vm_state is VmState.SOFT_DELETED:
+        if located.server is None or located.server.deleted or located.server.vm_state is VmState.SOFT_DELETED:
             return rows  # an earlier delete released its quota
         quotas.release(tx, server.project, server.charged, server.user)
-        if found.cell is None:
+        if located.cell is None:
             region_servers.write_order(tx, deleted(server, now_us()))
         return rows
 
@@ -219,12 +221,12 @@ async def confirm_move(run: DeleteRun) -> None:
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
 async def end_move(run: DeleteRun) -> None:
     """Let the move's record say that it was confirmed."""
-    found = run[find_server]
-    server = found.server
-    if server is None or server.moved is None or found.cell is None or server.deleted:
+    located = run[find_server]
+    server = located.server
+    if server is None or server.moved is None or located.cell is None or server.deleted:
         return
     move = server.moved.migration
-    await run.context.cells[found.cell].write(lambda tx: moving.with_status(tx, move, MigrationStatus.CONFIRMED))
+    await run.context.cells[located.cell].write(lambda tx: moving.with_status(tx, move, MigrationStatus.CONFIRMED))
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, confirm_move, end_move), region=True)

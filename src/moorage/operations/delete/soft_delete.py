@@ -76,12 +76,12 @@ async def find_server(run: SoftDeleteRun) -> LocatedServer:
     return await records.find(run.context, run.input.server.id)
 
 
-def _there(found: LocatedServer) -> bool:
+def _is_present(located: LocatedServer) -> bool:
     """Whether there is work to do: the server is neither deleted nor soft-deleted."""
-    server = found.server
+    server = located.server
     return (
         server is not None
-        and found.cell is not None
+        and located.cell is not None
         and not server.deleted
         and server.vm_state is not VmState.SOFT_DELETED
     )
@@ -93,13 +93,13 @@ async def switch_off(run: SoftDeleteRun) -> int:
 
     Raises Unavailable when the host fails.
     """
-    found = run[find_server]
-    if not _there(found) or found.server is None or found.server.host is None:
+    located = run[find_server]
+    if not _is_present(located) or located.server is None or located.server.host is None:
         return ApiPowerState.NOSTATE  # it was shelved, and left its host, between the request and now
     try:
         return int(
             await run.context.hosts.power_off(
-                server_action.host_of(found), command_context(run, "switch_off"), run.input.server.id
+                server_action.host_of(located), command_context(run, "switch_off"), run.input.server.id
             )
         )
     except HostFailed as failed:
@@ -112,18 +112,18 @@ async def switch_off(run: SoftDeleteRun) -> int:
 @step(no_undo=FORWARD_ONLY, needs=(find_server, switch_off), patience_s=PATIENCE_S)
 async def mark_soft_deleted(run: SoftDeleteRun) -> None:
     """Let the record say SOFT_DELETED, and finish the action."""
-    found = run[find_server]
-    if not _there(found):
+    located = run[find_server]
+    if not _is_present(located):
         return
-    assert found.cell is not None
-    assert found.server is not None
+    assert located.cell is not None
+    assert located.server is not None
     state, now = run.get(switch_off), server_action.now_us()
-    event = server_action.ended_event(SOFT_EVENT, now, found.server.host)
+    event = server_action.ended_event(SOFT_EVENT, now, located.server.host)
     action = msgspec.structs.replace(server_action.action_of(run, "delete"), finished_at=now, events=(event,))
     await records.change(
         run.context,
-        found.cell,
-        found.server.id,
+        located.cell,
+        located.server.id,
         records.fence(run),
         lambda server: soft_deleted(server, server.power_state if state is None else state, now),
         lambda tx: actions.write(tx, action),
@@ -153,11 +153,11 @@ def soft_deleted(server: Server, power: int, now: int) -> Server:
 @step(no_undo=FORWARD_ONLY, needs=(find_server, mark_soft_deleted), region=True)
 async def release_quota(run: SoftDeleteRun) -> None:
     """Release its quota; its claim stays."""
-    found = run[find_server]
+    located = run[find_server]
 
     def work(tx: Tx) -> None:
-        if _there(found) and found.server is not None:
-            quotas.release(tx, found.server.project, weight_of(found.server), found.server.user)
+        if _is_present(located) and located.server is not None:
+            quotas.release(tx, located.server.project, weight_of(located.server), located.server.user)
 
     await run.commit(work)
 
@@ -222,12 +222,12 @@ async def off_again(run: RestoreRun) -> None:
     """Switch it off. The guest of a silent host may stay on; the record says that it is to be off, and a delete finds
     it.
     """
-    found = run.get(begin_restore)
-    if found is None:
+    located = run.get(begin_restore)
+    if located is None:
         return
     try:
         await run.context.hosts.power_off(
-            server_action.host_of(found), command_context(run, "off_again"), run.input.server.id
+            server_action.host_of(located), command_context(run, "off_again"), run.input.server.id
         )
     except HostFailed as failed:
         if failed.code not in {HOST_SILENT, NO_GUEST}:

@@ -44,17 +44,17 @@ async def hosts_of(context: SagaContext, cell: CellId) -> list[str]:
 
 async def offloaded(context: SagaContext, cell: CellId, most: int) -> list[Server]:
     """Servers of this cell that are on no host, in the order of their ids; at most `most`."""
-    found: list[Server] = []
+    servers: list[Server] = []
     after = ""
-    while len(found) < most:
+    while len(servers) < most:
         page = await context.cells[cell].read(
             lambda tx, after=after: cell_servers.in_state(tx, VmState.SHELVED_OFFLOADED, after, PAGE)  # type: ignore[misc]
         )
-        found += page
+        servers += page
         if len(page) < PAGE:
             break
         after = page[-1].id
-    return found[:most]
+    return servers[:most]
 
 
 # ------------------------------------------------------------------------------------------------------ the plan
@@ -70,7 +70,7 @@ async def planned(context: SagaContext, cell: CellId, user: str, project: str, *
     names = await hosts_of(context, cell)
     for name in names:
         trial.disable(name)
-    found: list[HostDrainPlan] = []
+    hosts: list[HostDrainPlan] = []
     count = 0
     by_live = wants_live and live(context, cell)
     for name in names:
@@ -81,9 +81,9 @@ async def planned(context: SagaContext, cell: CellId, user: str, project: str, *
         order = sorted(servers, key=lambda each: (-each.flavor.ram_mib, -each.flavor.vcpus, each.id))
         rows = [await _on_host(context, trial, each, name, user, project, by_live=by_live) for each in order]
         left = await drain_moves.left_before(context, cell, name, {each.id for each in servers})
-        found.append(HostDrainPlan(name, (*rows, *left)))
+        hosts.append(HostDrainPlan(name, (*rows, *left)))
     records = await offloaded(context, cell, SERVERS_MAX)
-    return CellPlan(tuple(found), tuple([await place_of(context, trial, each, user, project) for each in records]))
+    return CellPlan(tuple(hosts), tuple([await place_of(context, trial, each, user, project) for each in records]))
 
 
 async def _on_host(
@@ -153,8 +153,8 @@ async def leave(
     """
     await context.placement.catch_up()
     trial = Trial(context.placement.world(), context.placement.rank_on)
-    found = await place_of(context, trial, server, user, project)
-    if not found.to:
-        raise Conflict(found.why)
-    await move_record.begin(context, server.id, CellId(found.to), user, project, request_id=request_id)
-    return msgspec.structs.replace(row, to=found.to)
+    planned_row = await place_of(context, trial, server, user, project)
+    if not planned_row.to:
+        raise Conflict(planned_row.why)
+    await move_record.begin(context, server.id, CellId(planned_row.to), user, project, request_id=request_id)
+    return msgspec.structs.replace(row, to=planned_row.to)

@@ -107,13 +107,13 @@ async def left_before(context: SagaContext, cell: CellId, host: str, known: Coll
     stays with them.
     """
     leaving = await context.cells[cell].read(lambda tx: migrations.leaving(tx, host))
-    found = list[DrainServer]()
+    rows = list[DrainServer]()
     for id in sorted(leaving.stay - set(known))[:SERVERS_MAX]:
         server = (await records.find(context, id)).server
         if server is not None and server.moved is not None and server.moved.host == host != server.host:
             place, why = server.host or "", OWNERS_MOVE if server.vm_state is VmState.RESIZED else UNDECIDED
-            found.append(DrainServer(id, server.name, MoveMethod.NONE, DrainProgress.LEFT, host=place, why=why))
-    return found
+            rows.append(DrainServer(id, server.name, MoveMethod.NONE, DrainProgress.LEFT, host=place, why=why))
+    return rows
 
 
 async def begun_as(context: SagaContext, server: Server, request_id: str) -> bool:
@@ -123,17 +123,17 @@ async def begun_as(context: SagaContext, server: Server, request_id: str) -> boo
     if server.moved is None or server.cell is None:
         return False
     move = server.moved.migration
-    found = await context.cells[server.cell].read(lambda tx: migrations.get(tx, move))
-    return found is not None and found.request_id == request_id
+    migration = await context.cells[server.cell].read(lambda tx: migrations.get(tx, move))
+    return migration is not None and migration.request_id == request_id
 
 
 async def confirm_move(context: SagaContext, server: Server, request_id: str = "") -> None:
     """Confirm this move of the server, as its owner would. Raises Conflict when it no longer waits for confirmation."""
-    user, project, seen = server.user, server.project, server.moved
+    user, project, moved = server.user, server.project, server.moved
 
     def check(now: Server) -> None:
         move = None if now.moved is None else now.moved.migration
-        if now.vm_state is not VmState.RESIZED or move is None or seen is None or move != seen.migration:
+        if now.vm_state is not VmState.RESIZED or move is None or moved is None or move != moved.migration:
             raise Conflict(f"instance {now.id} no longer waits for confirmation")
 
     await confirm_resize.begin(context, server, user, project, check=check, request_id=request_id)
@@ -173,11 +173,11 @@ async def _placed(context: SagaContext, trial: Trial, drain: Drain) -> None:
     for row in drain.servers:
         if (
             row.progress is DrainProgress.WAITING
-            and (found := (await records.find(context, row.server)).server) is not None
+            and (server := (await records.find(context, row.server)).server) is not None
         ):
             wanted = drain.asked
             move = MoveAway(drain.host, drain.asked_by, drain.project, wanted.live, wanted.across)
-            await planned_one(context, trial, found, move)
+            await planned_one(context, trial, server, move)
 
 
 async def planned_one(
@@ -190,7 +190,7 @@ async def planned_one(
     row = DrainServer(server.id, server.name, way_of(server, live=move.live))
     if row.way is MoveMethod.NONE:
         return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=why_none(server))
-    asks: Tries | None = None
+    tries: Tries | None = None
     input: msgspec.Struct | None = None
     try:
         await leave(previewing(context), server, move)
@@ -203,12 +203,12 @@ async def planned_one(
         return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=refused.public)
     try:
         if input is not None:
-            _, asks = await dry_run.wanted(context, of_all_cells(input) if move.across else input)
+            _, tries = await dry_run.wanted(context, of_all_cells(input) if move.across else input)
     except Problem as refused:  # one server with unreadable ports must not stop the plan for the others
         return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=refused.public)
-    if asks is None:  # it needs no other host
+    if tries is None:  # it needs no other host
         return row
-    verdict = dry_run.placed(trial, asks)
+    verdict = dry_run.placed(trial, tries)
     if not verdict.best:
         return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=verdict.fault())
     return msgspec.structs.replace(row, planned=verdict.best[0].name)

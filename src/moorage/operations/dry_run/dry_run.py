@@ -76,12 +76,12 @@ async def _plan_one(context: SagaContext, new: Accepted, trial: Trial) -> Server
     saga = SAGAS[new.saga]
     input: Any = msgspec.json.decode(new.asked, type=saga.input_type)
     server: Server = input.server
-    cards, asks = await wanted(context, input)
+    cards, tries = await wanted(context, input)
     fault, verdict = await _refusal(context, input, cards), None
     if isinstance(input, Boot) and input.no_room is not None:
         verdict, fault = Verdict((), input.no_room.ledger), input.no_room.fault
-    elif asks is not None and not fault:
-        verdict = placed(trial, asks)
+    elif tries is not None and not fault:
+        verdict = placed(trial, tries)
         fault = "" if verdict.best else verdict.fault()
     hosts = () if verdict is None else tuple(_candidate(trial, each, verdict) for each in verdict.best)
     calls = CALLS.get(saga.name, {})
@@ -90,15 +90,15 @@ async def _plan_one(context: SagaContext, new: Accepted, trial: Trial) -> Server
     return ServerPlan(operation, server.id, server.name, hosts, fault, verdict, steps)
 
 
-def placed(trial: Trial, asks: Tries) -> Verdict:
+def placed(trial: Trial, tries: Tries) -> Verdict:
     """The verdict of the requests as a claim tries them, one after the other."""
     refused: list[Verdict] = []
-    for ask in asks.asks:
+    for ask in tries.asks:
         refused.append(trial.place(ask))
         if refused[-1].best:
             return refused[-1]
-    if len(asks.asks) > 1 and not (told := trial.place(asks.widest)).best:
-        refused.append(told)
+    if len(tries.asks) > 1 and not (verdict := trial.place(tries.widest)).best:
+        refused.append(verdict)
     return refused[-1]
 
 
@@ -117,8 +117,8 @@ async def wanted(context: SagaContext, input: Any) -> tuple[Cards, Tries | None]
     if server.cell is None:
         raise Unavailable("The instance is in no cell yet; try again.")
     cards = await cards_of(context, server)
-    asks = build(input, server, cards, server.cell, ())
-    tries = asks if isinstance(asks, Tries) else _one(asks)
+    built = build(input, server, cards, server.cell, ())
+    tries = built if isinstance(built, Tries) else _one(built)
     if input.cross_cell:
         reach = await other_cells.reach_of(context, server, cards, _TAKES[type(input)])
         tries = other_cells.of_all_cells(tries, server.cell, reach, out=context.cells.out())

@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 def _home(run: EvacuateRun) -> CellId:
     """The cell of its record when this began."""
-    return moving.here(run.input.server).cell
+    return moving.current_end(run.input.server).cell
 
 
 def _elsewhere(run: EvacuateRun) -> CellId | None:

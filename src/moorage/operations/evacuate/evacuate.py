@@ -94,7 +94,7 @@ async def keep_old_guest(run: EvacuateRun) -> None:
     """Cancel that the old host destroys its guest. Runs after the new guest is gone, and before volumes and ports go
     back.
     """
-    await back.keep_guest(run, moving.here(run.input.server).cell)
+    await back.keep_guest(run, moving.current_end(run.input.server).cell)
 
 
 async def _show(run: EvacuateRun, task: TaskState, status: MigrationStatus) -> None:
@@ -166,9 +166,9 @@ async def record_evacuated(run: EvacuateRun) -> None:
 def ended_well(run: EvacuateRun, now: int) -> tuple[ActionEvent, ...]:
     """The last event of its action."""
     claim = run[claim_host]
-    told = segment_change.describe_bound(run.get(read_ports), claim.subnets, run.get(bind_ports))
+    details = segment_change.describe_bound(run.get(read_ports), claim.subnets, run.get(bind_ports))
     return tuple(
-        ActionEvent(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None)
+        ActionEvent(each, now, now, "Success", claim.name, details=details if each == EVENTS[-1] else None)
         for each in EVENTS
     )
 
@@ -182,7 +182,7 @@ async def show_evacuated(run: EvacuateRun) -> None:
         actions.finish(tx, run.input.server.id, server_action.request_of(run), ended_well(run, now), now, None)
 
     by, changed = records.fence(run), lambda server: evacuated(run, server, now)
-    await records.change(run.context, moving.here(run.input.server).cell, run.input.server.id, by, changed, also)
+    await records.change(run.context, moving.current_end(run.input.server).cell, run.input.server.id, by, changed, also)
     run.context.hosts.start_counts(claim.name, run.input.server.id, run.input.seq)
 
 
@@ -195,7 +195,7 @@ async def was_recorded(run: EvacuateRun) -> bool:
         row, move = cell_servers.take_over(tx, id, by), migrations.get(tx, run.input.migration)
         return row if move is not None and move.status in OVER else None
 
-    row = await run.context.cells[moving.here(run.input.server).cell].write(finished)
+    row = await run.context.cells[moving.current_end(run.input.server).cell].write(finished)
     if row is not None and run.context.notification_writer is not None:
         run.context.notification_writer.seen(run.operation, row)
     return row is not None

@@ -46,11 +46,11 @@ async def fail_action(run: EvacuateRun) -> None:
     """The server is in ERROR on its old host, as in Nova. It stays as it was when nothing was changed, or when it is
     being deleted.
     """
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is None or found.server is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is None or located.server is None:
         return
     now, turned = server_action.now_us(), run.turned
-    events = tuple(failed_event(each, now, found.server.host, turned) for each in EVENTS)
+    events = tuple(failed_event(each, now, located.server.host, turned) for each in EVENTS)
     nowhere = turned is not None and (
         isinstance(turned.problem(), NoCapacity) or turned.code == move_ports.HOST_TOO_OLD
     )
@@ -65,7 +65,7 @@ async def fail_action(run: EvacuateRun) -> None:
             return msgspec.structs.replace(server, task_state=None)
         return back.failed(run.input, server, turned)
 
-    await records.change(run.context, found.cell, found.server.id, records.fence(run), after, finish)
+    await records.change(run.context, located.cell, located.server.id, records.fence(run), after, finish)
 
 
 @step(
@@ -109,9 +109,9 @@ async def claim_host(run: EvacuateRun) -> Claim:
     cards = run[read_ports]
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     where = (server_of(run), cards, cell_of(run), run.blamed)
-    asks = tries_of(run.input, *where, attempt=run.attempt, exhausted=exhausted)
-    asks = other_cells.widened(run, asks, cell_of(run), run.get(check_cells))
-    return await move_claims.claimed(run, asks, cards)
+    tries = tries_of(run.input, *where, attempt=run.attempt, exhausted=exhausted)
+    tries = other_cells.widened(run, tries, cell_of(run), run.get(check_cells))
+    return await move_claims.claimed(run, tries, cards)
 
 
 @claim_host.undo
@@ -178,9 +178,9 @@ async def give_volumes_back(run: EvacuateRun) -> None:
     """Runs only in the final unwinding: a silent host gets no attachments, so no host has the volumes; they stay the
     server's.
     """
-    found = run.get(begin_action)
-    if found is not None and found.server is not None and found.server.volumes:
-        await or_left_to_delete(run.context, found.server.id, offload.exported_back(run, found.server))
+    located = run.get(begin_action)
+    if located is not None and located.server is not None and located.server.volumes:
+        await or_left_to_delete(run.context, located.server.id, offload.exported_back(run, located.server))
 
 
 def end_of(claim: Claim) -> End:

@@ -51,6 +51,6 @@ class Evacuate(msgspec.Struct, frozen=True):
     @property
     def becomes(self) -> VmState:
         """The state after the evacuation: the same as before; a server in ERROR becomes active."""
-        was = self.server.vm_state
-        off = was is VmState.STOPPED or (self.stopped and was is not VmState.ERROR)
+        before = self.server.vm_state
+        off = before is VmState.STOPPED or (self.stopped and before is not VmState.ERROR)
         return VmState.STOPPED if off else VmState.ACTIVE

@@ -49,7 +49,7 @@ async def bind_back(
 
     A port that the network service cannot bind there stays unbound; it is still the server's, with its addresses.
     """
-    end, server = moving.here(run.input.server), run.input.server.id
+    end, server = moving.current_end(run.input.server), run.input.server.id
     await moving.not_overtaken(run, end.cell)
     try:
         await run.context.network.bind_ports(
@@ -78,8 +78,8 @@ async def keep_guest(run: Run[Evacuate, SagaContext], cell: CellId) -> None:
     """
 
     def also(tx: Tx) -> None:
-        found = migrations.get(tx, run.input.migration)
-        if found is not None and found.status is MigrationStatus.MIGRATING:
+        migration = migrations.get(tx, run.input.migration)
+        if migration is not None and migration.status is MigrationStatus.MIGRATING:
             moving.with_status(tx, run.input.migration, MigrationStatus.PRE_MIGRATING)
 
     same = lambda now: now  # noqa: E731  only the fence is checked

@@ -24,13 +24,13 @@ async def left_at(
     A move that is still `migrating` in this cell is done when the server is shown elsewhere: the database did not
     answer when `done` was to be written. Any other `migrating` move is under way.
     """
-    found = await left.read(lambda tx: migrations.evacuated_from(tx, host))
-    if not found:
+    moves = await left.read(lambda tx: migrations.evacuated_from(tx, host))
+    if not moves:
         return [], frozenset()
-    shown = await region.read(lambda tx: region_servers.cells_of(tx, [each.server for each in found]))
+    shown = await region.read(lambda tx: region_servers.cells_of(tx, [each.server for each in moves]))
     others = {cell for cell, database in cells.items() if database is not left}
     elsewhere = frozenset(server for server, cell in shown.items() if cell in others)
-    done = [each for each in found if each.status is MigrationStatus.DONE or each.server in elsewhere]
+    done = [each for each in moves if each.status is MigrationStatus.DONE or each.server in elsewhere]
     return done, elsewhere
 
 
@@ -45,10 +45,10 @@ async def completed_where_shown(
     shown = await region.read(lambda tx: region_servers.cells_of(tx, [each.server for each in over]))
     done: list[Migration] = []
     for each in over:
-        there = cells.get(cell) if (cell := shown.get(each.server)) is not None else None
+        database = cells.get(cell) if (cell := shown.get(each.server)) is not None else None
         try:
-            if there is not None and there is not left:
-                await there.write(lambda tx, move=each: complete(tx, [move], now_us))  # type: ignore[misc]
+            if database is not None and database is not left:
+                await database.write(lambda tx, move=each: complete(tx, [move], now_us))  # type: ignore[misc]
         except Unavailable as out:
             logger.info("the evacuation of server %s waits for its cell: %s", each.server, out)
             continue

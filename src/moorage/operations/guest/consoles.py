@@ -108,15 +108,15 @@ class Consoles:
         if not 0 < len(token) <= TOKEN_CHARACTERS_MAX:
             raise NotFound("there is no such token")
         with label("consoles"):
-            found = await self._region.read(lambda tx: console_tokens.get(tx, digest(token)))
-        if found is None:
+            console_token = await self._region.read(lambda tx: console_tokens.get(tx, digest(token)))
+        if console_token is None:
             raise NotFound("there is no such token, or it expired long ago")
-        if found.expires_at <= self._now():
+        if console_token.expires_at <= self._now():
             raise NotFound("the token has expired: request a new one")
-        if found.used and self.settings.single_use:
+        if console_token.used and self.settings.single_use:
             raise NotFound("the token was used before: request a new one")
-        await self._still_there(found)
-        return found
+        await self._still_there(console_token)
+        return console_token
 
     async def take(self, token: ConsoleToken) -> None:
         """Consume the token. Raises NotFound when another connection was faster."""

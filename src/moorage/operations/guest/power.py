@@ -81,23 +81,23 @@ async def begin_action(run: PowerRun) -> LocatedServer:
 
     Raises NotFound when the server is on no host.
     """
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
-    await run.context.cells[found.cell].write(
+    await run.context.cells[located.cell].write(
         lambda tx: actions.write(tx, server_action.action_of(run, EFFECTS[run.input.verb].action))
     )
-    return found
+    return located
 
 
 @begin_action.undo
 async def fail_action(run: PowerRun) -> None:
     """End the action with Error; the guest is as its host last saw it, so nothing else is changed."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is not None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is not None:
         now = server_action.now_us()
         events = (failed_event(EFFECTS[run.input.verb].event, now, None, run.turned),)
-        await run.context.cells[found.cell].write(
+        await run.context.cells[located.cell].write(
             lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
         )
 
@@ -140,14 +140,14 @@ async def switch_power(run: PowerRun) -> PowerState:
 @step(needs=(begin_action, switch_power), no_undo="it records what happened", point_of_no_return=True)
 async def record_power(run: PowerRun) -> None:
     """Record the guest's power state, and finish the action."""
-    found = run[begin_action]
-    assert found.cell is not None
+    located = run[begin_action]
+    assert located.cell is not None
     now, effect, state = server_action.now_us(), EFFECTS[run.input.verb], int(run[switch_power])
-    host = None if found.server is None else found.server.host
+    host = None if located.server is None else located.server.host
     events = (ActionEvent(effect.event, now, now, "Success", host),)
     await records.change(
         run.context,
-        found.cell,
+        located.cell,
         run.input.server.id,
         records.fence(run),
         lambda server: msgspec.structs.replace(

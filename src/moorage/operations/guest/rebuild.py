@@ -83,18 +83,18 @@ async def begin_action(run: RebuildRun) -> LocatedServer:
     """Show the new image and the other changes from here on, as Nova does, and the action. Raises NotFound when the
     server is on no host.
     """
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     written = await records.change(
         run.context,
-        found.cell,
-        found.server.id,
+        located.cell,
+        located.server.id,
         records.fence(run),
         lambda server: with_new(run.input, server),
         lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
     )
-    return LocatedServer(written, found.cell)
+    return LocatedServer(written, located.cell)
 
 
 def with_new(input: Rebuild, server: Server) -> Server:
@@ -110,10 +110,10 @@ async def fail_action(run: RebuildRun) -> None:
     """Restore the record when the host has not begun; otherwise the state of the disk is unknown, and the server is in
     ERROR.
     """
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is None or found.server is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is None or located.server is None:
         return
-    now, host = server_action.now_us(), found.server.host
+    now, host = server_action.now_us(), located.server.host
     events = tuple(failed_event(each, now, host, run.turned) for each in EVENTS)
 
     def after(server: Server) -> Server:
@@ -125,7 +125,7 @@ async def fail_action(run: RebuildRun) -> None:
     def finish(tx: Tx) -> None:
         actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
 
-    await records.change(run.context, found.cell, found.server.id, records.fence(run), after, finish)
+    await records.change(run.context, located.cell, located.server.id, records.fence(run), after, finish)
 
 
 def _begun_at_host(run: RebuildRun) -> bool:
@@ -142,9 +142,9 @@ def _broken(server: Server, run: RebuildRun) -> Server:
 @step(needs=(begin_action,), patience_s=NETWORK_PATIENCE_S, no_undo="reads only")
 async def read_ports(run: RebuildRun) -> Cards:
     """Read the ports as they are bound; the new guest gets the same."""
-    found = run[begin_action]
-    assert found.server is not None
-    return await cards_of(run.context, found.server)
+    located = run[begin_action]
+    assert located.server is not None
+    return await cards_of(run.context, located.server)
 
 
 @step(needs=(begin_action, read_ports), patience_s=VOLUME_PATIENCE_S)
@@ -154,43 +154,47 @@ async def hold_root(run: RebuildRun) -> str:
     """
     if not run.input.reimage:
         return ""
-    found = run[begin_action]
-    assert found.server is not None
-    root = reimage.root_of(found.server)
+    located = run[begin_action]
+    assert located.server is not None
+    root = reimage.root_of(located.server)
     assert root.volume is not None
-    await _not_overtaken(run, found)
+    await _not_overtaken(run, located)
     try:
         await run.context.hosts.power_off(
-            server_action.host_of(found), command_context(run, "hold_root"), found.server.id
+            server_action.host_of(located), command_context(run, "hold_root"), located.server.id
         )
     except HostFailed as failed:
         if failed.code != NO_GUEST:
             raise
-    return await held_only(run.context, found.server.id, root.volume)
+    return await held_only(run.context, located.server.id, root.volume)
 
 
-async def _not_overtaken(run: RebuildRun, found: LocatedServer) -> None:
+async def _not_overtaken(run: RebuildRun, located: LocatedServer) -> None:
     """Check the fence before the volume is changed: an executor that was overtaken writes no image. Raises Stale."""
-    assert found.cell is not None
-    await records.change(run.context, found.cell, run.input.server.id, records.fence(run), lambda server: server)
+    assert located.cell is not None
+    await records.change(run.context, located.cell, run.input.server.id, records.fence(run), lambda server: server)
 
 
 @hold_root.undo
 async def export_root_again(run: RebuildRun) -> None:
     """Export the root volume to the host again. The server is in ERROR, its guest off, and another rebuild is possible."""
-    found = run.get(begin_action)
-    if run.input.reimage and found is not None and found.server is not None:
-        await or_left_to_delete(run.context, found.server.id, _export_again(run, found))
+    located = run.get(begin_action)
+    if run.input.reimage and located is not None and located.server is not None:
+        await or_left_to_delete(run.context, located.server.id, _export_again(run, located))
 
 
-async def _export_again(run: RebuildRun, found: LocatedServer) -> None:
-    assert found.server is not None
-    assert found.cell is not None
-    attachment = await reimage.exported_again(run.context, server_action.host_of(found), found.server)
+async def _export_again(run: RebuildRun, located: LocatedServer) -> None:
+    assert located.server is not None
+    assert located.cell is not None
+    attachment = await reimage.exported_again(run.context, server_action.host_of(located), located.server)
     if attachment is not None:
-        now = {reimage.root_of(found.server).bdm: attachment}
+        now = {reimage.root_of(located.server).bdm: attachment}
         await records.change(
-            run.context, found.cell, found.server.id, records.fence(run), lambda server: with_attachments(server, now)
+            run.context,
+            located.cell,
+            located.server.id,
+            records.fence(run),
+            lambda server: with_attachments(server, now),
         )
 
 
@@ -201,11 +205,11 @@ async def _export_again(run: RebuildRun, found: LocatedServer) -> None:
 )
 async def write_root(run: RebuildRun) -> None:
     """Let the volume service write the image over the volume."""
-    found = run[begin_action]
-    assert found.server is not None
+    located = run[begin_action]
+    assert located.server is not None
     if run.input.reimage:
-        await _not_overtaken(run, found)
-        await reimage.reimaged(run.context, found.server, run.input.reimage)
+        await _not_overtaken(run, located)
+        await reimage.reimaged(run.context, located.server, run.input.reimage)
 
 
 @step(
@@ -217,12 +221,12 @@ async def connect_volumes(run: RebuildRun) -> dict[str, str]:
     """Export the root volume to the host again, and read the connections of the other volumes. Returns mapping →
     attachment.
     """
-    found = run[begin_action]
-    assert found.server is not None
-    server, held = found.server, dict[str, str]()
+    located = run[begin_action]
+    assert located.server is not None
+    server, held = located.server, dict[str, str]()
     if run.input.reimage:
-        await _not_overtaken(run, found)
-        root, to = reimage.root_of(server), server_action.host_of(found)
+        await _not_overtaken(run, located)
+        root, to = reimage.root_of(server), server_action.host_of(located)
         held[root.bdm] = await exported(run.context, to, server.id, root, run[hold_root], again=run.unsure)
     for device in server.volumes:
         if device.bdm not in held and device.attachment is not None:
@@ -237,13 +241,13 @@ async def connect_volumes(run: RebuildRun) -> dict[str, str]:
 )
 async def rebuild_guest(run: RebuildRun) -> PowerState:
     """Let the host make the guest again in one command; a repeat is answered with the stored result (RULES §10)."""
-    found, cards, attachments = run[begin_action], run[read_ports], run[connect_volumes]
-    assert found.server is not None
-    assert found.cell is not None
+    located, cards, attachments = run[begin_action], run[read_ports], run[connect_volumes]
+    assert located.server is not None
+    assert located.cell is not None
     server = await records.change(
         run.context,
-        found.cell,
-        found.server.id,
+        located.cell,
+        located.server.id,
         records.fence(run),
         lambda row: with_attachments(msgspec.structs.replace(row, task_state=TaskState.REBUILD_SPAWNING), attachments),
     )
@@ -255,20 +259,20 @@ async def rebuild_guest(run: RebuildRun) -> PowerState:
     )
     guest = await with_disks(run.context, server, guest, attachments)
     order = RebuildGuest(guest, run.input.preserve_ephemeral)
-    to, mine = server_action.host_of(found), command_context(run, "rebuild_guest")
+    to, mine = server_action.host_of(located), command_context(run, "rebuild_guest")
     return await run.context.hosts.change_guest(to, mine, server.id, Verb.REBUILD_GUEST, order)
 
 
 @step(needs=(begin_action, rebuild_guest), no_undo="it records what happened", point_of_no_return=True)
 async def record_rebuilt(run: RebuildRun) -> None:
     """Show ACTIVE, or STOPPED as before, and finish the action."""
-    found, state, now = run[begin_action], int(run[rebuild_guest]), server_action.now_us()
-    assert found.cell is not None
-    host = None if found.server is None else found.server.host
+    located, state, now = run[begin_action], int(run[rebuild_guest]), server_action.now_us()
+    assert located.cell is not None
+    host = None if located.server is None else located.server.host
     events = tuple(ActionEvent(each, now, now, "Success", host) for each in EVENTS)
     await records.change(
         run.context,
-        found.cell,
+        located.cell,
         run.input.server.id,
         records.fence(run),
         lambda server: rebuilt(run.input, server, state, now),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from moorage.model import guest_hardware
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.guest import InjectedFile
 from moorage.model.ids import ImageId
@@ -57,7 +58,7 @@ async def image_of_volume(
         raise Invalid(
             f"Image {request.image} is unacceptable: Unable to rebuild with a different image for a volume-backed server."
         )
-    image = await _shown(context, token, request)
+    image = await _shown(context, token, server, request)
     if request.reimage:
         reimage.check_written(image, volume, server.flavor.ram_mib)
     if other:
@@ -65,18 +66,19 @@ async def image_of_volume(
     return image
 
 
-async def _shown(context: SagaContext, token: str, request: RebuildRequest) -> Image:
+async def _shown(context: SagaContext, token: str, server: Server, request: RebuildRequest) -> Image:
     try:
         image = await context.images.show(request.image, token)
     except NotFound as missing:
         raise Invalid("Cannot find image for rebuild") from missing
     check_properties(image)
+    guest_hardware.check(server.flavor.vcpus, server.flavor.extra_specs, image.properties)
     return image
 
 
 async def image_of(context: SagaContext, token: str, server: Server, request: RebuildRequest) -> Image:
     """Return the image if server and host may use it. Raises Invalid if not."""
-    image = await _shown(context, token, request)
+    image = await _shown(context, token, server, request)
     check_image(image, server.flavor, may_zero_disk=request.may_zero_disk)
     if image.id != server.image:
         await _check_host(context, server, image)
@@ -105,11 +107,11 @@ async def _check_host(context: SagaContext, server: Server, image: Image) -> Non
     if not verdict.best:
         verdict = await context.placement.rank_fresh(ask)
     if not verdict.best:
-        here = next((miss.why for miss in verdict.ledger.misses if miss.host == server.host), "")
+        reason = next((miss.why for miss in verdict.ledger.misses if miss.host == server.host), "")
         raise Invalid(
             f"Image {image.id} is not acceptable for instance {server.id}: its host cannot run it. Rebuild from an image that "
             "asks for less, or create a new server.",
-            private=here or verdict.fault(),
+            private=reason or verdict.fault(),
         )
 
 

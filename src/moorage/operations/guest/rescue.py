@@ -93,9 +93,9 @@ async def rescue_guest(run: RescueRun) -> GuestState:
     """Let the host shut the guest down and boot it from the rescue image, with a config drive of its own where the
     server has one.
     """
-    found = run[begin_action]
-    order = RescueGuest(run.input.rescue, await _drive(run, found.server))
-    to, mine = server_action.host_of(found), command_context(run, "rescue_guest")
+    located = run[begin_action]
+    order = RescueGuest(run.input.rescue, await _drive(run, located.server))
+    to, mine = server_action.host_of(located), command_context(run, "rescue_guest")
     return await run.context.hosts.change_guest(to, mine, run.input.server.id, Verb.RESCUE_GUEST, order)
 
 
@@ -115,36 +115,36 @@ async def unrescue_again(run: RescueRun) -> None:
 
     A silent host is not waited for: then it is unknown what the guest runs, and the server is in ERROR.
     """
-    found = run.get(begin_action)
-    if found is not None:
+    located = run.get(begin_action)
+    if located is not None:
         order = UnrescueGuest(power_on=_was_on(run.input.server))
-        await _take_back(run, found, "unrescue_again", Verb.UNRESCUE_GUEST, order)
+        await _take_back(run, located, "unrescue_again", Verb.UNRESCUE_GUEST, order)
 
 
 async def _take_back(
     run: Run[Rescue, SagaContext] | Run[Unrescue, SagaContext],
-    found: LocatedServer,
+    located: LocatedServer,
     step: str,
     verb: Verb,
     order: msgspec.Struct,
 ) -> None:
     try:
         await run.context.hosts.change_guest(
-            server_action.host_of(found), command_context(run, step), run.input.server.id, verb, order
+            server_action.host_of(located), command_context(run, step), run.input.server.id, verb, order
         )
     except HostFailed as failed:
         if failed.code == HOST_SILENT:
-            await _unknown(run, found)
+            await _unknown(run, located)
         elif failed.code not in NOTHING_DONE:
             raise
 
 
-async def _unknown(run: Run[Rescue, SagaContext] | Run[Unrescue, SagaContext], found: LocatedServer) -> None:
-    assert found.cell is not None
+async def _unknown(run: Run[Rescue, SagaContext] | Run[Unrescue, SagaContext], located: LocatedServer) -> None:
+    assert located.cell is not None
     fault = Fault(500, LEFT_RESCUED, server_action.now_us())
     await records.change(
         run.context,
-        found.cell,
+        located.cell,
         run.input.server.id,
         records.fence(run),
         lambda server: msgspec.structs.replace(server, vm_state=VmState.ERROR, fault=fault),
@@ -204,9 +204,9 @@ async def unrescue_guest(run: UnrescueRun) -> GuestState:
 @unrescue_guest.undo
 async def rescue_again(run: UnrescueRun) -> None:
     """Boot from the rescue image again, because the server is still shown as rescued."""
-    found, spec = run.get(begin_unrescue), run.input.server.rescue
-    if found is not None and spec is not None:
-        await _take_back(run, found, "rescue_again", Verb.RESCUE_GUEST, RescueGuest(spec))
+    located, spec = run.get(begin_unrescue), run.input.server.rescue
+    if located is not None and spec is not None:
+        await _take_back(run, located, "rescue_again", Verb.RESCUE_GUEST, RescueGuest(spec))
 
 
 @step(needs=(begin_unrescue, unrescue_guest), no_undo="it records what happened", point_of_no_return=True)
@@ -300,12 +300,12 @@ async def _spec(context: SagaContext, token: str, server: Server, image: str | N
         return _stable(server.image, server.image_properties)
     wanted = image or context.settings.rescue_image
     try:
-        found = await context.images.show(wanted, token if image else None)
+        shown = await context.images.show(wanted, token if image else None)
     except NotFound as missing:
         raise _unsupported(wanted) from missing
-    if found.status != "active" or any(found.properties.get(each) for each in MAPPINGS):
+    if shown.status != "active" or any(shown.properties.get(each) for each in MAPPINGS):
         raise _unsupported(wanted)
-    return _stable(found.id, found.properties)
+    return _stable(shown.id, shown.properties)
 
 
 async def _volumes_in_use(context: SagaContext, principal: Principal, token: str, server: Server) -> None:

@@ -75,24 +75,24 @@ async def delete_image(run: SnapshotRun) -> None:
 @step(needs=(hold_image,))
 async def begin_action(run: SnapshotRun) -> LocatedServer:
     """Show the action from the start, and find where the server is. Raises NotFound when it is on no host."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
-    await run.context.cells[found.cell].write(
+    await run.context.cells[located.cell].write(
         lambda tx: actions.write(tx, server_action.action_of(run, ACTIONS[run.input.kind]))
     )
-    return found
+    return located
 
 
 @begin_action.undo
 async def fail_action(run: SnapshotRun) -> None:
     """End the action with Error; the server is unchanged."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is not None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is not None:
         now = server_action.now_us()
-        host = None if found.server is None else found.server.host
+        host = None if located.server is None else located.server.host
         events = (failed_event(EVENTS[run.input.kind], now, host, run.turned),)
-        await run.context.cells[found.cell].write(
+        await run.context.cells[located.cell].write(
             lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
         )
 
@@ -114,9 +114,9 @@ async def take_snapshot(run: SnapshotRun) -> None:
 @take_snapshot.undo
 async def drop_snapshot(run: SnapshotRun) -> None:
     """Delete the copy on the host."""
-    found = run.get(begin_action)
-    if found is not None and found.server is not None:
-        await disk_copy.drop(run, "drop_snapshot", _host_of(found.server), run.input.image)
+    located = run.get(begin_action)
+    if located is not None and located.server is not None:
+        await disk_copy.drop(run, "drop_snapshot", _host_of(located.server), run.input.image)
 
 
 @step(region=True, needs=(take_snapshot,), no_undo="what is being done goes with the operation")
@@ -142,10 +142,10 @@ async def upload_image(run: SnapshotRun) -> None:
 )
 async def record_snapshot(run: SnapshotRun) -> None:
     """Finish the action; the record does not change otherwise."""
-    found, now = run[begin_action], server_action.now_us()
-    assert found.cell is not None
+    located, now = run[begin_action], server_action.now_us()
+    assert located.cell is not None
     events = (ActionEvent(EVENTS[run.input.kind], now, now, "Success", _server(run).host),)
-    await run.context.cells[found.cell].write(
+    await run.context.cells[located.cell].write(
         lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None)
     )
 
@@ -159,8 +159,8 @@ async def rotate_backups(run: SnapshotRun) -> tuple[str, ...]:
     if input.kind != "backup":
         return ()
     kind = {"image_type": "backup", "backup_type": input.backup_type, "instance_uuid": input.server.id}
-    found = await run.context.images.every(kind, at_most=BACKUPS_SEEN_MAX)
-    went = [each.id for each in found[input.rotation :] if await run.context.images.delete(each.id)]
+    backups = await run.context.images.every(kind, at_most=BACKUPS_SEEN_MAX)
+    went = [each.id for each in backups[input.rotation :] if await run.context.images.delete(each.id)]
     return tuple(went)
 
 

@@ -124,9 +124,9 @@ async def show_taking(run: VolumesRun) -> None:
 async def await_snapshots(run: VolumesRun) -> None:
     """Wait until the snapshots are ready. Raises NotTaken when one failed."""
     for each in run.input.taken:
-        found = await _settled(run.context, each.snapshot)
-        if found is None or found.status != "available":
-            status = "deleted" if found is None else found.status
+        row = await _settled(run.context, each.snapshot)
+        if row is None or row.status != "available":
+            status = "deleted" if row is None else row.status
             raise NotTaken(f"Snapshot {each.snapshot} of a volume of the server is {status}.")
 
 
@@ -195,21 +195,21 @@ async def _settled(context: SagaContext, snapshot: str) -> VolumeSnapshot | None
     until, pause_s = time.monotonic() + context.settings.volume_wait_s, LOOK_FIRST_S
     while True:
         try:
-            found = await volumes_of(context).snapshot(snapshot)
+            row = await volumes_of(context).snapshot(snapshot)
         except NotFound:
             return None
-        if found.status in SNAPSHOT_SETTLED:
-            return found
+        if row.status in SNAPSHOT_SETTLED:
+            return row
         if time.monotonic() >= until:
-            raise Unavailable(f"Snapshot {snapshot} is still {found.status}.", code="snapshot_slow")
+            raise Unavailable(f"Snapshot {snapshot} is still {row.status}.", code="snapshot_slow")
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LOOK_MOST_S)
 
 
 async def _drop(context: SagaContext, snapshot: str) -> None:
     """A snapshot that is being made cannot be deleted yet, so this waits for it."""
-    found = await _settled(context, snapshot)
-    if found is not None and found.status not in {"deleting", "deleted"}:
+    row = await _settled(context, snapshot)
+    if row is not None and row.status not in {"deleting", "deleted"}:
         await volumes_of(context).delete_snapshot(snapshot)
 
 
@@ -265,8 +265,8 @@ async def begin(
     quiesce = quiesce_wanted(server)
     saga = SNAPSHOT_VOLUMES if quiesce is Quiesce.NO else SNAPSHOT_STILL
     owner = await context.dispatcher.choose(saga.name)
-    told = {name: value for name, value in wish.metadata.items() if name not in OURS}
-    also = {**told, "root_device_name": server.root_device, "disk_format": "raw", "container_format": "bare"}
+    metadata = {name: value for name, value in wish.metadata.items() if name not in OURS}
+    also = {**metadata, "root_device_name": server.root_device, "disk_format": "raw", "container_format": "bare"}
     image = await snapshot_image.make(context, principal, token, server, wish.name, "snapshot", also)
     still = False
     try:

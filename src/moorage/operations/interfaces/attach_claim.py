@@ -68,31 +68,31 @@ async def begin_action(run: AttachRun) -> LocatedServer:
 
     Raises NotFound when the server is on no host.
     """
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     taken = run.input.nic.index + 1
     written = await records.change(
         run.context,
-        found.cell,
-        found.server.id,
+        located.cell,
+        located.server.id,
         records.fence(run),
         lambda server: msgspec.structs.replace(server, next_nic=max(server.next_nic, taken)),
         lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
     )
-    return LocatedServer(written, found.cell)
+    return LocatedServer(written, located.cell)
 
 
 @begin_action.undo
 async def fail_action(run: AttachRun) -> None:
     """End the action with Error; the server is unchanged."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is not None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is not None:
         now = server_action.now_us()
-        host = None if found.server is None else found.server.host
-        said = None if run.turned is None else api_error(run.input.server, run.turned.problem())
-        events = (failed_event(EVENT, now, host, run.turned, said),)
-        await run.context.cells[found.cell].write(
+        host = None if located.server is None else located.server.host
+        problem = None if run.turned is None else api_error(run.input.server, run.turned.problem())
+        events = (failed_event(EVENT, now, host, run.turned, problem),)
+        await run.context.cells[located.cell].write(
             lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
         )
 
@@ -244,13 +244,15 @@ def _given(run: AttachRun, choice: Choice, ask: Ask) -> CardClaim:
 def _no_room(run: AttachRun, verdict: Verdict) -> Problem:
     """The refusal with Nova's message; the cause with its numbers is for operators (N2)."""
     server, port = run.input.server.id, run[make_port]
-    said = f"No fixed IP addresses available for network: {port.network}"
+    public = f"No fixed IP addresses available for network: {port.network}"
     if port.resource_request:
-        said = f"Failed to allocate additional resources to {server} during interface attach"
-    here = tuple(miss for miss in verdict.ledger.misses if miss.host == server_of(run).host)
-    why = here[0].why if here else verdict.fault()
-    ledger = DecisionRecord(1, 0, {miss.filter: 1 for miss in here}, here)  # no amounts of other projects for the owner
-    return NoCapacity(said, private=f"{why}\n{msgspec.json.encode(ledger).decode()}", code="no_room_for_interface")
+        public = f"Failed to allocate additional resources to {server} during interface attach"
+    misses = tuple(miss for miss in verdict.ledger.misses if miss.host == server_of(run).host)
+    why = misses[0].why if misses else verdict.fault()
+    ledger = DecisionRecord(
+        1, 0, {miss.filter: 1 for miss in misses}, misses
+    )  # no amounts of other projects for the owner
+    return NoCapacity(public, private=f"{why}\n{msgspec.json.encode(ledger).decode()}", code="no_room_for_interface")
 
 
 def server_of(run: AttachRun) -> Server:

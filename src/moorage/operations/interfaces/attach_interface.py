@@ -63,9 +63,9 @@ async def plug(run: AttachRun) -> None:
 
 @plug.undo
 async def unplug(run: AttachRun) -> None:
-    found, port = run.get(begin_action), run.get(make_port)
-    if found is not None and found.server is not None and port is not None:
-        await unplug_or_leave(run, "unplug", found.server, port.id)
+    located, port = run.get(begin_action), run.get(make_port)
+    if located is not None and located.server is not None and port is not None:
+        await unplug_or_leave(run, "unplug", located.server, port.id)
 
 
 @step(
@@ -78,13 +78,13 @@ async def record_nic(run: AttachRun) -> None:
 
     A later executor may not know how the port was bound; the record does.
     """
-    found, port, now = run[begin_action], run.get(bind_port), server_action.now_us()
-    assert found.cell is not None
-    host = None if found.server is None else found.server.host
+    located, port, now = run[begin_action], run.get(bind_port), server_action.now_us()
+    assert located.cell is not None
+    host = None if located.server is None else located.server.host
     events = (ActionEvent(EVENT, now, now, "Success", host),)
     await records.change(
         run.context,
-        found.cell,
+        located.cell,
         run.input.server.id,
         records.fence(run),
         lambda server: server if port is None else with_card(server, run, port, now),
@@ -102,11 +102,11 @@ def with_card(server: Server, run: AttachRun, port: Port, now: int) -> Server:
 @record_nic.passed
 async def was_recorded(run: AttachRun) -> bool:
     """Whether the record shows the NIC. An adopter asks this; the earlier executor can write no more by then."""
-    found, port = run.get(begin_action), run.get(make_port)
-    if found is None or found.cell is None or port is None:
+    located, port = run.get(begin_action), run.get(make_port)
+    if located is None or located.cell is None or port is None:
         return False
     by = records.fence(run)
-    row = await run.context.cells[found.cell].write(lambda tx: cell_servers.take_over(tx, run.input.server.id, by))
+    row = await run.context.cells[located.cell].write(lambda tx: cell_servers.take_over(tx, run.input.server.id, by))
     shown = row is not None and any(nic.port == port.id for nic in row.nics)
     if shown and row is not None and run.context.notification_writer is not None:
         run.context.notification_writer.seen(run.operation, row)
@@ -195,8 +195,8 @@ async def begin(
 
 async def _port_of(context: SagaContext, new: Accepted) -> str:
     input = msgspec.json.decode(new.asked, type=AttachInterfaceInput)
-    found = (await records.find(context, input.server.id)).server
-    nics = () if found is None else found.nics
+    server = (await records.find(context, input.server.id)).server
+    nics = () if server is None else server.nics
     port = next((nic.port for nic in nics if nic.index == input.nic.index), input.nic.port)
     if port is None:
         raise NotFound(f"Instance {input.server.id} lost the interface at once.")

@@ -72,13 +72,13 @@ async def begin_action(run: DetachRun) -> DetachBegun:
 
     Raises NotFound when the server is on no host.
     """
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     if not run.input.gone:
-        await run.context.cells[found.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
+        await run.context.cells[located.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
     held = await _left_behind(run) if run.input.gone else held_by(await _as_it_is(run))
-    return DetachBegun(found, tuple((provider, resource, amount) for (provider, resource), amount in held.items()))
+    return DetachBegun(located, tuple((provider, resource, amount) for (provider, resource), amount in held.items()))
 
 
 async def _left_behind(run: DetachRun) -> dict[Key, int]:
@@ -113,12 +113,12 @@ async def _as_it_is(run: DetachRun) -> Nic:
 @begin_action.undo
 async def fail_action(run: DetachRun) -> None:
     """End the action with Error; the interface is as before."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is not None and not run.input.gone:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is not None and not run.input.gone:
         now = server_action.now_us()
-        host = None if found.server is None else found.server.host
+        host = None if located.server is None else located.server.host
         events = (failed_event(EVENT, now, host, run.turned),)
-        await run.context.cells[found.cell].write(
+        await run.context.cells[located.cell].write(
             lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
         )
 
@@ -153,9 +153,9 @@ async def let_port_go(run: DetachRun) -> None:
 @step(needs=(begin_action, let_port_go), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def forget_nic(run: DetachRun) -> None:
     """Remove the NIC from the record, and finish the action."""
-    found, now = run[begin_action].found, server_action.now_us()
-    assert found.cell is not None
-    host = None if found.server is None else found.server.host
+    located, now = run[begin_action].found, server_action.now_us()
+    assert located.cell is not None
+    host = None if located.server is None else located.server.host
     events = (ActionEvent(EVENT, now, now, "Success", host),)
 
     def also(tx: Tx) -> None:
@@ -164,7 +164,7 @@ async def forget_nic(run: DetachRun) -> None:
 
     await records.change(
         run.context,
-        found.cell,
+        located.cell,
         run.input.server.id,
         records.fence(run),
         lambda server: without_card(server, run.input.nic, now),
@@ -238,11 +238,11 @@ class NotAttached(NotFound):
 
 
 async def _show_failed(context: SagaContext, server: Server, user: str, request_id: str, absent: NotAttached) -> None:
-    found = await records.find(context, server.id)
-    if found.cell is None or found.server is None:
+    located = await records.find(context, server.id)
+    if located.cell is None or located.server is None:
         raise absent
     now = server_action.now_us()
-    event = failed_event(EVENT, now, found.server.host, Cause.of(absent, ACTION, 0))
+    event = failed_event(EVENT, now, located.server.host, Cause.of(absent, ACTION, 0))
     action = Action(
         server=server.id,
         action=ACTION,
@@ -255,7 +255,7 @@ async def _show_failed(context: SagaContext, server: Server, user: str, request_
         message="Error",
         events=(event,),
     )
-    await context.cells[found.cell].write(lambda tx: actions.write(tx, action))
+    await context.cells[located.cell].write(lambda tx: actions.write(tx, action))
 
 
 async def begin_gone(context: SagaContext, server: Server, port: str) -> None:

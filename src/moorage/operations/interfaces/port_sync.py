@@ -85,17 +85,19 @@ async def reconcile(
         return SyncOutcome.NO_SERVER
     if where.operation is not None:
         return SyncOutcome.BUSY
-    found = await records.find(context, server_id)
-    server = found.server
-    if server is None or server.deleted or found.cell is None or server.host is None:
+    located = await records.find(context, server_id)
+    server = located.server
+    if server is None or server.deleted or located.cell is None or server.host is None:
         return SyncOutcome.NO_SERVER
     held = await context.region.read(
         lambda tx: claim_statements.held(tx, server_id)
     )  # read before the ports, so that a change in between is noticed
     carded = {str(nic.port) for nic in server.nics}  # users may set this server as the device of their own ports
-    seen = segment_change.shown(server, await context.network.ports_of(server_id))
+    shown_ports = segment_change.shown(server, await context.network.ports_of(server_id))
     ports = {
-        port.id: await _without_held_addresses(context, server, port, segments) for port in seen if port.id in carded
+        port.id: await _without_held_addresses(context, server, port, segments)
+        for port in shown_ports
+        if port.id in carded
     }
     if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
         return await _lost(context, server, lost, deleted)
@@ -111,7 +113,7 @@ async def reconcile(
     )
     if wanted != server:
         shown = msgspec.structs.replace(wanted, updated_at=time.time_ns() // 1000)
-        if not await context.cells[found.cell].write(lambda tx: _show(tx, shown, server.generation)):
+        if not await context.cells[located.cell].write(lambda tx: _show(tx, shown, server.generation)):
             return SyncOutcome.BUSY
     for each in amiss.values():
         logger.error("server %s: %s", server.id, each)
@@ -134,8 +136,8 @@ async def _lost(context: SagaContext, server: Server, lost: Sequence[Nic], delet
             port,
         )
     sure = [nic for nic in lost if nic in named or str(nic.port) in gone]
-    found = await _detach_lost(context, server, sure) if sure else SyncOutcome.AMISS
-    return found if len(sure) == len(lost) or found is SyncOutcome.BUSY else SyncOutcome.AMISS
+    outcome = await _detach_lost(context, server, sure) if sure else SyncOutcome.AMISS
+    return outcome if len(sure) == len(lost) or outcome is SyncOutcome.BUSY else SyncOutcome.AMISS
 
 
 async def _detach_lost(context: SagaContext, server: Server, lost: Sequence[Nic]) -> SyncOutcome:
@@ -202,18 +204,18 @@ async def _as_is(
 def _amiss(context: SagaContext, server: Server, ports: Mapping[str, Port]) -> dict[str, str]:
     """Port → why its guarantees cannot be compared with a claim."""
     below = context.placement.world().device_names(HostId(str(server.provider))).keys()
-    found: dict[str, str] = {}
+    amiss: dict[str, str] = {}
     for port in [ports[str(nic.port)] for nic in server.nics if str(nic.port) in ports]:
         if unnamed := unnamed_guarantees(port):
-            found[port.id] = (
+            amiss[port.id] = (
                 f"the binding of port {port.id} names no provider for what it is guaranteed in {', '.join(unnamed)}"
             )
         elif strange := {provider for provider, _, _ in guarantees_of(port)} - below - {str(server.provider)}:
             names = ", ".join(sorted(strange))
-            found[port.id] = (
+            amiss[port.id] = (
                 f"the binding of port {port.id} names provider {names}, which is not below host {server.host}"
             )
-    return found
+    return amiss
 
 
 def asks_itself(server: Server) -> bool:
@@ -232,8 +234,8 @@ async def _groups(context: SagaContext, server: Server, ports: Iterable[Port]) -
     return names
 
 
-def _show(tx: Tx, server: Server, was: int) -> bool:
-    return replace_server(tx, cell_servers.servers, server, was=was) is not None
+def _show(tx: Tx, server: Server, generation: int) -> bool:
+    return replace_server(tx, cell_servers.servers, server, generation=generation) is not None
 
 
 async def _correct_claim(
@@ -250,8 +252,8 @@ async def _correct_claim(
     `held`: what was claimed before the ports were read.
     """
     classes = {IPV4_ADDRESS} | (GUARANTEED if guarantees and not asks_itself(server) else frozenset())
-    truth, was = _of(held_by_all(server.nics), classes), _of(held, classes)
-    differing = sorted({key[1] for key, _ in truth.items() ^ was.items()})
+    truth, before = _of(held_by_all(server.nics), classes), _of(held, classes)
+    differing = sorted({key[1] for key, _ in truth.items() ^ before.items()})
     if not differing:
         return False
     if GUARANTEED.intersection(differing) and not await _settled(context, server, ports):
@@ -261,7 +263,10 @@ async def _correct_claim(
         where = region_servers.find_and_hold(tx, server.id)
         if where is None or where.operation is not None or where.op_seq != seq:
             return ()
-        if claim_statements.owner(tx, server.id) is None or _of(claim_statements.held(tx, server.id), classes) != was:
+        if (
+            claim_statements.owner(tx, server.id) is None
+            or _of(claim_statements.held(tx, server.id), classes) != before
+        ):
             return ()
         rows: list[InventoryState] = []
         for resource in differing:
@@ -272,7 +277,7 @@ async def _correct_claim(
     rows = await context.region.write(work)
     context.placement.settle(rows)
     if rows:
-        logger.warning("server %s held %s, and its ports have %s", server.id, was, truth)
+        logger.warning("server %s held %s, and its ports have %s", server.id, before, truth)
     for row in rows:
         if row.used > row.capacity:
             logger.error("%s of %s: %d are in use, of %d", row.resource, row.provider, row.used, row.capacity)

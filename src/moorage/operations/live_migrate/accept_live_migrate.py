@@ -122,8 +122,8 @@ async def _checked(context: SagaContext, server: Server, new: Accepted, move: st
     database = context.cells[server.cell]
 
     async def prepares() -> bool:
-        found = await database.read(lambda tx: migrations.get(tx, move))
-        return found is not None and found.status in CHECKED
+        migration = await database.read(lambda tx: migrations.get(tx, move))
+        return migration is not None and migration.status in CHECKED
 
     try:
         await server_lock.ended_or(context, new.id, prepares, CHECKED_WITHIN_S)
@@ -152,12 +152,12 @@ async def force_complete(
     server: Server,
     migration: Migration,
     request_id: str,
-    telling: Sequence[ChangeListener] = (),
+    listeners: Sequence[ChangeListener] = (),
 ) -> None:
     """Accept the request; the executor lets the source switch as soon as it reads it."""
     wish = inbox.ExternalEvent(server.id, live_migration.FORCE, migration.uuid, seen_at=now_us())
     await context.region.write(lambda tx: inbox.put_placed(tx, [wish]))
-    await note_action(context, principal, server, "live_migration_force_complete", request_id, telling)
+    await note_action(context, principal, server, "live_migration_force_complete", request_id, listeners)
 
 
 async def abort(
@@ -169,20 +169,20 @@ async def abort(
 
     def work(tx: Tx) -> OperationId | None:
         where = region_servers.find(tx, server.id)
-        found = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
-        if found is None or move_of(found) != migration.uuid:
+        operation = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
+        if operation is None or move_of(operation) != migration.uuid:
             return None
-        if found.cancel is None:
-            region_operations.ask_to_cancel(tx, found.id, GIVEN_UP)
-        return found.id
+        if operation.cancel is None:
+            region_operations.ask_to_cancel(tx, operation.id, GIVEN_UP)
+        return operation.id
 
     held = await context.region.write(work)
     if held is None:
         raise Invalid(f"Migration {migration.number} of instance {server.id} has ended and cannot be aborted.")
     await note_action(context, principal, server, "live_migration_cancel", request_id)
-    found = await context.region.read(lambda tx: region_operations.get(tx, held))
-    if found is not None:
-        await context.dispatcher.cancelled(held, found.owner)
+    operation = await context.region.read(lambda tx: region_operations.get(tx, held))
+    if operation is not None:
+        await context.dispatcher.cancelled(held, operation.owner)
 
 
 async def note_action(
@@ -191,7 +191,7 @@ async def note_action(
     server: Server,
     word: str,
     request_id: str,
-    telling: Sequence[ChangeListener] = (),
+    listeners: Sequence[ChangeListener] = (),
 ) -> None:
     """Record a request about a move among the server's actions; the move's own action says how it ended."""
     assert server.cell is not None
@@ -209,7 +209,7 @@ async def note_action(
 
     def work(tx: Tx) -> None:
         actions.write(tx, action)
-        for tell in telling:
-            tell(tx, CELL_OUTBOX, server, server)
+        for listener in listeners:
+            listener(tx, CELL_OUTBOX, server, server)
 
     await context.cells[server.cell].write(work)

@@ -60,7 +60,7 @@ from moorage.store.cell.record_transfer import RecordCopy
 
 def _home(run: LiveRun) -> CellId:
     """The cell of its record when this began."""
-    return moving.here(run.input.server).cell
+    return moving.current_end(run.input.server).cell
 
 
 def _elsewhere(run: LiveRun) -> CellId | None:

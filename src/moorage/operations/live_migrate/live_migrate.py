@@ -43,12 +43,12 @@ from moorage.operations.live_migrate.prepare_destination import (
     claim_host,
     export_volumes,
     guest_there,
-    here,
     path_of,
     prepare_guest,
     read_ports,
     record_destination,
     server_of,
+    source_end,
     wants_second_bindings,
 )
 from moorage.operations.steps import live_migration, live_migration_limit, move_ports, moving, server_action
@@ -112,7 +112,7 @@ async def keep_at_source(run: LiveRun) -> None:
     """Stop the sending; the guest stays at the source."""
     if run.get(claim_host) is not None:
         await live_migration.stay(run, path_of(run))
-        await live_migration_limit.freed(run, here(run).cell, run.input.migration)
+        await live_migration_limit.freed(run, source_end(run).cell, run.input.migration)
 
 
 @switch_guest.passed
@@ -134,7 +134,7 @@ async def activate_bindings(run: LiveRun) -> tuple[Port, ...]:
     end = End(claim.cell, claim.name, claim.availability_zone)
     second = await bound_twice(run, claim, cards)
     return await live_migration.bound_after(
-        run, cards, move_ports.BindTarget(end, claim.profiles, here(run).name), second=second
+        run, cards, move_ports.BindTarget(end, claim.profiles, source_end(run).name), second=second
     )
 
 
@@ -176,9 +176,9 @@ async def land_guest(run: LiveRun) -> PowerState | None:
         return await run.context.hosts.change_guest(to, mine, guest.server, Verb.LAND_LIVE, order)
     except HostFailed as failed:
         if failed.code == HOST_SILENT:
-            said = (await records.find(run.context, run.input.server.id)).server
+            record = (await records.find(run.context, run.input.server.id)).server
             return (
-                None if said is None or said.moved is None else PowerState.NOSTATE
+                None if record is None or record.moved is None else PowerState.NOSTATE
             )  # it was already lost at the last report
         if failed.code in {NO_GUEST, NOTHING_ARRIVED} and await live_migration.is_lost(run, path_of(run)):
             return PowerState.NOSTATE
@@ -209,8 +209,8 @@ def moved(run: LiveRun, server: Server, *, second: bool = False) -> Server:
         move_claims.on_claimed(server, claim, cards, ports, attachments, state), updated_at=server_action.now_us()
     )
     if not _is_lost(run):  # a guest that was found again is not lost
-        was = server.vm_state if server.moved is None else run.input.server.vm_state
-        return msgspec.structs.replace(placed, vm_state=was, moved=None)
+        vm_state = server.vm_state if server.moved is None else run.input.server.vm_state
+        return msgspec.structs.replace(placed, vm_state=vm_state, moved=None)
     left = left_behind(run, second=second)
     return msgspec.structs.replace(placed, vm_state=VmState.ERROR, fault=Fault(500, LOST, left.at), moved=left)
 
@@ -226,25 +226,25 @@ async def keeps_source(run: LiveRun) -> bool:
     """
     if not _is_lost(run):
         return False
-    found = await records.find(run.context, run.input.server.id)
-    return found.server is not None and found.server.moved is not None
+    located = await records.find(run.context, run.input.server.id)
+    return located.server is not None and located.server.moved is not None
 
 
 def left_behind(run: LiveRun, *, second: bool) -> Moved:
     """What a revert goes back to: off, because its memory is lost."""
-    was = run.input.server
-    assert was.host is not None
+    before = run.input.server
+    assert before.host is not None
     cell = None if run[claim_host].cell == cell_of(run) else cell_of(run)
     return Moved(
         at=server_action.now_us(),
         migration=run.input.migration,
-        vm_state=VmState.ACTIVE if was.vm_state is VmState.ACTIVE else VmState.STOPPED,
-        flavor=was.flavor,
-        host=was.host,
-        node=was.node,
-        provider=was.provider,
-        availability_zone=was.availability_zone,
-        disk_config=was.disk_config,
+        vm_state=VmState.ACTIVE if before.vm_state is VmState.ACTIVE else VmState.STOPPED,
+        flavor=before.flavor,
+        host=before.host,
+        node=before.node,
+        provider=before.provider,
+        availability_zone=before.availability_zone,
+        disk_config=before.disk_config,
         second_bindings=second,
         profiles={} if second else move_ports.profiles_of(run[read_ports]),
         live=True,
@@ -260,7 +260,7 @@ async def clear_source(run: LiveRun) -> None:
     """
     if _is_lost(run):
         return
-    mine, source = live_migration.command_after(run, "clear_source", run[claim_host].attempt), here(run).address
+    mine, source = live_migration.command_after(run, "clear_source", run[claim_host].attempt), source_end(run).address
     try:
         await moving.if_there(run.context.hosts.destroy_guest(source, mine, run.input.server.id))
     except HostFailed as failed:
@@ -280,7 +280,7 @@ async def drop_source_bindings(run: LiveRun) -> None:
     """Remove the bindings there, together with the claim (S1.7)."""
     cards, claim = run[read_ports], run[claim_host]
     if not await keeps_source(run) and cards.ports and await bound_twice(run, claim, cards):
-        await live_migration.drop_bindings(run, here(run).name, cards)
+        await live_migration.drop_bindings(run, source_end(run).name, cards)
 
 
 @step(region=True, needs=(begin_action, land_guest, clear_source, drop_source_bindings), no_undo=FORWARD_ONLY)
@@ -300,7 +300,7 @@ async def record_completed(run: LiveRun) -> None:
     """End the action and the move; for a lost guest something is left to decide."""
     now, name = server_action.now_us(), run[claim_host].name
     status = MigrationStatus.FINISHED if await keeps_source(run) else MigrationStatus.COMPLETED
-    at = {EVENTS[0]: None, EVENTS[3]: here(run).name}
+    at = {EVENTS[0]: None, EVENTS[3]: source_end(run).name}
     events = tuple(server_action.ended_event(each, now, at.get(each, name)) for each in EVENTS)
 
     def also(tx: Tx) -> None:

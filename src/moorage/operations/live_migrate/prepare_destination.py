@@ -83,8 +83,8 @@ async def begin_action(run: LiveRun) -> LocatedServer:
 @begin_action.undo
 async def fail_action(run: LiveRun) -> None:
     """End the action and the move's record with Error; the server stays where it was, and was never off."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is None or found.server is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is None or located.server is None:
         return
     now, turned, stopped = server_action.now_us(), run.turned, was_stopped(run)
     status = MigrationStatus.ERROR
@@ -93,7 +93,9 @@ async def fail_action(run: LiveRun) -> None:
     elif turned is not None and turned.step == SWITCHING:
         status = MigrationStatus.FAILED
     events = (
-        failed_event(EVENTS[3 if turned is not None and turned.step == SWITCHING else 0], now, here(run).name, turned),
+        failed_event(
+            EVENTS[3 if turned is not None and turned.step == SWITCHING else 0], now, source_end(run).name, turned
+        ),
     )
 
     def finish(tx: Tx) -> None:
@@ -101,7 +103,7 @@ async def fail_action(run: LiveRun) -> None:
         actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
 
     changed = lambda server: as_it_was(server, None if stopped else turned, now)  # noqa: E731
-    await records.change(run.context, found.cell, found.server.id, records.fence(run), changed, finish)
+    await records.change(run.context, located.cell, located.server.id, records.fence(run), changed, finish)
 
 
 def was_stopped(run: LiveRun) -> bool:
@@ -115,7 +117,7 @@ async def read_ports(run: LiveRun) -> Cards:
     that.
     """
     cards = await cards_of(run.context, server_of(run))
-    await refuse_guarantees(run.context, cards, here(run).name)
+    await refuse_guarantees(run.context, cards, source_end(run).name)
     return cards
 
 
@@ -142,7 +144,7 @@ async def check_source(run: LiveRun) -> LiveSource:
     """Check that its own host can send it, before anything is changed. Raises HostFailed when it cannot."""
     if any(each.attachment is None for each in server_of(run).volumes):
         raise HostFailed("a volume of the server is not exported to its host", code="volume_not_exported")
-    return await live_migration.source_of(run, here(run).address)
+    return await live_migration.source_of(run, source_end(run).address)
 
 
 @step(needs=(begin_action, read_ports), no_undo="reads only", patience_s=VOLUME_PATIENCE_S)
@@ -158,8 +160,8 @@ async def claim_host(run: LiveRun) -> Claim:
     """Claim the best host with room, in its cell or in any allowed cell. The move then holds what the server held."""
     cards = run[read_ports]
     ask = ask_of(run.input, server_of(run), cards, cell_of(run), run.blamed, attempt=run.attempt)
-    asks = other_cells.widened(run, Tries((ask,), ask), cell_of(run), run.get(check_cells))
-    return await move_claims.claimed(run, asks, cards)
+    tries = other_cells.widened(run, Tries((ask,), ask), cell_of(run), run.get(check_cells))
+    return await move_claims.claimed(run, tries, cards)
 
 
 @claim_host.undo
@@ -207,7 +209,7 @@ async def unbind_destination(run: LiveRun) -> None:
 
 
 async def wants_second_bindings(run: LiveRun, claim: Claim, cards: Cards) -> bool:
-    return await move_ports.second_bindings(run.context, cards, here(run).name, claim.name)
+    return await move_ports.second_bindings(run.context, cards, source_end(run).name, claim.name)
 
 
 @step(
@@ -242,12 +244,12 @@ async def export_volumes(run: LiveRun) -> dict[str, str]:
 
 @export_volumes.undo
 async def drop_exports(run: LiveRun) -> None:
-    found = run.get(begin_action)
-    if found is None or found.server is None:
+    located = run.get(begin_action)
+    if located is None or located.server is None:
         return
-    for each in found.server.volumes:
+    for each in located.server.volumes:
         await or_left_to_delete(
-            run.context, found.server.id, live_migration.drop_second_attachments(run.context, found.server, each)
+            run.context, located.server.id, live_migration.drop_second_attachments(run.context, located.server, each)
         )
 
 
@@ -275,7 +277,7 @@ async def drop_guest(run: LiveRun) -> None:
     claim = run.get(claim_host)
     if claim is None:
         return
-    await live_migration_limit.freed(run, here(run).cell, run.input.migration)
+    await live_migration_limit.freed(run, source_end(run).cell, run.input.migration)
     try:
         await destroy_or_leave(run, "drop_guest", claim.cell, claim.name, run.input.server.id)
     except HostFailed as failed:
@@ -316,12 +318,12 @@ async def guest_there(run: LiveRun, claim: Claim, ports: tuple[Port, ...], attac
 def path_of(run: LiveRun) -> LiveMovePath:
     claim, target = run[claim_host], run.get(check_destination)
     to = End(claim.cell, claim.name).address
-    return LiveMovePath(here(run).address, to, run.input.migration, target or MoveTarget(), claim.attempt)
+    return LiveMovePath(source_end(run).address, to, run.input.migration, target or MoveTarget(), claim.attempt)
 
 
-def here(run: LiveRun) -> End:
+def source_end(run: LiveRun) -> End:
     """The host where the server was when the move was accepted: no other operation can come in between."""
-    return moving.here(run.input.server)
+    return moving.current_end(run.input.server)
 
 
 def server_of(run: LiveRun) -> Server:
@@ -331,4 +333,4 @@ def server_of(run: LiveRun) -> Server:
 
 
 def cell_of(run: LiveRun) -> CellId:
-    return moving.here(run.input.server).cell
+    return moving.current_end(run.input.server).cell

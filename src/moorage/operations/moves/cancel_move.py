@@ -46,21 +46,21 @@ async def cancel(context: SagaContext, principal: Principal, server: Server, mov
     Raises NotFound (the server has no such move), Conflict with the reason why it cannot be cancelled, and Unavailable
     while conductors of a release without this run.
     """
-    found = None
+    migration = None
     if server.cell is not None:
-        found = await context.cells[server.cell].read(lambda tx: migrations.get(tx, move))
-    if found is not None and found.server != server.id:
-        found = None
-    live = found is not None and found.type is MigrationType.LIVE_MIGRATION and not found.ended
-    if found is not None and live and found.status is not MigrationStatus.POST_MIGRATING:
-        return await accept_live_migrate.abort(context, principal, server, found, request_id)
+        migration = await context.cells[server.cell].read(lambda tx: migrations.get(tx, move))
+    if migration is not None and migration.server != server.id:
+        migration = None
+    live = migration is not None and migration.type is MigrationType.LIVE_MIGRATION and not migration.ended
+    if migration is not None and live and migration.status is not MigrationStatus.POST_MIGRATING:
+        return await accept_live_migrate.abort(context, principal, server, migration, request_id)
 
     def work(tx: Tx) -> OperationId | None:
         where = region_servers.find(tx, server.id)
         held = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
         if held is None or not held.saga.startswith(RESIZE_SAGA) or move_of(held) != move:
             return None
-        if found is not None and found.status in WHY_NOT:
+        if migration is not None and migration.status in WHY_NOT:
             return None
         if held.cancel is None:
             region_operations.ask_to_cancel(tx, held.id, ON_REQUEST)
@@ -69,18 +69,18 @@ async def cancel(context: SagaContext, principal: Principal, server: Server, mov
     await context.dispatcher.choose(EVACUATE_ACROSS.name)  # a conductor of the previous release takes this for a delete
     holder = await context.region.write(work)
     if holder is None:
-        raise _refusal(server, move, found)
+        raise _refusal(server, move, migration)
     await accept_live_migrate.note_action(context, principal, server, ACTION, request_id)
-    told = await context.region.read(lambda tx: region_operations.get(tx, holder))
-    if told is not None:
-        await context.dispatcher.cancelled(holder, told.owner)
+    operation = await context.region.read(lambda tx: region_operations.get(tx, holder))
+    if operation is not None:
+        await context.dispatcher.cancelled(holder, operation.owner)
     return None
 
 
-def _refusal(server: Server, move: str, found: Migration | None) -> Conflict | NotFound:
-    if found is None:
+def _refusal(server: Server, move: str, migration: Migration | None) -> Conflict | NotFound:
+    if migration is None:
         return NotFound(f"Move {move} of instance {server.id} could not be found.")
-    why = WHY_NOT.get(found.status, f"it is {found.status.value}")
-    if found.type is MigrationType.EVACUATION and not found.ended:
+    why = WHY_NOT.get(migration.status, f"it is {migration.status.value}")
+    if migration.type is MigrationType.EVACUATION and not migration.ended:
         why = "an evacuation has no host to go back to"
     return Conflict(f"Move {move} of instance {server.id} cannot be cancelled: {why}.")

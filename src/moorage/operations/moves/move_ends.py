@@ -136,7 +136,7 @@ async def seen(context: SagaContext, server: Server, *, limit: int) -> tuple[Mov
         return ()
     region = await context.region.read(lambda tx: _read_region(tx, server, moves))
     outside = await _outside(context, server) if any(not each.ended for each in moves) else NOTHING
-    return tuple(_seen(each, server, region, NOTHING if each.ended else outside) for each in moves)
+    return tuple(_overview(each, server, region, NOTHING if each.ended else outside) for each in moves)
 
 
 def _read_region(tx: Tx, server: Server, moves: Sequence[Migration]) -> _RegionRows:
@@ -147,11 +147,11 @@ def _read_region(tx: Tx, server: Server, moves: Sequence[Migration]) -> _RegionR
     known = audit_reads.providers_among(tx, named)
     where = region_servers.find(tx, server.id)
     operation = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
-    names, roots = ({each: found[at] for each, found in known.items()} for at in (0, 1))
+    names, roots = ({each: row[at] for each, row in known.items()} for at in (0, 1))
     return _RegionRows(held, names, roots, operation)
 
 
-def _seen(move: Migration, server: Server, region: _RegionRows, outside: _Outside) -> MoveSeen:
+def _overview(move: Migration, server: Server, region: _RegionRows, outside: _Outside) -> MoveSeen:
     consumers = _consumers(move, server, region)
     left, to = move.source_cell or server.cell, move.dest_cell or server.cell
     source = _end(move.source_host, move.source_node or None, left, consumers[0], region, outside)
@@ -241,7 +241,7 @@ def _doing(move: Migration, operation: Operation | None) -> Doing | None:
 
 async def _outside(context: SagaContext, server: Server) -> _Outside:
     ports, volumes = await asyncio.gather(_or_out(_bindings(context, server)), _or_out(_attachments(context, server)))
-    out = [name for name, found in (("network", ports), ("volume", volumes)) if found is None]
+    out = [name for name, rows in (("network", ports), ("volume", volumes)) if rows is None]
     return _Outside(ports or (), volumes or (), tuple(out))
 
 
@@ -257,35 +257,35 @@ async def _bindings(context: SagaContext, server: Server) -> tuple[tuple[str, Bi
     if not server.nics:
         return ()
     several = await context.network.has_bindings()
-    found: list[tuple[str, BindingSeen]] = []
+    rows: list[tuple[str, BindingSeen]] = []
     for port in await context.network.ports_of(server.id):
         addresses = tuple(each.address for each in port.fixed_ips)
         shown = (port.host, BindingSeen(port.id, True, port.vif_type, addresses))
         if not several:
-            found.append(shown)
+            rows.append(shown)
             continue
         try:
             bindings = await context.network.bindings(port.id)
         except NotFound:  # it was deleted meanwhile
             continue
-        found += [(each.host, BindingSeen(port.id, each.active, each.vif_type, addresses)) for each in bindings]
+        rows += [(each.host, BindingSeen(port.id, each.active, each.vif_type, addresses)) for each in bindings]
         if not bindings:
-            found.append(shown)
-    return tuple(found)
+            rows.append(shown)
+    return tuple(rows)
 
 
 async def _attachments(context: SagaContext, server: Server) -> tuple[tuple[str, AttachmentSeen], ...]:
     """Host → attachment; the host is empty when the volume is exported nowhere, or when we may not see where."""
-    found: list[tuple[str, AttachmentSeen]] = []
+    rows: list[tuple[str, AttachmentSeen]] = []
     for volume in sorted({str(each.volume) for each in server.volumes}):
         hosts: Mapping[str, str] = {}
         try:
             hosts = (await volumes_of(context).show(volume)).hosts
         except NotFound:
             continue
-        there = await volumes_of(context).attachments_of(server.id, volume)
-        found += [(hosts.get(each.id, ""), AttachmentSeen(volume, each.id, each.status)) for each in there]
-    return tuple(found)
+        attachments = await volumes_of(context).attachments_of(server.id, volume)
+        rows += [(hosts.get(each.id, ""), AttachmentSeen(volume, each.id, each.status)) for each in attachments]
+    return tuple(rows)
 
 
 def may_be_cancelled(move: MoveSeen) -> bool:

@@ -26,7 +26,7 @@ def _accepted(input: Evacuate) -> Iterator[ServerEvent]:
     yield ServerEvent("evacuate", busy, service="api")
 
 
-def _events(run: Run[Evacuate, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
+def _events(run: Run[Evacuate, SagaContext], line: Line, written: Server | None) -> Iterator[ServerEvent]:
     """Nova's host begins with it, so each host that is tried has a start."""
     busy = _busy(run.input)
     match line:
@@ -35,7 +35,7 @@ def _events(run: Run[Evacuate, SagaContext], line: Line, seen: Server | None) ->
             yield ServerEvent("rebuild_scheduled", busy, line.attempt, claim.name, for_host="conductor")
             yield ServerEvent("rebuild.start", busy, line.attempt, claim.name)
         case Ended(status="done"):
-            done = evacuate.evacuated(run, seen or busy, time.time_ns() // 1000)
+            done = evacuate.evacuated(run, written or busy, time.time_ns() // 1000)
             done = msgspec.structs.replace(done, cell=run[evacuate_claim.claim_host].cell)
             yield changed(busy, done, attempt=run.attempt, host=done.host)
             yield ServerEvent("rebuild.end", done, run.attempt, done.host)

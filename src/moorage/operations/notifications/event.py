@@ -49,8 +49,8 @@ class EventSource:
 
 def changed(before: Server, after: Server, **also: Any) -> ServerEvent:
     """`update`: the server's states changed."""
-    was = StateUpdate(before.vm_state.value, None if before.task_state is None else before.task_state.value)
-    return ServerEvent("update", after, update=was, **also)
+    update = StateUpdate(before.vm_state.value, None if before.task_state is None else before.task_state.value)
+    return ServerEvent("update", after, update=update, **also)
 
 
 def trouble_of(cause: Cause) -> Trouble:

@@ -47,7 +47,7 @@ def start_and_end(
     after: Callable[[Run[Any, SagaContext], Server | None], Server],
     *,
     task: Callable[[Any], TaskState | None] = lambda input: None,
-    says_error: Callable[[Any], bool] = lambda input: True,
+    reports_error: Callable[[Any], bool] = lambda input: True,
 ) -> EventSource:
     """`X.start` when it is accepted, `X.end` when it is done, `X.error` when it failed.
 
@@ -63,15 +63,15 @@ def start_and_end(
         yield changed(server, busy, host=server.host, service="api")
         yield ServerEvent(f"{action(input)}.start", busy, host=server.host, service="api")
 
-    def events(run: Run[Any, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
+    def events(run: Run[Any, SagaContext], line: Line, written: Server | None) -> Iterator[ServerEvent]:
         input = run.input
         if action(input) is None:
             return
         if isinstance(line, Ended) and line.status == "done":
-            done = after(run, seen)
+            done = after(run, written)
             yield changed(msgspec.structs.replace(input.server, task_state=task(input)), done, host=done.host)
             yield ServerEvent(f"{action(input)}.end", done, host=done.host)
-        elif isinstance(line, Unwinding) and line.reason == "failed" and says_error(input):
+        elif isinstance(line, Unwinding) and line.reason == "failed" and reports_error(input):
             host = input.server.host if line.cause.step in AT_HOSTS else None
             yield ServerEvent(f"{action(input)}.error", input.server, host=host, trouble=trouble_of(line.cause))
 
@@ -86,7 +86,7 @@ def _boot_accepted(input: boot.Boot) -> Iterator[ServerEvent]:
     yield ServerEvent("update", input.server, update=StateUpdate())
 
 
-def _boot_events(run: Run[boot.Boot, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
+def _boot_events(run: Run[boot.Boot, SagaContext], line: Line, written: Server | None) -> Iterator[ServerEvent]:
     match line:
         case StepResult(step=boot.claim_host.name):
             claim = boot.claim_host.decode(line.value)
@@ -100,16 +100,16 @@ def _boot_events(run: Run[boot.Boot, SagaContext], line: Line, seen: Server | No
         case Unwinding():
             yield from _boot_turned(run, line)
         case Ended(status="done"):
-            yield from _booted(run, seen)
+            yield from _booted(run, written)
         case _:
             pass
 
 
-def _booted(run: Run[boot.Boot, SagaContext], seen: Server | None) -> Iterator[ServerEvent]:
+def _booted(run: Run[boot.Boot, SagaContext], written: Server | None) -> Iterator[ServerEvent]:
     """Ports and power state may be lost with the executor that showed it ACTIVE; then the row was read."""
     claim, ports = run[boot.claim_host], run.get(boot.bind_ports)
-    if seen is not None:
-        built = seen
+    if written is not None:
+        built = written
     else:
         spawning = boot.recorded(run, claim, ports or (), 0, now_us())
         made = run.get(boot.make_ports)
@@ -160,10 +160,10 @@ def _delete_accepted(input: delete.Delete) -> Iterator[ServerEvent]:
     yield ServerEvent("delete.start", deleting, host=deleting.host, service="api")
 
 
-def _delete_events(run: Run[delete.Delete, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
-    found = run.get(delete.find_server)
-    server = None if found is None else found.server
-    if found is None or (server is not None and server.deleted):
+def _delete_events(run: Run[delete.Delete, SagaContext], line: Line, written: Server | None) -> Iterator[ServerEvent]:
+    located = run.get(delete.find_server)
+    server = None if located is None else located.server
+    if located is None or (server is not None and server.deleted):
         return
     server = msgspec.structs.replace(server or run.input.server, task_state=TaskState.DELETING)
     match line:
@@ -194,9 +194,9 @@ POWER_ACTIONS: dict[str, str] = {
 }
 
 
-def _powered(run: Run[power.Power, SagaContext], seen: Server | None) -> Server:
-    found, state = run.get(power.begin_action), run.get(power.switch_power)
-    server = run.input.server if found is None or found.server is None else found.server
+def _powered(run: Run[power.Power, SagaContext], written: Server | None) -> Server:
+    located, state = run.get(power.begin_action), run.get(power.switch_power)
+    server = run.input.server if located is None or located.server is None else located.server
     return msgspec.structs.replace(
         server,
         vm_state=power.EFFECTS[run.input.verb].becomes,
@@ -209,15 +209,15 @@ def _powered(run: Run[power.Power, SagaContext], seen: Server | None) -> Server:
 # ------------------------------------------------------------------------------------------------------ interfaces
 
 
-def _attached(run: Run[attach_claim.AttachInterfaceInput, SagaContext], seen: Server | None) -> Server:
-    found, port = run.get(attach_claim.begin_action), run.get(attach_claim.bind_port)
-    server = run.input.server if found is None or found.server is None else found.server
-    if seen is not None:
-        return seen
+def _attached(run: Run[attach_claim.AttachInterfaceInput, SagaContext], written: Server | None) -> Server:
+    located, port = run.get(attach_claim.begin_action), run.get(attach_claim.bind_port)
+    server = run.input.server if located is None or located.server is None else located.server
+    if written is not None:
+        return written
     return server if port is None else attach_interface.with_card(server, run, port, now_us())
 
 
-def _detached(run: Run[detach_interface.DetachInterfaceInput, SagaContext], seen: Server | None) -> Server:
+def _detached(run: Run[detach_interface.DetachInterfaceInput, SagaContext], written: Server | None) -> Server:
     begun = run.get(detach_interface.begin_action)
     server = run.input.server if begun is None or begun.found.server is None else begun.found.server
     return detach_interface.without_card(server, run.input.nic, now_us())
@@ -232,12 +232,12 @@ def _snapshot_accepted(input: snapshot.SnapshotInput) -> Iterator[ServerEvent]:
 
 
 def _snapshot_events(
-    run: Run[snapshot.SnapshotInput, SagaContext], line: Line, seen: Server | None
+    run: Run[snapshot.SnapshotInput, SagaContext], line: Line, written: Server | None
 ) -> Iterator[ServerEvent]:
     """Nova notifies the copy itself, and no failure."""
     input = run.input
-    found = run.get(snapshot.begin_action)
-    server = input.server if found is None or found.server is None else found.server
+    located = run.get(snapshot.begin_action)
+    server = input.server if located is None or located.server is None else located.server
     match line:
         case StepResult(step=snapshot.show_taking.name):
             taking = msgspec.structs.replace(server, task_state=snapshot.TAKING[input.kind])
@@ -265,7 +265,9 @@ def _rebuild_accepted(input: rebuild.Rebuild) -> Iterator[ServerEvent]:
     yield ServerEvent("rebuild.start", server, host=server.host)
 
 
-def _rebuild_events(run: Run[rebuild.Rebuild, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
+def _rebuild_events(
+    run: Run[rebuild.Rebuild, SagaContext], line: Line, written: Server | None
+) -> Iterator[ServerEvent]:
     if isinstance(line, Ended) and line.status == "done":
         busy, state = _rebuild_server(run.input), run.get(rebuild.rebuild_guest)
         done = rebuild.rebuilt(run.input, busy, busy.power_state if state is None else int(state), now_us())
@@ -280,15 +282,15 @@ def _rebuild_events(run: Run[rebuild.Rebuild, SagaContext], line: Line, seen: Se
 # ----------------------------------------------------------------------------------------------------------- rescue
 
 
-def _rescued(run: Run[rescue.Rescue, SagaContext], seen: Server | None) -> Server:
+def _rescued(run: Run[rescue.Rescue, SagaContext], written: Server | None) -> Server:
     state = run.get(rescue.rescue_guest)
-    server = seen or run.input.server
+    server = written or run.input.server
     return rescue.rescued(run.input, server, server.power_state if state is None else int(state), now_us())
 
 
-def _unrescued(run: Run[rescue.Unrescue, SagaContext], seen: Server | None) -> Server:
+def _unrescued(run: Run[rescue.Unrescue, SagaContext], written: Server | None) -> Server:
     state = run.get(rescue.unrescue_guest)
-    server = seen or run.input.server
+    server = written or run.input.server
     return rescue.unrescued(server, server.power_state if state is None else int(state), now_us())
 
 
@@ -303,20 +305,20 @@ def _soft_delete_accepted(input: soft_delete.SoftDelete) -> Iterator[ServerEvent
 
 
 def _soft_delete_events(
-    run: Run[soft_delete.SoftDelete, SagaContext], line: Line, seen: Server | None
+    run: Run[soft_delete.SoftDelete, SagaContext], line: Line, written: Server | None
 ) -> Iterator[ServerEvent]:
-    found, state = run.get(soft_delete.find_server), run.get(soft_delete.switch_off)
-    if not isinstance(line, Ended) or line.status != "done" or found is None or found.server is None:
+    located, state = run.get(soft_delete.find_server), run.get(soft_delete.switch_off)
+    if not isinstance(line, Ended) or line.status != "done" or located is None or located.server is None:
         return
-    busy = msgspec.structs.replace(found.server, task_state=TaskState.SOFT_DELETING)
+    busy = msgspec.structs.replace(located.server, task_state=TaskState.SOFT_DELETING)
     done = soft_delete.soft_deleted(busy, busy.power_state if state is None else state, now_us())
     yield changed(busy, done, host=done.host)
     yield ServerEvent("soft_delete.end", msgspec.structs.replace(done, deleted_at=done.soft_deleted_at), host=done.host)
 
 
-def _restored(run: Run[soft_delete.Restore, SagaContext], seen: Server | None) -> Server:
+def _restored(run: Run[soft_delete.Restore, SagaContext], written: Server | None) -> Server:
     state = run.get(soft_delete.switch_on)
-    server = seen or run.input.server
+    server = written or run.input.server
     return soft_delete.restored(server, server.power_state if state is None else int(state), now_us())
 
 
@@ -328,13 +330,13 @@ EVENT_SOURCES: dict[str, EventSource] = {
         lambda input: POWER_ACTIONS[input.verb],
         _powered,
         task=lambda input: power.EFFECTS[input.verb].task,
-        says_error=lambda input: POWER_ACTIONS[input.verb] == "reboot",
+        reports_error=lambda input: POWER_ACTIONS[input.verb] == "reboot",
     ),
     "crash_dump": start_and_end(
         crash_dump.CrashDump,
         lambda input: "trigger_crash_dump",
-        lambda run, seen: msgspec.structs.replace(seen or run.input.server, updated_at=now_us()),
-        says_error=lambda input: False,
+        lambda run, written: msgspec.structs.replace(written or run.input.server, updated_at=now_us()),
+        reports_error=lambda input: False,
     ),
     "rebuild": EventSource(rebuild.Rebuild, _rebuild_accepted, _rebuild_events),
     "soft_delete": EventSource(soft_delete.SoftDelete, _soft_delete_accepted, _soft_delete_events),
@@ -343,28 +345,28 @@ EVENT_SOURCES: dict[str, EventSource] = {
         lambda input: "restore",
         _restored,
         task=lambda input: TaskState.RESTORING,
-        says_error=lambda input: False,
+        reports_error=lambda input: False,
     ),
     "rescue": start_and_end(
         rescue.Rescue,
         lambda input: "rescue",
         _rescued,
         task=lambda input: TaskState.RESCUING,
-        says_error=lambda input: False,
+        reports_error=lambda input: False,
     ),
     "unrescue": start_and_end(
         rescue.Unrescue,
         lambda input: "unrescue",
         _unrescued,
         task=lambda input: TaskState.UNRESCUING,
-        says_error=lambda input: False,
+        reports_error=lambda input: False,
     ),
     "attach_interface": start_and_end(attach_claim.AttachInterfaceInput, lambda input: "interface_attach", _attached),
     "detach_interface": start_and_end(
         detach_interface.DetachInterfaceInput,
         lambda input: None if input.gone else "interface_detach",
         _detached,
-        says_error=lambda input: False,
+        reports_error=lambda input: False,
     ),
     "snapshot": EventSource(snapshot.SnapshotInput, _snapshot_accepted, _snapshot_events),
     **VOLUME_STORIES,

@@ -27,18 +27,20 @@ class Wording:
 
 def messages_of(notification: Notification, wording: Wording) -> list[Message]:
     """The messages in the configured formats, where Nova has the event in them."""
-    found: list[Message] = []
+    messages: list[Message] = []
     if wording.format in ("unversioned", "both"):
         event_type = unversioned.event_type(notification)
         if event_type is not None:
             body = unversioned.payload(notification, wording.image_url)
             publisher = unversioned.publisher_id(notification)
-            found += [_message(notification, "unversioned", t, event_type, publisher, body) for t in wording.topics]
+            messages += [_message(notification, "unversioned", t, event_type, publisher, body) for t in wording.topics]
     if wording.format in ("versioned", "both"):
         event_type, publisher = versioned.event_type(notification), versioned.publisher_id(notification)
         body = versioned.payload(notification, bdms=wording.bdms)
-        found += [_message(notification, "versioned", t, event_type, publisher, body) for t in wording.versioned_topics]
-    return found
+        messages += [
+            _message(notification, "versioned", t, event_type, publisher, body) for t in wording.versioned_topics
+        ]
+    return messages
 
 
 def audit_messages(event: Audited, wording: Wording) -> list[Message]:

@@ -44,7 +44,7 @@ def _accepted(input: resize_input.Resize) -> Iterator[ServerEvent]:
     yield changed(input.server, busy, host=busy.host, service="api")
 
 
-def _events(run: Run[resize_input.Resize, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
+def _events(run: Run[resize_input.Resize, SagaContext], line: Line, written: Server | None) -> Iterator[ServerEvent]:
     input, server = run.input, run.input.server
     prep = _busy(server, TaskState.RESIZE_PREP)
     match line:
@@ -58,7 +58,7 @@ def _events(run: Run[resize_input.Resize, SagaContext], line: Line, seen: Server
         case Ended(status="done"):
             claim = run[prepare_resize.claim_host]
             now = now_us()
-            done = resize.resized(run, seen or server, now)
+            done = resize.resized(run, written or server, now)
             finishing = msgspec.structs.replace(done, vm_state=server.vm_state, task_state=TaskState.RESIZE_FINISH)
             yield ServerEvent("resize_finish.start", finishing, host=claim.name)
             yield changed(finishing, done, host=claim.name)
@@ -81,7 +81,7 @@ def _confirm_accepted(input: confirm_resize.ConfirmResize) -> Iterator[ServerEve
 
 
 def _confirm_events(
-    run: Run[confirm_resize.ConfirmResize, SagaContext], line: Line, seen: Server | None
+    run: Run[confirm_resize.ConfirmResize, SagaContext], line: Line, written: Server | None
 ) -> Iterator[ServerEvent]:
     server = run.input.server
     if isinstance(line, Ended) and line.status == "done":
@@ -99,7 +99,7 @@ def _revert_accepted(input: revert_resize.RevertResize) -> Iterator[ServerEvent]
 
 
 def _revert_events(
-    run: Run[revert_resize.RevertResize, SagaContext], line: Line, seen: Server | None
+    run: Run[revert_resize.RevertResize, SagaContext], line: Line, written: Server | None
 ) -> Iterator[ServerEvent]:
     server = run.input.server
     busy = _busy(server, TaskState.RESIZE_REVERTING)
@@ -122,7 +122,7 @@ def _live_accepted(input: LiveMigrate) -> Iterator[ServerEvent]:
     yield changed(input.server, busy, host=busy.host, service="api")
 
 
-def _live_events(run: Run[LiveMigrate, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
+def _live_events(run: Run[LiveMigrate, SagaContext], line: Line, written: Server | None) -> Iterator[ServerEvent]:
     """The destination prepares and takes over, the source sends and releases, or both undo."""
     server = run.input.server
     busy = _busy(server, TaskState.MIGRATING)
@@ -132,9 +132,9 @@ def _live_events(run: Run[LiveMigrate, SagaContext], line: Line, seen: Server | 
             yield ServerEvent("live_migration_pre.start", busy, line.attempt, claim.name)
             yield ServerEvent("live_migration_pre.end", busy, line.attempt, claim.name)
         case Ended(status="done"):
-            there = live_migrate.moved(run, seen or busy)
-            there = msgspec.structs.replace(there, cell=run[prepare_destination.claim_host].cell)
-            done = _busy(there, None)
+            moved = live_migrate.moved(run, written or busy)
+            moved = msgspec.structs.replace(moved, cell=run[prepare_destination.claim_host].cell)
+            done = _busy(moved, None)
             yield ServerEvent("live_migration_post.start", busy, host=server.host)
             yield ServerEvent("live_migration_post_dest.start", busy, host=done.host)
             yield changed(busy, done, host=done.host)

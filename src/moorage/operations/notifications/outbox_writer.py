@@ -45,13 +45,13 @@ class OutboxWriter:
         self.audit_unit: AuditUnit = audit_unit
         self.failures = 0
         """How many notifications could not be built since the start."""
-        self._seen: dict[OperationId, Server] = {}
+        self._written: dict[OperationId, Server] = {}
 
     def seen(self, operation: OperationId, server: Server) -> None:
         """Keep the record that a step found until the operation ends, or until there are too many."""
-        while len(self._seen) >= SEEN_MAX:
-            self._seen.pop(next(iter(self._seen)))
-        self._seen[operation] = server
+        while len(self._written) >= SEEN_MAX:
+            self._written.pop(next(iter(self._written)))
+        self._written[operation] = server
 
     def accepted(self, tx: Tx, begun: Sequence[Accepted]) -> None:
         """Write notifications of the operations of one request, in the commit that accepts them."""
@@ -74,10 +74,10 @@ class OutboxWriter:
         if source is None:
             return
         notifications: list[Notification] = []
-        seen = self._seen.get(run.operation)
+        written = self._written.get(run.operation)
         for line in lines:
             try:
-                notifications += self._stamped(run.operation, saga.name, run.input, source.events(run, line, seen))
+                notifications += self._stamped(run.operation, saga.name, run.input, source.events(run, line, written))
             except Exception:
                 self.failures += 1
                 logger.exception("notifications of a commit of %s %s could not be built", saga.name, run.operation)
@@ -148,12 +148,12 @@ class OutboxWriter:
 
     def _wanted(self, event: ServerEvent) -> bool:
         """Whether operators want this change of states (Nova's `notify_on_state_change`)."""
-        was, now = event.update, event.server
-        if not self.state_changes or was is None:
+        update, now = event.update, event.server
+        if not self.state_changes or update is None:
             return False
-        if was.old_state is None or was.old_state != now.vm_state.value:
+        if update.old_state is None or update.old_state != now.vm_state.value:
             return True
-        return self.state_changes == "vm_and_task_state" and was.old_task_state != now.task_state
+        return self.state_changes == "vm_and_task_state" and update.old_task_state != now.task_state
 
 
 def _difference(before: Server, after: Server) -> StateUpdate:

@@ -30,7 +30,7 @@ def _shelve_accepted(input: shelve.Shelve) -> Iterator[ServerEvent]:
         yield ServerEvent("shelve.start", busy, host=busy.host)
 
 
-def _shelve_events(run: Run[shelve.Shelve, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
+def _shelve_events(run: Run[shelve.Shelve, SagaContext], line: Line, written: Server | None) -> Iterator[ServerEvent]:
     input = run.input
     match line:
         case StepResult(step=shelve.record_shelved.name):
@@ -59,7 +59,7 @@ def _offload_accepted(input: shelve.ShelveOffload) -> Iterator[ServerEvent]:
 
 
 def _offload_events(
-    run: Run[shelve.ShelveOffload, SagaContext], line: Line, seen: Server | None
+    run: Run[shelve.ShelveOffload, SagaContext], line: Line, written: Server | None
 ) -> Iterator[ServerEvent]:
     if isinstance(line, Ended) and line.status == "done":
         yield from _offloaded(run.input.server)
@@ -69,7 +69,7 @@ def _unshelve_accepted(input: Unshelve) -> Iterator[ServerEvent]:
     yield changed(input.server, _busy(input.server, TaskState.UNSHELVING), service="api")
 
 
-def _unshelve_events(run: Run[Unshelve, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
+def _unshelve_events(run: Run[Unshelve, SagaContext], line: Line, written: Server | None) -> Iterator[ServerEvent]:
     """The host begins with it, so the start is sent once there is a host."""
     busy = _busy(run.input.server, TaskState.UNSHELVING)
     match line:
@@ -79,7 +79,7 @@ def _unshelve_events(run: Run[Unshelve, SagaContext], line: Line, seen: Server |
         case Ended(status="done"):
             claim, record = run[unshelve_claim.claim_host], run.get(unshelve.record_host)
             now = now_us()
-            done = seen or unshelve.unshelved(run, record or busy, now)
+            done = written or unshelve.unshelved(run, record or busy, now)
             done = msgspec.structs.replace(done, cell=claim.cell, host=claim.name, node=claim.node)
             yield changed(_busy(run.input.server, TaskState.SPAWNING), done, attempt=run.attempt, host=claim.name)
             yield ServerEvent("unshelve.end", done, run.attempt, claim.name)
@@ -94,10 +94,10 @@ def _in_place_accepted(input: unshelve_in_place.UnshelveInPlace) -> Iterator[Ser
 
 
 def _in_place_events(
-    run: Run[unshelve_in_place.UnshelveInPlace, SagaContext], line: Line, seen: Server | None
+    run: Run[unshelve_in_place.UnshelveInPlace, SagaContext], line: Line, written: Server | None
 ) -> Iterator[ServerEvent]:
     if isinstance(line, Ended) and line.status == "done":
-        server, state = seen or run.input.server, run.get(unshelve_in_place.power_on)
+        server, state = written or run.input.server, run.get(unshelve_in_place.power_on)
         done = server if state is None else unshelve_in_place.started(server, state)
         yield changed(_busy(server, TaskState.POWERING_ON), done, host=done.host)
         yield ServerEvent("power_on.end", done, host=done.host)

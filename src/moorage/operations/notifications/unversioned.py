@@ -170,21 +170,21 @@ def _fixed_ips(server: Server) -> list[dict[str, Any]]:
 
 def _states(notification: Notification) -> dict[str, Any]:
     """A state without a recorded change is the current one."""
-    server, was = notification.server, notification.update
-    assert was is not None
+    server, update = notification.server, notification.update
+    assert update is not None
     task = None if server.task_state is None else server.task_state.value
     begins, ends = notification.period or running(notification.at, "month")
-    found: dict[str, Any] = {
-        "old_state": was.old_state or server.vm_state.value,
+    states: dict[str, Any] = {
+        "old_state": update.old_state or server.vm_state.value,
         "state": server.vm_state.value,
-        "old_task_state": task if was.old_state is None else was.old_task_state,
+        "old_task_state": task if update.old_state is None else update.old_task_state,
         "new_task_state": task,
         "audit_period_beginning": written(begins),
         "audit_period_ending": written(ends),
     }
-    if was.old_name is not None:
-        found["old_display_name"] = was.old_name
-    return found
+    if update.old_name is not None:
+        states["old_display_name"] = update.old_name
+    return states
 
 
 # ----------------------------------------------------------------------------------------------------------- times

@@ -245,21 +245,21 @@ def _audit_period(begins: int, ends: int) -> dict[str, Any]:
 
 
 def _update(notification: Notification) -> dict[str, Any]:
-    server, was = notification.server, notification.update
-    assert was is not None
+    server, update = notification.server, notification.update
+    assert update is not None
     task = None if server.task_state is None else server.task_state.value
     return {
         "state_update": _object(
             "InstanceStateUpdatePayload",
             "1.0",
             {
-                "old_state": was.old_state or server.vm_state.value,
+                "old_state": update.old_state or server.vm_state.value,
                 "state": server.vm_state.value,
-                "old_task_state": task if was.old_state is None else was.old_task_state,
+                "old_task_state": task if update.old_state is None else update.old_task_state,
                 "new_task_state": task,
             },
         ),
-        "old_display_name": was.old_name,
+        "old_display_name": update.old_name,
         "tags": list(server.tags),
     }
 

@@ -23,7 +23,7 @@ def of_volume(
     word: str,
     after: Callable[[Run[Any, SagaContext], Server | None], Server],
     *,
-    says_error: bool = True,
+    reports_error: bool = True,
 ) -> EventSource:
     """`WORD.start` when it is accepted, `WORD.end` when it is done, `WORD.error` when it failed and Nova has such an
     event.
@@ -36,37 +36,37 @@ def of_volume(
     def accepted(input: Any) -> Iterator[ServerEvent]:
         yield event_of(input, "start", input.server)
 
-    def events(run: Run[Any, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
+    def events(run: Run[Any, SagaContext], line: Line, written: Server | None) -> Iterator[ServerEvent]:
         if isinstance(line, Ended) and line.status == "done":
-            yield event_of(run.input, "end", after(run, seen))
-        elif isinstance(line, Unwinding) and line.reason == "failed" and says_error:
+            yield event_of(run.input, "end", after(run, written))
+        elif isinstance(line, Unwinding) and line.reason == "failed" and reports_error:
             yield event_of(run.input, "error", run.input.server, trouble=trouble_of(line.cause))
 
     return EventSource(kind, accepted, events)
 
 
-def _attached(run: Run[Any, SagaContext], seen: Server | None) -> Server:
-    found, attachment = run.get(attach_volume.begin_action), run.get(attach_volume.connect)
-    server = run.input.server if found is None or found.server is None else found.server
-    if seen is not None:
-        return seen
+def _attached(run: Run[Any, SagaContext], written: Server | None) -> Server:
+    located, attachment = run.get(attach_volume.begin_action), run.get(attach_volume.connect)
+    server = run.input.server if located is None or located.server is None else located.server
+    if written is not None:
+        return written
     return server if attachment is None else attach_volume.attached(server, run, attachment, now_us())
 
 
-def _detached(run: Run[Any, SagaContext], seen: Server | None) -> Server:
-    found = run.get(detach_volume.begin_action)
-    server = run.input.server if found is None or found.server is None else found.server
+def _detached(run: Run[Any, SagaContext], written: Server | None) -> Server:
+    located = run.get(detach_volume.begin_action)
+    server = run.input.server if located is None or located.server is None else located.server
     return without_device(server, run.input.device.bdm, now_us())
 
 
-def _swapped(run: Run[Any, SagaContext], seen: Server | None) -> Server:
-    found, attachment = run.get(swap_volume.begin_action), run.get(swap_volume.connect)
-    server = run.input.server if found is None or found.server is None else found.server
+def _swapped(run: Run[Any, SagaContext], written: Server | None) -> Server:
+    located, attachment = run.get(swap_volume.begin_action), run.get(swap_volume.connect)
+    server = run.input.server if located is None or located.server is None else located.server
     return server if attachment is None else swap_volume.swapped(server, run, attachment)
 
 
 VOLUME_STORIES: dict[str, EventSource] = {
     "attach_volume": of_volume(attach_volume.AttachVolumeInput, "volume_attach", _attached),
-    "detach_volume": of_volume(detach_volume.DetachVolumeInput, "volume_detach", _detached, says_error=False),
+    "detach_volume": of_volume(detach_volume.DetachVolumeInput, "volume_detach", _detached, reports_error=False),
     "swap_volume": of_volume(swap_volume.SwapVolumeInput, "volume_swap", _swapped),
 }

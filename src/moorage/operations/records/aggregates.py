@@ -26,8 +26,8 @@ async def delete(region: Database, number: int) -> None:
     """Delete an empty aggregate. Raises NotFound; Invalid when it has hosts."""
 
     def work(tx: Tx) -> None:
-        found = aggregates.get(tx, number, to_change=True)
-        if found.hosts:
+        aggregate = aggregates.get(tx, number, to_change=True)
+        if aggregate.hosts:
             raise Invalid(f"Cannot remove host from aggregate {number}. Reason: Host aggregate is not empty.")
         aggregates.remove(tx, number)
 
@@ -50,15 +50,17 @@ async def update(
         await _refuse_moving_servers(region, cells, number, metadata[ZONE_KEY])
 
     def work(tx: Tx) -> Aggregate:
-        found = aggregates.get(tx, number, to_change=True)
+        aggregate = aggregates.get(tx, number, to_change=True)
         if ZONE_KEY in metadata:
-            _refuse_two_zones(tx, found, found.hosts, metadata[ZONE_KEY], "update")
-        kept = {key: value for key, value in found.metadata.items() if key not in metadata}
+            _refuse_two_zones(tx, aggregate, aggregate.hosts, metadata[ZONE_KEY], "update")
+        kept = {key: value for key, value in aggregate.metadata.items() if key not in metadata}
         given = {key: value for key, value in metadata.items() if value is not None}
-        changed = msgspec.structs.replace(found, name=name or found.name, metadata={**kept, **given}, updated_at=now)
+        changed = msgspec.structs.replace(
+            aggregate, name=name or aggregate.name, metadata={**kept, **given}, updated_at=now
+        )
         aggregates.save(tx, changed)
-        if changed.metadata != found.metadata:
-            provider_statements.touch_hosts(tx, found.hosts, stamp(tx))
+        if changed.metadata != aggregate.metadata:
+            provider_statements.touch_hosts(tx, aggregate.hosts, stamp(tx))
         return changed
 
     return await region.write(work)
@@ -73,14 +75,14 @@ async def add_host(region: Database, cells: Mapping[str, Database], number: int,
         await _refuse_other_zone(region, cells, host, zone, f"Cannot add host to aggregate {number}.")
 
     def work(tx: Tx) -> Aggregate:
-        found = aggregates.get(tx, number, to_change=True)
-        if host in found.hosts:
+        aggregate = aggregates.get(tx, number, to_change=True)
+        if host in aggregate.hosts:
             raise Conflict(f"Aggregate {number} already has host {host}.")
-        if found.zone is not None:
-            _refuse_two_zones(tx, found, (host,), found.zone, "add")
-        changed = msgspec.structs.replace(found, hosts=(*found.hosts, host), updated_at=now)
+        if aggregate.zone is not None:
+            _refuse_two_zones(tx, aggregate, (host,), aggregate.zone, "add")
+        changed = msgspec.structs.replace(aggregate, hosts=(*aggregate.hosts, host), updated_at=now)
         aggregates.save(tx, changed)
-        _mirror(tx, host, add=found.id)
+        _mirror(tx, host, add=aggregate.id)
         return changed
 
     return await region.write(work)
@@ -88,25 +90,27 @@ async def add_host(region: Database, cells: Mapping[str, Database], number: int,
 
 async def remove_host(region: Database, cells: Mapping[str, Database], number: int, host: str, now: int) -> Aggregate:
     """Remove the host. Raises NotFound; Conflict when the host has servers whose zone would change."""
-    found = await region.read(lambda tx: aggregates.get(tx, number))
-    if found.zone is not None and host in found.hosts:
+    aggregate = await region.read(lambda tx: aggregates.get(tx, number))
+    if aggregate.zone is not None and host in aggregate.hosts:
         zone = await region.read(lambda tx: _zone_of(tx, host, but=number))
-        if zone != found.zone and await _servers_on(cells, host):
+        if zone != aggregate.zone and await _servers_on(cells, host):
             raise Conflict(
                 f"Cannot remove host from aggregate {number}. Reason: The availability zone of host {host} would change from "
-                f"'{found.zone}' to {repr(zone) if zone else 'the default'}, and it has servers."
+                f"'{aggregate.zone}' to {repr(zone) if zone else 'the default'}, and it has servers."
             )
     return await region.write(lambda tx: take_out(tx, number, host, now))
 
 
 def take_out(tx: Tx, number: int, host: str, now: int) -> Aggregate:
     """Remove a host from an aggregate, inside a transaction of the region. Raises NotFound when it is not in it."""
-    found = aggregates.get(tx, number, to_change=True)
-    if host not in found.hosts:
+    aggregate = aggregates.get(tx, number, to_change=True)
+    if host not in aggregate.hosts:
         raise NotFound(f"Cannot remove host {host} in aggregate {number}")
-    changed = msgspec.structs.replace(found, hosts=tuple(each for each in found.hosts if each != host), updated_at=now)
+    changed = msgspec.structs.replace(
+        aggregate, hosts=tuple(each for each in aggregate.hosts if each != host), updated_at=now
+    )
     aggregates.save(tx, changed)
-    _mirror(tx, host, drop=found.id)
+    _mirror(tx, host, drop=aggregate.id)
     return changed
 
 
@@ -170,10 +174,10 @@ async def _refuse_other_zone(region: Database, cells: Mapping[str, Database], ho
 async def _refuse_moving_servers(
     region: Database, cells: Mapping[str, Database], number: int, zone: str | None
 ) -> None:
-    found = await region.read(lambda tx: aggregates.get(tx, number))
-    if zone is None or zone == found.zone:
+    aggregate = await region.read(lambda tx: aggregates.get(tx, number))
+    if zone is None or zone == aggregate.zone:
         return
-    for host in found.hosts:
+    for host in aggregate.hosts:
         if await _servers_on(cells, host):
             raise Invalid(
                 f"Cannot update aggregate {number}. Reason: One or more hosts contain instances in this zone."

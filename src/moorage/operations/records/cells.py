@@ -24,7 +24,7 @@ class CellSummary(msgspec.Struct, frozen=True):
     """One cell, as the region knows it."""
 
     cell: CellId
-    said: CellStatus
+    status: CellStatus
     uuid: str | None
     """The id of its database; None when no database of the cell was ever seen."""
     hosts: int
@@ -35,18 +35,18 @@ class CellSummary(msgspec.Struct, frozen=True):
 
 def listed(tx: Tx) -> list[CellSummary]:
     """Every cell that the region knows, by name."""
-    said, known, hosts = cells.every(tx), identity.cells(tx), cells.host_counts(tx)
+    statuses, known, hosts = cells.every(tx), identity.cells(tx), cells.host_counts(tx)
     counts = region_servers.counts_by_cell(tx)
     return [
         CellSummary(
             cell,
-            said.get(cell, CellStatus(cell)),
+            statuses.get(cell, CellStatus(cell)),
             known[cell].uuid if cell in known else None,
             hosts.get(cell, 0),
             counts.get(cell, NOTHING).servers,
             counts.get(cell, NOTHING).deleted,
         )
-        for cell in sorted({*said, *known, *hosts, *counts})
+        for cell in sorted({*statuses, *known, *hosts, *counts})
     ]
 
 

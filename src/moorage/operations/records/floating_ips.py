@@ -78,13 +78,13 @@ async def put_on(network: NetworkBackend, token: str, server: Server, address: s
     """Associate the floating address with this fixed address. Raises Invalid, NotFound, Forbidden."""
     port = next(nic.port for nic in server.nics if nic.port and fixed in {each.address for each in nic.addresses})
     try:
-        found = await by_address(network, token, address)
+        floating_ip = await by_address(network, token, address)
     except NotFound as missing:
         raise NotFound("floating IP not found") from missing
     except Conflict as several:
         raise _unable(server, address, fixed, several) from several
     try:
-        await network.change_as(token, FLOATING, found["id"], {"port_id": port, "fixed_ip_address": fixed})
+        await network.change_as(token, FLOATING, floating_ip["id"], {"port_id": port, "fixed_ip_address": fixed})
     except Forbidden:
         raise
     except Conflict as taken:
@@ -103,11 +103,11 @@ async def take_off(network: NetworkBackend, token: str, floating: Json) -> None:
     await network.change_as(token, FLOATING, floating["id"], {"port_id": None})
 
 
-def with_floating(nics: Sequence[Nic], told: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Nic, ...]:
+def with_floating(nics: Sequence[Nic], addresses: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Nic, ...]:
     """The NICs with the floating addresses that the network service lists for their ports."""
     return tuple(
         msgspec.structs.replace(
-            nic, floating=tuple(Floating(address, fixed) for address, fixed in sorted(told.get(str(nic.port), ())))
+            nic, floating=tuple(Floating(address, fixed) for address, fixed in sorted(addresses.get(str(nic.port), ())))
         )
         for nic in nics
     )
@@ -117,9 +117,9 @@ async def show_on(
     region: Database, cells: Mapping[str, Database], network: NetworkBackend, server: Server, now: int
 ) -> None:
     """Write the ports' current floating addresses into the server's record."""
-    told = await network.floating_of([nic.port for nic in server.nics if nic.port])
+    addresses = await network.floating_of([nic.port for nic in server.nics if nic.port])
 
-    def changed(found: Server) -> Server:
-        return msgspec.structs.replace(found, nics=with_floating(found.nics, told))
+    def changed(record: Server) -> Server:
+        return msgspec.structs.replace(record, nics=with_floating(record.nics, addresses))
 
     await servers.change(region, cells, server.id, changed, now)

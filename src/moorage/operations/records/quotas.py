@@ -38,8 +38,8 @@ async def _counted(cells: Cells, hidden: Hidden, orders: Mapping[str, int], proj
     total = {each: orders.get(each, 0) for each in COUNTED}
     for name, cell in cells.items():
         without = hidden.of_cell(name)
-        found = await cell.read(lambda tx, of=without: cell_servers.charged_by(tx, project, user, without=of))  # type: ignore[misc]
-        total = {each: total[each] + found.get(each, 0) for each in COUNTED}
+        usage = await cell.read(lambda tx, of=without: cell_servers.charged_by(tx, project, user, without=of))  # type: ignore[misc]
+        total = {each: total[each] + usage.get(each, 0) for each in COUNTED}
     return total
 
 

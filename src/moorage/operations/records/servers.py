@@ -42,44 +42,44 @@ async def change(
     changed: Changed,
     now: int,
     action: Action | None = None,
-    telling: ChangeListener | None = None,
+    listener: ChangeListener | None = None,
 ) -> Server:
     """Apply `changed` to the current record, and write it. Raises NotFound, Conflict when other writers were always
     faster, and what `changed` raises.
 
     `action` is the action that users see; it is written with the change when the server has a cell. So are the
-    notifications of `telling`.
+    notifications of `listener`.
     """
     for _ in range(TRIES):
-        database, table, found, being_built = await _record(region, cells, ServerId(server_id))
-        if found is None or found.deleted:
+        database, table, record, being_built = await _record(region, cells, ServerId(server_id))
+        if record is None or record.deleted:
             raise NotFound(f"Instance {server_id} could not be found.")
         if being_built:  # its cell will have the record in a moment, and would miss a change that is written here
             await asyncio.sleep(BUILT_SOON_S)
             continue
-        wanted = checked_change(found, changed(found))
-        if wanted == found and action is None:
-            return found
+        wanted = checked_change(record, changed(record))
+        if wanted == record and action is None:
+            return record
         wanted = msgspec.structs.replace(wanted, updated_at=now)
         shown = action if table is cell_servers.servers else None
         written = await database.write(
-            partial(_write, table=table, before=found, server=wanted, action=shown, telling=telling)
+            partial(_write, table=table, before=record, server=wanted, action=shown, listener=listener)
         )
         if written is not None:
             return written
-        if table is cell_servers.servers and await database.read(partial(record_transfer.is_sealed, server=found.id)):
+        if table is cell_servers.servers and await database.read(partial(record_transfer.is_sealed, server=record.id)):
             await asyncio.sleep(BUILT_SOON_S)  # another cell will have the record in a moment
     raise Conflict(f"Server {server_id} is changed by other requests all the time; try again later.")
 
 
 def _write(
-    tx: Tx, *, table: Any, before: Server, server: Server, action: Action | None, telling: ChangeListener | None
+    tx: Tx, *, table: Any, before: Server, server: Server, action: Action | None, listener: ChangeListener | None
 ) -> Server | None:
-    written = replace_server(tx, table, server, was=before.generation)
+    written = replace_server(tx, table, server, generation=before.generation)
     if written is not None and action is not None:
         actions.write(tx, action)
-    if written is not None and telling is not None:
-        telling(tx, CELL_OUTBOX if table is cell_servers.servers else REGION_OUTBOX, before, written)
+    if written is not None and listener is not None:
+        listener(tx, CELL_OUTBOX if table is cell_servers.servers else REGION_OUTBOX, before, written)
     return written
 
 
@@ -91,9 +91,9 @@ async def _record(
     if where is None:
         return region, region_servers.servers, None, False
     if where.cell is not None and where.cell in cells:
-        there = await cells[where.cell].read(lambda tx: cell_servers.get(tx, server))
-        if there is not None:
-            return cells[where.cell], cell_servers.servers, there, False
+        record = await cells[where.cell].read(lambda tx: cell_servers.get(tx, server))
+        if record is not None:
+            return cells[where.cell], cell_servers.servers, record, False
     being_built = where.cell is not None and where.order is not None and where.order.vm_state is VmState.BUILDING
     return region, region_servers.servers, where.order, being_built
 

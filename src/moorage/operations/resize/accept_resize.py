@@ -2,6 +2,7 @@
 
 import msgspec
 
+from moorage.model import guest_hardware
 from moorage.model.errors import Conflict, Invalid, Problem
 from moorage.model.flavor import Flavor
 from moorage.model.ids import ImageId, OperationId, new_uuid
@@ -123,10 +124,10 @@ def _check_host(context: SagaContext, server: Server, wish: ResizeWish) -> None:
 
 async def _flavor(context: SagaContext, server: Server, wish: ResizeWish) -> FlavorCopy:
     assert wish.flavor is not None
-    found = await flavor_cache.read(context.region, wish.flavor)
-    if found is None or found.disabled or not _usable(found, server, wish):
+    flavor = await flavor_cache.read(context.region, wish.flavor)
+    if flavor is None or flavor.disabled or not _usable(flavor, server, wish):
         raise Invalid(f"Flavor {wish.flavor} could not be found.")
-    return found.copy()
+    return flavor.copy()
 
 
 def _usable(flavor: Flavor, server: Server, wish: ResizeWish) -> bool:
@@ -141,6 +142,7 @@ def _check_flavor(server: Server, flavor: FlavorCopy) -> None:
     if flavor.id == now.id and flavor.number in (0, now.number or flavor.number):
         raise Invalid("When resizing, instances must change flavor!")
     refuse_devices(flavor)
+    guest_hardware.check(flavor.vcpus, flavor.extra_specs, server.image_properties)
     if base is None:
         return
     if flavor.ram_mib < base.min_ram_mib:

@@ -54,13 +54,13 @@ async def begin_confirm(run: ConfirmRun) -> LocatedServer:
     """Begin. Raises HostFailed while the new host reports that it has no such guest: what its old host keeps may be all
     that is left.
     """
-    found = await moving.begun_after(run, ACTION, MigrationStatus.CONFIRMING)
-    server = found.server
+    located = await moving.begun_after(run, ACTION, MigrationStatus.CONFIRMING)
+    server = located.server
     if server is None or moving.on_one_host(server) or await _was_cleared(run, server):
-        return found
+        return located
     if await moving.is_lost(run.context, server):
         raise HostFailed(LOST, private=str(server.host), code="guest_lost")
-    return found
+    return located
 
 
 async def _was_cleared(run: ConfirmRun, server: Server) -> bool:
@@ -83,9 +83,9 @@ async def _was_cleared(run: ConfirmRun, server: Server) -> bool:
 async def fail_confirm(run: ConfirmRun) -> None:
     """Nothing was released: it may still be confirmed or reverted."""
     await server_action.failed(run, EVENT)
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is not None and found.server.moved is not None:
-        await moving.show_moved(run, found, MigrationStatus.FINISHED)
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is not None and located.server.moved is not None:
+        await moving.show_moved(run, located, MigrationStatus.FINISHED)
 
 
 @step(needs=(begin_confirm,), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, point_of_no_return=True)
@@ -120,7 +120,7 @@ async def drop_source_bindings(run: ConfirmRun) -> None:
     await drop_bindings(run, server)
     left = {str(each.port): [old.address for old in each.old] for each in moving.moved_of(server).readdressed}
     if left:
-        await moving.not_overtaken(run, moving.here(server).cell)
+        await moving.not_overtaken(run, moving.current_end(server).cell)
         await run.context.network.leave_addresses(server.id, left)
 
 
@@ -142,7 +142,7 @@ async def drop_bindings_at_both_ends(run: Run[AboutServer, SagaContext], server:
     except Conflict as conflict:
         if conflict.code != BINDING_IS_ACTIVE:
             raise
-    for host in (moving.moved_of(server).host, moving.here(server).name):
+    for host in (moving.moved_of(server).host, moving.current_end(server).name):
         for port in [str(nic.port) for nic in server.nics if nic.port is not None]:
             try:
                 await run.context.network.delete_binding(server.id, host, [port])
@@ -173,15 +173,15 @@ def difference(before: Server, after: Server) -> dict[str, int]:
 @step(needs=(begin_confirm, release_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def record_confirmed(run: ConfirmRun) -> None:
     """Show ACTIVE, or STOPPED when the guest is off, and finish the action."""
-    found, now, server = run[begin_confirm], server_action.now_us(), _server(run)
-    assert found.cell is not None
+    located, now, server = run[begin_confirm], server_action.now_us(), _server(run)
+    assert located.cell is not None
     events = (server_action.ended_event(EVENT, now, moving.moved_of(server).host),)
 
     def also(tx: Tx) -> None:
         moving.with_status(tx, moving.moved_of(server).migration, MigrationStatus.CONFIRMED)
         server_action.finish(tx, run, events, now)
 
-    await records.change(run.context, found.cell, server.id, records.fence(run), confirmed(now), also)
+    await records.change(run.context, located.cell, server.id, records.fence(run), confirmed(now), also)
 
 
 def confirmed(now: int) -> Callable[[Server], Server]:
@@ -257,7 +257,7 @@ async def begin(
         if moving.moved_of(
             now
         ).live:  # the new host had lost the guest: nothing is removed before it reports the guest again
-            move_ports.refuse_silent(context, moving.here(now).name)
+            move_ports.refuse_silent(context, moving.current_end(now).name)
         input = ConfirmResize(now, seq, request_id, user, global_request_id.get(), project)
         return accepted(saga, operation, now, input, owner=owner, user=user, seq=seq, request_id=request_id)
 

@@ -120,8 +120,8 @@ async def end_sending(run: ResizeRun) -> None:
     claim = run.get(claim_host)
     if claim is None or claim.cell != run.input.server.cell:
         return
-    here = moving.here(run.input.server).address
-    await moving.if_there(run.context.hosts.power_off(here, command_context(run, "end_sending"), run.input.server.id))
+    source = moving.current_end(run.input.server).address
+    await moving.if_there(run.context.hosts.power_off(source, command_context(run, "end_sending"), run.input.server.id))
     if claim.name != run.input.server.host:
         await moving.take_back_guest(run, "drop_what_came", claim, run.input.migration, same_host=False)
 
@@ -213,7 +213,7 @@ async def seal_record(run: ResizeRun) -> None:
 @seal_record.undo
 async def unseal_record(run: ResizeRun) -> None:
     """Let requests write to the record again."""
-    await second_records.unseal(run, moving.here(run.input.server).cell)
+    await second_records.unseal(run, moving.current_end(run.input.server).cell)
 
 
 @step(
@@ -234,9 +234,9 @@ def _finished(run: ResizeRun) -> Callable[[RecordCopy], RecordCopy]:
     events = resize.events_of(run, now)
 
     def rewritten(record: RecordCopy) -> RecordCopy:
-        there = record_copies.finished(record, request, events, now)
-        there = record_copies.with_status(there, run.input.migration, MigrationStatus.FINISHED, now)
-        return msgspec.structs.replace(there, server=resize.resized(run, record.server, now))
+        copied = record_copies.finished(record, request, events, now)
+        copied = record_copies.with_status(copied, run.input.migration, MigrationStatus.FINISHED, now)
+        return msgspec.structs.replace(copied, server=resize.resized(run, record.server, now))
 
     return rewritten
 

@@ -112,8 +112,8 @@ async def reserve_volumes(run: ResizeRun) -> None:
     await moving.not_overtaken(run, left_cell(run))
     client = volumes_of(run.context)
     for volume in _volumes(run):
-        there = await client.attachments_of(run.input.server.id, volume)
-        if not any(each.status == RESERVED for each in there):
+        attachments = await client.attachments_of(run.input.server.id, volume)
+        if not any(each.status == RESERVED for each in attachments):
             await client.reserve(volume, run.input.server.id)
 
 

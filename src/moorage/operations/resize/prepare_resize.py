@@ -56,11 +56,11 @@ async def begin_action(run: ResizeRun) -> LocatedServer:
 @begin_action.undo
 async def fail_action(run: ResizeRun) -> None:
     """End the action and the move's record with Error; the server is as before, with the reason as its fault."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is None or found.server is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is None or located.server is None:
         return
     now = server_action.now_us()
-    events = (failed_event(EVENTS[0], now, found.server.host, run.turned),)
+    events = (failed_event(EVENTS[0], now, located.server.host, run.turned),)
 
     status = MigrationStatus.CANCELLED if run.cancelled == moving.ON_REQUEST else MigrationStatus.ERROR
 
@@ -70,14 +70,14 @@ async def fail_action(run: ResizeRun) -> None:
 
     cause = None if run.cancelled is not None else run.turned
     changed = lambda server: as_it_was(server, cause, now)  # noqa: E731
-    await records.change(run.context, found.cell, found.server.id, records.fence(run), changed, finish)
+    await records.change(run.context, located.cell, located.server.id, records.fence(run), changed, finish)
 
 
 @step(needs=(begin_action,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
 async def check_source(run: ResizeRun) -> None:
     """Check, before anything is changed, that its own host can send guests and that no disk shrinks."""
     server = server_of(run)
-    await moving.target_at(run, moving.here(server))
+    await moving.target_at(run, moving.current_end(server))
     refuse_shrinking(server, run.input.flavor)
 
 
@@ -183,7 +183,7 @@ async def start_source(run: ResizeRun) -> None:
     is to be deleted, a silent destination that may run the guest is not waited for: then the guest stays off.
     """
     server, claim = run.input.server, run.get(claim_host)
-    hosts, source = run.context.hosts, moving.here(server).address
+    hosts, source = run.context.hosts, moving.current_end(server).address
     await moving.if_there(hosts.power_off(source, command_context(run, "stop_sending"), server.id))
     gone = True
     if claim is not None and claim.name != server.host:
@@ -195,16 +195,16 @@ async def start_source(run: ResizeRun) -> None:
 
 async def plug_volumes_again(run: ResizeRun, named: Callable[[str], CommandContext]) -> None:
     """The old host's guest used attachments that no longer exist, if its volumes were switched."""
-    input, found = run.input.server, run.get(begin_action)
-    if not input.volumes or found is None:
+    input, located = run.input.server, run.get(begin_action)
+    if not input.volumes or located is None:
         return
     now = (await records.find(run.context, input.id)).server
-    before = {} if found.server is None else {each.bdm: each.attachment for each in found.server.volumes}
+    before = {} if located.server is None else {each.bdm: each.attachment for each in located.server.volumes}
     for each in () if now is None else now.volumes:
         if each.attachment is not None and each.attachment != before.get(each.bdm):
             disk = await disk_of(run.context, each, each.attachment)
-            here, mine = moving.here(input).address, named(f"plug_{each.bdm}")
-            await moving.if_there(run.context.hosts.attach_volume(here, mine, input.id, disk))
+            source, mine = moving.current_end(input).address, named(f"plug_{each.bdm}")
+            await moving.if_there(run.context.hosts.attach_volume(source, mine, input.id, disk))
 
 
 @step(host_local=True, needs=(read_ports, claim_host, bind_destination, send_guest), patience_s=NETWORK_PATIENCE_S)
@@ -252,8 +252,8 @@ async def activate_source(run: ResizeRun) -> None:
     claim, cards = run.get(claim_host), run.get(read_ports)
     if claim is None or cards is None or _stays_bound(run, claim):
         return
-    await moving.not_overtaken(run, moving.here(run.input.server).cell)
-    second, end = await _second(run, claim, cards), moving.here(run.input.server)
+    await moving.not_overtaken(run, moving.current_end(run.input.server).cell)
+    second, end = await _second(run, claim, cards), moving.current_end(run.input.server)
     kept = segment_change.addresses_until_confirmed(cards, claim.subnets)
     try:
         await move_ports.bound_at(

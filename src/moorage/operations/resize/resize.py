@@ -76,11 +76,11 @@ async def switch_volumes(run: ResizeRun) -> dict[str, str]:
 
 @switch_volumes.undo
 async def switch_volumes_back(run: ResizeRun) -> None:
-    found, claim = run.get(begin_action), run.get(claim_host)
-    if found is None or found.server is None or not found.server.volumes:
+    located, claim = run.get(begin_action), run.get(claim_host)
+    if located is None or located.server is None or not located.server.volumes:
         return
-    if claim is not None and claim.name != found.server.host:
-        await or_left_to_delete(run.context, found.server.id, offload.exported_back(run, found.server))
+    if claim is not None and claim.name != located.server.host:
+        await or_left_to_delete(run.context, located.server.id, offload.exported_back(run, located.server))
 
 
 @step(
@@ -184,15 +184,15 @@ async def record_resized(run: ResizeRun) -> None:
         actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None)
 
     by, changed = records.fence(run), lambda server: resized(run, server, now)
-    await records.change(run.context, moving.here(run.input.server).cell, run.input.server.id, by, changed, also)
+    await records.change(run.context, moving.current_end(run.input.server).cell, run.input.server.id, by, changed, also)
     run.context.hosts.start_counts(claim.name, run.input.server.id, run.input.seq)
 
 
 def events_of(run: ResizeRun, now: int) -> tuple[ActionEvent, ...]:
     """The events of the finished action."""
-    claim, told = run[claim_host], segment_change.describe(_readdressed(run))
+    claim, details = run[claim_host], segment_change.describe(_readdressed(run))
     return tuple(
-        ActionEvent(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None)
+        ActionEvent(each, now, now, "Success", claim.name, details=details if each == EVENTS[-1] else None)
         for each in EVENTS
     )
 
@@ -200,7 +200,7 @@ def events_of(run: ResizeRun, now: int) -> tuple[ActionEvent, ...]:
 @record_resized.passed
 async def was_recorded(run: ResizeRun) -> bool:
     """Whether the record says so already, by this operation. An adopter asks this."""
-    by, cell = records.fence(run), moving.here(run.input.server).cell
+    by, cell = records.fence(run), moving.current_end(run.input.server).cell
     row = await run.context.cells[cell].write(lambda tx: cell_servers.take_over(tx, run.input.server.id, by))
     shown = row is not None and row.moved is not None and row.moved.migration == run.input.migration
     if shown and row is not None and run.context.notification_writer is not None:

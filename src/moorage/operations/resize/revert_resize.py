@@ -83,9 +83,9 @@ async def begin_revert(run: RevertRun) -> LocatedServer:
 async def fail_revert(run: RevertRun) -> None:
     """It is still on its new host, and may be confirmed or reverted."""
     await server_action.failed(run, EVENTS[0])
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is not None and found.server.moved is not None:
-        await moving.show_moved(run, found, MigrationStatus.FINISHED)
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is not None and located.server.moved is not None:
+        await moving.show_moved(run, located, MigrationStatus.FINISHED)
 
 
 @step(needs=(begin_revert,), no_undo="a guest that is off stays off", patience_s=HOST_PATIENCE_S)
@@ -124,7 +124,7 @@ async def stop_destination(run: RevertRun) -> None:
     server = _server(run)
     try:
         await run.context.hosts.power_off(
-            moving.here(server).address, command_context(run, "stop_destination"), server.id
+            moving.current_end(server).address, command_context(run, "stop_destination"), server.id
         )
     except HostFailed as failed:
         if failed.code != NO_GUEST or moving.on_one_host(server):
@@ -139,7 +139,7 @@ async def start_destination(run: RevertRun) -> None:
         return
     try:
         await run.context.hosts.power_on(
-            moving.here(server).address, command_context(run, "start_destination"), server.id
+            moving.current_end(server).address, command_context(run, "start_destination"), server.id
         )
     except HostFailed as failed:
         if failed.code not in {"host_silent", "guest_not_found"}:
@@ -151,7 +151,7 @@ async def clear_destination(run: RevertRun) -> None:
     """Remove the new guest. It is off already, so a host that falls silent now destroys it when it returns."""
     server = _server(run)
     move, same = moving.moved_of(server).migration, moving.on_one_host(server)
-    await moving.take_back_guest(run, "clear_destination", moving.here(server), move, same_host=same)
+    await moving.take_back_guest(run, "clear_destination", moving.current_end(server), move, same_host=same)
 
 
 @step(region=True, needs=(begin_revert, clear_destination), no_undo=FORWARD_ONLY)
@@ -187,7 +187,7 @@ async def return_ports(run: RevertRun) -> tuple[Port, ...]:
     if moving.on_one_host(server) and not any(moved.profiles.values()) and not moved.readdressed:
         return cards.ports
     await moving.not_overtaken(run, _cell(run))
-    to, left = moving.source_of(server), moving.here(server).name
+    to, left = moving.source_of(server), moving.current_end(server).name
     kept = segment_change.addresses_to_restore(server, cards)
     return await move_ports.bound_at(
         run, cards, move_ports.BindTarget(to, moved.profiles, left, keeps=kept), second=moved.second_bindings
@@ -217,8 +217,8 @@ async def start_source(run: RevertRun) -> PowerState:
 @step(needs=(begin_revert, read_ports, start_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def record_reverted(run: RevertRun) -> None:
     """Show the server where and as it was, and finish the action."""
-    found, now, server = run[begin_revert], server_action.now_us(), _server(run)
-    assert found.cell is not None
+    located, now, server = run[begin_revert], server_action.now_us(), _server(run)
+    assert located.cell is not None
     moved = moving.moved_of(server)
     events = tuple(server_action.ended_event(each, now, moved.host) for each in EVENTS)
 
@@ -227,7 +227,7 @@ async def record_reverted(run: RevertRun) -> None:
         server_action.finish(tx, run, events, now)
 
     changed = lambda row: reverted(run, row, moved, now)  # noqa: E731
-    await records.change(run.context, found.cell, server.id, records.fence(run), changed, also)
+    await records.change(run.context, located.cell, server.id, records.fence(run), changed, also)
     run.context.hosts.start_counts(moved.host, server.id, run.input.seq)
 
 
@@ -265,7 +265,7 @@ async def _drop_bindings(run: RevertRun) -> None:
     server = _server(run)
     ports = [port.id for port in run[read_ports].ports]
     if moving.moved_of(server).second_bindings and ports and not moving.on_one_host(server):
-        await run.context.network.delete_binding(server.id, moving.here(server).name, ports)
+        await run.context.network.delete_binding(server.id, moving.current_end(server).name, ports)
 
 
 @step(needs=(begin_revert, check_source), no_undo=second_records.A_FENCE, patience_s=HOST_PATIENCE_S)
@@ -287,9 +287,9 @@ async def copy_record(run: RevertRun) -> None:
     events = tuple(server_action.ended_event(each, now, moved.host) for each in EVENTS)
 
     def rewritten(record: RecordCopy) -> RecordCopy:
-        there = record_copies.with_status(record, moved.migration, MigrationStatus.REVERTED, now)
-        there = record_copies.finished(there, server_action.request_of(run), events, now)
-        return msgspec.structs.replace(there, server=reverted(run, record.server, moved, now))
+        copied = record_copies.with_status(record, moved.migration, MigrationStatus.REVERTED, now)
+        copied = record_copies.finished(copied, server_action.request_of(run), events, now)
+        return msgspec.structs.replace(copied, server=reverted(run, record.server, moved, now))
 
     await second_records.copy(run, _cell(run), _old_cell(run), rewritten)
 

@@ -27,7 +27,7 @@ async def hold_image(run: ResizeRun) -> ImageId | None:
     """Create the image without data; an earlier attempt may have created and filled it."""
     image = _image(run)
     if image is not None:
-        await moving.not_overtaken(run, moving.here(run.input.server).cell)
+        await moving.not_overtaken(run, moving.current_end(run.input.server).cell)
         await snapshot_image.make_for_move(run.context, run.input.server, image)
     return image
 
@@ -44,26 +44,26 @@ async def take_snapshot(run: ResizeRun) -> bool:
     """Let the host that is left copy the disk. Returns False when that is not needed, or when an earlier attempt has
     sent it.
     """
-    image, here = _image(run), moving.here(run.input.server).address
+    image, source = _image(run), moving.current_end(run.input.server).address
     if image is None:
         if run.tried and run.input.image is not None:  # an earlier attempt may have left a copy that it did not send
-            await disk_copy.drop(run, "drop_copy", here, run.input.image)
+            await disk_copy.drop(run, "drop_copy", source, run.input.image)
         return False
     if await snapshot_image.is_usable(run.context, image):
         return False
     if (
         run.tried
     ):  # its host does not know this attempt yet, so it would still accept commands of an executor that was overtaken
-        await moving.not_overtaken(run, moving.here(run.input.server).cell)
+        await moving.not_overtaken(run, moving.current_end(run.input.server).cell)
     with moving.nowhere_else():
-        await disk_copy.take(run, "take_snapshot", here, image, Quiesce.NO)
+        await disk_copy.take(run, "take_snapshot", source, image, Quiesce.NO)
     return True
 
 
 @take_snapshot.undo
 async def drop_snapshot(run: ResizeRun) -> None:
     if run.input.image is not None:
-        await disk_copy.drop(run, "drop_snapshot", moving.here(run.input.server).address, run.input.image)
+        await disk_copy.drop(run, "drop_snapshot", moving.current_end(run.input.server).address, run.input.image)
 
 
 @step(
@@ -77,7 +77,7 @@ async def upload_image(run: ResizeRun) -> None:
     image = _image(run)
     if image is not None and not await snapshot_image.is_usable(run.context, image):
         with moving.nowhere_else():
-            await disk_copy.send(run, "upload_image", moving.here(run.input.server).address, image)
+            await disk_copy.send(run, "upload_image", moving.current_end(run.input.server).address, image)
 
 
 @step(needs=(claim_host, upload_image), no_undo="the disk is on its new host")
@@ -91,4 +91,4 @@ async def delete_image(run: ResizeRun) -> None:
 def _image(run: ResizeRun) -> ImageId | None:
     """None: the disk is sent from host to host, or is a volume."""
     claim = run[claim_host]
-    return None if claim.cell == moving.here(run.input.server).cell else run.input.image
+    return None if claim.cell == moving.current_end(run.input.server).cell else run.input.image

@@ -96,8 +96,8 @@ async def stop_guest(run: ShelveRun) -> None:
 @stop_guest.undo
 async def start_guest(run: ShelveRun) -> None:
     """Switch the guest on again if it ran; a silent host that may have switched it off is waited for."""
-    found = run.get(begin_action)
-    if found is not None and found.server is not None and found.server.vm_state is VmState.ACTIVE:
+    located = run.get(begin_action)
+    if located is not None and located.server is not None and located.server.vm_state is VmState.ACTIVE:
         await moving.switch_on_again(run, command_context(run, "start_guest"))
 
 
@@ -117,9 +117,9 @@ async def take_snapshot(run: ShelveRun) -> None:
 
 @take_snapshot.undo
 async def drop_snapshot(run: ShelveRun) -> None:
-    found = run.get(begin_action)
-    if found is not None and found.server is not None and run.input.image is not None:
-        await disk_copy.drop(run, "drop_snapshot", server_action.host_of(found), run.input.image)
+    located = run.get(begin_action)
+    if located is not None and located.server is not None and run.input.image is not None:
+        await disk_copy.drop(run, "drop_snapshot", server_action.host_of(located), run.input.image)
 
 
 @step(region=True, needs=(take_snapshot,), no_undo="what is being done goes with the operation")
@@ -191,13 +191,13 @@ async def give_back_host(run: ShelveRun) -> None:
 
 @step(needs=(begin_action, keep_volumes, give_back_host), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def record_offloaded(run: ShelveRun) -> None:
-    found = run[begin_action]
-    assert found.cell is not None
+    located = run[begin_action]
+    assert located.cell is not None
     if run.input.offload:
         attachments = run[keep_volumes]
         await records.change(
             run.context,
-            found.cell,
+            located.cell,
             run.input.server.id,
             records.fence(run),
             lambda server: with_attachments(offload.offloaded(server), attachments),

@@ -88,8 +88,8 @@ async def record_host(run: UnshelveRun) -> Server:
 @record_host.undo
 async def forget_host(run: UnshelveRun) -> None:
     """Restore the record: on no host."""
-    found = run.get(begin_action)
-    before = found.server.nics if found is not None and found.server is not None and run.input.across else ()
+    located = run.get(begin_action)
+    before = located.server.nics if located is not None and located.server is not None and run.input.across else ()
     back = lambda server: _back(server, {nic.port: nic for nic in before})  # noqa: E731
     try:
         await records.change(run.context, cell_at_begin(run), run.input.server.id, records.fence(run), back)
@@ -98,10 +98,10 @@ async def forget_host(run: UnshelveRun) -> None:
 
 
 def _back(server: Server, before: Mapping[PortId | None, Nic]) -> Server:
-    was = server.vm_state
+    vm_state = server.vm_state
     gone = offload.offloaded(server)
     nics = tuple(segment_change.addressed_as(nic, before.get(nic.port)) for nic in gone.nics)
-    return msgspec.structs.replace(gone, vm_state=was, nics=nics)
+    return msgspec.structs.replace(gone, vm_state=vm_state, nics=nics)
 
 
 def _with_record_fields(server: Server, nic: Nic) -> Nic:
@@ -198,8 +198,8 @@ async def show_active(run: UnshelveRun) -> None:
 def ended_well(run: UnshelveRun, now: int) -> tuple[ActionEvent, ...]:
     """The last event of its action."""
     claim = run[claim_host]
-    told = segment_change.describe_bound(run.get(read_ports), claim.subnets, run.get(bind_ports))
-    return (ActionEvent(EVENT, now, now, "Success", claim.name, details=told),)
+    details = segment_change.describe_bound(run.get(read_ports), claim.subnets, run.get(bind_ports))
+    return (ActionEvent(EVENT, now, now, "Success", claim.name, details=details),)
 
 
 @announce.passed

@@ -44,19 +44,19 @@ UnshelveRun = Run[Unshelve, SagaContext]
 @step
 async def begin_action(run: UnshelveRun) -> LocatedServer:
     """Show the action from the start. Raises NotFound when the server is in no cell."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
-    cell = found.cell
+    cell = located.cell
     await run.context.cells[cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
-    return found
+    return located
 
 
 @begin_action.undo
 async def fail_action(run: UnshelveRun) -> None:
     """End the action with Error, and restore the server; without its image it is in ERROR, as in Nova."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is None or found.server is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is None or located.server is None:
         return
     now = server_action.now_us()
     events = (failed_event(EVENT, now, None, run.turned),)
@@ -69,12 +69,12 @@ async def fail_action(run: UnshelveRun) -> None:
             run.input.server.id,
             lambda server: server,
         )  # this checks the fence: an executor that was overtaken binds no port
-        await records.change(run.context, found.cell, id, records.fence(run), same, finish)
+        await records.change(run.context, located.cell, id, records.fence(run), same, finish)
         return
     fault = fault_of(run.turned.problem(), now)
     await records.change(
         run.context,
-        found.cell,
+        located.cell,
         run.input.server.id,
         records.fence(run),
         lambda server: msgspec.structs.replace(server, vm_state=VmState.ERROR, fault=fault, updated_at=now),
@@ -108,9 +108,9 @@ async def claim_host(run: UnshelveRun) -> Claim:
     another claim was faster, try the next (N1).
     """
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
-    asks = tries_of(run.input, _server(run), run[read_ports], cell_of(run), run.blamed, exhausted=exhausted)
-    asks = other_cells.widened(run, asks, cell_of(run), run.get(check_cells))
-    return await claimed_in_turn(run, asks, partial(_claimed, run))
+    tries = tries_of(run.input, _server(run), run[read_ports], cell_of(run), run.blamed, exhausted=exhausted)
+    tries = other_cells.widened(run, tries, cell_of(run), run.get(check_cells))
+    return await claimed_in_turn(run, tries, partial(_claimed, run))
 
 
 async def _claimed(run: UnshelveRun, ask: Ask, may_leave: frozenset[int], lost: list[str]) -> Claim | Verdict:
@@ -237,10 +237,10 @@ async def give_volumes_back(run: UnshelveRun) -> None:
     """Runs only in the final unwinding: reserve the volumes without a host, as before; the next attempt's export
     replaces this one.
     """
-    found = run.get(begin_action)
-    if found is not None and found.server is not None and found.server.volumes:
+    located = run.get(begin_action)
+    if located is not None and located.server is not None and located.server.volumes:
         await or_left_to_delete(
-            run.context, run.input.server.id, offload.hold_volumes_again(run, cell_at_begin(run), found.server)
+            run.context, run.input.server.id, offload.hold_volumes_again(run, cell_at_begin(run), located.server)
         )
 
 
@@ -269,15 +269,15 @@ def _subnets(run: UnshelveRun, choice: Choice, may_leave: frozenset[int]) -> dic
     subnet.
     """
     cards = run[read_ports]
-    found = segment_change.subnets_for(cards, choice, may_leave)
+    subnets = segment_change.subnets_for(cards, choice, may_leave)
     for port, segment in zip(cards.ports, choice.segments, strict=False):
         network = cards.networks.get(port.network)
         if segment is None or network is None or port.fixed_ips or port.ip_allocation == "none":
             continue
         subnet = next((s.id for s in network.subnets if s.segment == segment and s.version == 4), None)
         if subnet is not None:
-            found[port.index] = subnet
-    return found
+            subnets[port.index] = subnet
+    return subnets
 
 
 def _server(run: UnshelveRun) -> Server:

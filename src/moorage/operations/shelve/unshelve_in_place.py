@@ -53,12 +53,12 @@ async def power_on(run: InPlaceRun) -> PowerState:
 
 @power_on.undo
 async def power_off(run: InPlaceRun) -> None:
-    found = run.get(begin_in_place)
-    if found is None or found.server is None:
+    located = run.get(begin_in_place)
+    if located is None or located.server is None:
         return
     try:
         await run.context.hosts.power_off(
-            server_action.host_of(found), command_context(run, "power_off"), found.server.id
+            server_action.host_of(located), command_context(run, "power_off"), located.server.id
         )
     except HostFailed as failed:
         if failed.code not in {"host_silent", "guest_not_found"}:

@@ -62,13 +62,13 @@ class NotMade(Problem):
 @step(patience_s=VOLUME_PATIENCE_S, of_request=True)
 async def hold_volumes(run: Run[Boots, SagaContext]) -> Attachments:
     """Wait for volumes that are being made, and reserve all of them for the server; a refusal unwinds the boot."""
-    server, found = run.input.server, Attachments()
+    server, attachments = run.input.server, Attachments()
     for device in server.volumes:
         assert device.volume is not None
         if device.created:
             await _made(run, device.volume)
-        found[device.bdm] = (await held(run.context, server.id, device.volume, unsure=run.unsure)).id
-    return found
+        attachments[device.bdm] = (await held(run.context, server.id, device.volume, unsure=run.unsure)).id
+    return attachments
 
 
 @hold_volumes.undo
@@ -120,10 +120,12 @@ def connecting(claim_host: Step[Any, Any, Any]) -> Step[Any, Any, Attachments]:
         claim: VolumeHost = run[claim_host]
         to, server, first = HostAddress(claim.cell, claim.name), run.input.server, run[hold_volumes]
         again = run.unsure or run.attempt > 1
-        found = Attachments()
+        attachments = Attachments()
         for device in server.volumes:
-            found[device.bdm] = await exported(run.context, to, server.id, device, first.get(device.bdm), again=again)
-        return found
+            attachments[device.bdm] = await exported(
+                run.context, to, server.id, device, first.get(device.bdm), again=again
+            )
+        return attachments
 
     return connect_volumes
 

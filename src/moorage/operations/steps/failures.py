@@ -13,14 +13,14 @@ LEDGER_START = '{"considered"'
 
 
 def failed_event(
-    name: str, now: int, host: str | None, cause: Cause | None, said: Problem | None = None
+    name: str, now: int, host: str | None, cause: Cause | None, shown: Problem | None = None
 ) -> ActionEvent:
     """The event with which an action ends in Error.
 
-    `said` is the refusal as its caller got it, when its message differs from the cause's own.
+    `shown` is the refusal as its caller got it, when its message differs from the cause's own.
     """
     return ActionEvent(
-        name, now, now, "Error", host, details=None if cause is None else _details(cause.problem(), said)
+        name, now, now, "Error", host, details=None if cause is None else _details(cause.problem(), shown)
     )
 
 
@@ -36,11 +36,11 @@ def as_it_was(server: Server, cause: Cause | None, now: int) -> Server:
     return msgspec.structs.replace(server, task_state=None, fault=fault_of(cause.problem(), now), updated_at=now)
 
 
-def _details(cause: Problem, said: Problem | None) -> str:
+def _details(cause: Problem, shown: Problem | None) -> str:
     """The message, and the cause behind it; each only once."""
-    parts = [(said or cause).public, cause.public, _first_line(cause.private)]
-    told = ": ".join(part for part in dict.fromkeys(part.rstrip(".") for part in parts) if part)
-    return told[:DETAILS_CHARACTERS_MAX]
+    parts = [(shown or cause).public, cause.public, _first_line(cause.private)]
+    text = ": ".join(part for part in dict.fromkeys(part.rstrip(".") for part in parts) if part)
+    return text[:DETAILS_CHARACTERS_MAX]
 
 
 def _first_line(private: str) -> str:

@@ -13,7 +13,7 @@ from moorage.model.host import Host
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, unique_command
-from moorage.operations.steps.moving import MoveRun, here
+from moorage.operations.steps.moving import MoveRun, current_end
 from moorage.operations.steps.server_action import now_us
 from moorage.store.cell import hosts as cell_hosts
 
@@ -37,13 +37,13 @@ async def refuse_unfenced(context: SagaContext, server: Server) -> FenceProof | 
     A host that is forced down and still answers is asked itself before anything is changed (`prove`): then its answer
     counts, not the operator's word.
     """
-    host = here(server)
-    found = await _row(context, server)
-    if found is not None and not context.hosts.is_silent(host.name):
-        if not found.forced_down:
+    host = current_end(server)
+    row = await _row(context, server)
+    if row is not None and not context.hosts.is_silent(host.name):
+        if not row.forced_down:
             raise Invalid(f"Compute service of {host.name} is still in use.")
-        return FenceProof(host.name, FencedBy.OPERATOR, found.forced_down_at or now_us(), found.forced_down_by or "")
-    return await _known(context, server, found)
+        return FenceProof(host.name, FencedBy.OPERATOR, row.forced_down_at or now_us(), row.forced_down_by or "")
+    return await _known(context, server, row)
 
 
 async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
@@ -53,7 +53,7 @@ async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
     Each command has a new name, because an answer that the host stored earlier proves nothing now. Raises Conflict when
     there is no proof any more, Unavailable while a host that answers does not switch the guest off.
     """
-    source = here(server)
+    source = current_end(server)
     if not run.context.hosts.is_silent(source.name):
         try:
             await run.context.hosts.power_off(
@@ -72,11 +72,11 @@ async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
 
 
 async def _row(context: SagaContext, server: Server) -> Host | None:
-    host = here(server)
+    host = current_end(server)
     return await context.cells[host.cell].read(lambda tx: cell_hosts.named(tx, host.name))
 
 
-async def _known(context: SagaContext, server: Server, found: Host | None, *, begun: bool = False) -> FenceProof | None:
+async def _known(context: SagaContext, server: Server, row: Host | None, *, begun: bool = False) -> FenceProof | None:
     """The proof for a silent host. The plug-in is asked first: it observes the machine, while the operator only states
     it. Raises Conflict when there is no proof.
 
@@ -86,7 +86,7 @@ async def _known(context: SagaContext, server: Server, found: Host | None, *, be
     The operator's word is about one outage: a host that answered after it has been on since. So the time of the word
     must be known.
     """
-    host = here(server).name
+    host = current_end(server).name
     fence = context.fence
     if fence is not None and await _confirmed(context, fence.is_off(host), PLUGIN_WITHIN_S, host):
         return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
@@ -97,12 +97,12 @@ async def _known(context: SagaContext, server: Server, found: Host | None, *, be
             raise Unavailable("The host reports again, and is asked itself.").naming(f"Host {host} reports again.")
         if await _confirmed(context, fence.switch_off(host), fence.off_within_s + PLUGIN_WITHIN_S, host):
             return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
-    if found is None or not found.forced_down:
+    if row is None or not row.forced_down:
         raise _unproved(host)
-    said_at = found.forced_down_at
-    if said_at is None or found.seen_at > said_at + int(min(HEARD_LATE_S, context.settings.host_silence_s) * 1e6):
+    down_at = row.forced_down_at
+    if down_at is None or row.seen_at > down_at + int(min(HEARD_LATE_S, context.settings.host_silence_s) * 1e6):
         raise _came_back(host)
-    return FenceProof(host, FencedBy.OPERATOR, said_at, found.forced_down_by or "")
+    return FenceProof(host, FencedBy.OPERATOR, down_at, row.forced_down_by or "")
 
 
 async def _confirmed(context: SagaContext, input: Awaitable[bool], within_s: float, host: str) -> bool:

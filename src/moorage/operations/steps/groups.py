@@ -96,23 +96,23 @@ def with_functions(
     profiles: Mapping[int, Mapping[str, Any]], ports: Iterable[Port], functions: Mapping[str, VirtualFunction]
 ) -> dict[int, dict[str, Any]]:
     """The binding profiles, completed with the virtual functions that the claim's transaction chose."""
-    found = {index: dict(said) for index, said in profiles.items()}
+    merged = {index: dict(profile) for index, profile in profiles.items()}
     for port in ports:
         if (function := functions.get(port.key)) is not None:
             whole = port.vnic_type == WHOLE_VNIC_TYPE
-            said = function.profile_of_undivided() if whole else function.profile()
-            found[port.index] = found.get(port.index, {}) | said
-    return found
+            profile = function.profile_of_undivided() if whole else function.profile()
+            merged[port.index] = merged.get(port.index, {}) | profile
+    return merged
 
 
 def profiles(ports: Iterable[Port], choice: Choice) -> dict[int, dict[str, Any]]:
     """NIC index → the binding profile with the providers that were chosen for its port."""
-    found: dict[int, dict[str, Any]] = {}
+    by_index: dict[int, dict[str, Any]] = {}
     for port in ports:
         allocation = allocation_of(port.resource_request, port.key, choice.providers)
         if allocation is not None:
-            found[port.index] = {ALLOCATION: allocation}
-    return found
+            by_index[port.index] = {ALLOCATION: allocation}
+    return by_index
 
 
 def given(groups: Sequence[RequestGroup], choice: Choice, world: World) -> tuple[GroupShare, ...]:

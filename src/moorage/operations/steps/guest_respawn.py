@@ -43,5 +43,5 @@ async def cards_of(context: SagaContext, server: Server) -> Cards:
         if port in shown
     )
     networks = {port.network for port in ports}
-    found = await asyncio.gather(*(context.network.network(each) for each in sorted(networks)))
-    return Cards(ports, dict(zip(sorted(networks), found, strict=True)))
+    answers = await asyncio.gather(*(context.network.network(each) for each in sorted(networks)))
+    return Cards(ports, dict(zip(sorted(networks), answers, strict=True)))

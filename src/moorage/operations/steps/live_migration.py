@@ -84,16 +84,16 @@ async def now_at(run: MoveRun, host: HostAddress, move: str) -> LiveNow | None:
     """The state of the migration at one host; None when the host is silent. Raises Unavailable when the host cannot
     tell.
     """
-    asking = run.context.hosts.ask(host, run.input.server.id, Verb.LIVE_STATUS, OfMove(move), LiveNow)
-    return await _unless(asking, HOST_SILENT)
+    call = run.context.hosts.ask(host, run.input.server.id, Verb.LIVE_STATUS, OfMove(move), LiveNow)
+    return await _unless(call, HOST_SILENT)
 
 
-async def _unless(asking: Awaitable[AnswerT], *codes: str | None) -> AnswerT | None:
+async def _unless(call: Awaitable[AnswerT], *codes: str | None) -> AnswerT | None:
     """The answer; None when it failed with one of these codes. Raises Unavailable for other failures, because they do
     not tell where the guest is.
     """
     try:
-        return await asking
+        return await call
     except HostFailed as failed:
         if failed.code not in codes:
             raise Unavailable(f"the host failed: {failed.public}", private=failed.private) from failed
@@ -102,8 +102,8 @@ async def _unless(asking: Awaitable[AnswerT], *codes: str | None) -> AnswerT | N
 
 async def sending_since(run: MoveRun, way: LiveMovePath) -> int:
     """When the guest was first sent, from the move's record, in microseconds since 1970; now, when there is no record."""
-    found = await run.context.cells[way.source.cell].read(lambda tx: migrations.get(tx, way.move))
-    return found.sending_at if found is not None and found.sending_at else now_us()
+    migration = await run.context.cells[way.source.cell].read(lambda tx: migrations.get(tx, way.move))
+    return migration.sending_at if migration is not None and migration.sending_at else now_us()
 
 
 def is_overdue(since: int, timeout_s: float) -> bool:
@@ -159,23 +159,23 @@ async def _switched(run: MoveRun, way: LiveMovePath, at_source: LiveNow | None) 
     """When the source does not answer, the destination tells whether the guest is there."""
     if at_source is not None:
         return at_source.state is LiveState.SWITCHED
-    there = await now_at(run, way.to, way.move)
-    return there is not None and there.state is LiveState.ARRIVED
+    at_target = await now_at(run, way.to, way.move)
+    return at_target is not None and at_target.state is LiveState.ARRIVED
 
 
 async def is_lost(run: MoveRun, way: LiveMovePath) -> bool:
     """Whether the destination, which has said that it has no such guest, does not know the move either: then nothing
     will arrive.
     """
-    there = await now_at(run, way.to, way.move)
-    return there is not None and there.state is LiveState.NONE
+    at_target = await now_at(run, way.to, way.move)
+    return at_target is not None and at_target.state is LiveState.NONE
 
 
 async def _end(run: MoveRun, way: LiveMovePath) -> LiveNow | None:
     """Abort. Returns the source's state if the guest stays; None when it has left, or when no host can tell yet."""
     mine, move = command_after(run, unique_command("abort_live"), way.attempt), OfMove(way.move)
-    telling = run.context.hosts.change_guest(way.source, mine, run.input.server.id, Verb.ABORT_LIVE, move)
-    await _unless(telling, HOST_SILENT, NO_GUEST)
+    call = run.context.hosts.change_guest(way.source, mine, run.input.server.id, Verb.ABORT_LIVE, move)
+    await _unless(call, HOST_SILENT, NO_GUEST)
     now = await now_at(run, way.source, way.move)
     if now is not None:
         return now if now.state in OVER_AT_SOURCE else None
@@ -189,8 +189,8 @@ async def closed(run: MoveRun, way: LiveMovePath, step: str) -> bool:
     is silent.
     """
     mine, move = command_after(run, unique_command(step), way.attempt), OfMove(way.move)
-    telling = run.context.hosts.change_guest(way.to, mine, run.input.server.id, Verb.DROP_LIVE, move)
-    return await _unless(telling, HOST_SILENT, HAS_ARRIVED) is not None
+    call = run.context.hosts.change_guest(way.to, mine, run.input.server.id, Verb.DROP_LIVE, move)
+    return await _unless(call, HOST_SILENT, HAS_ARRIVED) is not None
 
 
 async def stays(run: MoveRun, way: LiveMovePath) -> bool:
@@ -208,8 +208,8 @@ async def stay(run: MoveRun, way: LiveMovePath) -> None:
 async def _force(run: MoveRun, way: LiveMovePath, *, post_copy: bool) -> None:
     order = ForceLive(way.move, post_copy)
     mine = command_after(run, unique_command("force_live"), way.attempt)
-    telling = run.context.hosts.change_guest(way.source, mine, run.input.server.id, Verb.FORCE_LIVE, order)
-    await _unless(telling, HOST_SILENT, NO_GUEST)
+    call = run.context.hosts.change_guest(way.source, mine, run.input.server.id, Verb.FORCE_LIVE, order)
+    await _unless(call, HOST_SILENT, NO_GUEST)
 
 
 async def unplugged_after(run: MoveRun, ports: set[str], timeout_s: float) -> set[str]:
@@ -224,11 +224,11 @@ async def unplugged_after(run: MoveRun, ports: set[str], timeout_s: float) -> se
     with run.context.arrivals.of(server) as arrived:
         while True:
             arrived.clear()
-            told = await run.context.region.read(lambda tx: inbox.of_server(tx, server, VIF_PLUGGED))
-            failed = [each.tag for each in told if each.status == "failed" and each.tag in waiting]
+            events = await run.context.region.read(lambda tx: inbox.of_server(tx, server, VIF_PLUGGED))
+            failed = [each.tag for each in events if each.status == "failed" and each.tag in waiting]
             if failed:
                 raise HostFailed("the network could not be plugged", private=", ".join(failed), code="vif_not_plugged")
-            waiting -= {each.tag for each in told if each.status == "completed"}
+            waiting -= {each.tag for each in events if each.status == "completed"}
             left_s = until - loop.time()
             if not waiting or left_s <= 0:
                 return waiting
@@ -239,13 +239,13 @@ async def unplugged_after(run: MoveRun, ports: set[str], timeout_s: float) -> se
 
 async def is_cancelled(run: MoveRun) -> bool:
     """Whether the migration was cancelled."""
-    found = await run.context.region.read(lambda tx: region_operations.get(tx, run.operation))
-    return found is not None and found.cancel is not None
+    operation = await run.context.region.read(lambda tx: region_operations.get(tx, run.operation))
+    return operation is not None and operation.cancel is not None
 
 
 async def _is_forced(run: MoveRun, move: str) -> bool:
-    told = await run.context.region.read(lambda tx: inbox.of_server(tx, run.input.server.id, FORCE))
-    return any(each.tag == move for each in told)
+    events = await run.context.region.read(lambda tx: inbox.of_server(tx, run.input.server.id, FORCE))
+    return any(each.tag == move for each in events)
 
 
 async def show(run: MoveRun, way: LiveMovePath, status: MigrationStatus, **changes: Any) -> None:
@@ -340,13 +340,13 @@ async def drop_second_attachments(context: SagaContext, server: Server, device: 
 
 async def _second_attachments(context: SagaContext, server: Server, device: BlockDevice) -> list[str]:
     """All attachments of the volume for the server that the record does not have."""
-    there = await volumes_of(context).attachments_of(server.id, device.volume)
-    return [each.id for each in there if each.id != device.attachment]
+    attachments = await volumes_of(context).attachments_of(server.id, device.volume)
+    return [each.id for each in attachments if each.id != device.attachment]
 
 
 async def complete_second_attachments(context: SagaContext, to: HostAddress, server: Server) -> dict[str, str]:
     """Mark each volume as in use there; return mapping → attachment. A volume that no longer exists is left out."""
-    found: dict[str, str] = {}
+    attachments: dict[str, str] = {}
     for each in server.volumes:
         try:
             attachment = await export_second_attachment(context, to, server, each)
@@ -356,16 +356,16 @@ async def complete_second_attachments(context: SagaContext, to: HostAddress, ser
                 "volume %s of server %s is not exported to %s: %s", each.volume, server.id, to.host, gone.public
             )
         else:
-            found[each.bdm] = attachment
-    return found
+            attachments[each.bdm] = attachment
+    return attachments
 
 
 async def present_second_attachments(
     context: SagaContext, server: Server, attachments: Mapping[str, str]
 ) -> dict[str, str]:
     """Those of the attachments that the volume service still has."""
-    there = {each for device in server.volumes for each in await _second_attachments(context, server, device)}
-    return {bdm: each for bdm, each in attachments.items() if each in there}
+    existing = {each for device in server.volumes for each in await _second_attachments(context, server, device)}
+    return {bdm: each for bdm, each in attachments.items() if each in existing}
 
 
 def with_volumes(server: Server, attachments: Mapping[str, str]) -> Server:

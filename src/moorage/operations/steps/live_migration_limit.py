@@ -69,9 +69,9 @@ async def freed(run: MoveRun, cell: CellId, move: str) -> None:
 
 
 def _stays(tx: Tx, move: str) -> None:
-    found = migrations.get(tx, move)
-    if found is not None and found.status in SENDING:
-        migrations.put(tx, msgspec.structs.replace(found, stays=True))
+    migration = migrations.get(tx, move)
+    if migration is not None and migration.status in SENDING:
+        migrations.put(tx, msgspec.structs.replace(migration, stays=True))
 
 
 async def taken(run: MoveRun, way: LiveMovePath, **changes: Any) -> None:
@@ -142,10 +142,10 @@ async def _enqueue(
 
     def also(tx: Tx) -> Sequence[Migration]:
         alone(tx, f"live migrations from {way.source.host}")
-        found = _before(migrations.sending_from(tx, way.source.host), way.move, over, most)
-        status = MigrationStatus.QUEUED if found else MigrationStatus.PREPARING
+        earlier = _before(migrations.sending_from(tx, way.source.host), way.move, over, most)
+        status = MigrationStatus.QUEUED if earlier else MigrationStatus.PREPARING
         moving.with_status(tx, way.move, status, stays=False, **changes)
-        return found
+        return earlier
 
     _, in_the_way = await records.change_with(
         run.context, way.source.cell, run.input.server.id, records.fence(run), moving.as_it_is, also
@@ -172,7 +172,7 @@ async def _over(context: SagaContext, other: Migration) -> frozenset[str]:
 
     def is_executed(tx: Tx) -> bool:
         where = region_servers.find(tx, other.server)
-        found = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
-        return found is not None and move_of(found) == other.uuid
+        operation = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
+        return operation is not None and move_of(operation) == other.uuid
 
     return frozenset() if await context.region.read(is_executed) else frozenset({other.uuid})

@@ -99,7 +99,7 @@ def cell_left(server: Server) -> CellId | None:
     return None if cell == server.cell else cell
 
 
-def here(server: Server) -> End:
+def current_end(server: Server) -> End:
     """The host where the server is."""
     assert server.cell is not None
     assert server.host is not None
@@ -120,16 +120,18 @@ def with_status(
     """Write the status into the move's record, except when it has the status `unless`; a move without a record stays
     without one.
     """
-    found = migrations.get(tx, move)
-    if found is not None and found.status not in unless:
-        migrations.put(tx, msgspec.structs.replace(found, status=status, updated_at=server_action.now_us(), **changes))
+    recorded = migrations.get(tx, move)
+    if recorded is not None and recorded.status not in unless:
+        migrations.put(
+            tx, msgspec.structs.replace(recorded, status=status, updated_at=server_action.now_us(), **changes)
+        )
 
 
 def put(tx: Tx, migration: Migration) -> None:
     """Write the record of a move that begins; a repeat keeps its start time."""
-    found = migrations.get(tx, migration.uuid)
-    if found is not None:
-        migration = msgspec.structs.replace(migration, created_at=found.created_at)
+    recorded = migrations.get(tx, migration.uuid)
+    if recorded is not None:
+        migration = msgspec.structs.replace(migration, created_at=recorded.created_at)
     migrations.put(tx, migration)
 
 
@@ -139,10 +141,10 @@ async def begun(
     """Show the action `word` and the move's record from here on; `new` is the new flavor. Raises NotFound when the
     server is on no host, Stale when the executor was overtaken.
     """
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
-    server, input, now = found.server, run.input, server_action.now_us()
+    server, input, now = located.server, run.input, server_action.now_us()
     migration = Migration(
         uuid=input.migration,
         server=server.id,
@@ -152,7 +154,7 @@ async def begun(
         project=input.by_project,
         created_at=now,
         updated_at=now,
-        source_host=found.server.host,
+        source_host=located.server.host,
         source_node=server.node or "",
         source_provider=server.provider,
         old_flavor=server.flavor,
@@ -164,8 +166,8 @@ async def begun(
         put(tx, migration)
         actions.write(tx, server_action.action_of(run, word))
 
-    written = await records.change(run.context, found.cell, server.id, records.fence(run), as_it_is, also)
-    return LocatedServer(written, found.cell)
+    written = await records.change(run.context, located.cell, server.id, records.fence(run), as_it_is, also)
+    return LocatedServer(written, located.cell)
 
 
 async def show(
@@ -183,24 +185,24 @@ async def begun_after(
     """Show the action `word` of a confirm or revert, and the move's status, from here on. Raises NotFound when the
     server is on no host, Stale.
     """
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
-    move = moved_of(found.server).migration
+    move = moved_of(located.server).migration
 
     def also(tx: Tx) -> None:
         with_status(tx, move, status)
         actions.write(tx, server_action.action_of(run, word))
 
-    written = await records.change(run.context, found.cell, found.server.id, records.fence(run), as_it_is, also)
-    return LocatedServer(written, found.cell)
+    written = await records.change(run.context, located.cell, located.server.id, records.fence(run), as_it_is, also)
+    return LocatedServer(written, located.cell)
 
 
-async def show_moved(run: MoveRun, found: LocatedServer, status: MigrationStatus) -> None:
+async def show_moved(run: MoveRun, located: LocatedServer, status: MigrationStatus) -> None:
     """Write the status into the record of the move that waits for confirm or revert. Raises Stale."""
-    assert found.server is not None
-    assert found.cell is not None
-    await show(run, found.cell, moved_of(found.server).migration, status)
+    assert located.server is not None
+    assert located.cell is not None
+    await show(run, located.cell, moved_of(located.server).migration, status)
 
 
 def as_it_is(server: Server) -> Server:
@@ -244,7 +246,7 @@ async def is_lost(context: SagaContext, server: Server, *, sure: bool = False) -
     or is too old to be asked.
     """
     try:
-        return not await has_guest(context, here(server), server.id)
+        return not await has_guest(context, current_end(server), server.id)
     except BusOut:
         raise
     except Unavailable as out:
@@ -331,7 +333,7 @@ async def switch_on_again(run: MoveRun, mine: CommandContext) -> None:
     A silent host may have received the command to switch it off, and only this operation switches it on again: so the
     host is waited for, unless it is fenced or the server is to be deleted. Raises Unavailable meanwhile.
     """
-    old = here(run.input.server)
+    old = current_end(run.input.server)
     try:
         await run.context.hosts.power_on(old.address, mine, run.input.server.id)
     except HostFailed as failed:
@@ -344,10 +346,10 @@ async def switch_on_again(run: MoveRun, mine: CommandContext) -> None:
             raise problem.naming(named) from failed
 
 
-async def if_there(telling: Awaitable[object]) -> None:
+async def if_there(call: Awaitable[object]) -> None:
     """Skip a silent host, or one without the guest: when it returns, its cell tells it what is to run."""
     try:
-        await telling
+        await call
     except HostFailed as failed:
         if failed.code not in {HOST_SILENT, NO_GUEST}:
             raise

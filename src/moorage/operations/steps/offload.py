@@ -67,10 +67,10 @@ async def export_volumes(
     if not server.volumes:
         return {}
     await records.change(run.context, cell, server.id, records.fence(run), lambda now: now)
-    found: dict[str, str] = {}
+    attachments: dict[str, str] = {}
     for device in server.volumes:
-        found[device.bdm] = await exported(run.context, to, server.id, device, device.attachment, again=again)
-    return found
+        attachments[device.bdm] = await exported(run.context, to, server.id, device, device.attachment, again=again)
+    return attachments
 
 
 async def exported_back(run: DoingRun, server: Server) -> None:

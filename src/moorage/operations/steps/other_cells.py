@@ -125,8 +125,8 @@ async def reach_of(context: SagaContext, server: Server, cards: Cards, takes: Ta
     zones = await _zones(context, server)
     if zones is None:
         return CellReach(dict.fromkeys(others, NO_ATTACHMENTS))
-    found = {cell: _unfit(context, server, cell, cards, zones, takes) for cell in others}
-    return CellReach({cell: why for cell, why in found.items() if why is not None})
+    unfit = {cell: _unfit(context, server, cell, cards, zones, takes) for cell in others}
+    return CellReach({cell: why for cell, why in unfit.items() if why is not None})
 
 
 async def _nowhere(context: SagaContext, server: Server, cards: Cards, takes: Takes) -> Unfit | None:
@@ -135,26 +135,26 @@ async def _nowhere(context: SagaContext, server: Server, cards: Cards, takes: Ta
         return ONE_BINDING
     if takes.disks and (server.flavor.ephemeral_gib or server.flavor.swap_mib):
         return LOCAL_DISKS
-    here = next((each for each in cards.networks.values() if each.cells), None)
-    return None if here is None else Unfit(NETWORK, here.name or here.id)
+    network = next((each for each in cards.networks.values() if each.cells), None)
+    return None if network is None else Unfit(NETWORK, network.name or network.id)
 
 
 async def _zones(context: SagaContext, server: Server) -> Mapping[str, str | None] | None:
     """Volume → its zone; a deleted volume has none. None: there is no volume service, or it does not support the
     request.
     """
-    found: dict[str, str | None] = {}
+    zones: dict[str, str | None] = {}
     for device in server.volumes:
         volume = str(device.volume)
         if context.volumes is None:
             return None
         try:
-            found[volume] = await context.volumes.zone(volume)
+            zones[volume] = await context.volumes.zone(volume)
         except NotAcceptable:
             return None
         except NotFound:
-            found[volume] = None
-    return found
+            zones[volume] = None
+    return zones
 
 
 def _unfit(

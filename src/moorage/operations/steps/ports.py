@@ -178,7 +178,7 @@ def other_subnets(
     """For each NIC with a chosen subnet, the other IPv4 subnets of its segment: the claim counts the addresses of all
     of them.
     """
-    found: dict[int, OtherSubnets] = {}
+    by_index: dict[int, OtherSubnets] = {}
     for port in ports:
         network, first = networks.get(port.network), chosen.get(port.index)
         if network is None or first is None:
@@ -190,10 +190,10 @@ def other_subnets(
         v6 = next((each.id for each in beside if each.version == 6 and not each.automatic), None)
         elsewhere = tuple(each.id for each in others if each.automatic and each.segment != segment)
         if segment is not None and (spare or v6 or elsewhere):
-            found[port.index] = OtherSubnets(spare, v6, elsewhere)
-    return found
+            by_index[port.index] = OtherSubnets(spare, v6, elsewhere)
+    return by_index
 
 
 def _physnets(network: NetworkFacts) -> tuple[str, ...]:
-    found = {segment.physical_network for segment in network.segments if segment.physical_network}
-    return tuple(found or ({network.physical_network} if network.physical_network else ()))
+    physnets = {segment.physical_network for segment in network.segments if segment.physical_network}
+    return tuple(physnets or ({network.physical_network} if network.physical_network else ()))

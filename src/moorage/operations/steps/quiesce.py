@@ -47,8 +47,8 @@ async def thaw(context: SagaContext, server: Server, why: str) -> None:
 async def thaw_if_possible(context: SagaContext, server: Server, why: str) -> None:
     """Thaw it on its current host if that is possible; otherwise it thaws by itself."""
     try:
-        found = await records.find(context, server.id)
-        await thaw(context, found.server or server, why)
+        located = await records.find(context, server.id)
+        await thaw(context, located.server or server, why)
     except Problem as failed:
         logger.info("server %s could not be thawed: %s", server.id, failed.private or failed.public)
 

@@ -43,11 +43,11 @@ def cells_with_record(run: Run[Any, SagaContext], held: CellId | None) -> tuple[
 def _ended(run: Run[Any, SagaContext]) -> list[tuple[CellId | None, Cause]]:
     """The cell of each attempt that ended, and the cause."""
     world = run.context.placement.world()
-    found: list[tuple[CellId | None, Cause]] = []
+    causes: list[tuple[CellId | None, Cause]] = []
     for host, cause in zip(run.tried, run.causes, strict=False):
         slot = world.slots.get(HostId(host))
-        found.append((None if slot is None else world.cell_names[int(world.cell[slot])], cause))
-    return found
+        causes.append((None if slot is None else world.cell_names[int(world.cell[slot])], cause))
+    return causes
 
 
 async def or_elsewhere(run: Run[Any, SagaContext], cell: CellId, write: Callable[[], Awaitable[T]]) -> T:

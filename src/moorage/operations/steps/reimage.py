@@ -103,5 +103,5 @@ async def exported_again(context: SagaContext, to: HostAddress, server: Server) 
         return None
     except (HostFailed, Refusal) as refused:
         logger.warning("volume %s of server %s stays reserved: %s", root.volume, server.id, refused)
-        there = await volumes_of(context).attachments_of(server.id, root.volume)
-        return there[0].id if there else None
+        attachments = await volumes_of(context).attachments_of(server.id, root.volume)
+        return attachments[0].id if attachments else None

@@ -102,14 +102,14 @@ async def copy(run: CopyRun, left: CellId, to: CellId, rewritten: Rewritten) -> 
     It is read after the seal, so a repeat reads the same. Raises NotFound when the record is not in its cell.
     """
     server, by = run.input.server.id, records.fence(run)
-    found = await run.context.cells[left].read(partial(record_transfer.read, server=server))
-    if found is None:
+    record = await run.context.cells[left].read(partial(record_transfer.read, server=server))
+    if record is None:
         raise NotFound(f"server {server} is not in cell {left}")
-    there = rewritten(record_copies.placed(found, left))
-    after = checked_change(found.server, there.server)
-    after = msgspec.structs.replace(after, cell=to, generation=found.server.generation + 1)
-    there = msgspec.structs.replace(there, server=after)
-    return await run.context.cells[to].write(lambda tx: record_transfer.copy(tx, there, by))
+    copied = rewritten(record_copies.placed(record, left))
+    after = checked_change(record.server, copied.server)
+    after = msgspec.structs.replace(after, cell=to, generation=record.server.generation + 1)
+    copied = msgspec.structs.replace(copied, server=after)
+    return await run.context.cells[to].write(lambda tx: record_transfer.copy(tx, copied, by))
 
 
 def as_it_is(record: RecordCopy) -> RecordCopy:

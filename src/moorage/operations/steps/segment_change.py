@@ -75,7 +75,7 @@ def _with(ask: Ask, nics: Mapping[int, SegmentAsk]) -> Ask:
 def _others(server: Server, cards: Cards, exhausted: Collection[str]) -> dict[int, SegmentAsk]:
     """Index of the NIC → one address of any segment that it is not on."""
     known = {str(nic.port): nic for nic in server.nics}
-    found: dict[int, SegmentAsk] = {}
+    by_place: dict[int, SegmentAsk] = {}
     for place, port in enumerate(cards.ports):
         network, nic = cards.networks.get(port.network), known.get(port.id)
         if network is None or nic is None or not _may_change(nic, port):
@@ -84,8 +84,8 @@ def _others(server: Server, cards: Cards, exhausted: Collection[str]) -> dict[in
         segments = dict.fromkeys(each.segment for each in network.subnets if each.segment and each.version == 4)
         left = tuple(ProviderId(each) for each in segments if each not in own and each not in exhausted)
         if own and left:
-            found[place] = SegmentAsk(network.name or network.id, segments=left, addresses=1)
-    return found
+            by_place[place] = SegmentAsk(network.name or network.id, segments=left, addresses=1)
+    return by_place
 
 
 def _may_change(nic: Nic, port: Port) -> bool:
@@ -105,15 +105,15 @@ def subnets_for(cards: Cards, choice: Choice, may_leave: Collection[int]) -> dic
 
     A port without addresses on a segment may get any segment, only for its wires: it leaves none.
     """
-    found: dict[int, str] = {}
+    subnets: dict[int, str] = {}
     for place, (port, segment) in enumerate(zip(cards.ports, choice.segments, strict=False)):
         network = cards.networks.get(port.network)
         if place not in may_leave or segment is None or network is None or segment in _segments_of(port, network):
             continue
         subnet = next((each.id for each in network.subnets if each.segment == segment and each.version == 4), None)
         if subnet is not None:
-            found[port.index] = subnet
-    return found
+            subnets[port.index] = subnet
+    return subnets
 
 
 def leaves(cards: Cards, subnets: Mapping[int, str]) -> dict[Key, int]:
@@ -156,14 +156,14 @@ def readdressed(cards: Cards, subnets: Mapping[int, str], ports: Iterable[Port])
     are released.
     """
     before = {port.index: port for port in cards.ports if port.index in subnets}
-    found: list[Readdressed] = []
+    changes: list[Readdressed] = []
     for port in ports:
-        if (was := before.get(port.index)) is not None:
+        if (port_before := before.get(port.index)) is not None:
             network = cards.networks.get(port.network)
-            old, new = nic_of(was, network), nic_of(port, network)
+            old, new = nic_of(port_before, network), nic_of(port, network)
             if old.addresses != new.addresses:
-                found.append(Readdressed(PortId(port.id), old.addresses, new.addresses, old.segment, new.segment))
-    return tuple(found)
+                changes.append(Readdressed(PortId(port.id), old.addresses, new.addresses, old.segment, new.segment))
+    return tuple(changes)
 
 
 # ---------------------------------------------------------------------------------------------------- before the confirm
@@ -200,8 +200,8 @@ def held_before(server: Server) -> dict[Key, int] | None:
     old = {each.port: each for each in server.moved.readdressed}
     nics = [
         nic
-        if nic.port is None or (was := old.get(nic.port)) is None
-        else msgspec.structs.replace(nic, addresses=was.old, segment=was.old_segment)
+        if nic.port is None or (change := old.get(nic.port)) is None
+        else msgspec.structs.replace(nic, addresses=change.old, segment=change.old_segment)
         for nic in server.nics
     ]
     return {key: amount for key, amount in held_by_all(nics).items() if key[1] == IPV4_ADDRESS}

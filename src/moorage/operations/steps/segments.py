@@ -48,15 +48,15 @@ async def note_exhausted_at_host(
     if failed.code not in NO_ADDRESSES or not subnets:
         return
     wanted = set(subnets.values())
-    found = {
+    full = {
         each.segment: network.id
         for network in networks.values()
         for each in network.subnets
         if each.id in wanted and each.segment is not None
     }
-    if len(found) == 1:
-        failed.without = tuple(found)
-    for network in sorted(set(found.values())):
+    if len(full) == 1:
+        failed.without = tuple(full)
+    for network in sorted(set(full.values())):
         await _redraw(context, NetworkId(network))
 
 

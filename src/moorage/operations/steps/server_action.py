@@ -61,11 +61,11 @@ async def begun(run: DoingRun, word: str) -> LocatedServer:
     """Read the record, now that no other operation holds the server, and show the action. Raises NotFound when it is on
     no host.
     """
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
-    await run.context.cells[found.cell].write(lambda tx: actions.write(tx, action_of(run, word)))
-    return found
+    await run.context.cells[located.cell].write(lambda tx: actions.write(tx, action_of(run, word)))
+    return located
 
 
 def finish(tx: Tx, run: DoingRun, events: tuple[ActionEvent, ...], now: int) -> None:
@@ -75,30 +75,30 @@ def finish(tx: Tx, run: DoingRun, events: tuple[ActionEvent, ...], now: int) -> 
 
 async def failed(run: DoingRun, event: str, changed: Changed | None = None) -> None:
     """End the action with Error; `changed` returns the record to write, which is otherwise unchanged."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is None or found.server is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is None or located.server is None:
         return
     now = now_us()
-    events = (failed_event(event, now, found.server.host, run.turned),)
+    events = (failed_event(event, now, located.server.host, run.turned),)
 
     def finish(tx: Tx) -> None:
         actions.finish(tx, run.input.server.id, request_of(run), events, now, "Error")
 
     if changed is None:
-        await run.context.cells[found.cell].write(finish)
+        await run.context.cells[located.cell].write(finish)
     else:
-        await records.change(run.context, found.cell, found.server.id, records.fence(run), changed, finish)
+        await records.change(run.context, located.cell, located.server.id, records.fence(run), changed, finish)
 
 
-async def done(run: DoingRun, found: LocatedServer, event: str, changed: Changed) -> None:
+async def done(run: DoingRun, located: LocatedServer, event: str, changed: Changed) -> None:
     """Write the record and the end of the action together."""
-    assert found.cell is not None
+    assert located.cell is not None
     now = now_us()
-    host = None if found.server is None else found.server.host
+    host = None if located.server is None else located.server.host
     events = (ActionEvent(event, now, now, "Success", host),)
     await records.change(
         run.context,
-        found.cell,
+        located.cell,
         run.input.server.id,
         records.fence(run),
         changed,
@@ -106,9 +106,9 @@ async def done(run: DoingRun, found: LocatedServer, event: str, changed: Changed
     )
 
 
-def host_of(found: LocatedServer) -> HostAddress:
+def host_of(located: LocatedServer) -> HostAddress:
     """The host of its guest."""
-    assert found.server is not None
-    assert found.server.cell is not None
-    assert found.server.host is not None
-    return HostAddress(found.server.cell, found.server.host)
+    assert located.server is not None
+    assert located.server.cell is not None
+    assert located.server.host is not None
+    return HostAddress(located.server.cell, located.server.host)

@@ -92,13 +92,13 @@ async def _try(
         raise NotFound(f"Instance {server} could not be found.")
     if where.operation is not None:
         return await _busy(context, where.operation)
-    found = (await records.find(context, server)).server
-    if found is None or found.deleted:
+    record = (await records.find(context, server)).server
+    if record is None or record.deleted:
         raise NotFound(f"Instance {server} could not be found.")
     operation = region_operations.new_id()
-    new = make(found, operation, where.op_seq + 1)
+    new = make(record, operation, where.op_seq + 1)
     if context.preview:
-        raise await _not_taken(context, new, found, also)
+        raise await _not_taken(context, new, record, also)
 
     def work(tx: Tx) -> Accepted | OperationId | Problem | _Moved | None:
         held = region_servers.take(tx, server, operation, task)
@@ -108,7 +108,7 @@ async def _try(
             return tx.refuse(held.holder)
         if held.seq != new.seq:
             return tx.refuse(_Moved())
-        if also is not None and (refused := also(tx, found)) is not None:
+        if also is not None and (refused := also(tx, record)) is not None:
             return tx.refuse(refused)
         persist(context, tx, [new])
         return new
@@ -121,18 +121,18 @@ async def _try(
     return await _busy(context, answer) if isinstance(answer, str) else answer
 
 
-async def _not_taken(context: SagaContext, new: Accepted, found: Server, also: Also | None) -> Exception:
+async def _not_taken(context: SagaContext, new: Accepted, record: Server, also: Also | None) -> Exception:
     """In a preview: what `also` refuses, or what would be written; its writes are rolled back."""
 
     def work(tx: Tx) -> Problem | None:
-        tx.refuse(None if also is None else also(tx, found))
+        tx.refuse(None if also is None else also(tx, record))
 
     return (None if also is None else await context.region.write(work)) or Previewed([new])
 
 
 async def _busy(context: SagaContext, holder: OperationId) -> _Busy:
-    found = await context.region.read(lambda tx: region_operations.get(tx, holder))
-    return _Busy(holder, "" if found is None else found.name)
+    operation = await context.region.read(lambda tx: region_operations.get(tx, holder))
+    return _Busy(holder, "" if operation is None else operation.name)
 
 
 async def _soon_over(context: SagaContext, server: ServerId, busy: _Busy) -> bool:
@@ -146,12 +146,12 @@ async def _soon_over(context: SagaContext, server: ServerId, busy: _Busy) -> boo
     where = await context.region.read(lambda tx: region_servers.find(tx, server))
     if where is None or where.operation != busy.holder:
         return True  # it is over
-    found = await records.find(context, server)
-    if found.server is None or found.cell is None or where.task is not None:
+    located = await records.find(context, server)
+    if located.server is None or located.cell is None or where.task is not None:
         return False
-    if busy.name == "confirm_resize" and found.server.vm_state is VmState.RESIZED:
+    if busy.name == "confirm_resize" and located.server.vm_state is VmState.RESIZED:
         return False  # it shows no task, from its first line to its last
-    return found.server.operation == busy.holder and found.server.task_state is None
+    return located.server.operation == busy.holder and located.server.task_state is None
 
 
 async def soon_released(context: SagaContext, server: ServerId, holder: OperationId) -> bool:

@@ -66,10 +66,10 @@ async def plugged_ports(context: SagaContext, server: ServerId, waiting: set[str
     """Those of the awaited ports that are up on this host. Raises HostFailed when the network service reports that one
     failed.
     """
-    told = await context.region.read(lambda tx: inbox.of_server(tx, server, VIF_PLUGGED))
-    here = {port.id: port for port in await context.network.ports_of(server) if port.host == host}
-    failed = [event.tag for event in told if event.status == "failed" and event.tag in waiting & here.keys()]
+    events = await context.region.read(lambda tx: inbox.of_server(tx, server, VIF_PLUGGED))
+    ports = {port.id: port for port in await context.network.ports_of(server) if port.host == host}
+    failed = [event.tag for event in events if event.status == "failed" and event.tag in waiting & ports.keys()]
     if failed:
         raise HostFailed("the network could not be plugged", private=", ".join(failed), code="vif_not_plugged")
-    said = {event.tag for event in told if event.status == "completed"}
-    return {key for key, port in here.items() if key in waiting and (port.status == "ACTIVE" or key in said)}
+    completed = {event.tag for event in events if event.status == "completed"}
+    return {key for key, port in ports.items() if key in waiting and (port.status == "ACTIVE" or key in completed)}

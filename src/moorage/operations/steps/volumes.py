@@ -112,13 +112,15 @@ async def exported(
     client = volumes_of(context)
     connector = await connector_of(context, to, server, device)
     if again:
-        there = await client.attachments_of(server, device.volume)
+        attachments = await client.attachments_of(server, device.volume)
         hosts: dict[str, str] = {}
-        if any(each.status == ATTACHED for each in there):
+        if any(each.status == ATTACHED for each in attachments):
             hosts = (await client.show(device.volume)).hosts
-        kept = next((each.id for each in there if each.status == ATTACHED and hosts.get(each.id) == to.host), None)
-        attachment = kept or await _fresh(client, server, device.volume, there)
-        for each in there:
+        kept = next(
+            (each.id for each in attachments if each.status == ATTACHED and hosts.get(each.id) == to.host), None
+        )
+        attachment = kept or await _fresh(client, server, device.volume, attachments)
+        for each in attachments:
             if each.id != attachment:
                 await client.drop_attachment(each.id)
         if kept is not None:
@@ -136,9 +138,9 @@ async def held_only(context: SagaContext, server: ServerId, volume: str) -> str:
     So no other server gets the volume meanwhile. A repeat returns the same attachment.
     """
     client = volumes_of(context)
-    there = await client.attachments_of(server, volume)
-    kept = await _fresh(client, server, volume, there)
-    for each in there:
+    attachments = await client.attachments_of(server, volume)
+    kept = await _fresh(client, server, volume, attachments)
+    for each in attachments:
         if each.id != kept:
             await client.drop_attachment(each.id)
     return kept
@@ -148,22 +150,22 @@ async def all_held_only(context: SagaContext, server: Server) -> dict[str, str]:
     """Reserve all volumes of a server for it, without a host: mapping (`bdm`) → attachment. A volume that no longer
     exists is left out.
     """
-    found: dict[str, str] = {}
+    attachments: dict[str, str] = {}
     for each in server.volumes:
         assert each.volume is not None
         try:
-            found[each.bdm] = await held_only(context, server.id, each.volume)
+            attachments[each.bdm] = await held_only(context, server.id, each.volume)
         except NotFound:
             logger.warning("volume %s of server %s no longer exists at the volume service", each.volume, server.id)
-    return found
+    return attachments
 
 
-async def _fresh(client: VolumeClient, server: ServerId, volume: str, there: Sequence[Attachment]) -> str:
+async def _fresh(client: VolumeClient, server: ServerId, volume: str, attachments: Sequence[Attachment]) -> str:
     """A reservation without an export: an existing one, or a new one."""
-    found = next((each.id for each in there if each.status == RESERVED), None)
-    if found is not None:
-        return found
-    for each in there:
+    reserved = next((each.id for each in attachments if each.status == RESERVED), None)
+    if reserved is not None:
+        return reserved
+    for each in attachments:
         if each.status != ATTACHED:  # the service makes no reservation for a volume that is being attached
             await client.complete(each.id)
     return (await client.reserve(volume, server)).id
@@ -185,10 +187,10 @@ async def connector_of(context: SagaContext, to: HostAddress, server: ServerId, 
 async def disk_of(context: SagaContext, device: BlockDevice, attachment: str) -> VolumeDisk:
     """What the host is sent of a volume: with its connection, which is read from the volume service."""
     assert device.volume is not None
-    found = await volumes_of(context).connected(attachment)
+    connected = await volumes_of(context).connected(attachment)
     return VolumeDisk(
         volume=device.volume,
-        connection=found.connection,
+        connection=connected.connection,
         boot_index=device.boot_index,
         device=device.device or "",
         size_gib=device.size_gib or 0,
@@ -244,7 +246,7 @@ async def in_use(context: SagaContext, principal: Principal, token: str, server:
     """The server's volumes, by id, before its guest is made again. Raises Invalid when one is not in use: it could not
     be connected again.
     """
-    found: dict[str, Volume] = {}
+    volumes: dict[str, Volume] = {}
     for device in server.block_devices:
         if device.volume is not None:
             volume = await volumes_of(context).show(device.volume, principal.project or "", token)
@@ -252,8 +254,8 @@ async def in_use(context: SagaContext, principal: Principal, token: str, server:
                 raise Invalid(
                     f"Invalid volume: volume '{volume.id}' status must be 'in-use'. Currently in '{volume.status}' status"
                 )
-            found[volume.id] = volume
-    return found
+            volumes[volume.id] = volume
+    return volumes
 
 
 async def delete_or_leave(context: SagaContext, volume: str) -> bool:

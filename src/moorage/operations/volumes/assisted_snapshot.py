@@ -59,18 +59,18 @@ SnapshotRun = Run[AssistedSnapshot, SagaContext]
 @step(of_request=True)
 async def find_server(run: SnapshotRun) -> LocatedServer:
     """Find where the server is. Raises NotFound when it is in no cell."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
-    return found
+    return located
 
 
 @find_server.undo
 async def report_failure(run: SnapshotRun) -> None:
     """Tell the volume service that the host failed, so that it need not wait for its own time-out."""
     wish = run.input.wish
-    telling = volumes_of(run.context).snapshot_is(wish.snapshot, NOT_DROPPED if wish.drop else NOT_TAKEN)
-    await or_left_to_delete(run.context, run.input.server.id, telling)
+    call = volumes_of(run.context).snapshot_is(wish.snapshot, NOT_DROPPED if wish.drop else NOT_TAKEN)
+    await or_left_to_delete(run.context, run.input.server.id, call)
 
 
 @step(

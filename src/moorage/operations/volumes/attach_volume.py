@@ -92,14 +92,14 @@ async def let_volume_go(run: AttachRun) -> None:
     """Release whatever this server has of it, so that a lost answer does no harm; the action shows the failure."""
     server = run.input.server.id
     await or_left_to_delete(run.context, server, drop_attachments(run.context, server, run.input.volume))
-    found = await records.find(run.context, server)
-    if found.cell is not None and found.server is not None:
+    located = await records.find(run.context, server)
+    if located.cell is not None and located.server is not None:
         now = server_action.now_us()
-        events = (failed_event(EVENT, now, found.server.host, run.turned),)
+        events = (failed_event(EVENT, now, located.server.host, run.turned),)
         failed = msgspec.structs.replace(
             server_action.action_of(run, ACTION), events=events, finished_at=now, message="Error"
         )
-        await run.context.cells[found.cell].write(lambda tx: actions.write(tx, failed))
+        await run.context.cells[located.cell].write(lambda tx: actions.write(tx, failed))
 
 
 @step(needs=(reserve,))
@@ -109,31 +109,31 @@ async def begin_action(run: AttachRun) -> LocatedServer:
     This write is fenced, and no export begins before it: an executor that was overtaken leaves at most a reservation.
     Raises NotFound when the server is in no cell.
     """
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
     now, device = server_action.now_us(), msgspec.structs.replace(run.input.device, attachment=run[reserve])
     written = await records.change(
         run.context,
-        found.cell,
-        found.server.id,
+        located.cell,
+        located.server.id,
         records.fence(run),
         lambda server: with_device(server, device, now),
         lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
     )
-    return LocatedServer(written, found.cell)
+    return LocatedServer(written, located.cell)
 
 
 @begin_action.undo
 async def forget_device(run: AttachRun) -> None:
     """Remove the device from the record."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is None or found.server is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is None or located.server is None:
         return
     bdm, now = run.input.device.bdm, server_action.now_us()
     await records.change(
         run.context,
-        found.cell,
+        located.cell,
         run.input.server.id,
         records.fence(run),
         lambda server: without_device(server, bdm, now),
@@ -165,9 +165,9 @@ async def plug(run: AttachRun) -> None:
 
 @plug.undo
 async def unplug(run: AttachRun) -> None:
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is not None:
-        await unplug_volume_or_leave(run, "unplug", found.server, run.input.volume)
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is not None:
+        await unplug_volume_or_leave(run, "unplug", located.server, run.input.volume)
 
 
 @step(
@@ -177,18 +177,18 @@ async def unplug(run: AttachRun) -> None:
 )
 async def record_volume(run: AttachRun) -> None:
     """Write the final attachment into the record, and finish the action. Raises NotFound when the server is in no cell."""
-    found, attachment, now = (
+    located, attachment, now = (
         await records.find(run.context, run.input.server.id),
         run.get(connect),
         server_action.now_us(),
     )
-    if found.cell is None:
+    if located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
-    host = None if found.server is None else found.server.host
+    host = None if located.server is None else located.server.host
     events = (ActionEvent(EVENT, now, now, "Success", host),)
     await records.change(
         run.context,
-        found.cell,
+        located.cell,
         run.input.server.id,
         records.fence(run),
         lambda server: server if attachment is None else attached(server, run, attachment, now),
@@ -204,8 +204,8 @@ def attached(server: Server, run: AttachRun, attachment: str, now: int) -> Serve
 @record_volume.passed
 async def was_recorded(run: AttachRun) -> bool:
     """Whether the action has ended with success. An adopter asks this; the earlier executor can write no more by then."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is None:
         return False
     by, request = records.fence(run), server_action.request_of(run)
 
@@ -214,7 +214,7 @@ async def was_recorded(run: AttachRun) -> bool:
         action = actions.get(tx, run.input.server.id, request)
         return row if action is not None and action.finished_at is not None and action.message is None else None
 
-    row = await run.context.cells[found.cell].write(finished)
+    row = await run.context.cells[located.cell].write(finished)
     if row is not None and run.context.notification_writer is not None:
         run.context.notification_writer.seen(run.operation, row)
     return row is not None
@@ -300,16 +300,16 @@ async def begin(
 
 async def _listed(context: SagaContext, server: ServerId, bdm: str) -> bool:
     """Whether the record lists the device: the volume is reserved then."""
-    found = (await records.find(context, server)).server
-    return found is not None and any(each.bdm == bdm for each in found.block_devices)
+    record = (await records.find(context, server)).server
+    return record is not None and any(each.bdm == bdm for each in record.block_devices)
 
 
 def _check_volume(context: SagaContext, volume: Volume, server: Server, wish: VolumeWish) -> None:
     """Check what can be refused before anything is done, in Nova's order."""
-    here = [each for _, each in volume.attachments]
-    if here and not volume.multiattach:
-        raise Invalid(f"Invalid volume: volume {volume.id} is already attached to instances: {' '.join(here)}")
-    if server.id in here:
+    attached_to = [each for _, each in volume.attachments]
+    if attached_to and not volume.multiattach:
+        raise Invalid(f"Invalid volume: volume {volume.id} is already attached to instances: {' '.join(attached_to)}")
+    if server.id in attached_to:
         raise Invalid(f"Invalid volume: volume {volume.id} already attached")
     if server.vm_state is VmState.SHELVED_OFFLOADED:
         if wish.tag:

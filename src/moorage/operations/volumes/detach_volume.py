@@ -70,22 +70,22 @@ DetachRun = Run[DetachVolumeInput, SagaContext]
 @step
 async def begin_action(run: DetachRun) -> LocatedServer:
     """Show the action from the start, and find where the server is. Raises NotFound when it is in no cell."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
-    await run.context.cells[found.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
-    return found
+    await run.context.cells[located.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
+    return located
 
 
 @begin_action.undo
 async def fail_action(run: DetachRun) -> None:
     """End the action with Error; the volume stays attached."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is not None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is not None:
         now = server_action.now_us()
-        host = None if found.server is None else found.server.host
+        host = None if located.server is None else located.server.host
         events = (failed_event(EVENT, now, host, run.turned),)
-        await run.context.cells[found.cell].write(
+        await run.context.cells[located.cell].write(
             lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
         )
 
@@ -140,13 +140,13 @@ async def let_volume_go(run: DetachRun) -> None:
 @step(needs=(begin_action, let_volume_go), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def forget_volume(run: DetachRun) -> None:
     """Remove the device from the record, and finish the action."""
-    found, now = run[begin_action], server_action.now_us()
-    assert found.cell is not None
-    host = None if found.server is None else found.server.host
+    located, now = run[begin_action], server_action.now_us()
+    assert located.cell is not None
+    host = None if located.server is None else located.server.host
     events = (ActionEvent(EVENT, now, now, "Success", host),)
     await records.change(
         run.context,
-        found.cell,
+        located.cell,
         run.input.server.id,
         records.fence(run),
         lambda server: without_device(server, run.input.device.bdm, now),
@@ -171,10 +171,10 @@ DETACH_VOLUME = Saga(
 
 def device_of(server: Server, volume: str) -> BlockDevice:
     """The server's device with this volume. Raises NotFound, with Nova's message."""
-    found = next((each for each in server.volumes if each.volume == volume), None)
-    if found is None:
+    device = next((each for each in server.volumes if each.volume == volume), None)
+    if device is None:
         raise NotFound(f"Instance {server.id} is not attached to volume {volume}", code="not_attached")
-    return found
+    return device
 
 
 async def begin(
@@ -192,7 +192,7 @@ async def begin(
 
     A client that waits for the volume's next status would otherwise see the status from before the detach.
     """
-    seen = await volumes_of(context).show(volume, principal.project or "", token)
+    shown = await volumes_of(context).show(volume, principal.project or "", token)
     if device_of(server, volume).boot_index == 0:
         raise Invalid("Cannot detach a root device volume")
     owner = await context.dispatcher.choose(DETACH_VOLUME.name)
@@ -200,7 +200,7 @@ async def begin(
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
         device = device_of(now, volume)
-        if now.host is not None and seen.status != "in-use" and not seen.migration_status:
+        if now.host is not None and shown.status != "in-use" and not shown.migration_status:
             raise Invalid(
                 "Invalid volume: Invalid input received: Invalid volume: Unable to detach volume. Volume status must be "
                 "'in-use' and attach_status must be 'attached' to detach."
@@ -214,7 +214,7 @@ async def begin(
 
     new = await server_lock.accept(context, server.id, ACTION, make)
     await dispatch(context, new)
-    if server.host is None or seen.status != IN_USE or seen.migration_status:
+    if server.host is None or shown.status != IN_USE or shown.migration_status:
         return  # its status stays: the volume is only reserved, or on its way elsewhere
     try:
         await server_lock.ended_or(context, new.id, lambda: _going(context, volume), SHOWN_WITHIN_S)

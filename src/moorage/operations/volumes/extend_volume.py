@@ -51,11 +51,11 @@ ExtendRun = Run[ExtendVolumeInput, SagaContext]
 @step(of_request=True)
 async def begin_action(run: ExtendRun) -> LocatedServer:
     """Show the action from the start. Raises NotFound when the server is in no cell."""
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
-    await run.context.cells[found.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
-    return found
+    await run.context.cells[located.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
+    return located
 
 
 @begin_action.undo
@@ -63,12 +63,12 @@ async def fail_action(run: ExtendRun) -> None:
     """End the action with Error, and tell the volume service that the guest does not see the new size."""
     failing = volumes_of(run.context).complete_extend(run.input.volume, failed=True)
     await or_left_to_delete(run.context, run.input.server.id, failing)
-    found = await records.find(run.context, run.input.server.id)
-    if found.cell is not None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.cell is not None:
         now = server_action.now_us()
-        host = None if found.server is None else found.server.host
+        host = None if located.server is None else located.server.host
         events = (failed_event(EVENT, now, host, run.turned),)
-        await run.context.cells[found.cell].write(
+        await run.context.cells[located.cell].write(
             lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
         )
 
@@ -108,10 +108,10 @@ async def complete_extend(run: ExtendRun) -> None:
 @step(needs=(begin_action, complete_extend), no_undo="the guest has it")
 async def record_size(run: ExtendRun) -> None:
     """Write the size into the record, and finish the action. Raises NotFound when the server is in no cell."""
-    found, now = await records.find(run.context, run.input.server.id), server_action.now_us()
-    if found.cell is None:
+    located, now = await records.find(run.context, run.input.server.id), server_action.now_us()
+    if located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
-    events = (ActionEvent(EVENT, now, now, "Success", None if found.server is None else found.server.host),)
+    events = (ActionEvent(EVENT, now, now, "Success", None if located.server is None else located.server.host),)
 
     def grown(server: Server) -> Server:
         for each in server.block_devices:
@@ -121,7 +121,7 @@ async def record_size(run: ExtendRun) -> None:
 
     await records.change(
         run.context,
-        found.cell,
+        located.cell,
         run.input.server.id,
         records.fence(run),
         grown,
@@ -144,8 +144,8 @@ async def begin(context: SagaContext, server: ServerId, volume: str) -> None:
     """Accept an event; one about a volume that the server does not have is ignored. Raises Conflict when another
     operation holds the server: try again.
     """
-    found = (await records.find(context, server)).server
-    if found is None or found.deleted or not any(each.volume == volume for each in found.volumes):
+    record = (await records.find(context, server)).server
+    if record is None or record.deleted or not any(each.volume == volume for each in record.volumes):
         return
     size = (await volumes_of(context).show(volume)).size_gib
     owner = await context.dispatcher.choose(EXTEND_VOLUME.name)

@@ -109,14 +109,14 @@ async def let_new_volume_go(run: SwapRun) -> None:
     await or_left_to_delete(run.context, server, drop_attachments(run.context, server, input.new_volume))
     if input.migrating:
         await or_left_to_delete(run.context, server, _fail_migration(volumes_of(run.context), input))
-    found = await records.find(run.context, server)
-    if found.cell is not None and found.server is not None:
+    located = await records.find(run.context, server)
+    if located.cell is not None and located.server is not None:
         now = server_action.now_us()
-        events = (failed_event(EVENT, now, found.server.host, run.turned),)
+        events = (failed_event(EVENT, now, located.server.host, run.turned),)
         failed = msgspec.structs.replace(
             server_action.action_of(run, ACTION), events=events, finished_at=now, message="Error"
         )
-        await run.context.cells[found.cell].write(lambda tx: actions.write(tx, failed))
+        await run.context.cells[located.cell].write(lambda tx: actions.write(tx, failed))
 
 
 async def _fail_migration(client: VolumeClient, input: SwapVolumeInput) -> None:
@@ -131,18 +131,18 @@ async def begin_action(run: SwapRun) -> LocatedServer:
     """Show the action. This write is fenced, and no export begins before it. Raises NotFound when the server is on no
     host.
     """
-    found = await records.find(run.context, run.input.server.id)
-    if found.server is None or found.cell is None or found.server.host is None:
+    located = await records.find(run.context, run.input.server.id)
+    if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     written = await records.change(
         run.context,
-        found.cell,
-        found.server.id,
+        located.cell,
+        located.server.id,
         records.fence(run),
         lambda server: server,
         lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
     )
-    return LocatedServer(written, found.cell)
+    return LocatedServer(written, located.cell)
 
 
 @step(needs=(begin_action,), patience_s=VOLUME_PATIENCE_S)
@@ -208,15 +208,15 @@ async def complete_migration(run: SwapRun) -> str:
 @step(needs=(begin_action, connect, complete_migration), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def record_swapped(run: SwapRun) -> None:
     """Let the record list the new volume in place of the old one, and finish the action."""
-    found, now = run[begin_action], server_action.now_us()
-    assert found.cell is not None
+    located, now = run[begin_action], server_action.now_us()
+    assert located.cell is not None
     after = msgspec.structs.replace(
         _becomes(run, run[connect]), uuid=run[complete_migration], volume=run[complete_migration]
     )
-    events = (ActionEvent(EVENT, now, now, "Success", None if found.server is None else found.server.host),)
+    events = (ActionEvent(EVENT, now, now, "Success", None if located.server is None else located.server.host),)
     await records.change(
         run.context,
-        found.cell,
+        located.cell,
         run.input.server.id,
         records.fence(run),
         lambda server: with_device(server, after, now),
@@ -286,22 +286,22 @@ async def begin(
     migrate it, Invalid when the new volume is unsuitable, and what `check` raises.
     """
     client, project, old, new = volumes_of(context), principal.project or "", wish.old, wish.new
-    was = await client.show(old, project, token)
-    if not was.migration_status:
+    old_volume = await client.show(old, project, token)
+    if not old_volume.migration_status:
         raise Conflict(f"volume {old} is not migrating; this API should only be called by Cinder")
     try:
         becomes = await client.show(new, project, token)
     except NotFound as missing:
         raise Invalid(missing.public) from missing
     check(server)
-    _check_volumes(was, becomes, server)
+    _check_volumes(old_volume, becomes, server)
     check_zone(context, becomes, server.id, server.availability_zone)
-    if was.status != IN_USE and was.migration_status in SETTLED:
+    if old_volume.status != IN_USE and old_volume.migration_status in SETTLED:
         raise Invalid(
             "Invalid volume: Invalid input received: Invalid volume: Unable to detach volume. Volume status must be "
             "'in-use' and attach_status must be 'attached' to detach."
         )
-    await check_writers(client, was)
+    await check_writers(client, old_volume)
     device_of(server, old)
     if becomes.status != AVAILABLE:
         raise Invalid(
@@ -318,7 +318,7 @@ async def begin(
             device=device_of(now, old),
             new_volume=new,
             size_gib=becomes.size_gib,
-            migrating=was.migration_status == MIGRATING,
+            migrating=old_volume.migration_status == MIGRATING,
             multiattach=becomes.multiattach,
             volume_type=becomes.volume_type,
             request_id=request_id,
@@ -333,16 +333,16 @@ async def begin(
     await dispatch(context, await server_lock.accept(context, server.id, ACTION, make))
 
 
-def _check_volumes(was: Volume, becomes: Volume, server: Server) -> None:
+def _check_volumes(old_volume: Volume, becomes: Volume, server: Server) -> None:
     """Check both volumes, in Nova's order."""
-    if server.id not in [each for _, each in was.attachments]:
+    if server.id not in [each for _, each in old_volume.attachments]:
         raise Invalid("Invalid volume: Old volume is attached to a different instance.")
     if becomes.attachments:
         raise Invalid("Invalid volume: New volume must be detached in order to swap.")
-    if becomes.size_gib < was.size_gib:
+    if becomes.size_gib < old_volume.size_gib:
         raise Invalid("Invalid volume: New volume must be the same size or larger.")
-    if was.migration_status == MIGRATING and becomes.migration_status != TARGET + was.id:
-        raise Invalid(f"Invalid volume: Volume {becomes.id} is not what volume {was.id} is being migrated to.")
+    if old_volume.migration_status == MIGRATING and becomes.migration_status != TARGET + old_volume.id:
+        raise Invalid(f"Invalid volume: Volume {becomes.id} is not what volume {old_volume.id} is being migrated to.")
 
 
 async def check_writers(client: VolumeClient, volume: Volume) -> None:

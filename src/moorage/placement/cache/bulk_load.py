@@ -53,18 +53,18 @@ class Loading:
         everything, self = Everything(tx), cls(successor())
         picture, rows = self.picture, self.picture.rows
         self.horizon = everything.horizon()
-        for some in everything.providers():
-            _providers(rows, some)
-        for some in everything.stocks():
-            self._stocks.take(some)
-        for some in everything.traits():
-            _sets(rows, rows.traits, some)
-        for some in everything.aggregates():
-            for place in _sets(rows, rows.aggregates, some):
+        for batch in everything.providers():
+            _providers(rows, batch)
+        for batch in everything.stocks():
+            self._stocks.take(batch)
+        for batch in everything.traits():
+            _sets(rows, rows.traits, batch)
+        for batch in everything.aggregates():
+            for place in _sets(rows, rows.aggregates, batch):
                 for aggregate in rows.sets.all[rows.aggregates[place]]:
                     picture.members.setdefault(aggregate, set()).add(rows.ids[place])
-        for some in everything.hosts():
-            _hosts(picture, some)
+        for batch in everything.hosts():
+            _hosts(picture, batch)
         picture.apply(everything.groups())
         return self
 
@@ -102,7 +102,7 @@ def _providers(rows: Rows, read: Plain) -> None:
 def _sets(rows: Rows, column: "array[int]", read: Plain) -> list[int]:
     """Sets of names, which each provider has in one text; returns their providers."""
     numbers: dict[str, int] = {}
-    found: list[int] = []
+    places: list[int] = []
     for uuid, text in read:
         if (place := rows.find(uuid)) is None:
             continue
@@ -110,8 +110,8 @@ def _sets(rows: Rows, column: "array[int]", read: Plain) -> list[int]:
         if number is None:
             number = numbers[text] = rows.sets[frozenset(text.split(","))]
         column[place] = number
-        found.append(place)
-    return found
+        places.append(place)
+    return places
 
 
 def _hosts(picture: ProviderCache, read: Plain) -> None:
@@ -159,8 +159,8 @@ class _Stocks:
         begin = np.flatnonzero(np.append(True, self.place[1:] != self.place[:-1]))
         np.frombuffer(rows.first, dtype=np.int64)[self.place[begin]] = begin
         end = np.append(begin[1:], len(order))
-        for some in range(0, len(begin), ROWS_AT_ONCE):  # as Python's own numbers they would need the memory once more
-            self._lay_out(begin[some : some + ROWS_AT_ONCE], end[some : some + ROWS_AT_ONCE])
+        for first in range(0, len(begin), ROWS_AT_ONCE):  # as Python's own numbers they would need the memory once more
+            self._lay_out(begin[first : first + ROWS_AT_ONCE], end[first : first + ROWS_AT_ONCE])
 
     def _lay_out(self, begin: Places, end: Places) -> None:
         """The layout of each provider whose inventories begin and end here."""
@@ -194,10 +194,10 @@ def _draw(picture: ProviderCache, stocks: _Stocks) -> None:
         slot_of[:] = NOWHERE
         slot_of[mine] = slots
         _amounts(columns, slot_of[stocks.place], stocks, rows)
-        for traits, here in _by_traits(rows, mine, slots):
-            columns.set_traits(here, traits)
+        for traits, with_traits in _by_traits(rows, mine, slots):
+            columns.set_traits(with_traits, traits)
             if columns is picture.columns:
-                picture.columns.masks["enabled"][here] = DISABLED_TRAIT not in traits
+                picture.columns.masks["enabled"][with_traits] = DISABLED_TRAIT not in traits
     picture.devices.put_all(picture.root_places)
     picture.draw_hosts()
 
@@ -205,10 +205,10 @@ def _draw(picture: ProviderCache, stocks: _Stocks) -> None:
 def _amounts(columns: Amounts, slots: Places, stocks: _Stocks, rows: Rows) -> None:
     """The numbers of the providers with a slot here, class by class."""
     classes, names = stocks.classes()
-    alike, here = Alike.of(rows.layouts.kinds.all), slots != NOWHERE
+    alike, placed = Alike.of(rows.layouts.kinds.all), slots != NOWHERE
     of_class = classes[stocks.kind]
     for number, name in enumerate(names):
-        chosen = np.flatnonzero(here & (of_class == number))
+        chosen = np.flatnonzero(placed & (of_class == number))
         if len(chosen):
             columns.draw_many(name, slots[chosen], alike[stocks.kind[chosen].astype(np.intp)], stocks.used[chosen])
 

@@ -71,10 +71,10 @@ class ProviderCache:
 
     def successor(self) -> "ProviderCache":
         """An empty picture that knows what this process is about to claim and whom it has not heard from."""
-        found = type(self)()
-        found._pending, found._dead = self._pending, self._dead
-        found._clear()
-        return found
+        successor = type(self)()
+        successor._pending, successor._dead = self._pending, self._dead
+        successor._clear()
+        return successor
 
     def take_over(self, before: "ProviderCache") -> None:
         """Fully loaded, it replaces an earlier one: what the process learned meanwhile is applied again."""

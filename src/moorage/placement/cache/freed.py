@@ -70,10 +70,10 @@ class Freed:
     @property
     def keys(self) -> frozenset[str]:
         """As `scheduler/lacks.py` names what a request lacks."""
-        found = {resource for _, resource in self.amounts}
-        found |= {f"{resource}@{provider}" for provider, resource in self.amounts}
-        found |= {f"group:{group}" for group in self.groups}
-        return frozenset(found | ({"hosts"} if self.hosts else set()))
+        keys = {resource for _, resource in self.amounts}
+        keys |= {f"{resource}@{provider}" for provider, resource in self.amounts}
+        keys |= {f"group:{group}" for group in self.groups}
+        return frozenset(keys | ({"hosts"} if self.hosts else set()))
 
 
 class NotingCache(ProviderCache):
@@ -131,14 +131,14 @@ class NotingCache(ProviderCache):
             return None, {}
         stocks = list(rows.stocks(place))
         portions = tuple(kind._replace(cap=0) for kind, _ in stocks)
-        said = (
+        facts = (
             rows.traits[place],
             rows.aggregates[place],
             rows.parent[place],
             portions,
             self.hosts.get(ProviderId(uuid)),
         )
-        return said, {kind.resource: kind.cap - used for kind, used in stocks}
+        return facts, {kind.resource: kind.cap - used for kind, used in stocks}
 
     @override
     def _apply_used(self, uuid: ProviderId, resource: str, used: int, cap: int, version: int) -> None:

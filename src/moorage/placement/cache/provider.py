@@ -141,8 +141,8 @@ class HostFacts:
 
 def facts_of(row: Any) -> HostFacts:
     """The facts in one row of the table."""
-    said = row.forced_down, row.cell_disabled
-    return HostFacts(row.host, row.node, row.cell, row.zone, row.physnets, row.level, *said)
+    overrides = row.forced_down, row.cell_disabled
+    return HostFacts(row.host, row.node, row.cell, row.zone, row.physnets, row.level, *overrides)
 
 
 def inventory_of(row: Any) -> tuple[InventoryKind, int, int]:
@@ -153,8 +153,8 @@ def inventory_of(row: Any) -> tuple[InventoryKind, int, int]:
 
 def gathered(rows: Sequence[Any], column: str) -> dict[str, list[str]]:
     """Provider → the values of this column in its rows."""
-    found: dict[str, list[str]] = {}
+    by_provider: dict[str, list[str]] = {}
     name_of = attrgetter(column)
     for row in rows:
-        found.setdefault(row.provider, []).append(name_of(row))
-    return found
+        by_provider.setdefault(row.provider, []).append(name_of(row))
+    return by_provider

@@ -51,12 +51,12 @@ class Providers(dict[ProviderId, Provider]):
 
     def named(self, name: str) -> list[Provider]:
         """The providers with this name."""
-        rows, found, at = self._rows, [], -1
+        rows, providers, at = self._rows, [], -1
         for _ in range(rows.names.count(name)):
             at = rows.names.index(name, at + 1)
             if rows.version[at] != NOT_READ:
-                found.append(self[rows.ids[at]])
-        return found
+                providers.append(self[rows.ids[at]])
+        return providers
 
     @override
     def get(self, uuid: str, default: Any = None) -> Any:
@@ -96,8 +96,8 @@ class Trees(dict[ProviderId, dict[ProviderId, Provider]]):
         rows, providers = self._rows, self._providers
         ids = [rows.ids[each] for each in rows.members(place)]
         providers.make_room(len(ids))
-        found = self[rows.ids[place]] = {uuid: providers[uuid] for uuid in ids}
-        return found
+        tree = self[rows.ids[place]] = {uuid: providers[uuid] for uuid in ids}
+        return tree
 
     @override
     def __len__(self) -> int:

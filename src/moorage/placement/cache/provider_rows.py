@@ -113,26 +113,26 @@ class Rows:
 
     def place(self, uuid: ProviderId) -> int:
         """The place of a provider; it gets one if it has none."""
-        found = self.index.get(uuid)
-        if found is None:
-            found = self.index[uuid] = len(self.ids)
+        place = self.index.get(uuid)
+        if place is None:
+            place = self.index[uuid] = len(self.ids)
             self.ids.append(uuid)
             self._blanks(1)
-        return found
+        return place
 
     def places(self, uuids: Sequence[ProviderId]) -> list[int]:
         """The places of many providers; see `place`."""
-        found: list[int | None] = list(map(self.index.get, uuids))
-        if None not in found:
-            return found  # type: ignore[return-value]
+        places: list[int | None] = list(map(self.index.get, uuids))
+        if None not in places:
+            return places  # type: ignore[return-value]
         before = len(self.ids)
         for number, uuid in enumerate(uuids):
-            if found[number] is None:
-                found[number] = here = self.index.setdefault(uuid, len(self.ids))
-                if here == len(self.ids):
+            if places[number] is None:
+                places[number] = place = self.index.setdefault(uuid, len(self.ids))
+                if place == len(self.ids):
                     self.ids.append(uuid)
         self._blanks(len(self.ids) - before)
-        return found  # type: ignore[return-value]
+        return places  # type: ignore[return-value]
 
     def _blanks(self, number: int) -> None:
         self.names.extend(repeat("", number))
@@ -143,8 +143,8 @@ class Rows:
 
     def find(self, uuid: ProviderId) -> int | None:
         """Its place, if it was read."""
-        found = self.index.get(uuid)
-        return None if found is None or self.version[found] == NOT_READ else found
+        place = self.index.get(uuid)
+        return None if place is None or self.version[place] == NOT_READ else place
 
     def read(self) -> NDArray[np.intp]:
         """The places of all that were read."""
@@ -162,10 +162,10 @@ class Rows:
 
     def members(self, root: int) -> Iterator[int]:
         """The places of a tree; the root is the first when all was read at once."""
-        here = self.head[root]
-        while here != NOWHERE:
-            yield here
-            here = self.next[here]
+        row = self.head[root]
+        while row != NOWHERE:
+            yield row
+            row = self.next[row]
 
     def join_tree(self, place: int, root: int) -> None:
         """Append it to its root's tree."""
@@ -184,10 +184,10 @@ class Rows:
         root, before = self.root[place], NOWHERE
         if root == NOWHERE:
             return
-        for here in self.members(root):
-            if here == place:
+        for member in self.members(root):
+            if member == place:
                 break
-            before = here
+            before = member
         following = self.next[place]
         if before != NOWHERE:
             self.next[before] = following
@@ -198,18 +198,18 @@ class Rows:
 
     def join_all(self) -> None:
         """Build the trees of all that were read, at once."""
-        here = self.read()
-        if not len(here):
+        rows = self.read()
+        if not len(rows):
             return
         root, head, after = (np.frombuffer(each, dtype=np.int32) for each in (self.root, self.head, self.next))
-        roots = root[here]
-        order = np.lexsort((here, here != roots, roots))
-        here, roots = here[order], roots[order]
+        roots = root[rows]
+        order = np.lexsort((rows, rows != roots, roots))
+        rows, roots = rows[order], roots[order]
         last = np.append(roots[1:] != roots[:-1], True)
-        after[here[:-1]] = np.where(last[:-1], NOWHERE, here[1:])
-        after[here[-1]] = NOWHERE
+        after[rows[:-1]] = np.where(last[:-1], NOWHERE, rows[1:])
+        after[rows[-1]] = NOWHERE
         first = np.append(True, last[:-1])
-        head[roots[first]] = here[first]
+        head[roots[first]] = rows[first]
         self.trees_count = int(first.sum())
 
     # -------------------------------------------------------------------------------------------------- stocks
@@ -293,10 +293,10 @@ class Rows:
         kinds = self.layouts.all[layout].kinds
         each = self.used[first : first + len(kinds)]
         key = layout, each.tobytes()
-        found = self._alike.get(key)
-        if found is None:
+        inventories = self._alike.get(key)
+        if inventories is None:
             if len(self._alike) >= ALIKE_MAX:
                 self._alike.clear()
-            found = {kind.resource: InventoryRow(kind, used) for kind, used in zip(kinds, each, strict=True)}
-            self._alike[key] = found
-        return found
+            inventories = {kind.resource: InventoryRow(kind, used) for kind, used in zip(kinds, each, strict=True)}
+            self._alike[key] = inventories
+        return inventories

@@ -45,13 +45,13 @@ class Wiring:
     def sharing(self, trait: str) -> dict[str, list[Provider]]:
         """Aggregate → its members with the sharing trait; cached until a provider changes."""
         if self._sharing is None:
-            rows, found = self._slots.rows, dict[str, list[Provider]]()
+            rows, by_aggregate = self._slots.rows, dict[str, list[Provider]]()
             share = {number for number, each in enumerate(rows.sets.all) if trait in each}
             for aggregate, members in self._members.items() if share else ():
-                here = [member for member in members if rows.traits[rows.index[member]] in share]
-                if here:
-                    found[aggregate] = [self._providers[member] for member in here]
-            self._sharing = found
+                sharers = [member for member in members if rows.traits[rows.index[member]] in share]
+                if sharers:
+                    by_aggregate[aggregate] = [self._providers[member] for member in sharers]
+            self._sharing = by_aggregate
         return self._sharing
 
     def wire(self, host_aggregates: Sequence[tuple[str, Mapping[str, str], Sequence[str]]]) -> None:
@@ -86,7 +86,7 @@ class Wiring:
 
     def _share(self) -> list[SharingProvider]:
         """The providers that share with other trees, and with which."""
-        rows, found = self._slots.rows, list[SharingProvider]()
+        rows, sharing = self._slots.rows, list[SharingProvider]()
         providers = {each.uuid: each for members in self.sharing(SHARES).values() for each in members}
         for uuid in sorted(providers):
             one, place = providers[uuid], rows.index[uuid]
@@ -96,14 +96,14 @@ class Wiring:
             if slot is None:
                 slot, nested = rows.slot[place], True
             if slot != NO_SLOT and hosts.any():
-                found.append(SharingProvider(uuid, one.name, one.root, self._above(place), nested, slot, hosts))
-        return found
+                sharing.append(SharingProvider(uuid, one.name, one.root, self._above(place), nested, slot, hosts))
+        return sharing
 
     def _above(self, place: int) -> tuple[ProviderId, ...]:
-        parents, found = self._slots.rows.parent, list[ProviderId]()
-        while (place := parents[place]) != NOWHERE and self._slots.rows.ids[place] not in found:
-            found.append(self._slots.rows.ids[place])
-        return tuple(found)
+        parents, above = self._slots.rows.parent, list[ProviderId]()
+        while (place := parents[place]) != NOWHERE and self._slots.rows.ids[place] not in above:
+            above.append(self._slots.rows.ids[place])
+        return tuple(above)
 
     def _mask(self, uuids: Iterable[ProviderId]) -> Mask:
         mask = np.zeros(self._slots.columns.size, dtype=np.bool_)

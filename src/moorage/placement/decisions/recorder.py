@@ -321,11 +321,11 @@ class _Writer:
         """The oldest files go: those too old, and as many as the next file needs room."""
         mine = None if self._file is None else path_of(self._directory, self._name, self._segment)
         others = [each for each in self._directory.iterdir() if each.name.endswith(SUFFIX) and each != mine]
-        found = [(each.stat(), each) for each in others]
-        found.sort(key=lambda pair: pair[0].st_mtime)
+        files = [(each.stat(), each) for each in others]
+        files.sort(key=lambda pair: pair[0].st_mtime)
         room = self._limits.bytes_max - self._file_bytes
-        total, oldest = sum(status.st_size for status, _ in found), time.time() - self._limits.age_max_s
-        for status, path in found:
+        total, oldest = sum(status.st_size for status, _ in files), time.time() - self._limits.age_max_s
+        for status, path in files:
             if total > room or status.st_mtime < oldest:
                 path.unlink(missing_ok=True)
                 total -= status.st_size

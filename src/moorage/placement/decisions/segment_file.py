@@ -97,8 +97,8 @@ class SegmentReader:
                 self.problem = f"{self.path} ends within a record: its process was killed, or writes it now"
                 return
             payload = data[at + _HEAD_BYTES : end]
-            found, digest = data[at + _LENGTH.size : at + _HEAD_BYTES], _chained(digest, payload)
-            if found != digest:
+            stored, digest = data[at + _LENGTH.size : at + _HEAD_BYTES], _chained(digest, payload)
+            if stored != digest:
                 self.problem = f"{self.path} was changed after it was written: what follows byte {at} is passed over"
                 return
             try:
@@ -120,10 +120,10 @@ class SegmentReader:
 
 def files_in(directories: Sequence[Path]) -> list[Path]:
     """All files of decisions, by recorder and in their order. Raises Invalid for what cannot be listed."""
-    found: list[Path] = []
+    files: list[Path] = []
     for directory in directories:
         try:
-            found += [each for each in directory.iterdir() if each.name.endswith(SUFFIX)]
+            files += [each for each in directory.iterdir() if each.name.endswith(SUFFIX)]
         except OSError as failure:
             raise Invalid(f"no decisions can be read in {directory}: {failure.strerror or failure}") from failure
-    return sorted(found, key=lambda each: (each.name, str(each)))
+    return sorted(files, key=lambda each: (each.name, str(each)))

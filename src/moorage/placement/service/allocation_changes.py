@@ -47,7 +47,7 @@ class AllocationOutcome(NamedTuple):
     """One result per request, in order (None: success), and the numbers afterwards."""
 
     answers: Sequence[Problem | None]
-    told: WriteResult
+    result: WriteResult
 
 
 def put(tx: Tx, wanted: Request) -> WriteResult:
@@ -56,7 +56,7 @@ def put(tx: Tx, wanted: Request) -> WriteResult:
     for problem in outcome.answers:
         if problem is not None:
             raise problem
-    return outcome.told
+    return outcome.result
 
 
 def put_all(tx: Tx, requests: Sequence[Request]) -> AllocationOutcome:
@@ -90,12 +90,12 @@ def put_all(tx: Tx, requests: Sequence[Request]) -> AllocationOutcome:
         _accept(request, change, moved, sight, plan)
     if not any(answer is None for answer in answers):
         return AllocationOutcome(answers, WriteResult())
-    told = allocation_writes.write(tx, plan, sight)
+    result = allocation_writes.write(tx, plan, sight)
     for request, answer in zip(requests, answers, strict=True):
         for consumer, one in request.items():
             if answer is None and not one.amounts and consumer in sight.consumers:
                 _forget(tx, consumer, stamp(tx))
-    return AllocationOutcome(answers, told)
+    return AllocationOutcome(answers, result)
 
 
 def _changes(request: Request, sight: LockedRows) -> tuple[dict[Key, InventoryDelta], set[str]]:
@@ -105,9 +105,9 @@ def _changes(request: Request, sight: LockedRows) -> tuple[dict[Key, InventoryDe
     change: dict[Key, InventoryDelta] = {}
     moved: set[str] = set()
     for consumer, one in request.items():
-        was = sight.consumers.get(consumer)
-        if one.check_generation and (None if was is None else was.generation) != one.generation:
-            now = "null" if was is None else was.generation
+        recorded = sight.consumers.get(consumer)
+        if one.check_generation and (None if recorded is None else recorded.generation) != one.generation:
+            now = "null" if recorded is None else recorded.generation
             raise Conflict(
                 f"consumer generation conflict - expected {now} but got {one.generation}",
                 code=error_codes.CONCURRENT_UPDATE,
@@ -178,28 +178,28 @@ def _accept(
     for provider in moved:
         plan.advanced[provider] = plan.advanced.get(provider, 0) + 1
     for consumer, one in request.items():
-        was = sight.consumers.get(consumer)
-        kind = one.type or (UNKNOWN_TYPE if was is None else was.type)
+        recorded = sight.consumers.get(consumer)
+        kind = one.type or (UNKNOWN_TYPE if recorded is None else recorded.type)
         amounts = {
             (ProviderId(provider), resource): amount
             for provider, resources in one.amounts.items()
             for resource, amount in resources.items()
         }
         if amounts:
-            plan.holders.append(NewAllocations(consumer, one.project, one.user, kind, was, amounts))
+            plan.holders.append(NewAllocations(consumer, one.project, one.user, kind, recorded, amounts))
         plan.dropped += [(consumer, *key) for key in sight.held.get(consumer, {}) if key not in amounts]
 
 
-def _less(was: InventoryDelta | None, key: Key, amount: int) -> InventoryDelta:
-    return InventoryDelta(*key, -amount) if was is None else was._replace(change=was.change - amount)
+def _less(delta: InventoryDelta | None, key: Key, amount: int) -> InventoryDelta:
+    return InventoryDelta(*key, -amount) if delta is None else delta._replace(change=delta.change - amount)
 
 
-def _more(was: InventoryDelta | None, key: Key, amount: int) -> InventoryDelta:
+def _more(delta: InventoryDelta | None, key: Key, amount: int) -> InventoryDelta:
     """This allocation's own size is checked too."""
-    if was is None:
+    if delta is None:
         return InventoryDelta(*key, amount, amount, amount, amount)
-    least = min(was.least or amount, amount)
-    return InventoryDelta(*key, was.change + amount, least, max(was.most, amount), gcd(was.unit, amount))
+    least = min(delta.least or amount, amount)
+    return InventoryDelta(*key, delta.change + amount, least, max(delta.most, amount), gcd(delta.unit, amount))
 
 
 def _forget(tx: Tx, consumer: str, at: Stamp) -> None:
@@ -228,12 +228,12 @@ def reshape(
     Raises Invalid for an unknown provider, Conflict for another generation, and what `put` and the inventories raise.
     """
     for uuid, (expected, _) in inventories.items():
-        found = find(tx, uuid)
-        if found is None:
+        row = find(tx, uuid)
+        if row is None:
             raise Invalid(f"Resource provider {uuid} in inventories not found", code=error_codes.PROVIDER_NOT_FOUND)
-        if found.generation != expected:
+        if row.generation != expected:
             raise Conflict(
-                f"resource provider generation conflict for provider {uuid}: actual: {found.generation}, given: {expected}",
+                f"resource provider generation conflict for provider {uuid}: actual: {row.generation}, given: {expected}",
                 code=error_codes.CONCURRENT_UPDATE,
             )
     from_before = {uuid: inventories_of(tx, uuid) for uuid in inventories}

@@ -25,11 +25,11 @@ def promising(picture: ProviderCache, groups: Sequence[GroupDemand], rules: Cand
     demands = [part for group in groups for part in _parts(group)]
     demands += [({}, [frozenset([trait])]) for trait in rules.root_required]
     for number, (amounts, traits) in enumerate(demands):
-        here = _able(roots, amounts, traits)
+        suitable = _able(roots, amounts, traits)
         if below.size and number < len(demands) - len(rules.root_required):
             able = host[_able(below, amounts, traits)]
-            here[able[able != NOWHERE]] = True
-        mask &= here
+            suitable[able[able != NOWHERE]] = True
+        mask &= suitable
     for uuid, _ in picture.pending:
         if (place := picture.rows.find(uuid)) is not None:
             slot = picture.slots.get(picture.rows.ids[picture.rows.root[place]])  # type: ignore[call-overload]
@@ -50,16 +50,16 @@ def _parts(group: GroupDemand) -> list[tuple[dict[str, int], list[frozenset[str]
 def _able(columns: Amounts, amounts: dict[str, int], traits: Sequence[frozenset[str]]) -> Mask:
     """The providers with all these amounts, and with one trait of each set."""
     size = columns.size
-    found = np.ones(size, dtype=np.bool_)
+    mask = np.ones(size, dtype=np.bool_)
     for resource, amount in amounts.items():
         free = columns.free.get(resource)
         if free is None:
             return np.zeros(size, dtype=np.bool_)
-        found &= free[:size] >= min(amount, INT32_MAX)
+        mask &= free[:size] >= min(amount, INT32_MAX)
     for each in traits:
         bits = [bit for trait in each if (bit := columns.trait_bits.get(trait)) is not None]
         has: NDArray[np.bool_] = np.zeros(size, dtype=np.bool_)
         for bit in bits:
             has |= columns.trait_bitmap[bit // WORD_BITS, :size] & np.uint64(1 << bit % WORD_BITS) != 0
-        found &= has
-    return found
+        mask &= has
+    return mask

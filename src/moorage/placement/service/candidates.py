@@ -37,28 +37,28 @@ def find(
     work = Work() if work is None else work
     sharing = picture.sharing(SHARES)
     groups = [_within_root(picture, group) for group in groups]
-    found: dict[object, Answer] = {}
+    answers: dict[object, Answer] = {}
     waiting: list[Search] = []
     for root in _roots(picture, groups, rules):
-        if len(found) >= most:
+        if len(answers) >= most:
             break
         if len(picture.trees[root.uuid]) == 1 and sharing.keys().isdisjoint(root.aggregates):
             if (alone := _alone(root, groups, rules)) is not None:
-                found[root.uuid] = alone
+                answers[root.uuid] = alone
             continue
         tree, common = _tree(picture, root, sharing)
         search = TreeSearch(tree, groups, rules, work=work).answers(), common
-        if _take(search, found):
+        if _take(search, answers):
             waiting.append(search)
-    while waiting and len(found) < most:
+    while waiting and len(answers) < most:
         still = []
         for search in waiting:
-            if len(found) >= most:
+            if len(answers) >= most:
                 break
-            if _take(search, found):
+            if _take(search, answers):
                 still.append(search)
         waiting = still
-    return list(found.values())[:most]
+    return list(answers.values())[:most]
 
 
 def _within_root(picture: ProviderCache, group: GroupDemand) -> GroupDemand:
@@ -95,11 +95,11 @@ def find_alone(picture: ProviderCache, groups: Sequence[GroupDemand], rules: Can
     plain = not (group.required or group.forbidden or group.member_of or group.not_member_of)
     rooted = bool(rules.root_required or rules.root_forbidden)
     most = min(rules.limit or CANDIDATES_MAX, CANDIDATES_MAX)
-    asked = tuple(group.resources.items())
-    found: list[Provider] = []
+    amounts = tuple(group.resources.items())
+    roots: list[Provider] = []
     for root in _somewhere(picture, groups, rules):
         stocks = root.stocks
-        for resource, amount in asked:
+        for resource, amount in amounts:
             stock = stocks.get(resource)
             if stock is None or stock.used + amount > stock.cap or amount > stock.max_unit:
                 break
@@ -109,10 +109,10 @@ def find_alone(picture: ProviderCache, groups: Sequence[GroupDemand], rules: Can
             if rooted and not (rules.root_required <= root.traits and not rules.root_forbidden & root.traits):
                 continue
             if plain or serves(root, group):
-                found.append(root)
-                if len(found) == most:
+                roots.append(root)
+                if len(roots) == most:
                     break
-    return found
+    return roots
 
 
 def _alone(root: Provider, groups: Sequence[GroupDemand], rules: CandidateRules) -> Answer | None:
@@ -133,8 +133,8 @@ def _alone(root: Provider, groups: Sequence[GroupDemand], rules: CandidateRules)
             stock = root.stocks[resource]
             if stock.used + amount > stock.cap or amount > stock.max_unit:
                 return None
-    here = frozenset([root.uuid])
-    return Answer(amounts, {group.suffix: here for group in groups})
+    providers = frozenset([root.uuid])
+    return Answer(amounts, {group.suffix: providers for group in groups})
 
 
 Search: TypeAlias = tuple[Iterator[Answer], bool]
@@ -143,12 +143,12 @@ both.
 """
 
 
-def _take(search: Search, found: dict[object, Answer]) -> bool:
+def _take(search: Search, answers: dict[object, Answer]) -> bool:
     candidates, shared = search
     one = next(candidates, None)
     if one is None:
         return False
-    found.setdefault(one.key() if shared else len(found), one)
+    answers.setdefault(one.key() if shared else len(answers), one)
     return True
 
 

@@ -103,7 +103,7 @@ class GroupCommit:
             _refuse(batch, stopped)
             raise
         else:
-            self._engine.settle_writes(outcome.told)
+            self._engine.settle_writes(outcome.result)
             for order, answer in zip(batch, outcome.answers, strict=True):
                 if order.done.done():
                     continue

@@ -15,10 +15,10 @@ STALE = "Resource provider's generation already changed. Please update the gener
 
 def need(tx: Tx, uuid: str) -> int:
     """The provider's generation. Raises NotFound."""
-    found = provider_statements.find(tx, uuid)
-    if found is None:
+    row = provider_statements.find(tx, uuid)
+    if row is None:
         raise NotFound(f"No resource provider with uuid {uuid} found")
-    generation: int = found.generation
+    generation: int = row.generation
     return generation
 
 
@@ -54,15 +54,15 @@ def update(tx: Tx, uuid: str, name: str, *, parent: str | None, reparent: bool, 
     other = provider_statements.find_by_name(tx, name)
     if other is not None and other.uuid != uuid:
         raise Conflict(f"Conflicting resource provider {name} already exists.", code=error_codes.DUPLICATE_NAME)
-    found = provider_statements.find(tx, uuid)
-    assert found is not None
-    new_parent, root = found.parent, found.root
-    if has_parent and parent != found.parent:
-        new_parent, root = _placed(tx, uuid, found.parent, parent, reparent)
+    row = provider_statements.find(tx, uuid)
+    assert row is not None
+    new_parent, root = row.parent, row.root
+    if has_parent and parent != row.parent:
+        new_parent, root = _placed(tx, uuid, row.parent, parent, reparent)
     at = stamp(tx)
     provider_queries.place(tx, uuid, name, new_parent, root, at)
-    if root != found.root:
-        provider_queries.set_roots(tx, provider_queries.subtree(tx, uuid, found.root), root, at)
+    if root != row.root:
+        provider_queries.set_roots(tx, provider_queries.subtree(tx, uuid, row.root), root, at)
 
 
 def _placed(tx: Tx, uuid: str, old: str | None, parent: str | None, reparent: bool) -> tuple[str | None, str]:

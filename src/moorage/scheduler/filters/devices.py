@@ -28,11 +28,11 @@ _WORDS = (
 
 def _kinds(ask: Ask) -> list[RequestGroup]:
     """The different groups: equal groups are checked once."""
-    found: dict[object, RequestGroup] = {}
+    kinds: dict[object, RequestGroup] = {}
     for group in ask.groups:
         key = (tuple(sorted(group.resources.items())), group.required, group.forbidden)
-        found.setdefault(key, group)
-    return list(found.values())
+        kinds.setdefault(key, group)
+    return list(kinds.values())
 
 
 def right_kind(numbers: Numbers, group: RequestGroup) -> Mask:
@@ -58,11 +58,11 @@ def _room(numbers: Numbers, group: RequestGroup) -> Mask:
 def _anywhere(world: World, group: RequestGroup, on_hosts: Mask, on_devices: Mask) -> Mask:
     """Hosts that are such a provider themselves, have one below them, or can use a sharing one."""
     hosts = world.nested.host[on_devices]
-    found = on_hosts.copy()
-    found[hosts[hosts >= 0]] = True
+    mask = on_hosts.copy()
+    mask[hosts[hosts >= 0]] = True
     for each in _sharing(world, group, on_hosts, on_devices):
-        found |= each.hosts
-    return found
+        mask |= each.hosts
+    return mask
 
 
 def _sharing(world: World, group: RequestGroup, on_hosts: Mask, on_devices: Mask) -> list[SharingProvider]:
@@ -76,8 +76,8 @@ def device_kinds(ask: Ask, world: World) -> Refusals | None:
     """Reject hosts that lack a provider with the traits and classes of a group."""
     lacking: list[tuple[RequestGroup, Mask]] = []
     for group in _kinds(ask):
-        there = _anywhere(world, group, right_kind(world, group), right_kind(world.nested, group))
-        lacking.append((group, ~there))
+        available = _anywhere(world, group, right_kind(world, group), right_kind(world.nested, group))
+        lacking.append((group, ~available))
     if not lacking:
         return None
 
@@ -91,8 +91,8 @@ def device_kinds(ask: Ask, world: World) -> Refusals | None:
 
 
 def _describe_kind(group: RequestGroup) -> str:
-    physnets = [found[1] for name in group.required if (found := _PHYSNET.match(name))]
-    vnics = [found[1].lower() for name in group.required if (found := _VNIC_TYPE.match(name))]
+    physnets = [match[1] for name in group.required if (match := _PHYSNET.match(name))]
+    vnics = [match[1].lower() for name in group.required if (match := _VNIC_TYPE.match(name))]
     others = [name for name in group.required if not _PHYSNET.match(name) and not _VNIC_TYPE.match(name)]
     words = ["no device"]
     words += [f"on physical network {' and '.join(physnets)}"] if physnets else []
@@ -119,8 +119,8 @@ def device_room(ask: Ask, world: World) -> Refusals | None:
     for group in _kinds(ask):
         if group.resources:
             hosts, devices = right_kind(world, group), right_kind(world.nested, group)
-            there = _anywhere(world, group, hosts & _room(world, group), devices & _room(world.nested, group))
-            lacks.append(_Lack(group, ~there, hosts, devices))
+            available = _anywhere(world, group, hosts & _room(world, group), devices & _room(world.nested, group))
+            lacks.append(_Lack(group, ~available, hosts, devices))
     if not lacks:
         return None
 
@@ -186,8 +186,8 @@ def _summed(world: World, kind: RequestGroup, resource: str, on_hosts: Mask, on_
     for each in _sharing(world, kind, on_hosts, on_devices):
         numbers: Numbers = nested if each.nested else world
         total = total + np.where(each.hosts, max(0, int(numbers.free[resource][each.slot])), 0)
-    found: Ints = np.minimum(total, INT32_MAX).astype(np.int32)
-    return found
+    totals: Ints = np.minimum(total, INT32_MAX).astype(np.int32)
+    return totals
 
 
 def _describe_classes(groups: Sequence[RequestGroup]) -> str:
@@ -200,7 +200,7 @@ def _describe_room(world: World, slot: int, lack: _Lack) -> str:
     """The greatest free amount of each class on any one provider of the right kind."""
     nested, group = world.nested, lack.group
     below = [each for each in nested.below.get(world.host_ids[slot], ()) if lack.devices[each]]
-    said: list[str] = []
+    parts: list[str] = []
     for resource, amount in group.resources.items():
         free = [int(nested.free[resource][each]) for each in below]
         if lack.hosts[slot]:
@@ -210,8 +210,8 @@ def _describe_room(world: World, slot: int, lack: _Lack) -> str:
         if (most := max(free, default=0)) < amount:
             held = max((nested.pending.get((nested.ids[each], resource), 0) for each in below), default=0)
             wait = f", {held} held by claims under way" if held else ""
-            said.append(f"{resource}: {amount} asked, at most {max(0, most)} free on one device{wait}")
-    if said:
-        return "; ".join(said)
-    asked = " and ".join(f"{amount} {resource}" for resource, amount in group.resources.items())
-    return f"no one device has {asked} free, in portions it gives away"
+            parts.append(f"{resource}: {amount} asked, at most {max(0, most)} free on one device{wait}")
+    if parts:
+        return "; ".join(parts)
+    amounts = " and ".join(f"{amount} {resource}" for resource, amount in group.resources.items())
+    return f"no one device has {amounts} free, in portions it gives away"

@@ -18,8 +18,8 @@ def segment_addresses(ask: Ask, world: World, slots: Slots) -> Scores | None:
 
 def last_addresses(ask: Ask, world: World, slots: Slots) -> Scores | None:
     """Avoid segments with less than a tenth of their addresses left, the more the fewer are left; all other segments are equal."""
-    found = _lowest(ask, world, slots, _below_reserve)
-    return found if found is not None and found.any() else None
+    scores = _lowest(ask, world, slots, _below_reserve)
+    return scores if scores is not None and scores.any() else None
 
 
 def _below_reserve(segment: Segment, nic: NicRequirement) -> float:
@@ -51,7 +51,7 @@ def _of_hosts(
     if len(several):
         most = np.full(len(several), -np.inf, dtype=np.float32)
         for _, id, value in known:
-            here = world.segments[id].wired[slots[several]]
-            most[here] = np.maximum(most[here], np.float32(value))
+            wired = world.segments[id].wired[slots[several]]
+            most[wired] = np.maximum(most[wired], np.float32(value))
         scores[several] = most
     return scores

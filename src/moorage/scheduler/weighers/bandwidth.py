@@ -20,8 +20,8 @@ def bandwidth(ask: Ask, world: World, slots: Slots) -> Scores | None:
     if left is None:
         return None
     over = left - _compute_left(world, slots)
-    asked = any(name in group.resources for group in ask.groups for name in CLASSES)
-    return (over if asked else -over).astype(np.float32)
+    guaranteed = any(name in group.resources for group in ask.groups for name in CLASSES)
+    return (over if guaranteed else -over).astype(np.float32)
 
 
 def _bandwidth_left(world: World, slots: Slots) -> Shares | None:
@@ -33,10 +33,10 @@ def _bandwidth_left(world: World, slots: Slots) -> Shares | None:
             free += world.free[name]
             total += own
         if (of_devices := nested.capacity.get(name)) is not None:
-            there = np.flatnonzero((of_devices > 0) & (nested.host >= 0))
-            hosts = nested.host[there]
-            free += np.bincount(hosts, nested.free[name][there], world.size)
-            total += np.bincount(hosts, of_devices[there], world.size)
+            devices = np.flatnonzero((of_devices > 0) & (nested.host >= 0))
+            hosts = nested.host[devices]
+            free += np.bincount(hosts, nested.free[name][devices], world.size)
+            total += np.bincount(hosts, of_devices[devices], world.size)
     if not total.any():
         return None
     return _share(free[slots], total[slots])
@@ -52,5 +52,5 @@ def _compute_left(world: World, slots: Slots) -> Shares:
 
 
 def _share(free: NDArray[np.float64] | NDArray[np.int32], total: NDArray[np.float64] | NDArray[np.int32]) -> Shares:
-    found: Shares = np.maximum(free, 0) / np.maximum(total, 1)
-    return found
+    shares: Shares = np.maximum(free, 0) / np.maximum(total, 1)
+    return shares

@@ -86,8 +86,8 @@ def finish(
     tx: Tx, server: ServerId, request_id: str, events: Sequence[ActionEvent], now: int, message: str | None
 ) -> None:
     """Finish an action: add its events, and the message `Error` when it failed."""
-    told = {"b_events": _encode(tuple(events)).decode(), "b_now": now, "b_message": message}
-    tx.run(_finish, {"b_server": server, "b_request": request_id, **told})
+    values = {"b_events": _encode(tuple(events)).decode(), "b_now": now, "b_message": message}
+    tx.run(_finish, {"b_server": server, "b_request": request_id, **values})
 
 
 def of_server(tx: Tx, server: ServerId) -> Sequence[Action]:

@@ -92,24 +92,24 @@ _SAID = sa.select(hosts.c.host, hosts.c.disabled, hosts.c.forced_down).where(
 _NAMED = sa.select(hosts).where(hosts.c.host == sa.bindparam("b_host"))
 
 
-def report(tx: Tx, told: Host, now: int) -> Host:
+def report(tx: Tx, host: Host, now: int) -> Host:
     """Write what a host said of itself; numbers, and what operators said, stay.
 
     Raises Conflict when its id is that of another host here.
     """
     row = {
-        "id": told.id,
+        "id": host.id,
         "service": str(uuid.uuid4()),
-        "host": told.host,
-        "node": told.node,
+        "host": host.host,
+        "node": host.node,
         "seen_at": now,
         "created_at": now,
         "updated_at": now,
         "disabled": False,
         "disabled_reason": None,
         "forced_down": False,
-        "doc": _encode(told).decode(),
-        "agent": told.agent or None,
+        "doc": _encode(host).decode(),
+        "agent": host.agent or None,
     }
     given = {f"b_{name}": value for name, value in row.items()}
     again = {f"b_{name}": row[name] for name in ("host", *_REPORTED)}
@@ -117,7 +117,7 @@ def report(tx: Tx, told: Host, now: int) -> Host:
         tx.row(_UPDATE_REPORT, again) or tx.row(_insert_report(tx.dialect), given) or tx.row(_UPDATE_REPORT, again)
     )
     if written is None:
-        raise Conflict("a host reports another host's node", private=f"{told.host} reports {told.node}")
+        raise Conflict("a host reports another host's node", private=f"{host.host} reports {host.node}")
     return _host(written)
 
 
@@ -142,12 +142,12 @@ def put_again(tx: Tx, kept: Host) -> bool:
     return tx.row(statement) is not None
 
 
-def take_agent(tx: Tx, host: str, agent: str, was: str) -> str:
-    """Make this agent the host's agent in place of `was` (compare-and-set); return the agent that the host has now.
+def take_agent(tx: Tx, host: str, agent: str, expected: str) -> str:
+    """Make this agent the host's agent in place of `expected` (compare-and-set); return the agent that the host has now.
 
     Empty when the host is not known here yet: its first report sets it.
     """
-    row = tx.row(_TAKE_AGENT, {"b_host": host, "b_agent": agent, "b_was": was})
+    row = tx.row(_TAKE_AGENT, {"b_host": host, "b_agent": agent, "b_was": expected})
     return (row.agent or "") if row is not None else agent_of(tx, host)
 
 
@@ -167,10 +167,10 @@ def forget_agents(tx: Tx) -> None:
     tx.run(hosts.update().where(hosts.c.agent.is_not(None)).values(agent=None))
 
 
-def note_troubles(tx: Tx, host: str, seen: HostTroubles) -> None:
+def note_troubles(tx: Tx, host: str, troubles: HostTroubles) -> None:
     """Write what the conductor observed, in place of earlier observations."""
-    said = None if seen == NO_TROUBLES else _encode(seen).decode()
-    tx.run(hosts.update().where(hosts.c.host == host).values(troubles=said))
+    encoded = None if troubles == NO_TROUBLES else _encode(troubles).decode()
+    tx.run(hosts.update().where(hosts.c.host == host).values(troubles=encoded))
 
 
 def troubles(tx: Tx) -> dict[str, HostTroubles]:
@@ -192,10 +192,12 @@ def listed(tx: Tx) -> Sequence[Host]:
 
 def releases(tx: Tx) -> dict[str, int]:
     """How many hosts run an agent of each release, as they reported."""
-    said: sa.ColumnElement[str | None] = sa.literal_column(
+    version: sa.ColumnElement[str | None] = sa.literal_column(
         "json_extract(doc, '$.version')" if tx.dialect == "sqlite" else "doc::json ->> 'version'", sa.String
     )
-    rows = tx.rows(sa.select(said.label("version"), sa.func.count().label("hosts")).select_from(hosts).group_by(said))
+    rows = tx.rows(
+        sa.select(version.label("version"), sa.func.count().label("hosts")).select_from(hosts).group_by(version)
+    )
     return {row.version or "": row.hosts for row in rows}
 
 
@@ -241,14 +243,14 @@ def set_forced_down(tx: Tx, host: str, forced: bool, now: int, by: str | None = 
     """
     holds = sa.and_(hosts.c.forced_down, hosts.c.forced_down_at.is_not(None), hosts.c.seen_at <= hosts.c.forced_down_at)
     again = holds if forced else sa.false()
-    said = {
+    columns = {
         "forced_down_by": sa.case((again, hosts.c.forced_down_by), else_=by if forced else None),
         "forced_down_at": sa.case((again, hosts.c.forced_down_at), else_=now if forced else None),
     }
     row = tx.row(
         hosts.update()
         .where(hosts.c.host == host)
-        .values(forced_down=forced, updated_at=now, **said)
+        .values(forced_down=forced, updated_at=now, **columns)
         .returning(*hosts.c)
     )
     return None if row is None else _host(row)

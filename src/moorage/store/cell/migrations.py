@@ -233,10 +233,10 @@ def arriving_at(tx: Tx, hosts: Collection[str]) -> dict[str, list[ServerId]]:
     """Host → servers for which the host has prepared a place, or is about to, while their ports are plugged and they
     are sent.
     """
-    found = dict[str, list[ServerId]]()
+    by_host = dict[str, list[ServerId]]()
     for row in tx.rows(_ARRIVING, {"b_hosts": list(hosts)}):
-        found.setdefault(row.dest_host, []).append(ServerId(row.server))
-    return found
+        by_host.setdefault(row.dest_host, []).append(ServerId(row.server))
+    return by_host
 
 
 def evacuated_from(tx: Tx, host: str) -> Sequence[Migration]:
@@ -283,22 +283,22 @@ def _conditions(query: MigrationQuery) -> list[sa.ColumnElement[bool]]:
         "user": query.user,
         "project": query.project,
     }
-    found: list[sa.ColumnElement[bool]] = [c[name] == value for name, value in equal.items() if value is not None]
+    conditions: list[sa.ColumnElement[bool]] = [c[name] == value for name, value in equal.items() if value is not None]
     if query.servers is not None:
-        found.append(c.server.in_(query.servers))
+        conditions.append(c.server.in_(query.servers))
     if query.without:
-        found.append(c.server.not_in(query.without))
+        conditions.append(c.server.not_in(query.without))
     if query.host is not None:
-        found.append(sa.or_(c.source_host == query.host, c.dest_host == query.host))
+        conditions.append(sa.or_(c.source_host == query.host, c.dest_host == query.host))
     if query.changes_since is not None:
-        found.append(c.updated_at >= query.changes_since)
+        conditions.append(c.updated_at >= query.changes_since)
     if query.changes_before is not None:
-        found.append(c.updated_at <= query.changes_before)
+        conditions.append(c.updated_at <= query.changes_before)
     if query.after is not None:
         at, number, uuid = query.after
         same_time = sa.or_(c.number < number, sa.and_(c.number == number, c.uuid < uuid))
-        found.append(sa.or_(c.created_at < at, sa.and_(c.created_at == at, same_time)))
-    return found
+        conditions.append(sa.or_(c.created_at < at, sa.and_(c.created_at == at, same_time)))
+    return conditions
 
 
 def _values(migration: Migration) -> dict[str, Any]:

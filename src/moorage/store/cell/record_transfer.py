@@ -99,10 +99,10 @@ def sealed(tx: Tx, after: str = "", limit: int = SEALED_MAX) -> Sequence[ServerI
 
 def read(tx: Tx, server: ServerId) -> RecordCopy | None:
     """Everything of a server that is here; None when its record is not."""
-    found = cell_servers.get(tx, server)
-    if found is None:
+    record = cell_servers.get(tx, server)
+    if record is None:
         return None
-    return RecordCopy(found, actions.of_server(tx, server), migrations.of_server(tx, server))
+    return RecordCopy(record, actions.of_server(tx, server), migrations.of_server(tx, server))
 
 
 def has_rows(tx: Tx, server: ServerId) -> bool:

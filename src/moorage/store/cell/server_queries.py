@@ -41,12 +41,12 @@ _ON_HOST = sa.select(*_PLACED).where(servers.c.host == sa.bindparam("b_host"), s
 _AMONG = sa.select(*_PLACED).where(servers.c.id.in_(sa.bindparam("b_servers", expanding=True)))
 
 
-def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[ServerId, ServerPlace]:
-    """All servers that belong on a host, and those of `asked` that this cell knows, also deleted ones or ones on other
+def where_placed(tx: Tx, host: str, named: Collection[ServerId] = ()) -> dict[ServerId, ServerPlace]:
+    """All servers that belong on a host, and those of `named` that this cell knows, also deleted ones or ones on other
     hosts.
     """
     rows = list(tx.rows(_ON_HOST, {"b_host": host}))
-    missing = sorted(set(asked) - {row.id for row in rows})
+    missing = sorted(set(named) - {row.id for row in rows})
     for first in range(0, len(missing), IDS_PER_STATEMENT):
         rows += tx.rows(_AMONG, {"b_servers": missing[first : first + IDS_PER_STATEMENT]})
     return {
@@ -90,13 +90,13 @@ def power_states(tx: Tx, hosts: Collection[str]) -> dict[str, dict[ServerId, int
     An evacuated server has a guest of unknown state there; so no heartbeat of a returning host matches, with or without
     that guest, until the host's full report has settled what was evacuated from it.
     """
-    found: dict[str, dict[ServerId, int]] = {host: {} for host in hosts}
+    by_host: dict[str, dict[ServerId, int]] = {host: {} for host in hosts}
     for row in tx.rows(_LEFT_BEHIND, {"b_hosts": list(hosts)}):
         evacuated = row.type == MigrationType.EVACUATION.value
-        found[row.source_host][row.server] = ApiPowerState.NOSTATE if evacuated else ApiPowerState.SHUTDOWN
+        by_host[row.source_host][row.server] = ApiPowerState.NOSTATE if evacuated else ApiPowerState.SHUTDOWN
     for row in tx.rows(_POWER_STATES, {"b_hosts": list(hosts)}):
-        found[row.host][row.id] = row.power_state
-    return found
+        by_host[row.host][row.id] = row.power_state
+    return by_host
 
 
 class _Card(msgspec.Struct, frozen=True):
@@ -164,5 +164,5 @@ def with_volume(tx: Tx, volume: str) -> list[Server]:
         .where(servers.c.deleted_at.is_(None), servers.c.doc.contains(volume, autoescape=True))
         .limit(WITH_VOLUME_MAX)
     )
-    found = [server_of(row) for row in rows]
-    return [each for each in found if any(device.volume == volume for device in each.block_devices)]
+    candidates = [server_of(row) for row in rows]
+    return [each for each in candidates if any(device.volume == volume for device in each.block_devices)]

@@ -165,11 +165,11 @@ def write(tx: Tx, server: Server, fence: Fence) -> Server:
     after = fenced(msgspec.structs.replace(server, generation=server.generation + 1), fence)
     if tx.row(_write, {**_bound(server_values(after)), "b_was": server.generation}) is not None:
         return after
-    found = get(tx, server.id)
-    if found is None:
+    record = get(tx, server.id)
+    if record is None:
         raise NotFound(f"server {server.id} is not in this cell")
-    if found.operation == fence.operation and found.op_line >= fence.line and found.op_epoch <= fence.rank:
-        return found
+    if record.operation == fence.operation and record.op_line >= fence.line and record.op_epoch <= fence.rank:
+        return record
     raise Stale(f"server {server.id} was changed meanwhile")
 
 
@@ -298,7 +298,7 @@ def observe(tx: Tx, host: str, power_states: Mapping[ServerId, int]) -> Sequence
     """Write the power states that a host reports; return the servers whose state changed."""
     changed: list[ServerId] = []
     for state in set(power_states.values()):
-        ids = [server for server, seen in power_states.items() if seen == state]
+        ids = [server for server, power in power_states.items() if power == state]
         rows = tx.rows(_OBSERVE, {"b_servers": ids, "b_host": host, "b_state": state})
         changed += [ServerId(row.id) for row in rows]
     return changed

@@ -52,7 +52,7 @@ def put(tx: Tx, began: int, ended: int, at: UsageAuditKey, now: int) -> None:
     tx.run(upsert(tx.dialect, usage_audits, values, key=("began", "ended")))
 
 
-def _there(began: int, ended: int) -> sa.ColumnElement[bool]:
+def _existed(began: int, ended: int) -> sa.ColumnElement[bool]:
     """Launched before the end of the period, and not deleted before its start; a sealed row is reported by another
     cell.
     """
@@ -62,13 +62,13 @@ def _there(began: int, ended: int) -> sa.ColumnElement[bool]:
 
 def page(tx: Tx, began: int, ended: int, after: ServerId, limit: int) -> Sequence[Server]:
     """The next servers, in the order of ids, that existed in the period."""
-    query = sa.select(*record_columns(servers)).where(servers.c.id > after, _there(began, ended))
+    query = sa.select(*record_columns(servers)).where(servers.c.id > after, _existed(began, ended))
     return [server_of(row) for row in tx.rows(query.order_by(servers.c.id).limit(limit))]
 
 
 def by_host(tx: Tx, began: int, ended: int) -> dict[str, int]:
     """How many servers each host had in the period, by the servers' current or last host."""
-    query = sa.select(servers.c.host, sa.func.count().label("servers")).where(_there(began, ended))
+    query = sa.select(servers.c.host, sa.func.count().label("servers")).where(_existed(began, ended))
     rows = tx.rows(query.where(servers.c.host.is_not(None)).group_by(servers.c.host))
     return {row.host: row.servers for row in rows}
 

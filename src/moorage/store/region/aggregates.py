@@ -81,8 +81,8 @@ def zones(tx: Tx) -> dict[str, str]:
 
 
 def _refuse_taken(tx: Tx, name: str, by: int | None) -> None:
-    found = tx.scalar(sa.select(aggregates.c.number).where(aggregates.c.name == name))
-    if found is not None and found != by:
+    number = tx.scalar(sa.select(aggregates.c.number).where(aggregates.c.name == name))
+    if number is not None and number != by:
         raise Conflict(f"Aggregate {name} already exists.")
 
 

@@ -50,15 +50,15 @@ audit_repairs = sa.Table(
     sa.Index("audit_repairs_of_audit", "audit"),
 )
 
-_asked = msgspec.json.Decoder(AuditRequest)
+_request_decoder = msgspec.json.Decoder(AuditRequest)
 _report = msgspec.json.Decoder(AuditReport)
 _OPEN = sa.select(audits).where(audits.c.ended_at.is_(None)).order_by(audits.c.asked_at, audits.c.id).limit(10)
 _SAID = ("audit", "at", "by", "kind", "what", "where", "server", "was", "done")
 
 
-def ask(tx: Tx, id: str, by: str, asked: AuditRequest, now_us: int) -> None:
+def ask(tx: Tx, id: str, by: str, request: AuditRequest, now_us: int) -> None:
     """Store a request for an audit; the leading conductor executes it."""
-    row = {"id": id, "asked_at": now_us, "asked_by": by, "asked": msgspec.json.encode(asked).decode()}
+    row = {"id": id, "asked_at": now_us, "asked_by": by, "asked": msgspec.json.encode(request).decode()}
     tx.run(audits.insert().values(**row, status=AuditStatus.WAITING.value, why=""))
 
 
@@ -88,8 +88,8 @@ def begin(tx: Tx, id: str, now_us: int) -> int | None:
 def is_mine(tx: Tx, id: str, began_at: int) -> bool:
     """Whether it has neither ended nor begun again since this run began."""
     c = audits.c
-    found = sa.select(c.id).where(c.id == id, c.ended_at.is_(None), c.began_at == began_at)
-    return tx.row(found) is not None
+    query = sa.select(c.id).where(c.id == id, c.ended_at.is_(None), c.began_at == began_at)
+    return tx.row(query) is not None
 
 
 def end(tx: Tx, id: str, began_at: int, report: AuditReport, now_us: int, why: str = "") -> None:
@@ -116,8 +116,8 @@ def listed(tx: Tx, limit: int) -> Sequence[Audit]:
 
 def last_of(tx: Tx, by: str) -> int | None:
     """When this user last requested one."""
-    found: int | None = tx.scalar(sa.select(sa.func.max(audits.c.asked_at)).where(audits.c.asked_by == by))
-    return found
+    latest: int | None = tx.scalar(sa.select(sa.func.max(audits.c.asked_at)).where(audits.c.asked_by == by))
+    return latest
 
 
 def note(tx: Tx, line: Repair) -> int:
@@ -145,7 +145,7 @@ def _audit(row: Any) -> Audit:
         row.id,
         row.asked_at,
         row.asked_by,
-        _asked.decode(row.asked),
+        _request_decoder.decode(row.asked),
         AuditStatus(row.status),
         row.began_at,
         row.ended_at,

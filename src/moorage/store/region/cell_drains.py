@@ -45,7 +45,7 @@ cell_drains = sa.Table(
     ),
 )
 
-_asked = msgspec.json.Decoder(CellDrainRequest)
+_request_decoder = msgspec.json.Decoder(CellDrainRequest)
 _hosts = msgspec.json.Decoder(tuple[HostPart, ...])
 _records = msgspec.json.Decoder(tuple[RecordRow, ...])
 _OPEN = (
@@ -137,7 +137,7 @@ def _drain(row: Any) -> CellDrain:
         asked_at=row.asked_at,
         asked_by=row.asked_by,
         project=row.project,
-        asked=_asked.decode(row.asked),
+        asked=_request_decoder.decode(row.asked),
         status=DrainStatus(row.status),
         hosts=_hosts.decode(row.hosts),
         records=_records.decode(row.records),

@@ -135,10 +135,12 @@ def end_silent(tx: Tx, silent: Mapping[ConductorId, float]) -> None:
     now.
     """
     now = clock(tx)
-    for conductor, seen in silent.items():
+    for conductor, alive_until in silent.items():
         tx.run(
             conductors.update()
-            .where(conductors.c.id == conductor, conductors.c.alive_until == seen, conductors.c.alive_until > now)
+            .where(
+                conductors.c.id == conductor, conductors.c.alive_until == alive_until, conductors.c.alive_until > now
+            )
             .values(alive_until=now)
         )
 

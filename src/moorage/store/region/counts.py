@@ -65,8 +65,8 @@ def outbox_backlog(tx: Tx, outbox: OutboxTable) -> Backlog:
 
 
 def _backlog(tx: Tx, table: sa.Table, at: sa.Column[int]) -> Backlog:
-    some = sa.select(at.label("at")).limit(COUNTED_MAX).subquery()
-    row = tx.row(sa.select(sa.func.count(), sa.func.min(some.c.at)).select_from(some))
+    sample = sa.select(at.label("at")).limit(COUNTED_MAX).subquery()
+    row = tx.row(sa.select(sa.func.count(), sa.func.min(sample.c.at)).select_from(sample))
     return Backlog(int(row[0]), row[1])
 
 

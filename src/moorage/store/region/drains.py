@@ -43,7 +43,7 @@ drains = sa.Table(
     ),
 )
 
-_asked = msgspec.json.Decoder(DrainRequest)
+_request_decoder = msgspec.json.Decoder(DrainRequest)
 _servers = msgspec.json.Decoder(tuple[DrainServer, ...])
 _OPEN = sa.select(drains).where(drains.c.ended_at.is_(None)).order_by(drains.c.asked_at, drains.c.id).limit(OPEN_MAX)
 
@@ -128,7 +128,7 @@ def _drain(row: Any) -> Drain:
         asked_at=row.asked_at,
         asked_by=row.asked_by,
         project=row.project,
-        asked=_asked.decode(row.asked),
+        asked=_request_decoder.decode(row.asked),
         status=DrainStatus(row.status),
         servers=_servers.decode(row.servers),
         began_at=row.began_at,

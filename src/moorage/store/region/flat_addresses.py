@@ -84,8 +84,8 @@ def _take_one(tx: Tx, server: str, host: str, want: AddressRequest) -> AddressLe
 
 
 def _taken(tx: Tx, pool: FlatPool) -> set[int]:
-    here = (flat_addresses.c.network == pool.network_id) & (flat_addresses.c.cell == str(pool.cell))
-    return {row[0] for row in tx.rows(sa.select(flat_addresses.c.slot).where(here))}
+    in_pool = (flat_addresses.c.network == pool.network_id) & (flat_addresses.c.cell == str(pool.cell))
+    return {row[0] for row in tx.rows(sa.select(flat_addresses.c.slot).where(in_pool))}
 
 
 def _move(tx: Tx, lease: AddressLease, host: str) -> AddressLease:
@@ -110,8 +110,8 @@ def of_server(tx: Tx, server: str) -> list[AddressLease]:
 
 def holder(tx: Tx, pool: FlatPool, slot: int) -> str | None:
     """The server that has this address."""
-    here = (flat_addresses.c.network == pool.network_id) & (flat_addresses.c.cell == str(pool.cell))
-    row = tx.row(sa.select(flat_addresses.c.server).where(here & (flat_addresses.c.slot == slot)))
+    in_pool = (flat_addresses.c.network == pool.network_id) & (flat_addresses.c.cell == str(pool.cell))
+    row = tx.row(sa.select(flat_addresses.c.server).where(in_pool & (flat_addresses.c.slot == slot)))
     return None if row is None else str(row.server)
 
 
@@ -124,7 +124,7 @@ def give_back_exactly(tx: Tx, leases: Sequence[AddressLease]) -> int:
     """Release those of the leases that are unchanged; return how many."""
     went = 0
     for lease in leases:
-        said = {
+        conditions = {
             "server": lease.server,
             "nic": lease.nic,
             "network": lease.network,
@@ -132,7 +132,7 @@ def give_back_exactly(tx: Tx, leases: Sequence[AddressLease]) -> int:
             "host": lease.host,
         }
         same = sa.and_(
-            flat_addresses.c.cell == str(lease.cell), *(flat_addresses.c[name] == it for name, it in said.items())
+            flat_addresses.c.cell == str(lease.cell), *(flat_addresses.c[name] == it for name, it in conditions.items())
         )
         went += tx.row(flat_addresses.delete().where(same).returning(flat_addresses.c.server)) is not None
     return went

@@ -76,10 +76,10 @@ def get(tx: Tx, flavor: str) -> Flavor | None:
 
 def visible(tx: Tx, flavor: str, *, project: str | None, everything: bool) -> Flavor:
     """The flavor, if this project may see it; `everything` is for administrators. Raises NotFound."""
-    found = get(tx, flavor)
-    if found is None or not (everything or found.usable_by(project)):
+    row = get(tx, flavor)
+    if row is None or not (everything or row.usable_by(project)):
         raise no_such(flavor)
-    return found
+    return row
 
 
 def change(tx: Tx, flavor: str, now: int, how: Callable[[Flavor], Flavor]) -> Flavor:

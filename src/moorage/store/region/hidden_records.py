@@ -97,10 +97,10 @@ _OPEN_OF = sa.select(hidden_records.c.server, hidden_records.c.cell).where(
 
 def open_of(tx: Tx, servers: Collection[ServerId]) -> dict[ServerId, frozenset[CellId]]:
     """Those of these servers that have a hidden record → the cells that have it."""
-    found: dict[ServerId, frozenset[CellId]] = {}
+    by_server: dict[ServerId, frozenset[CellId]] = {}
     for row in tx.rows(_OPEN_OF, {"b_servers": sorted(servers)}) if servers else ():
-        found[ServerId(row.server)] = found.get(ServerId(row.server), frozenset()) | {CellId(row.cell)}
-    return found
+        by_server[ServerId(row.server)] = by_server.get(ServerId(row.server), frozenset()) | {CellId(row.cell)}
+    return by_server
 
 
 _RECENT = (

@@ -114,11 +114,13 @@ def approve(tx: Tx, host: str, cell: CellId, key: str | None, now: int, by: str)
         if other is not None:
             return str(other.host)
     newest = tx.scalar(sa.select(sa.func.max(c.approved_at)))
-    said = {"cell": cell, "bus_key": key, "approved_at": max(now, (newest or 0) + 1), "approved_by": by}
+    columns = {"cell": cell, "bus_key": key, "approved_at": max(now, (newest or 0) + 1), "approved_by": by}
     fresh = {"heard_at": 0, "refused_at": None, "refused_why": ""}
-    statement = insert(tx.dialect, host_approvals).values(host=host, **said, **fresh)
+    statement = insert(tx.dialect, host_approvals).values(host=host, **columns, **fresh)
     tx.run(
-        statement.on_conflict_do_update(index_elements=["host"], set_={**said, "refused_at": None, "refused_why": ""})
+        statement.on_conflict_do_update(
+            index_elements=["host"], set_={**columns, "refused_at": None, "refused_why": ""}
+        )
     )
     return None
 
@@ -126,10 +128,10 @@ def approve(tx: Tx, host: str, cell: CellId, key: str | None, now: int, by: str)
 def approve_unasked(tx: Tx, hosts: Mapping[str, CellId], now: int) -> None:
     """When hosts need no approval: note hosts that have reported, so that they stay approved when that changes."""
     for host, cell in sorted(hosts.items()):
-        said = {"cell": cell, "approved_at": now, "approved_by": "automatic"}
+        columns = {"cell": cell, "approved_at": now, "approved_by": "automatic"}
         rest = {"bus_key": None, "heard_at": now, "refused_at": None, "refused_why": ""}
-        statement = insert(tx.dialect, host_approvals).values(host=host, **said, **rest)
-        tx.run(statement.on_conflict_do_update(index_elements=["host"], set_=said))
+        statement = insert(tx.dialect, host_approvals).values(host=host, **columns, **rest)
+        tx.run(statement.on_conflict_do_update(index_elements=["host"], set_=columns))
 
 
 def revoke(tx: Tx, host: str) -> bool:
@@ -160,8 +162,8 @@ def record_waiting(tx: Tx, hosts: Mapping[str, CellId], now: int) -> None:
 def note_refused(tx: Tx, refused: Mapping[str, str], now: int) -> None:
     """Note for known hosts, by name, which message was refused and why."""
     for host, why in sorted(refused.items()):
-        said = {"refused_at": now, "refused_why": why[:WHY_CHARS_MAX]}
-        tx.run(host_approvals.update().where(host_approvals.c.host == host).values(said))
+        columns = {"refused_at": now, "refused_why": why[:WHY_CHARS_MAX]}
+        tx.run(host_approvals.update().where(host_approvals.c.host == host).values(columns))
 
 
 def _approval(row: Any) -> HostApproval:

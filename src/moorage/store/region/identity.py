@@ -163,9 +163,9 @@ def raise_turns(tx: Tx, turns: Mapping[ServerId, int]) -> None:
         tx.run(servers.update().where(servers.c.id == server, servers.c.op_seq < seq).values(op_seq=seq))
 
 
-def list_again(tx: Tx, found: Sequence[Server], cell: CellId, turns: Mapping[ServerId, int]) -> None:
+def list_again(tx: Tx, records: Sequence[Server], cell: CellId, turns: Mapping[ServerId, int]) -> None:
     """Insert servers that were accepted after this database was backed up, from their cell's records."""
-    for each in found:
+    for each in records:
         row = {
             **server_values(each),
             "op_seq": turns[each.id],

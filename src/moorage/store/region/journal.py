@@ -80,13 +80,13 @@ class Journal:
         """See `saga.Log.append`. Raises Fenced when another executor has the operation, CommitUnknown when the outcome
         of the write is unknown.
         """
-        written, after, told = 0, self._head, False
+        written, after, flagged = 0, self._head, False
         if self._held is not None:
             await self._held()
 
         def together(tx: Tx) -> "tuple[T, str | None] | _Refused":
-            nonlocal written, after, told
-            told = False
+            nonlocal written, after, flagged
+            flagged = False
             try:
                 answer = work(tx)
             except TransactionRefused as refused:
@@ -108,7 +108,7 @@ class Journal:
             ours, cancel = operations.append(tx, self._operation, write)
             if not ours:
                 raise _NotOurs
-            written, told = len(more), True
+            written, flagged = len(more), True
             return answer, cancel
 
         try:
@@ -117,7 +117,7 @@ class Journal:
         except _NotOurs as lost:
             raise Fenced(f"operation {self._operation} has another executor than epoch {self._epoch}") from lost
         except (Unavailable, DBAPIError, OSError) as unknown:
-            if not told:
+            if not flagged:
                 raise
             raise CommitUnknown(f"operation {self._operation}: the outcome of a journal write is unknown") from unknown
         if isinstance(answered, _Refused):

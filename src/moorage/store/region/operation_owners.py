@@ -89,15 +89,15 @@ def _owned() -> sa.Executable:
     c = operations.c
     cell = servers.c.cell
     place = sa.func.row_number().over(partition_by=(c.saga, c.project, cell), order_by=(c.created_at, c.id))
-    found = (
+    owned = (
         sa.select(c.id, c.saga, c.project, cell.label("cell"), place.label("place"))
         .select_from(operations.outerjoin(servers, servers.c.id == c.server))
         .where(c.owner == sa.bindparam("b_me"), c.ended_at.is_(None), c.after.is_(None))
         .where(c.status != OperationStatus.STUCK.value)
         .subquery()
     )
-    few = found.c.place <= sa.bindparam("b_of_each", type_=sa.Integer)
-    return sa.select(found).where(few).order_by(found.c.place).limit(sa.bindparam("b_most", type_=sa.Integer))
+    few = owned.c.place <= sa.bindparam("b_of_each", type_=sa.Integer)
+    return sa.select(owned).where(few).order_by(owned.c.place).limit(sa.bindparam("b_most", type_=sa.Integer))
 
 
 _OWNED = _owned()

@@ -268,9 +268,9 @@ def let_begin(tx: Tx, heir: OperationId) -> None:
     tx.run(operations.update().where(operations.c.id == heir).values(after=None))
 
 
-def forget_part(tx: Tx, operation: OperationId, asked: bytes) -> None:
-    """In the commit that ends it: replace its input by `asked`, without the parts that are no longer needed."""
-    tx.run(operations.update().where(operations.c.id == operation).values(asked=asked.decode()))
+def forget_part(tx: Tx, operation: OperationId, input: bytes) -> None:
+    """In the commit that ends it: replace its input by `input`, without the parts that are no longer needed."""
+    tx.run(operations.update().where(operations.c.id == operation).values(asked=input.decode()))
 
 
 def forget_old(tx: Tx, before_us: int, limit: int = 1000) -> int:

@@ -112,7 +112,7 @@ def leave(tx: Tx, servers: Sequence[str]) -> None:
 
 
 def _members(tx: Tx, groups: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
+    by_group: dict[str, list[str]] = {}
     query = (
         sa.select(server_group_members)
         .where(server_group_members.c.group.in_(groups))
@@ -120,8 +120,8 @@ def _members(tx: Tx, groups: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
         .limit(MEMBERS_SHOWN_MAX)
     )
     for row in tx.rows(query) if groups else ():
-        found.setdefault(row.group, []).append(row.server)
-    return {group: tuple(servers) for group, servers in found.items()}
+        by_group.setdefault(row.group, []).append(row.server)
+    return {group: tuple(servers) for group, servers in by_group.items()}
 
 
 def _group(row: Any, members: Mapping[str, tuple[str, ...]]) -> ServerGroup:

@@ -42,12 +42,12 @@ def partial(tx: Tx, server: str) -> Partial | None:
 
 def in_cells(tx: Tx, cells: Collection[str], project: str | None, limit: int) -> Sequence[Partial]:
     """Servers of cells that do not answer, newest first; without those whose order the region still has."""
-    found = (
+    query = (
         sa.select(servers.c.id, servers.c.project, servers.c.created_at, servers.c.cell)
         .where(servers.c.cell.in_(cells), servers.c.doc.is_(None), servers.c.deleted_at.is_(None))
         .order_by(servers.c.created_at.desc(), servers.c.id.desc())
         .limit(min(limit, PARTIAL_MAX))
     )
     if project is not None:
-        found = found.where(servers.c.project == project)
-    return [Partial(ServerId(row.id), row.project, row.created_at, row.cell) for row in tx.rows(found)]
+        query = query.where(servers.c.project == project)
+    return [Partial(ServerId(row.id), row.project, row.created_at, row.cell) for row in tx.rows(query)]

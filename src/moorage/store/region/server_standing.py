@@ -60,10 +60,10 @@ _STANDINGS = _standings()
 
 def standings(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, ServerStanding]:
     """The facts of those servers that the region knows; one statement for 500 of them."""
-    asked, found = list(ids), dict[ServerId, ServerStanding]()
-    for first in range(0, len(asked), IDS_PER_STATEMENT):
-        for row in tx.rows(_STANDINGS, {"b_servers": asked[first : first + IDS_PER_STATEMENT]}):
-            found[row.id] = ServerStanding(
+    ordered, standings = list(ids), dict[ServerId, ServerStanding]()
+    for first in range(0, len(ordered), IDS_PER_STATEMENT):
+        for row in tx.rows(_STANDINGS, {"b_servers": ordered[first : first + IDS_PER_STATEMENT]}):
+            standings[row.id] = ServerStanding(
                 id=row.id,
                 cell=row.cell,
                 op_seq=row.op_seq,
@@ -74,4 +74,4 @@ def standings(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, ServerStandin
                 claimed_on=row.host,
                 attempt=row.attempt or 0,
             )
-    return found
+    return standings

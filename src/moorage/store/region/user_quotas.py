@@ -61,13 +61,13 @@ def take(tx: Tx, project: str, user: str, wants: Mapping[str, int], limits: Mapp
     or None.
     """
     table = quota_user_usage
-    asked = {each: wants[each] for each in COUNTED if wants.get(each)}
-    fits = [table.c[each] + n <= limits[each] for each, n in asked.items() if n > 0 and limits[each] >= 0]
-    more = {each: table.c[each] + n for each, n in asked.items()}
+    counts = {each: wants[each] for each in COUNTED if wants.get(each)}
+    fits = [table.c[each] + n <= limits[each] for each, n in counts.items() if n > 0 and limits[each] >= 0]
+    more = {each: table.c[each] + n for each, n in counts.items()}
     if not more:
         return None
     done = tx.row(table.update().where(_is(table, project, user), *fits).values(more).returning(table.c.user))
-    return None if done is not None else shortfall(asked, usage(tx, project, user) or {}, limits)
+    return None if done is not None else shortfall(counts, usage(tx, project, user) or {}, limits)
 
 
 def give_back(tx: Tx, project: str, user: str, amounts: Mapping[str, int]) -> None:

@@ -85,7 +85,7 @@ class WaitingServer(msgspec.Struct, frozen=True):
 def fall_asleep(tx: Tx, row: WaitingServer, *, searched: bool = False) -> bool:
     """Write the row, and that nobody owns the operation; False where it was cancelled: then it stays awake."""
     o = operations.c
-    found = tx.row(
+    written = tx.row(
         operations.update()
         .where(o.id == row.operation, o.cancel.is_(None), o.ended_at.is_(None))
         .values(owner=ASLEEP)
@@ -101,7 +101,7 @@ def fall_asleep(tx: Tx, row: WaitingServer, *, searched: bool = False) -> bool:
         "claimed": 0,
     }
     tx.run(upsert(tx.dialect, waiting_servers, values, key=["operation"]))
-    return found is not None
+    return written is not None
 
 
 _PLAIN = (
@@ -305,31 +305,31 @@ class CauseCount(msgspec.Struct, frozen=True):
 def by_cause(tx: Tx, project: str | None = None) -> dict[str, CauseCount]:
     """Cause → how many wait for it, and since when the first; who lacks two things counts for both."""
     query = sa.select(W.causes, sa.func.count(), sa.func.min(W.since)).group_by(W.causes)
-    found: dict[str, CauseCount] = {}
+    by_cause: dict[str, CauseCount] = {}
     for causes, count, oldest in tx.rows(query if project is None else query.where(W.project == project)):
         for cause in filter(None, causes.split(",")):
-            before = found.get(cause, CauseCount(0, oldest))
-            found[cause] = CauseCount(before.servers + count, min(before.oldest_at, oldest))
-    return dict(sorted(found.items()))
+            before = by_cause.get(cause, CauseCount(0, oldest))
+            by_cause[cause] = CauseCount(before.servers + count, min(before.oldest_at, oldest))
+    return dict(sorted(by_cause.items()))
 
 
 def note_causes(tx: Tx, kind: str, causes: Sequence[str], counts: Mapping[str, int]) -> None:
     """What those of a kind lack by now."""
-    said = ",".join(causes)
+    joined = ",".join(causes)
     tx.run(
         waiting_servers.update()
-        .where(W.kind == kind, W.causes != said)
-        .values(causes=said, counts=msgspec.json.encode(counts).decode())
+        .where(W.kind == kind, W.causes != joined)
+        .values(causes=joined, counts=msgspec.json.encode(counts).decode())
     )
 
 
 def _of(row: sa.Row[tuple[object, ...]]) -> WaitingServer:
-    found = row._mapping
+    values = row._mapping
     return WaitingServer(
-        **{name: found[name] for name in _PLAIN},
-        causes=tuple(filter(None, found["causes"].split(","))),
-        counts=msgspec.json.decode(found["counts"], type=dict[str, int]),
-        ask=found["ask"].encode(),
-        woken_at=found["woken_at"],
-        claimed=bool(found["claimed"]),
+        **{name: values[name] for name in _PLAIN},
+        causes=tuple(filter(None, values["causes"].split(","))),
+        counts=msgspec.json.decode(values["counts"], type=dict[str, int]),
+        ask=values["ask"].encode(),
+        woken_at=values["woken_at"],
+        claimed=bool(values["claimed"]),
     )

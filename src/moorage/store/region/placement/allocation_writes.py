@@ -39,13 +39,13 @@ class Consumer(NamedTuple):
 
 
 class NewAllocations(NamedTuple):
-    """The new allocations of a consumer; `was` is None for a new consumer."""
+    """The new allocations of a consumer; `before` is None for a new consumer."""
 
     consumer: str
     project: str
     user: str
     type: str
-    was: Consumer | None
+    before: Consumer | None
     amounts: Mapping[Key, int]
 
 
@@ -149,10 +149,10 @@ def lock_rows(tx: Tx, consumers: Collection[str], named: Collection[str], keys: 
             sight.held[uuid] = {}
         if provider is not None:
             sight.held[uuid][ProviderId(provider), resource] = used
-    asked = set(named)
+    wanted = set(named)
     for held in sight.held.values():
-        asked.update(provider for provider, _ in held)
-    for row in tx.found(_LEVELS, {"providers": _json(asked)}):
+        wanted.update(provider for provider, _ in held)
+    for row in tx.found(_LEVELS, {"providers": _json(wanted)}):
         sight.providers[row[0]] = row[1], row[2]
         if row[3] is not None:
             sight.levels[ProviderId(row[0]), row[3]] = LockedInventory(*row[4:])
@@ -173,9 +173,9 @@ def _lock_rows_postgresql(
     if sight.consumers:
         for consumer, provider, resource, used in tx.found(_HELD, {"consumers": sorted(sight.consumers)}):
             sight.held[consumer][ProviderId(provider), resource] = used
-    asked = sorted({*keys, *(key for held in sight.held.values() for key in held)})
-    found = tx.found(_LEVELS, {"providers": [key[0] for key in asked], "classes": [key[1] for key in asked]})
-    sight.levels.update(((ProviderId(row[0]), row[1]), LockedInventory(*row[2:])) for row in found)
+    wanted = sorted({*keys, *(key for held in sight.held.values() for key in held)})
+    rows = tx.found(_LEVELS, {"providers": [key[0] for key in wanted], "classes": [key[1] for key in wanted]})
+    sight.levels.update(((ProviderId(row[0]), row[1]), LockedInventory(*row[2:])) for row in rows)
     return sight
 
 
@@ -266,11 +266,11 @@ def write(tx: Tx, plan: WritePlan, sight: LockedRows) -> WriteResult:
     if holders:
         tx.each(_OWN, [(each.consumer, each.project, each.user, each.type, now) for each in holders])
         tx.each(_HOLD, held)
-    told: list[GenerationChange] = []
+    generations: list[GenerationChange] = []
     for uuid, steps in moved:
         generation, before = sight.providers[uuid]
-        told.append(GenerationChange(ProviderId(uuid), generation + steps, at, before, now))
-    return WriteResult(rows, told)
+        generations.append(GenerationChange(ProviderId(uuid), generation + steps, at, before, now))
+    return WriteResult(rows, generations)
 
 
 def _write_postgresql(
@@ -284,7 +284,7 @@ def _write_postgresql(
 ) -> WriteResult:
     now = now_s()
     owners = [
-        (each.consumer, 1 if each.was is None else each.was.generation + 1, each.project, each.user, each.type)
+        (each.consumer, 1 if each.before is None else each.before.generation + 1, each.project, each.user, each.type)
         for each in holders
     ]
     columns = {

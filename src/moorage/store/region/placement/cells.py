@@ -49,9 +49,9 @@ def come_in(tx: Tx, cell: CellId) -> bool:
     return bool(tx.scalar(_DISABLED, {"b_cell": cell}))
 
 
-def set_status(tx: Tx, said: CellStatus, at: Stamp) -> None:
+def set_status(tx: Tx, status: CellStatus, at: Stamp) -> None:
     """Disable or enable the cell. Its row is locked first, then its hosts, as `come_in` does."""
-    values = msgspec.structs.asdict(said)
+    values = msgspec.structs.asdict(status)
     statement = insert(tx.dialect, cells).values(values)
     tx.run(
         statement.on_conflict_do_update(
@@ -62,14 +62,16 @@ def set_status(tx: Tx, said: CellStatus, at: Stamp) -> None:
     concerned = [
         HostId(row[0])
         for row in tx.rows(
-            sa.select(h.provider).where(h.cell == said.cell, h.cell_disabled.is_not(said.disabled)).order_by(h.provider)
+            sa.select(h.provider)
+            .where(h.cell == status.cell, h.cell_disabled.is_not(status.disabled))
+            .order_by(h.provider)
         )
     ]
     for start in range(0, len(concerned), HOSTS_AT_ONCE):
-        some = concerned[start : start + HOSTS_AT_ONCE]
-        lock(tx, some)
-        tx.run(sa.update(hosts).where(h.provider.in_(some)).values(cell_disabled=said.disabled))
-        tx.run(sa.update(providers).where(providers.c.uuid.in_(some)).values(changed=at.changed, version=at.version))
+        batch = concerned[start : start + HOSTS_AT_ONCE]
+        lock(tx, batch)
+        tx.run(sa.update(hosts).where(h.provider.in_(batch)).values(cell_disabled=status.disabled))
+        tx.run(sa.update(providers).where(providers.c.uuid.in_(batch)).values(changed=at.changed, version=at.version))
 
 
 def forget(tx: Tx, cell: CellId) -> None:

@@ -153,12 +153,12 @@ def since(tx: Tx, horizon: int = NEVER, known: Callable[[str], int | None] | Non
         return changes
     fresh = _unknown(tx, horizon, known) if news[0] else None
     if fresh is not None:
-        asked, values = fresh
-        changes.providers = tx.rows(asked.providers, values)
-        changes.whole = tx.rows(asked.whole, values)
-        changes.traits = tx.rows(asked.traits, values)
-        changes.aggregates = tx.rows(asked.aggregates, values)
-        changes.hosts = tx.rows(asked.hosts, values)
+        statements, values = fresh
+        changes.providers = tx.rows(statements.providers, values)
+        changes.whole = tx.rows(statements.whole, values)
+        changes.traits = tx.rows(statements.traits, values)
+        changes.aggregates = tx.rows(statements.aggregates, values)
+        changes.hosts = tx.rows(statements.hosts, values)
     since_then = {"b_horizon": horizon}
     if news[1] and horizon != NEVER:
         changes.inventories = tx.rows(_INVENTORIES, since_then)

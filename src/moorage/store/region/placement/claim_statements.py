@@ -84,17 +84,17 @@ RETURNING i.provider, i.class, i.used, i.cap, i.version"""
 
 
 @lru_cache(maxsize=64)
-def _take_sqlite(count: int, seen: int = 0) -> sa.Executable:
-    versions = ", ".join(f"(:sp{n}, :sv{n})" for n in range(seen))
+def _take_sqlite(count: int, checked: int = 0) -> sa.Executable:
+    versions = ", ".join(f"(:sp{n}, :sv{n})" for n in range(checked))
     unchanged = f"""
-    AND (SELECT count(*) FROM (VALUES {versions}) AS s JOIN providers AS p ON p.uuid = s.column1 AND p.version = s.column2) = {seen}"""
+    AND (SELECT count(*) FROM (VALUES {versions}) AS s JOIN providers AS p ON p.uuid = s.column1 AND p.version = s.column2) = {checked}"""
     rows = ", ".join(f"(:p{n}, :c{n}, :d{n}, :l{n}, :m{n}, :u{n})" for n in range(count))
     return sa.text(f"""WITH want(provider, class, change, least, most, unit) AS (VALUES {rows})
 UPDATE inventories AS i
 SET used = i.used + w.change, changed = :stamp, version = :stamp
 FROM want AS w
 WHERE i.provider = w.provider AND i.class = w.class
-    AND {_GUARD}{unchanged if seen else ""}
+    AND {_GUARD}{unchanged if checked else ""}
 RETURNING provider, class, used, cap, version""")
 
 
@@ -112,18 +112,22 @@ def take(
         columns = list(zip(*wants, strict=True))
         names = ("provider", "class", "change", "least", "most", "unit")
         parameters: dict[str, Any] = {name: list(c) for name, c in zip(names, columns, strict=True)}
-        seen = sorted(versions.items())
-        parameters |= {"s_uuid": [uuid for uuid, _ in seen], "s_version": [at for _, at in seen], "seen": len(seen)}
-        found = tx.rows(_TAKE_POSTGRESQL, parameters)
+        checked = sorted(versions.items())
+        parameters |= {
+            "s_uuid": [uuid for uuid, _ in checked],
+            "s_version": [at for _, at in checked],
+            "seen": len(checked),
+        }
+        rows = tx.rows(_TAKE_POSTGRESQL, parameters)
     else:
         parameters = {"stamp": at.changed}
         for n, want in enumerate(wants):
             parameters.update(zip((f"p{n}", f"c{n}", f"d{n}", f"l{n}", f"m{n}", f"u{n}"), want, strict=True))
         for n, (uuid, version) in enumerate(versions.items()):
             parameters |= {f"sp{n}": uuid, f"sv{n}": version}
-        found = tx.rows(_take_sqlite(len(wants), len(versions)), parameters)
+        rows = tx.rows(_take_sqlite(len(wants), len(versions)), parameters)
     amounts = {(want.provider, want.resource): want.change for want in wants}
-    return [InventoryState(p, c, amounts[p, c], used, cap, version) for p, c, used, cap, version in found]
+    return [InventoryState(p, c, amounts[p, c], used, cap, version) for p, c, used, cap, version in rows]
 
 
 def short(
@@ -135,13 +139,13 @@ def short(
     have = {(row.provider, row.resource) for row in taken}
     missing = {(w.provider, w.resource): w for w in wants if w.change and (w.provider, w.resource) not in have}
     i = inventories.c
-    found = tx.rows(
+    levels = tx.rows(
         sa.select(i.provider, i["class"], i.used, i.cap, i.version).where(
             i.provider.in_({provider for provider, _ in missing})
         )
     )
     rows = []
-    for provider, resource, used, cap, version in found:
+    for provider, resource, used, cap, version in levels:
         want = missing.get((provider, resource))
         if want is not None and used + want.change > cap:
             rows.append(InventoryState(provider, resource, want.change, used, cap, version))
@@ -228,8 +232,8 @@ _HELD = sa.select(_A.provider, _A["class"], _A.used).where(_A.consumer == sa.bin
 
 def drop(tx: Tx, consumer: str) -> dict[Key, int]:
     """Remove the consumer's allocations and return them; the caller's next statement changes the counters."""
-    found = tx.rows(_DROP, {"consumer": consumer})
-    return {(provider, resource): used for provider, resource, used in found}
+    rows = tx.rows(_DROP, {"consumer": consumer})
+    return {(provider, resource): used for provider, resource, used in rows}
 
 
 def drop_rows(tx: Tx, consumer: str, keys: Sequence[Key]) -> None:
@@ -240,37 +244,37 @@ def drop_rows(tx: Tx, consumer: str, keys: Sequence[Key]) -> None:
 
 def forget(tx: Tx, consumer: str) -> Owner | None:
     """Remove the consumer's row and return it."""
-    found = tx.row(_FORGET, {"consumer": consumer})
-    return None if found is None else owner_of(found)
+    row = tx.row(_FORGET, {"consumer": consumer})
+    return None if row is None else owner_of(row)
 
 
 def owner(tx: Tx, consumer: str) -> Owner | None:
     """The owner, locked until the transaction ends: read it before the allocations, so that no transaction changes them
     meanwhile.
     """
-    found = tx.row(_OWNER, {"consumer": consumer})
-    return None if found is None else owner_of(found)
+    row = tx.row(_OWNER, {"consumer": consumer})
+    return None if row is None else owner_of(row)
 
 
-def owner_of(found: sa.Row[Any]) -> Owner:
+def owner_of(row: sa.Row[Any]) -> Owner:
     """The owner in a row of `consumers`."""
     return Owner(
-        consumer=found.uuid,
-        project=found.project,
-        user=found.user_id,
-        type=found.type,
-        host=found.host,
-        operation=found.operation,
-        attempt=found.attempt,
-        server_group=found.server_group,
-        group_policy=found.group_policy,
+        consumer=row.uuid,
+        project=row.project,
+        user=row.user_id,
+        type=row.type,
+        host=row.host,
+        operation=row.operation,
+        attempt=row.attempt,
+        server_group=row.server_group,
+        group_policy=row.group_policy,
     )
 
 
 def held(tx: Tx, consumer: str) -> dict[Key, int]:
     """The allocations of a consumer."""
-    found = tx.rows(_HELD, {"consumer": consumer})
-    return {(provider, resource): used for provider, resource, used in found}
+    rows = tx.rows(_HELD, {"consumer": consumer})
+    return {(provider, resource): used for provider, resource, used in rows}
 
 
 def held_of(tx: Tx, *resources: str) -> dict[str, dict[Key, int]]:
@@ -281,22 +285,22 @@ def held_of(tx: Tx, *resources: str) -> dict[str, dict[Key, int]]:
         .join(consumers, consumers.c.uuid == a.consumer)
         .where(a["class"].in_(resources), consumers.c.operation.is_not(None))
     )
-    found: dict[str, dict[Key, int]] = {}
+    by_consumer: dict[str, dict[Key, int]] = {}
     for consumer, provider, resource, used in tx.rows(query):
-        found.setdefault(consumer, {})[provider, resource] = used
-    return found
+        by_consumer.setdefault(consumer, {})[provider, resource] = used
+    return by_consumer
 
 
 def force(tx: Tx, key: Key, amount: int, at: Stamp) -> InventoryState | None:
     """Count an amount that is in use already, even beyond the capacity. Returns None when there is no such inventory."""
     i = inventories.c
-    found = tx.row(
+    row = tx.row(
         sa.update(inventories)
         .where(i.provider == key[0], i["class"] == key[1])
         .values(used=i.used + amount, changed=at.changed, version=at.version)
         .returning(i.used, i.cap, i.version)
     )
-    return None if found is None else InventoryState(*key, amount, found.used, found.cap, found.version)
+    return None if row is None else InventoryState(*key, amount, row.used, row.cap, row.version)
 
 
 _RENAME = (

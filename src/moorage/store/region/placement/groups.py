@@ -77,8 +77,8 @@ def come_back(tx: Tx, group: str, policy: str, host: HostId, at: Stamp) -> None:
 
 def home(tx: Tx, group: str) -> HostId | None:
     """The current home of an affinity group."""
-    found = tx.row(sa.select(group_homes.c.home).where(group_homes.c.server_group == group, group_homes.c.members > 0))
-    return None if found is None else HostId(found[0])
+    row = tx.row(sa.select(group_homes.c.home).where(group_homes.c.server_group == group, group_homes.c.members > 0))
+    return None if row is None else HostId(row[0])
 
 
 def forget(tx: Tx, group: str) -> None:

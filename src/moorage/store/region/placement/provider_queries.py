@@ -41,13 +41,13 @@ def subtree(tx: Tx, uuid: str, root: str) -> set[str]:
     below: dict[str | None, list[str]] = {}
     for child, parent in rows:
         below.setdefault(parent, []).append(child)
-    found, waiting = {uuid}, [uuid]
+    reached, waiting = {uuid}, [uuid]
     while waiting:
         for child in below.get(waiting.pop(), []):
-            if child not in found:
-                found.add(child)
+            if child not in reached:
+                reached.add(child)
                 waiting.append(child)
-    return found
+    return reached
 
 
 def set_roots(tx: Tx, uuids: Collection[str], root: str, at: Stamp) -> None:
@@ -141,8 +141,8 @@ _CONSUMER = sa.select(*consumers.c).where(consumers.c.uuid == sa.bindparam("uuid
 
 
 def consumer(tx: Tx, uuid: str) -> sa.Row[Any] | None:
-    found: sa.Row[Any] | None = tx.row(_CONSUMER, {"uuid": uuid})
-    return found
+    row: sa.Row[Any] | None = tx.row(_CONSUMER, {"uuid": uuid})
+    return row
 
 
 def usages(tx: Tx, project: str, user: str | None, kind: str | None) -> Sequence[sa.Row[Any]]:
@@ -174,8 +174,8 @@ def units(tx: Tx, uuids: Collection[str]) -> dict[tuple[str, str], tuple[int, in
     """(provider, class) → smallest and largest portion, and step."""
     if not uuids:
         return {}
-    found = tx.rows(_UNITS, {"uuids": sorted(uuids)})
-    return {(provider, resource): (least, most, step) for provider, resource, least, most, step in found}
+    rows = tx.rows(_UNITS, {"uuids": sorted(uuids)})
+    return {(provider, resource): (least, most, step) for provider, resource, least, most, step in rows}
 
 
 def _of(project: str, user: str | None, kind: str | None) -> list[sa.ColumnElement[bool]]:

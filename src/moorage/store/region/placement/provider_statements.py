@@ -104,8 +104,8 @@ def _ensure(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Sta
 
 
 def find(tx: Tx, uuid: str) -> sa.Row[Any] | None:
-    found: sa.Row[Any] | None = tx.row(_FIND, {"b_provider": uuid})
-    return found
+    row: sa.Row[Any] | None = tx.row(_FIND, {"b_provider": uuid})
+    return row
 
 
 def children(tx: Tx, uuid: str) -> set[ProviderId]:
@@ -114,8 +114,8 @@ def children(tx: Tx, uuid: str) -> set[ProviderId]:
 
 
 def find_by_name(tx: Tx, name: str) -> sa.Row[Any] | None:
-    found: sa.Row[Any] | None = tx.row(_FIND_BY_NAME, {"b_name": name})
-    return found
+    row: sa.Row[Any] | None = tx.row(_FIND_BY_NAME, {"b_name": name})
+    return row
 
 
 def advance(tx: Tx, uuid: str, at: Stamp, expected: int | None = None) -> int | None:
@@ -125,12 +125,12 @@ def advance(tx: Tx, uuid: str, at: Stamp, expected: int | None = None) -> int | 
     statement = sa.update(providers).where(providers.c.uuid == uuid)
     if expected is not None:
         statement = statement.where(providers.c.generation == expected)
-    found: int | None = tx.scalar(
+    generation: int | None = tx.scalar(
         statement.values(
             generation=providers.c.generation + 1, changed=at.changed, version=at.version, updated_at=now_s()
         ).returning(providers.c.generation)
     )
-    return found
+    return generation
 
 
 def lock(tx: Tx, uuids: Collection[str]) -> dict[ProviderId, int]:
@@ -158,20 +158,20 @@ def touch(tx: Tx, uuid: str, at: Stamp) -> None:
 def touch_hosts(tx: Tx, names: Collection[str], at: Stamp) -> None:
     """Stamp the hosts with these names, locked in a fixed order."""
     ordered = sorted(names)
-    found: list[HostId] = []
+    ids: list[HostId] = []
     for start in range(0, len(ordered), NAMES_AT_ONCE):
-        found += providers_named_hosts(tx, ordered[start : start + NAMES_AT_ONCE])
-    found.sort()
-    for start in range(0, len(found), NAMES_AT_ONCE):
-        some = found[start : start + NAMES_AT_ONCE]
-        lock(tx, some)
-        tx.run(sa.update(providers).where(providers.c.uuid.in_(some)).values(changed=at.changed, version=at.version))
+        ids += providers_named_hosts(tx, ordered[start : start + NAMES_AT_ONCE])
+    ids.sort()
+    for start in range(0, len(ids), NAMES_AT_ONCE):
+        batch = ids[start : start + NAMES_AT_ONCE]
+        lock(tx, batch)
+        tx.run(sa.update(providers).where(providers.c.uuid.in_(batch)).values(changed=at.changed, version=at.version))
 
 
 def inventories_of(tx: Tx, uuid: str) -> dict[str, tuple[Inventory, int]]:
     """Class → (inventory, used)."""
-    found = tx.rows(_INVENTORIES, {"b_provider": uuid})
-    return {resource: (Inventory(*facts), used) for resource, *facts, used in found}
+    rows = tx.rows(_INVENTORIES, {"b_provider": uuid})
+    return {resource: (Inventory(*facts), used) for resource, *facts, used in rows}
 
 
 def put_inventory(tx: Tx, uuid: str, resource: str, inventory: Inventory, at: Stamp) -> None:
@@ -214,8 +214,8 @@ def drop_inventories(tx: Tx, uuid: str, resources: Collection[str]) -> list[str]
 
 
 def traits_of(tx: Tx, uuid: str) -> frozenset[str]:
-    found = tx.rows(_TRAITS, {"b_provider": uuid})
-    return frozenset(row[0] for row in found)
+    rows = tx.rows(_TRAITS, {"b_provider": uuid})
+    return frozenset(row[0] for row in rows)
 
 
 def set_traits(tx: Tx, uuid: str, have: Collection[str], want: Collection[str]) -> None:
@@ -223,8 +223,8 @@ def set_traits(tx: Tx, uuid: str, have: Collection[str], want: Collection[str]) 
 
 
 def aggregates_of(tx: Tx, uuid: str) -> frozenset[str]:
-    found = tx.rows(_AGGREGATES, {"b_provider": uuid})
-    return frozenset(row[0] for row in found)
+    rows = tx.rows(_AGGREGATES, {"b_provider": uuid})
+    return frozenset(row[0] for row in rows)
 
 
 def set_aggregates(tx: Tx, uuid: str, have: Collection[str], want: Collection[str]) -> None:
@@ -256,9 +256,9 @@ def delete(tx: Tx, uuid: str, at: Stamp) -> None:
 
 def tree_of(tx: Tx, root: str) -> list[str]:
     """All providers of a tree, children before parents: the order in which they can be deleted."""
-    found = sa.select(providers.c.uuid, providers.c.parent).where(providers.c.root == root).order_by(providers.c.uuid)
+    query = sa.select(providers.c.uuid, providers.c.parent).where(providers.c.root == root).order_by(providers.c.uuid)
     below: dict[str | None, list[str]] = {}
-    for uuid, parent in tx.rows(found):
+    for uuid, parent in tx.rows(query):
         below.setdefault(parent, []).append(uuid)
     order = list(below.get(None, ()))
     for uuid in order:  # the list grows during the loop
@@ -300,14 +300,14 @@ def consumers_at(tx: Tx, uuids: Sequence[str], limit: int) -> Sequence[tuple[str
 
 
 def host_row(tx: Tx, uuid: str) -> Mapping[str, Any] | None:
-    found = tx.row(_HOST, {"b_provider": uuid})
-    return None if found is None else dict(zip(_HOST_COLUMNS, found, strict=True))
+    row = tx.row(_HOST, {"b_provider": uuid})
+    return None if row is None else dict(zip(_HOST_COLUMNS, row, strict=True))
 
 
 def node_of(tx: Tx, host: str, cell: str) -> str:
     """The node of a host of this cell; empty when there is none."""
-    found = tx.row(sa.select(hosts.c.node).where(hosts.c.host == host, hosts.c.cell == cell).limit(1))
-    return "" if found is None else found.node
+    row = tx.row(sa.select(hosts.c.node).where(hosts.c.host == host, hosts.c.cell == cell).limit(1))
+    return "" if row is None else row.node
 
 
 def put_host(tx: Tx, uuid: str, facts: Mapping[str, Any]) -> None:
@@ -367,13 +367,13 @@ def providers_named_hosts(tx: Tx, names: Collection[str]) -> list[HostId]:
     """The providers of the hosts with these names."""
     if not names:
         return []
-    found = tx.rows(_NAMED_HOSTS, {"b_names": sorted(names)})
-    return [HostId(row[0]) for row in found]
+    rows = tx.rows(_NAMED_HOSTS, {"b_names": sorted(names)})
+    return [HostId(row[0]) for row in rows]
 
 
 def members(tx: Tx, aggregate: str) -> set[ProviderId]:
-    found = tx.rows(_MEMBERS, {"b_aggregate": aggregate})
-    return {ProviderId(row[0]) for row in found}
+    rows = tx.rows(_MEMBERS, {"b_aggregate": aggregate})
+    return {ProviderId(row[0]) for row in rows}
 
 
 def hosts_of_cells(tx: Tx, cells: Collection[str]) -> list[str]:

@@ -28,12 +28,12 @@ def _of(row: sa.Row[Any]) -> VirtualFunction:
     return VirtualFunction(row.address, *(getattr(row, name) for name in _FACTS))
 
 
-def put(tx: Tx, provider: ProviderId, there: Sequence[VirtualFunction]) -> None:
+def put(tx: Tx, provider: ProviderId, reported: Sequence[VirtualFunction]) -> None:
     """Write the functions of the interface; nothing is written when nothing differs, and a port that has one keeps it."""
     f = functions.c
     rows = tx.rows(_OF_PROVIDER, {"b_provider": provider})
     known = {row.address: _of(row) for row in rows}
-    wanted = {each.address: each for each in there[:FUNCTIONS_MAX]}
+    wanted = {each.address: each for each in reported[:FUNCTIONS_MAX]}
     for each in wanted.values():
         if known.get(each.address) != each:
             facts = {name: getattr(each, name) for name in _FACTS}
