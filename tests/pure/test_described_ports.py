@@ -98,7 +98,9 @@ def test_a_file_of_another_release_holds_until_all_is_sent_again(tmp_path: Path)
     held.take([PortDescription(ONE, 5, mac="m")], [AddressSetPart("s", 3, addresses=("10.0.0.1",))], None, 5)
     held.save()
     file = tmp_path / described_ports.FILE
-    file.write_bytes(file.read_bytes().replace(b'"form":1,', b""))
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b'"form":%d,' % described_ports.FORM, b""))
+    assert file.read_bytes() != whole
     again = DescribedPorts(tmp_path)
     again.load()
     assert again.ports[ONE].mac == "m"

@@ -75,11 +75,14 @@ async def allow_ping(person: Person) -> None:
         raise AssertionError(made.text)
 
 
+FLOOD_EVERY_S = 0.02
+
+
 class Pinging:
     """A ping every 20 ms, from this machine, or from where `inside` lets a command run."""
 
     def __init__(self, address: str, inside: Sequence[str] = ()) -> None:
-        words = (*inside, "ping", "-n", "-i", "0.02", address)
+        words = (*inside, "ping", "-n", "-i", str(FLOOD_EVERY_S), address)
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
     def end(self) -> tuple[int, list[int]]:
@@ -88,6 +91,15 @@ class Pinging:
         output, _ = self._process.communicate()
         answered = {int(each) for each in re.findall(r"icmp_seq=(\d+) ttl", output)}
         return len(answered), sorted(set(range(1, max(answered, default=0))) - answered)
+
+
+def longest_loss_s(lost: list[int]) -> float:
+    """Of what `Pinging.end` answers: the longest time in which nothing came back."""
+    longest = run = 0
+    for before, number in itertools.pairwise([-1, *lost]):
+        run = run + 1 if number == before + 1 else 1
+        longest = max(longest, run)
+    return longest * FLOOD_EVERY_S
 
 
 async def answers_of(person: Person, server: str, least: int) -> list[int]:

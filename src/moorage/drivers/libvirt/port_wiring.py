@@ -66,7 +66,7 @@ class PortWiring:
         taps = [
             FilteredTap(tap, bridge, vif.mac, self.described.ports.get(vif.port))
             for tap, (vif, bridge) in sorted(vifs.items())
-            if tap in devices and (is_described(vif) or vif.port in self.described.ports)
+            if {tap, bridge} <= devices.keys() and (is_described(vif) or vif.port in self.described.ports)
         ]
         routers = _routers(taps)
         numbers = self.described.numbers(
