@@ -1,1 +1,1 @@
-"""The tests: by kind (see CONTRIBUTING.md); what several of them share is in `helpers`."""
+"""The tests, by kind (see CONTRIBUTING.md). What several of them share is in `helpers`."""

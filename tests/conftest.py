@@ -1,4 +1,4 @@
-"""What many tests share: a PostgreSQL server for the session, and fresh databases on it."""
+"""What many tests share: a PostgreSQL server for the session, and new databases on it."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""The rules of the house that no linter has (CONTRIBUTING.md)."""
+"""The rules of the repository that no linter checks (CONTRIBUTING.md): modules, names, operations, routes."""
 
 import ast
 import dataclasses
@@ -6,14 +6,12 @@ import importlib
 import inspect
 import pkgutil
 import re
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-import msgspec
 import pytest
 
 import moorage
@@ -24,21 +22,16 @@ from moorage.api.context import ApiSettings, AppContext
 from moorage.api.http_errors import STATUS
 from moorage.api.route_table import TABLE
 from moorage.api.version_changes import CHANGES
-from moorage.main.config import Config
-from moorage.main.schemas import CELL, PLACEMENT, REGION
 from moorage.model.errors import Problem
 from moorage.model.server import VmState
 from moorage.model.server_transitions import MAY_BECOME
 from moorage.operations.notifications.event_map import EVENT_SOURCES, WITHOUT_NOTIFICATIONS
 from moorage.operations.registry import SAGAS
 from moorage_testing.documented_errors import raising
+from tests.helpers.repository import PACKAGES, ROOT, SOURCE, modules
 
-ROOT = Path(__file__).parent.parent
-SOURCE = ROOT / "src" / "moorage"
-PACKAGES = (ROOT / "packages" / "embedded", ROOT / "packages" / "testing")
-"""Of this repository too, and not needed by the roles of a cloud."""
 LINES_MAX = 400
-"""Of a file of the source."""
+"""Of a file of the source or of the tests."""
 OPEN_ROUTES = {
     "POST /os-baremetal-nodes": "400, whoever asks",
     "DELETE /os-baremetal-nodes/{id}": "400, whoever asks",
@@ -58,41 +51,26 @@ OPEN_MODULES = {
 ASKS_POLICY = frozenset({"require", "allows"})
 LOOKED_THROUGH = 5
 """How many calls deep a handler is read."""
-
 NAMED_BY_OTHERS = frozenset({"Driver"})
 """Cinder loads `cinder_files.Driver` by its name."""
-
 CONTEXT_VARIABLES = frozenset({"model/task_context.py", "model/tracing.py", "main/observability/tracing.py"})
 """Where context variables are declared: all that packages share stand in the first."""
-
-
-def modules() -> list[Path]:
-    return sorted(path for root in (SOURCE, *PACKAGES) for path in root.rglob("*.py"))
-
-
-def tracked() -> list[Path]:
-    """Every file of the repository that is text."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    found = [ROOT / name for name in listed.stdout.splitlines()]
-    return [each for each in found if each.is_file() and each.suffix not in {".png", ".ico", ".db"}]
 
 
 # ------------------------------------------------------------------------------------------------------- modules
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     every = [*modules(), *(ROOT / "tests").rglob("*.py")]
     silent = [str(each.relative_to(ROOT)) for each in every if not ast.get_docstring(ast.parse(each.read_text()))]
     assert not silent
 
 
 def test_no_file_is_too_long_to_have_one_subject() -> None:
+    every = [*modules(), *(ROOT / "tests").rglob("*.py")]
     long = {
         str(each.relative_to(ROOT)): lines
-        for each in modules()
+        for each in every
         if (lines := len(each.read_text().splitlines())) > LINES_MAX
     }
     assert not long
@@ -115,7 +93,7 @@ def test_every_command_has_an_entry() -> None:
 
 
 def test_every_saga_is_proved() -> None:
-    """The proof's plots are keyed by saga; and the plan of each, its steps in order, was agreed."""
+    """The scenarios of the proof are keyed by saga, and every saga is in them."""
     proof = importlib.util.find_spec("tests.sagas.test_operations_proof")
     text = Path(proof.origin if proof and proof.origin else ROOT / "tests/sagas/test_operations_proof.py").read_text()
     keys = {
@@ -129,13 +107,13 @@ def test_every_saga_is_proved() -> None:
     assert "@every_saga(SAGAS, " in text
 
 
-def test_every_step_has_an_undo_or_says_why_not() -> None:
+def test_every_step_has_an_undo_or_a_reason_without() -> None:
     for saga in SAGAS.values():
         for step in saga.steps:
             assert (step.undo_with is not None) != bool(step.no_undo), f"{saga.name}: {step.name}"
 
 
-def test_every_saga_is_told_to_others_or_says_why_not() -> None:
+def test_every_saga_has_notifications_or_a_reason_without() -> None:
     """Its entry is in operations/notifications/event_map.py; and there is one way to accept an operation, which tells of it."""
     assert {name.partition("/")[0] for name in SAGAS} == EVENT_SOURCES.keys() | WITHOUT_NOTIFICATIONS.keys()
     accepting = [
@@ -246,6 +224,7 @@ def test_every_reconciler_has_a_round_with_nothing_to_do() -> None:
 
 # ---------------------------------------------------------------------------------------------------------- names
 
+
 PRIVATE_WORDS = re.compile(
     r"(?:^|_)(?:tells?|told|telling|says?|said|saying|hears?|heard|hearing|looks?|looked|looking|glances?|beside|herald"
     r"|ears|scribe|doors?|doorway|nouns?|story|stories|tellers?|desks?|neighbours?|askers?|asked|errand|picture|words?"
@@ -338,129 +317,6 @@ def test_a_variable_is_named_for_what_it_holds() -> None:
 def test_docstrings_name_the_errors_that_functions_raise() -> None:
     missing = {each.key for each in raising(ROOT, [SOURCE, *PACKAGES]) if each.missing}
     assert missing == set(), "name the errors in the docstring: Raises NotFound when …"
-
-
-# --------------------------------------------------------------------------------------------------------- papers
-
-
-def pages() -> list[Path]:
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-
-
-def anchors(page: Path) -> set[str]:
-    """As the usual renderers make them of headings."""
-    heads = re.findall(r"^#+ +(.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
-
-
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_resolves(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if re.match(r"[a-z]+:", target):
-            continue
-        name, _, anchor = target.partition("#")
-        found = (page.parent / name).resolve() if name else page
-        assert found.exists(), f"{page.name} links to {target}"
-        if anchor and found.suffix == ".md":
-            assert anchor in anchors(found), f"{page.name} links to {target}: there is no such heading"
-
-
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_files_that_a_page_names_exist(page: Path) -> None:
-    """A path in backquotes is one in the repository, or below `src/moorage` or another package."""
-    if page.name == "CHANGELOG.md":
-        return
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for name in re.findall(r"`([\w./-]+\.(?:py|md|sql|toml))`", text):
-        if (
-            "/" in name
-            and "NNN" not in name
-            and not any(root.joinpath(name).exists() for root in (ROOT, SOURCE, *PACKAGES, page.parent))
-        ):
-            raise AssertionError(f"{page.relative_to(ROOT)} speaks of {name}, which is not there")
-
-
-def test_the_walk_names_every_step_of_a_boot() -> None:
-    text = (ROOT / "docs/walk.md").read_text()
-    for step in SAGAS["boot/1"].steps:
-        assert f"`{step.name}`" in text
-
-
-def test_rules_that_the_source_speaks_of_are_there() -> None:
-    heads = set(re.findall(r"^## §(\d+) ", (ROOT / "docs/rules.md").read_text(), re.MULTILINE))
-    for path in modules():
-        for place in re.findall(r"RULES ((?:§\d+(?:, | to | and )?)+)", path.read_text()):
-            assert set(re.findall(r"\d+", place)) <= heads, f"{path.name} speaks of RULES {place}"
-
-
-def settings_of(struct: type[msgspec.Struct], above: str = "") -> Iterator[str]:
-    for field in msgspec.structs.fields(struct):
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            yield from settings_of(field.type, f"{above}{field.encode_name}.")
-        else:
-            yield f"{above}{field.encode_name}"
-
-
-MARK = re.compile(r"(?<![\w%.-])(?:S[0-4]\.\d{1,2}|N\d{1,2}|C13|D[1-9]|P\d{1,2})(?![\w%.]\w|\w)")
-"""A requirement, as source, tests and pages name it."""
-
-
-def test_requirements_that_the_source_speaks_of_are_there() -> None:
-    text = (ROOT / "docs/requirements.md").read_text()
-    known = set(MARK.findall(text))
-    for head, first, last in re.findall(r"\| (S\d\.|P)(\d+) to (?:S\d\.|P)(\d+) \|", text):
-        known |= {f"{head}{number}" for number in range(int(first), int(last) + 1)}
-    for path in (*modules(), *(ROOT / "tests").rglob("*.py"), *pages()):
-        spoken = set(MARK.findall(path.read_text()))
-        assert spoken <= known, f"docs/requirements.md does not say what {spoken - known} of {path.name} ask"
-
-
-def test_every_setting_is_in_the_reference() -> None:
-    text = (ROOT / "docs/operating/run.md").read_text()
-    names = {name.rpartition(".")[2] for name in settings_of(Config)}
-    absent = [name for name in names if f"`{name}`" not in text and f"`[[{name}]]`" not in text]
-    assert not absent, "a setting of main/config.py belongs into the table of docs/operating/run.md"
-
-
-def test_every_table_has_its_bound_in_the_reference() -> None:
-    text = (ROOT / "docs/operating/limits.md").read_text()
-    tables = {table for tree in (REGION, PLACEMENT, CELL) for table in tree.metadata.tables}
-    absent = sorted(each for each in tables if f"`{each}`" not in text)
-    assert len(tables) > 30
-    assert not absent, "a table of the region or of a cell belongs into docs/operating/limits.md, with what bounds it"
-
-
-# -------------------------------------------------------------------------------------------------- the Makefile
-
-
-def test_make_help_names_targets_that_are_there() -> None:
-    text = (ROOT / "Makefile").read_text()
-    helped = set(re.findall(r"^([a-z-]+):.*?## ", text, re.MULTILINE))
-    assert {"up", "demo", "test", "check", "prove", "bless", "why", "bench"} <= helped
-    for page in pages():
-        for target in re.findall(r"`make ([a-z-]+)", page.read_text()):
-            assert re.search(rf"^{target}:", text, re.MULTILINE), f"{page.name} speaks of make {target}"
-    called = re.findall(r"^part .*?\bmake ([a-z -]+?)(?= ARGS| 2>|$)", (ROOT / ".ci/run").read_text(), re.MULTILINE)
-    assert len(called) >= 4, "what .ci/run calls is found"
-    for target in called:
-        assert set(target.split()) <= set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))
-
-
-FORBIDDEN = ("/wor" + "k/", "TO" + "DO", "FIX" + "ME", "X" + "XX")
-
-
-def test_nothing_is_left_for_later_and_no_machine_is_named() -> None:
-    pattern = re.compile("|".join(rf"(?<![\w-]){re.escape(word)}(?![\w-])" for word in FORBIDDEN[1:]))
-    found = []
-    for path in tracked():
-        try:
-            text = path.read_text()
-        except UnicodeDecodeError:
-            continue
-        if FORBIDDEN[0] in text or pattern.search(text):
-            found.append(str(path.relative_to(ROOT)))
-    assert not found
 
 
 def test_context_variables_are_declared_in_one_place() -> None:

@@ -18,13 +18,13 @@ COMMANDS = {
     ),
     "console": ("moorage.main.roles", "carries consoles between browsers and hosts, as a process of its own"),
     "console-web": ("moorage.main.roles", "the web console: pages over the public API, as a process of its own"),
-    "metadata": ("moorage.main.roles", "what guests are told of themselves, as a process of its own"),
+    "metadata": ("moorage.main.roles", "the metadata service for guests, as a separate process"),
     "embedded": ("moorage.main.roles", "identity, image and network services for a set without real ones"),
     "set": (
         "moorage.main.local_cluster.command",
         "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents",
     ),
-    "bus": ("moorage.main.bus", "key | permissions | config: who may say and hear what on the message bus"),
+    "bus": ("moorage.main.bus", "key | permissions | config: permissions on the message bus"),
     "explain": ("moorage.cli.explain", "why a server is where it is, or nowhere"),
     "host": (
         "moorage.cli.host",

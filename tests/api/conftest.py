@@ -1,4 +1,4 @@
-"""A API for each test; `servers` is one with a cell and a book of orders behind it."""
+"""An API for each test. `servers` is an API with a cell and records of servers."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -97,7 +97,7 @@ async def ask(http: httpx.AsyncClient, method: str, path: str, by: Principal | N
 
 
 @pytest.mark.parametrize("service", ROUTES)
-async def test_without_a_token_nothing_is_answered(service: str, tmp_path: Path) -> None:
+async def test_requests_without_a_token_are_refused(service: str, tmp_path: Path) -> None:
     async with opened(service, tmp_path) as http:
         answers = {f"{method} {path}": (await ask(http, method, path, None))[0] for method, path in ROUTES[service]}
         assert {key: status for key, status in answers.items() if status != 401} == {}
@@ -130,7 +130,7 @@ MADE: dict[str, list[tuple[str, Any, str | None]]] = {
 
 
 @pytest.mark.parametrize("service", MADE)
-async def test_another_project_does_not_see_it(service: str, tmp_path: Path) -> None:
+async def test_a_server_is_hidden_from_another_project(service: str, tmp_path: Path) -> None:
     """Nor do the administrators of a domain or of the system: what is there is answered as what never was."""
     async with opened(service, tmp_path) as http:
         for path, body, noun in MADE[service]:
@@ -169,7 +169,7 @@ TOLD = {
 """What a user with no role anywhere is told: of themselves, and what everybody is told."""
 
 
-async def test_identity_answers_nobody_and_tells_a_plain_user_little(tmp_path: Path) -> None:
+async def test_identity_refuses_anonymous_requests_and_limits_plain_users(tmp_path: Path) -> None:
     first = Bootstrap(
         users=(FirstUser("admin", "secret", (("admin", "admin"),)), FirstUser("ann", "pw", ())), services=()
     )

@@ -1,4 +1,4 @@
-"""Every route of Compute and Placement, asked by every persona, and answered as Nova's and Placement's policies have it."""
+"""Every route of Compute and Placement, called by every persona; the answers are those of Nova's and Placement's policies."""
 
 import os
 import re
@@ -53,7 +53,7 @@ def test_access_golden() -> None:
 
 
 @pytest.mark.parametrize("table", [COMPUTE, PLACEMENT], ids=["compute", "placement"])
-def test_each_line_names_a_rule_that_guards_its_route(table: Table) -> None:
+def test_each_line_names_a_rule_that_its_route_checks(table: Table) -> None:
     """By the calls that the services themselves say their rules guard."""
     wrong = []
     for key, checks in table.checks.items():
@@ -113,7 +113,7 @@ def outcome(answer: httpx.Response, hidden: bool) -> str:
     return "404" if hidden else YES
 
 
-async def test_compute_answers_as_the_matrix_has_it(servers: Any) -> None:
+async def test_compute_answers_match_the_matrix(servers: Any) -> None:
     """Whoever is let through may fail of something else: the table says only who is refused, and how."""
     for room in ("network", "image", "volume", "identity"):
         setattr(servers.context, room, Out())
@@ -171,7 +171,7 @@ async def claims(database: Database) -> AsyncIterator[httpx.AsyncClient]:
     await engine.close()
 
 
-async def test_placement_answers_as_the_matrix_has_it(claims: httpx.AsyncClient) -> None:
+async def test_placement_answers_match_the_matrix(claims: httpx.AsyncClient) -> None:
     wrong = []
     for path, entries in PLACEMENT_ROUTES.items():
         for method, entry in entries.items():

@@ -1,4 +1,4 @@
-"""The audit log: what is written of requests, by whom, and what never is."""
+"""The audit log: what is written about requests, who made them, and what is never written."""
 
 import contextlib
 import json
@@ -108,7 +108,7 @@ async def test_a_change_is_written_in_the_form_of_cadf(servers: Any, context: An
 MEMBER_PERSONA = PERSONAS["member"] or MEMBER
 
 
-async def test_refusals_are_written_and_reads_where_they_are_wanted(servers: Any, context: Any) -> None:
+async def test_refusals_are_logged_and_reads_when_configured(servers: Any, context: Any) -> None:
     await servers.keep(a_server())
     asks = [
         ("GET", "/v2.1/servers", MEMBER_PERSONA),
@@ -123,12 +123,12 @@ async def test_refusals_are_written_and_reads_where_they_are_wanted(servers: Any
             for method, path, by in asks:
                 await http.request(method, path, headers={} if by is None else {"X-Auth-Token": token(by)})
             await http.get("/healthcheck")
-            told = [(each["action"], each["outcome"], each["reason"]["reasonCode"]) for each in kept.payloads()]
-            assert told == wanted
+            listed = [(each["action"], each["outcome"], each["reason"]["reasonCode"]) for each in kept.payloads()]
+            assert listed == wanted
             assert kept.payloads()[-1]["initiator"]["identity_status"] == "Invalid"
 
 
-async def test_a_request_may_be_told_before_its_answer(context: Any) -> None:
+async def test_a_request_can_be_logged_before_its_answer(context: Any) -> None:
     async with listening(context, requests=True) as (http, kept):
         await http.delete(f"/v2.1/servers/{ID}", headers={"X-Auth-Token": token(MEMBER_PERSONA)})
     assert [each.event_type for each in kept.events] == ["audit.http.request", "audit.http.response"]
@@ -137,7 +137,7 @@ async def test_a_request_may_be_told_before_its_answer(context: Any) -> None:
     assert (last["outcome"], last["reason"]["reasonCode"]) == ("failure", "404")
 
 
-async def test_what_breaks_is_written_too() -> None:
+async def test_failing_requests_are_logged() -> None:
     async def broken(scope: Any, receive: Any, send: Any) -> None:
         raise RuntimeError("as it happens")
 
@@ -146,7 +146,7 @@ async def test_what_breaks_is_written_too() -> None:
     assert kept.payloads()[0]["reason"]["reasonCode"] == "500"
 
 
-async def test_who_made_it_and_what_it_is_called() -> None:
+async def test_initiator_and_action_are_logged() -> None:
     async def made(scope: Any, receive: Any, send: Any) -> None:
         await send(
             {
@@ -190,12 +190,12 @@ def test_action_and_target(service: str, method: str, path: str, action: str, ta
         assert all(made.is_valid() for made in (cadf.of_request(facts), cadf.of_login(facts)))
 
 
-def test_what_an_action_makes_is_not_what_it_is_about() -> None:
+def test_the_target_of_an_action_is_not_the_created_resource() -> None:
     facts = Facts("compute", "POST", f"/v2.1/servers/{ID}/action", status=202, action="createImage", made="an-image")
     assert target_of(facts)[1] == ID
 
 
-def test_what_opens_something_is_not_written() -> None:
+def test_secret_values_are_not_logged() -> None:
     facts = Facts("compute", "GET", "/v2.1/os-console-auth-tokens/canary", "token=canary&a=b&x-password=canary&limit=1")
     told = json.dumps(cadf.as_dict(cadf.of_request(facts)))
     assert "canary" not in told
@@ -203,7 +203,7 @@ def test_what_opens_something_is_not_written() -> None:
     assert len(path_of(Facts("compute", "GET", "/" + "x" * 5000))) == 2000
 
 
-def test_a_login_keeps_no_secret() -> None:
+def test_the_log_of_a_login_contains_no_secret() -> None:
     user = {"name": "ann", "domain": {"id": "default"}, "password": "canary"}
     said = login_in(json.dumps({"auth": {"identity": {"methods": ["password"], "password": {"user": user}}}}).encode())
     assert said == {"name": "ann", "domain": "default", "methods": "password"}
@@ -229,7 +229,7 @@ def an_event(number: int = 1) -> Audited:
     return kept.events[0]
 
 
-async def test_lines_go_into_a_file_of_its_own(tmp_path: Path) -> None:
+async def test_lines_are_written_to_the_configured_file(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     sink = FileSink(path)
     sink.take(an_event())
@@ -242,7 +242,7 @@ async def test_lines_go_into_a_file_of_its_own(tmp_path: Path) -> None:
     assert set(json.loads(first)) == {"message_id", "timestamp", "event_type", "publisher_id", "payload"}
 
 
-async def test_lines_go_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_lines_are_written_to_the_process_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "moorage.audit_log"):
         LogSink().take(an_event())
     (line,) = [each.getMessage() for each in caplog.records if each.name == "moorage.audit_log"]
@@ -259,7 +259,7 @@ def test_a_full_disk_is_an_error() -> None:
         sink._handler.stream.close()
 
 
-async def test_what_cannot_be_written_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unwritable_line_delays_no_request(caplog: pytest.LogCaptureFixture) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
@@ -287,7 +287,7 @@ class Sent:
         """There is nothing open."""
 
 
-async def test_the_outbox_takes_many_with_one_commit_and_they_are_sent(servers: Any, monkeypatch: Any) -> None:
+async def test_the_outbox_stores_many_lines_in_one_commit_and_they_are_sent(servers: Any, monkeypatch: Any) -> None:
     region, clock = servers.context.region, SystemClock()
     sink = OutboxSink(region, clock)
     for number in range(700):

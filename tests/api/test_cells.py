@@ -1,4 +1,4 @@
-"""The cells of the region: listed, closed, opened and forgotten."""
+"""The cells of the region are listed, disabled, enabled and deleted."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,15 +16,15 @@ from moorage.store.region.identity import KnownCell
 from moorage_testing.compute_app import ADMIN, MEMBER, READER, ApiClient, cells_in, compute_api
 
 
-class Desk(ApiClient):
+class CellsClient(ApiClient):
     cells: dict[str, Database]
 
 
 @pytest.fixture
-async def cloud(tmp_path: Path) -> AsyncIterator[Desk]:
+async def cloud(tmp_path: Path) -> AsyncIterator[CellsClient]:
     """Two cells, of which the first has a host; the region remembers a third."""
     async with cells_in(tmp_path, "cell1", "cell2") as cells, compute_api(tmp_path, cells=cells) as client:
-        found = Desk(client.context, client.http)
+        found = CellsClient(client.context, client.http)
         found.cells = cells
         report = HostInventory(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(4)})
         await client.context.region.write(lambda tx: report_host(tx, report))
@@ -33,11 +33,11 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Desk]:
         yield found
 
 
-async def listed(cloud: Desk) -> dict[str, Any]:
+async def listed(cloud: CellsClient) -> dict[str, Any]:
     return {row["name"]: row for row in (await cloud.get("/ext/cells")).json()["cells"]}
 
 
-async def test_all_are_listed_whoever_answers(cloud: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreachable_cells_are_listed_too(cloud: CellsClient, monkeypatch: pytest.MonkeyPatch) -> None:
     async def silent(work: object) -> None:
         raise Unavailable("the database does not answer")
 
@@ -53,7 +53,7 @@ async def test_all_are_listed_whoever_answers(cloud: Desk, monkeypatch: pytest.M
     assert (rows["cell1"]["changed_by"], rows["cell1"]["changed_at"]) == (None, None)
 
 
-async def test_a_cell_is_closed_and_opened(cloud: Desk) -> None:
+async def test_a_cell_is_closed_and_opened(cloud: CellsClient) -> None:
     wanted = {"cell": {"disabled": True, "disabled_reason": "old machines"}}
     for cell in ("cell1", "cell2"):  # with hosts, and before it has any
         reply = await cloud.ask("PUT", f"/ext/cells/{cell}", wanted)
@@ -68,7 +68,7 @@ async def test_a_cell_is_closed_and_opened(cloud: Desk) -> None:
     assert (await listed(cloud))["cell2"]["disabled"]
 
 
-async def test_an_empty_cell_is_forgotten(cloud: Desk) -> None:
+async def test_an_empty_cell_is_forgotten(cloud: CellsClient) -> None:
     assert (await cloud.ask("DELETE", "/ext/cells/cell1")).status_code == 409
     assert (await cloud.ask("DELETE", "/ext/cells/old?force=perhaps")).status_code == 400
     assert (await cloud.ask("DELETE", "/ext/cells/old")).status_code == 204
@@ -83,7 +83,7 @@ async def test_an_empty_cell_is_forgotten(cloud: Desk) -> None:
 
 
 @pytest.mark.parametrize("principal", [MEMBER, READER], ids=["member", "reader"])
-async def test_only_administrators_do_so(cloud: Desk, principal: Any) -> None:
+async def test_cells_are_for_administrators_only(cloud: CellsClient, principal: Any) -> None:
     for method, path, body in (
         ("GET", "/ext/cells", None),
         ("GET", "/ext/cells/cell1", None),

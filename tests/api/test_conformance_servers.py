@@ -1,4 +1,4 @@
-"""What clients of the field send and expect of servers, and what suites of others found wrong here before."""
+"""What OpenStack clients send and expect of servers, and faults that other projects' test suites found here."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ async def test_lists_never_show_server_groups(servers: Any, at: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, {}, "", {"locked_reason": "x"}])
-async def test_before_2_73_whatever_lock_holds_is_a_lock(servers: Any, value: object) -> None:
+async def test_before_2_73_every_lock_is_shown_as_locked(servers: Any, value: object) -> None:
     await servers.keep(a_server())
     answer = await servers.ask("POST", f"{ME}/action", {"lock": value}, at="2.72")
     assert answer.status_code == 202, answer.text
@@ -34,7 +34,7 @@ async def test_an_address_is_shown_in_its_shortest_form(servers: Any) -> None:
     assert answer.json()["server"]["accessIPv6"] == "::babe:dc0c:1602"
 
 
-async def test_metadata_at_create_is_counted_against_the_projects_own_limit(servers: Any) -> None:
+async def test_metadata_at_create_is_limited_by_the_project_quota(servers: Any) -> None:
     asked = {"quota_set": {"metadata_items": 2}}
     answer = await servers.ask("PUT", f"/os-quota-sets/{MEMBER.project}", asked, by=ADMIN)
     assert answer.status_code == 200, answer.text
@@ -52,7 +52,7 @@ async def test_an_empty_name_in_a_path_is_unknown(cloud: ApiClient, path: str) -
     assert (await cloud.get(path, by=ADMIN)).status_code == 404
 
 
-async def test_the_version_document_may_be_asked_with_a_slash(cloud: ApiClient) -> None:
+async def test_the_version_document_is_served_with_a_trailing_slash(cloud: ApiClient) -> None:
     for path in ("/v2.1", "/v2.1/", "/v2/"):
         assert (await cloud.http.get(path)).status_code == 200
 
@@ -62,7 +62,7 @@ async def test_no_aggregate_has_a_number_below_one(cloud: ApiClient) -> None:
     assert (await cloud.get("/os-aggregates/one", by=ADMIN)).status_code == 400
 
 
-async def test_network_information_is_taken_and_needs_no_injection(servers: Any) -> None:
+async def test_network_data_is_accepted_without_injection(servers: Any) -> None:
     await servers.keep(a_server())
     body = {"injectNetworkInfo": None}
     assert (await servers.ask("POST", f"{ME}/action", body, at="2.1", by=ADMIN)).status_code == 202
@@ -84,7 +84,7 @@ async def test_network_information_is_taken_and_needs_no_injection(servers: Any)
         ("POST", f"{ME}/action", {"rescue": {"rescue_image_ref": None}}),
     ],
 )
-async def test_what_may_be_left_out_is_not_null(servers: Any, method: str, path: str, body: Any) -> None:
+async def test_optional_fields_cannot_be_null(servers: Any, method: str, path: str, body: Any) -> None:
     await servers.keep(a_server())
     answer = await servers.ask(method, path, body, at="2.64", by=ADMIN)
     assert (answer.status_code, "None is not of type" in answer.text) == (400, True), answer.text
@@ -103,7 +103,7 @@ async def test_a_policy_that_is_no_text_is_refused(servers: Any) -> None:
             assert (await servers.ask("POST", "/os-server-groups", body, at=at)).status_code == 400
 
 
-async def test_base64_is_read_as_nova_reads_it(servers: Any) -> None:
+async def test_base64_is_decoded_as_nova_does(servers: Any) -> None:
     """What is not of its alphabet is passed over."""
     body = {"server": {"name": "a", "flavorRef": "none such", "networks": "none", "user_data": "aGVs bG8=\r\n"}}
     answer = await servers.ask("POST", "/servers", body, at="2.37")

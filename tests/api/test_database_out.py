@@ -1,4 +1,4 @@
-"""A database that cannot be written is 503 with the reason and when to come back, never 500."""
+"""A database that cannot be written is answered with 503, a reason and Retry-After, never with 500."""
 
 import sqlite3
 from pathlib import Path
@@ -8,7 +8,7 @@ from moorage.sql.sqlite import SqliteDatabase
 from moorage_testing.compute_app import compute_api
 
 
-async def test_a_full_region_is_said_to_whoever_asks(tmp_path: Path) -> None:
+async def test_requests_to_a_full_region_database_are_answered_with_503(tmp_path: Path) -> None:
     async with compute_api(tmp_path) as client:
         region = client.context.region
         assert isinstance(region, SqliteDatabase)

@@ -1,4 +1,4 @@
-"""The embedded identity service: options that a domain has of its own, and what is not said of them."""
+"""The embedded identity service: options of a domain, and which options are not shown."""
 
 from typing import Any
 
@@ -101,17 +101,17 @@ async def test_a_secret_is_sealed_in_the_database(cloud: Cloud, monkeypatch: pyt
         link(tx, table, row)
 
     monkeypatch.setattr(store, "link", seen)
-    said = {"config": {"ldap": {"password": "geheim", "user": "me"}}}
-    assert (await cloud.ask("PUT", "/domains/default/config", json=said)).status_code == 201
+    body = {"config": {"ldap": {"password": "geheim", "user": "me"}}}
+    assert (await cloud.ask("PUT", "/domains/default/config", json=body)).status_code == 201
     assert {row["option"]: "geheim" in row["value"] for row in kept} == {"password": False, "user": False}
     assert {row["option"] for row in kept if row["value"] == '"me"'} == {"user"}
 
 
 @ON_SQLITE
-async def test_what_options_are_where_a_domain_says_nothing(cloud: Cloud) -> None:
-    whole = (await cloud.ask("GET", "/domains/config/default")).json()["config"]
-    assert set(whole) == {"identity", "ldap"}
-    assert "password" not in whole["ldap"]
+async def test_options_without_a_domain_value_show_the_default(cloud: Cloud) -> None:
+    answer = (await cloud.ask("GET", "/domains/config/default")).json()["config"]
+    assert set(answer) == {"identity", "ldap"}
+    assert "password" not in answer["ldap"]
     group = (await cloud.ask("GET", "/domains/config/identity/default")).json()["config"]
     assert group == {"identity": {"driver": "sql", "list_limit": None}}
     option = (await cloud.ask("GET", "/domains/config/ldap/url/default")).json()["config"]

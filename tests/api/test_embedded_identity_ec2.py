@@ -36,9 +36,9 @@ async def test_pairs_of_access_key_and_secret(cloud: Cloud) -> None:
     assert (await cloud.ask("GET", f"{path}/{pair['access']}", token)).status_code == 404
 
 
-async def test_policies_are_kept_for_others(cloud: Cloud) -> None:
-    said = {"policy": {"type": "application/json", "blob": "{}"}}
-    made = await cloud.ask("POST", "/policies", json=said)
+async def test_ec2_policies_are_stored(cloud: Cloud) -> None:
+    body = {"policy": {"type": "application/json", "blob": "{}"}}
+    made = await cloud.ask("POST", "/policies", json=body)
     assert made.status_code == 201, made.text
     id = made.json()["policy"]["id"]
     changed = await cloud.ask("PATCH", f"/policies/{id}", json={"policy": {"type": "text/plain"}})

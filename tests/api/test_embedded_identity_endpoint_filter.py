@@ -1,4 +1,4 @@
-"""The embedded identity service: groups of endpoints, and catalogs that are limited to what a project was given."""
+"""The embedded identity service: groups of endpoints, and catalogs that are limited by project."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ async def _group(cloud: Cloud, **filters: Any) -> str:
     return str(made.json()["endpoint_group"]["id"])
 
 
-async def test_a_catalog_has_what_its_project_was_given(cloud: Cloud) -> None:
+async def test_a_catalog_has_the_endpoints_of_its_project(cloud: Cloud) -> None:
     project, user = await cloud.made("project", name="p"), await cloud.made("user", name="u", password="pw")
     mine = f"/projects/{project['id']}"
     assert (await cloud.ask("PUT", f"{mine}/users/{user['id']}/roles/{await cloud.role('member')}")).status_code == 204
@@ -48,8 +48,8 @@ async def test_a_catalog_has_what_its_project_was_given(cloud: Cloud) -> None:
         answer = await cloud.ask("GET", f"/OS-EP-FILTER{mine}/endpoints")
         return {each["id"] for each in answer.json()["endpoints"]}
 
-    whole = {"one": set(one.values()), "two": set(two.values())}
-    assert await catalog() == whole
+    expected = {"one": set(one.values()), "two": set(two.values())}
+    assert await catalog() == expected
     direct = f"/OS-EP-FILTER{mine}/endpoints/{one['public']}"
     for method, status in (("HEAD", 404), ("DELETE", 404), ("PUT", 204), ("PUT", 409), ("GET", 204), ("HEAD", 204)):
         assert (await cloud.ask(method, direct)).status_code == status, method
@@ -81,7 +81,7 @@ async def test_a_catalog_has_what_its_project_was_given(cloud: Cloud) -> None:
     nothing = {"endpoint_group": {"filters": {"region_id": "nowhere"}}}
     assert (await cloud.ask("PATCH", f"{GROUPS}/{group}", json=nothing)).status_code == 200
     assert await own() == set()
-    assert await catalog() == whole
+    assert await catalog() == expected
     # what goes, goes from here too: a group, an endpoint, a service's endpoints, a project
     assert (await cloud.ask("DELETE", f"{GROUPS}/{group}")).status_code == 204
     assert (await cloud.ask("GET", f"{GROUPS}/{group}/projects")).json()["projects"] == []
@@ -164,7 +164,7 @@ async def test_groups_of_endpoints(cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 
 
 @ON_SQLITE
-async def test_nobody_has_trusts_here(cloud: Cloud) -> None:
+async def test_trust_lists_are_empty(cloud: Cloud) -> None:
     user = await cloud.made("user", name="u", password="pw")
     token = (await cloud.login(with_password(user["id"], "pw"))).headers["x-subject-token"]
     path = "/OS-TRUST/trusts"

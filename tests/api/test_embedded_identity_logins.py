@@ -1,4 +1,4 @@
-"""Logins at the embedded identity service: who guesses waits or is locked out, passwords are dear, and junk is kept by nobody."""
+"""Logins at the embedded identity service: failed logins are delayed or locked, password hashes are expensive, and invalid input is not stored."""
 
 import asyncio
 import time
@@ -78,9 +78,9 @@ async def test_a_change_of_password_is_a_guess_too(opened: Open) -> None:
     async with opened(FEW) as cloud:
         admin = await cloud.admin()
         users = (await cloud.ask("GET", "/users", admin, params={"name": "demo"})).json()["users"]
-        said = {"user": {"original_password": "wrong", "password": "other"}}
+        body = {"user": {"original_password": "wrong", "password": "other"}}
         for _ in range(3):
-            reply = await cloud.ask("POST", f"/users/{users[0]['id']}/password", json=said)
+            reply = await cloud.ask("POST", f"/users/{users[0]['id']}/password", json=body)
             assert reply.status_code == 401
         assert (await cloud.login("demo", "demo-secret")).status_code == 401
         assert (await cloud.ask("DELETE", f"/users/{users[0]['id']}", admin)).status_code == 204
@@ -88,18 +88,18 @@ async def test_a_change_of_password_is_a_guess_too(opened: Open) -> None:
         assert await database.read(lambda tx: tx.rows(sa.select(store.failed_logins))) == []
 
 
-async def test_whom_nothing_locks(opened: Open) -> None:
+async def test_some_users_are_never_locked(opened: Open) -> None:
     async with opened(FEW) as cloud:
         admin = await cloud.admin()
         users = (await cloud.ask("GET", "/users", admin, params={"name": "demo"})).json()["users"]
-        said = {"user": {"options": {"ignore_lockout_failure_attempts": True}}}
-        assert (await cloud.ask("PATCH", f"/users/{users[0]['id']}", admin, json=said)).status_code == 200
+        body = {"user": {"options": {"ignore_lockout_failure_attempts": True}}}
+        assert (await cloud.ask("PATCH", f"/users/{users[0]['id']}", admin, json=body)).status_code == 200
         for _ in range(5):
             await cloud.login("demo", "wrong")
         assert (await cloud.login("demo", "demo-secret")).status_code == 201
 
 
-async def test_counting_failures_makes_nobody_look_anew(opened: Open) -> None:
+async def test_failed_logins_keep_remembered_users(opened: Open) -> None:
     async with opened(FEW) as cloud:
         token = await cloud.admin()
         await cloud.service.validate(token)
@@ -108,7 +108,7 @@ async def test_counting_failures_makes_nobody_look_anew(opened: Open) -> None:
         assert before.items() <= cloud.service._context._remembered.items()
 
 
-async def test_as_in_keystone_nothing_locks_unless_it_is_said(opened: Open) -> None:
+async def test_without_configuration_nobody_is_locked_as_in_keystone(opened: Open) -> None:
     assert Config().security_compliance.lockout_failure_attempts == 0
     async with opened() as cloud:
         for _ in range(20):
@@ -150,14 +150,14 @@ async def test_credentials_of_applications_are_guessed_too(opened: Open) -> None
         assert stale == [401] * 4, "nobody guesses tokens"
 
 
-async def test_what_is_asked_from_inside_never_waits(opened: Open) -> None:
+async def test_logins_without_an_ip_address_never_wait(opened: Open) -> None:
     async with opened(LockoutLimits(failures_per_minute=1), address="inside") as cloud:
         for _ in range(3):
             assert (await cloud.login("admin", "wrong")).status_code == 401
         assert (await cloud.login("admin", "secret")).status_code == 201
 
 
-def test_no_more_addresses_are_kept_than_is_said() -> None:
+def test_the_number_of_remembered_addresses_is_limited() -> None:
     buckets = AttemptBuckets(1, lambda: 0.0)
     for number in range(KEPT_MAX + 5):
         buckets.take(str(number))
@@ -177,7 +177,7 @@ def test_no_more_addresses_are_kept_than_is_said() -> None:
         ("testclient", "testclient", True),
     ],
 )
-def test_what_is_one_home(one: str, other: str, same: bool) -> None:
+def test_addresses_of_one_ipv6_network_count_as_one(one: str, other: str, same: bool) -> None:
     assert (home_of(one) == home_of(other)) is same
 
 
@@ -220,8 +220,8 @@ async def test_secrets_of_application_credentials_become_dear_too(opened: Open) 
     async with opened() as cloud:
         token = await cloud.token("demo", "demo-secret", on("demo"))
         me = (await cloud.ask("GET", "/auth/tokens", token, headers={"X-Subject-Token": token})).json()["token"]["user"]
-        said = {"application_credential": {"name": "a", "secret": "of mine"}}
-        made = await cloud.ask("POST", f"/users/{me['id']}/application_credentials", token, json=said)
+        body = {"application_credential": {"name": "a", "secret": "of mine"}}
+        made = await cloud.ask("POST", f"/users/{me['id']}/application_credentials", token, json=body)
         credential = made.json()["application_credential"]["id"]
     async with opened(rounds=5) as cloud:
         proof = {
@@ -236,7 +236,7 @@ async def test_secrets_of_application_credentials_become_dear_too(opened: Open) 
         assert cost(row["secret_hash"]) == 5
 
 
-async def test_checks_wait_beside_the_loop_and_no_more_than_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_password_checks_run_in_a_limited_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "WAITING_MAX", 4)
     kept = Passwords(10)
     stored = await kept.hash("right")
@@ -260,7 +260,7 @@ async def test_checks_wait_beside_the_loop_and_no_more_than_is_said(monkeypatch:
     kept.close()
 
 
-async def test_nobody_is_as_slow_as_somebody() -> None:
+async def test_a_login_of_an_unknown_user_takes_as_long_as_a_known_one() -> None:
     kept = Passwords(9)
     stored = await kept.hash("right")
     await kept.fits("x", None)
@@ -279,7 +279,7 @@ async def test_nobody_is_as_slow_as_somebody() -> None:
 # ---------------------------------------------------------------------------------------------- scopes and tokens
 
 
-async def test_junk_in_a_scope_is_kept_by_nobody(opened: Open) -> None:
+async def test_invalid_scopes_are_not_remembered(opened: Open) -> None:
     async with opened() as cloud:
         token = await cloud.admin()
         identity = {"methods": ["token"], "token": {"id": token}}
@@ -307,7 +307,7 @@ async def test_junk_in_a_scope_is_kept_by_nobody(opened: Open) -> None:
         assert max(len(repr(key)) for key in kept) < 1_000
 
 
-async def test_a_token_is_one_text(opened: Open) -> None:
+async def test_a_token_has_one_encoding(opened: Open) -> None:
     async with opened() as cloud:
         token = await cloud.admin()
         last = token.rstrip("=")[-1]
@@ -333,18 +333,18 @@ async def valid(cloud: Cloud, token: str) -> bool:
     return True
 
 
-async def test_behind_a_trusted_proxy_whoever_it_names_waits(opened: Open) -> None:
+async def test_behind_a_trusted_proxy_the_forwarded_address_is_limited(opened: Open) -> None:
     async with opened(LockoutLimits(failures_per_minute=1)) as cloud:
         inner = cloud.service.app
-        said = {"caller": "198.51.100.1"}
+        body = {"caller": "198.51.100.1"}
 
         async def named(scope: Any, receive: Any, send: Any) -> None:
-            await inner({**scope, "client": (said["caller"], 0)}, receive, send)
+            await inner({**scope, "client": (body["caller"], 0)}, receive, send)
 
         transport = httpx.ASGITransport(named, client=("203.0.113.5", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://cloud:5000") as http:
             through = Cloud(cloud.service, http, cloud.clock)
             assert (await through.login("admin", "wrong")).status_code == 401
             assert (await through.login("admin", "secret")).status_code == 429
-            said["caller"] = "198.51.100.2"
+            body["caller"] = "198.51.100.2"
             assert (await through.login("admin", "secret")).status_code == 201

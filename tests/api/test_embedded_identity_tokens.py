@@ -1,4 +1,4 @@
-"""The embedded identity service: tokens issued, checked and voided, through its HTTP dialect."""
+"""The embedded identity service: tokens are issued, validated and revoked over HTTP."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -101,7 +101,7 @@ async def test_versions(cloud: Cloud) -> None:
     assert missing.json()["error"]["code"] == 404
 
 
-async def test_a_token_says_who_where_and_with_which_roles(cloud: Cloud) -> None:
+async def test_a_token_shows_user_scope_and_roles(cloud: Cloud) -> None:
     answer = await cloud.login("admin", "secret", on("admin"))
     token = answer.json()["token"]
     assert {role["name"] for role in token["roles"]} == {"admin", "manager", "member", "reader"}
@@ -163,7 +163,7 @@ async def test_show_and_revoke_with_the_chain(cloud: Cloud) -> None:
     assert (await cloud.ask("GET", "/auth/tokens", admin, headers={"X-Subject-Token": scoped})).status_code == 404
 
 
-async def test_a_token_ends_and_a_rescoped_one_with_it(cloud: Cloud) -> None:
+async def test_a_rescoped_token_expires_with_the_first(cloud: Cloud) -> None:
     first = await cloud.token("demo", "demo-secret")
     cloud.clock.now += 3000
     second = await cloud.auth({"methods": ["token"], "token": {"id": first}}, on("demo"))
@@ -180,7 +180,7 @@ async def test_a_token_of_another_key_or_a_changed_one_is_refused(cloud: Cloud) 
             await cloud.service.validate(bad)
 
 
-async def test_a_lost_role_and_a_disabled_user_void_tokens_at_once(cloud: Cloud) -> None:
+async def test_tokens_end_when_a_role_is_removed_or_a_user_disabled(cloud: Cloud) -> None:
     admin, demo = await cloud.admin(), await cloud.token("demo", "demo-secret", on("demo"))
     principal = await cloud.service.validate(demo)
     role = (await cloud.ask("GET", "/roles?name=member", admin)).json()["roles"][0]["id"]
@@ -197,7 +197,7 @@ async def test_a_lost_role_and_a_disabled_user_void_tokens_at_once(cloud: Cloud)
         await cloud.service.validate(demo)
 
 
-async def test_where_a_token_may_go(cloud: Cloud) -> None:
+async def test_projects_domains_and_catalog_of_a_token(cloud: Cloud) -> None:
     token = await cloud.token("demo", "demo-secret")
     projects = (await cloud.ask("GET", "/auth/projects", token)).json()["projects"]
     assert [one["name"] for one in projects] == ["demo"]

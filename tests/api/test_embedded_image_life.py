@@ -1,4 +1,4 @@
-"""An image's life in the embedded image service: made, filled, shown, changed, fetched, deleted."""
+"""The life of an image in the embedded image service: created, filled, shown, changed, downloaded, deleted."""
 
 import asyncio
 import hashlib
@@ -65,7 +65,7 @@ async def test_made_filled_fetched_deleted(cloud: ImageApp) -> None:
     assert spent.status_code == 409
 
 
-async def test_an_id_is_taken_once(cloud: ImageApp) -> None:
+async def test_an_image_id_is_unique(cloud: ImageApp) -> None:
     alice = cloud.open_as("alice")
     first = await made(alice)
     answer = await alice.post("/v2/images", json={"id": first["id"]})
@@ -155,7 +155,9 @@ async def test_uploads_that_are_refused_leave_the_image_queued(cloud: ImageApp) 
         ("raw", b"", 204),
     ],
 )
-async def test_data_must_be_what_the_image_says(cloud: ImageApp, declared: str, data: bytes, status: int) -> None:
+async def test_uploaded_data_must_match_the_declared_format(
+    cloud: ImageApp, declared: str, data: bytes, status: int
+) -> None:
     alice = cloud.open_as("alice")
     image = await made(alice, disk_format=declared)
     assert (await fill(alice, image["id"], data)).status_code == status
@@ -165,7 +167,7 @@ async def test_data_must_be_what_the_image_says(cloud: ImageApp, declared: str, 
         assert shown["virtual_size"] == 1 << 30
 
 
-async def test_deleted_while_it_is_filled(cloud: ImageApp) -> None:
+async def test_an_image_is_deleted_during_its_upload(cloud: ImageApp) -> None:
     alice = cloud.open_as("alice")
     image = await made(alice)
 
@@ -181,7 +183,7 @@ async def test_deleted_while_it_is_filled(cloud: ImageApp) -> None:
     assert list(cloud.files.iterdir()) == []
 
 
-async def test_a_new_start_takes_half_uploads_back(cloud: ImageApp, tmp_path: Path) -> None:
+async def test_a_restart_removes_partial_uploads(cloud: ImageApp, tmp_path: Path) -> None:
     alice = cloud.open_as("alice")
     whole, half = await made(alice), await made(alice)
     await fill(alice, whole["id"], b"whole")
@@ -223,7 +225,7 @@ async def test_deactivated(cloud: ImageApp) -> None:
     assert (await alice.get(image["file"])).content == b"data"
 
 
-async def test_seeding_twice_makes_one(cloud: ImageApp) -> None:
+async def test_seeding_twice_creates_one_image(cloud: ImageApp) -> None:
     await made(cloud.open_as("alice"), name="cirros")
     first = await cloud.service.seed_image("cirros", qcow2(), os_distro="cirros")
     again = await cloud.service.seed_image("cirros", b"other")
@@ -257,7 +259,7 @@ async def test_versions_and_discovery(cloud: ImageApp) -> None:
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, POST")
 
 
-async def test_what_is_staged_is_imported_and_nothing_is_fetched(cloud: ImageApp) -> None:
+async def test_staged_data_is_imported_and_nothing_is_downloaded(cloud: ImageApp) -> None:
     alice, bob = cloud.open_as("alice"), cloud.open_as("bob")
     image = await made(alice)
     staging, importing = f"{image['self']}/stage", f"{image['self']}/import"
@@ -313,7 +315,9 @@ async def test_a_refusal_in_the_shape_that_is_accepted(cloud: ImageApp, accept: 
 
 @pytest.mark.parametrize("container", ["bare", "ovf", "docker"])
 @pytest.mark.parametrize("why", WICKED)
-async def test_what_would_open_other_files_is_taken_in_no_container(cloud: ImageApp, why: str, container: str) -> None:
+async def test_images_that_reference_other_files_are_refused_in_every_container(
+    cloud: ImageApp, why: str, container: str
+) -> None:
     declared, data = WICKED[why]
     alice = cloud.open_as("alice")
     image = await made(alice, disk_format=declared, container_format=container)
@@ -333,7 +337,7 @@ async def tight(tmp_path: Path) -> AsyncIterator[ImageApp]:
         yield opened
 
 
-async def test_a_project_has_so_many_bytes(tight: ImageApp) -> None:
+async def test_a_project_has_a_storage_quota(tight: ImageApp) -> None:
     alice, bob = tight.open_as("alice"), tight.open_as("bob")
     one, two, three, bobs = [await made(each) for each in (alice, alice, alice, bob)]
     assert (await fill(alice, one["id"], bytes(61))).status_code == 413
@@ -364,7 +368,7 @@ async def test_a_project_has_so_many_bytes(tight: ImageApp) -> None:
     assert imported.status_code == 202, "and not twice"
 
 
-async def test_two_uploads_at_once_do_not_share_the_last_bytes(tight: ImageApp) -> None:
+async def test_concurrent_uploads_do_not_exceed_the_quota(tight: ImageApp) -> None:
     alice = tight.open_as("alice")
     many = [await made(alice) for _ in range(4)]
     codes = sorted(each.status_code for each in await asyncio.gather(*(fill(alice, m["id"], bytes(50)) for m in many)))

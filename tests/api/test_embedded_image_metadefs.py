@@ -101,7 +101,7 @@ async def test_namespaces(base: Any) -> None:
     await get(base, "/metadefs/namespaces?limit=x", status=400)
 
 
-async def test_one_namespace_with_names_as_its_things_have_them(base: Any) -> None:
+async def test_a_namespace_with_all_its_resources(base: Any) -> None:
     path = "/metadefs/namespaces/OS::Compute::VirtCPUTopology"
     assert list((await get(base, path))["properties"]) == ["cpu_sockets"]
     assert list((await get(base, f"{path}?resource_type=OS::Nova::Flavor"))["properties"]) == ["hw:cpu_sockets"]
@@ -135,7 +135,7 @@ async def test_schemas(base: Any, one: str) -> None:
     await get(base, "/schemas/metadefs/odd", status=404)
 
 
-async def test_nobody_writes(base: Any) -> None:
+async def test_metadef_writes_are_refused(base: Any) -> None:
     for by in ("alice", "admin"):
         async with base(by) as client:
             assert (await client.post("/v2/metadefs/namespaces", json={"namespace": "x"})).status_code == 403

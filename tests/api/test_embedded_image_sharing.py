@@ -252,12 +252,12 @@ async def test_a_list_that_cannot_be_understood(cloud: ImageApp, query: str) -> 
 
 
 @pytest.mark.parametrize("sort", ["", "sort=name:asc", "sort=size:desc,name:asc", "sort_key=status&sort_dir=asc"])
-async def test_pages_meet_every_image_once(either: ImageApp, sort: str) -> None:
+async def test_paging_returns_every_image_once(either: ImageApp, sort: str) -> None:
     alice = either.open_as("alice")
     for number in range(7):
         await made(alice, name=f"image{number % 3}", disk_format=None, tags=["t"])
-    whole = (await alice.get(f"/v2/images?tag=t&{sort}")).json()
-    assert "next" not in whole
+    answer = (await alice.get(f"/v2/images?tag=t&{sort}")).json()
+    assert "next" not in answer
     seen, url, pages = [], f"/v2/images?tag=t&limit=3&{sort}", 0
     while url:
         page = (await alice.get(url)).json()
@@ -266,7 +266,7 @@ async def test_pages_meet_every_image_once(either: ImageApp, sort: str) -> None:
         assert "marker" not in page["first"]
         url, pages = page.get("next", ""), pages + 1
     assert pages == 3
-    assert seen == [each["id"] for each in whole["images"]]
+    assert seen == [each["id"] for each in answer["images"]]
     assert len(set(seen)) == 7
 
 

@@ -1,4 +1,4 @@
-"""What the embedded network service tells a host of its ports: complete, newer only, and following what it depends on."""
+"""Port descriptions that the embedded network service gives to a host: complete, only newer ones, and updated with everything they depend on."""
 
 import asyncio
 from typing import Any
@@ -62,7 +62,9 @@ async def network(cloud: Cloud) -> str:
     return network
 
 
-async def test_a_bound_port_is_described_and_its_binding_says_that_it_is_filtered(cloud: Cloud, network: str) -> None:
+async def test_a_bound_port_has_a_description_and_its_binding_says_that_it_is_filtered(
+    cloud: Cloud, network: str
+) -> None:
     web = await group(cloud)
     await rule(cloud, security_group_id=web, direction="ingress", protocol="tcp", port_range_min=80, port_range_max=81)
     await rule(cloud, security_group_id=web, direction="ingress", remote_group_id=web, ethertype="IPv6")
@@ -97,7 +99,7 @@ async def test_a_bound_port_is_described_and_its_binding_says_that_it_is_filtere
     assert (await described(cloud, THERE)).present.ports == ()
 
 
-async def test_what_a_subnet_tells_guests_is_followed(cloud: Cloud, network: str) -> None:
+async def test_a_change_of_a_subnets_dhcp_options_is_described(cloud: Cloud, network: str) -> None:
     port = await cloud.port(network)
     await cloud.bind(port["id"], HERE)
     before, subnet = await described(cloud), port["fixed_ips"][0]["subnet_id"]
@@ -108,7 +110,7 @@ async def test_what_a_subnet_tells_guests_is_followed(cloud: Cloud, network: str
     assert now.subnets == (SubnetHints(subnet, ("9.8.7.6",), (("10.1.0.0/16", "10.9.0.7"),)),)
 
 
-async def test_only_what_changed_is_newer(cloud: Cloud, network: str) -> None:
+async def test_only_changed_ports_get_a_newer_version(cloud: Cloud, network: str) -> None:
     web = await group(cloud)
     first, second = [await cloud.port(network, security_groups=[each]) for each in (web, await group(cloud, "other"))]
     for each in (first, second):
@@ -129,7 +131,7 @@ async def test_only_what_changed_is_newer(cloud: Cloud, network: str) -> None:
     assert (await described(cloud, after=again.version)).ports == ()
 
 
-async def test_members_on_other_hosts_come_and_go(cloud: Cloud, network: str) -> None:
+async def test_group_members_on_other_hosts_are_added_and_removed(cloud: Cloud, network: str) -> None:
     web = await group(cloud)
     await rule(cloud, security_group_id=web, direction="ingress", remote_group_id=web)
     mine = await cloud.port(network, security_groups=[web])
@@ -147,9 +149,7 @@ async def test_members_on_other_hosts_come_and_go(cloud: Cloud, network: str) ->
     assert [set(each.addresses) for each in gone.sets] == [{mine["fixed_ips"][0]["ip_address"]}]
 
 
-async def test_an_address_group_and_a_large_remote_group_go_in_parts(
-    cloud: Cloud, network: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_groups_are_sent_in_parts(cloud: Cloud, network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(port_descriptions, "ADDRESSES_PER_PART", 10)
     listed = [f"192.0.2.{number}/32" for number in range(25)]
     made = await cloud.ok(
@@ -207,7 +207,7 @@ async def test_a_port_that_waits_for_its_guest_is_described_at_both_hosts(cloud:
     assert [(await described(cloud, each)).present.ports for each in (HERE, THERE)] == [(), (port["id"],)]
 
 
-async def test_what_its_host_can_guarantee_is_placements_to_count(cloud: Cloud, network: str) -> None:
+async def test_the_hosts_inventory_is_reported_to_placement(cloud: Cloud, network: str) -> None:
     rows = (await cloud.get("/agents", host=HERE))["agents"]
     (found,) = [devices_of(row) for row in rows]
     assert known(found.kind)
@@ -288,7 +288,7 @@ async def test_a_port_that_is_on_its_way_is_bound_at_one_host(cloud: Cloud, netw
 
 
 @pytest.mark.parametrize("count", [10, 300, 3_000])
-async def test_neighbours_are_bounded_and_a_change_is_small(cloud: Cloud, network: str, count: int) -> None:
+async def test_neighbours_are_limited_and_a_change_is_small(cloud: Cloud, network: str, count: int) -> None:
     """What a host is told at first grows with the network, and what it is told of a change does not."""
     await cloud.ok("PUT", "/quotas/p1", {"quota": {"port": -1}})
     other = await another_network(cloud)
@@ -310,7 +310,7 @@ async def test_neighbours_are_bounded_and_a_change_is_small(cloud: Cloud, networ
     assert small < BYTES_WITHOUT + 256 * BYTES_OF_NEIGHBOUR
 
 
-async def test_neighbours_of_a_network_are_so_many_at_the_most(
+async def test_the_number_of_neighbours_of_a_network_is_limited(
     cloud: Cloud, network: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(route_descriptions, "ARP_ENTRIES_MAX", 2)
@@ -327,7 +327,7 @@ async def changed(cloud: Cloud, after: int, wait_s: int = 0) -> ChangedHosts:
     return msgspec.convert(await cloud.get("/port-descriptions", after=after, wait_s=wait_s), ChangedHosts)
 
 
-async def test_which_hosts_changed_is_said_at_once_and_waited_for(cloud: Cloud, network: str) -> None:
+async def test_changed_hosts_are_returned_at_once_or_waited_for(cloud: Cloud, network: str) -> None:
     port = await cloud.port(network)
     await cloud.bind(port["id"], HERE)
     first = await changed(cloud, 0)
@@ -346,7 +346,7 @@ async def test_which_hosts_changed_is_said_at_once_and_waited_for(cloud: Cloud, 
     assert await changed(cloud, second.version) == ChangedHosts(second.version), "it was not described anew since"
 
 
-async def test_who_waits_is_let_go_when_the_service_stops(cloud: Cloud, network: str) -> None:
+async def test_waiting_requests_end_when_the_service_stops(cloud: Cloud, network: str) -> None:
     first = await changed(cloud, 0)
     waiting = asyncio.create_task(changed(cloud, first.version, 25))
     cloud.service.end_waits()
@@ -354,7 +354,7 @@ async def test_who_waits_is_let_go_when_the_service_stops(cloud: Cloud, network:
         assert (await waiting).hosts == ()
 
 
-async def test_who_may_ask_and_what(cloud: Cloud, network: str) -> None:
+async def test_who_may_read_descriptions(cloud: Cloud, network: str) -> None:
     for query in (
         "",
         "?host=",

@@ -1,4 +1,4 @@
-"""Rules of security groups as they are kept, when two are the same, and the address groups that they may name."""
+"""Rules of security groups: their stored form, when two are duplicates, and the address groups that they may name."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ async def _refused(cloud: Cloud, method: str, path: str, body: Any = None, token
 TCP = {"protocol": "tcp", "port_range_min": 22, "port_range_max": 22}
 
 
-async def test_rules_are_kept_in_one_form(cloud: Cloud) -> None:
+async def test_rules_are_stored_in_canonical_form(cloud: Cloud) -> None:
     group = await _group(cloud)
     for said, kept in (
         ({**TCP, "remote_ip_prefix": "192.0.2.5"}, {"remote_ip_prefix": "192.0.2.5/32", "normalized_cidr": "192.0.2.5/32"}),
@@ -38,7 +38,7 @@ async def test_rules_are_kept_in_one_form(cloud: Cloud) -> None:
         assert {name: rule[name] for name in kept} == kept
 
 
-async def test_rules_that_let_the_same_through_are_one(cloud: Cloud) -> None:
+async def test_equivalent_rules_are_duplicates(cloud: Cloud) -> None:
     """The clients say `0.0.0.0/0` where a person says nothing, and a new group lets everything out already."""
     group = await _group(cloud)
     out = _body(group, direction="egress", remote_ip_prefix="0.0.0.0/0")
@@ -73,7 +73,7 @@ async def test_rules_that_cannot_be(cloud: Cloud, said: dict[str, Any], kind: st
     assert await _refused(cloud, "POST", "/security-group-rules", body) == (400, kind)
 
 
-async def test_a_port_has_stateful_groups_or_stateless_ones(cloud: Cloud) -> None:
+async def test_a_port_has_only_stateful_or_only_stateless_groups(cloud: Cloud) -> None:
     net, _ = await cloud.flat_network()
     groups = [await _group(cloud), await _group(cloud, stateful=False)]
     port = {"port": {"network_id": net["id"], "security_groups": groups}}
@@ -81,8 +81,8 @@ async def test_a_port_has_stateful_groups_or_stateless_ones(cloud: Cloud) -> Non
 
 
 async def test_address_groups(cloud: Cloud) -> None:
-    said = {"name": "a", "addresses": ["192.0.2.5/24", "198.51.100.7/32"]}
-    made = (await cloud.ok("POST", "/address-groups", {"address_group": said}, token="member"))["address_group"]
+    body = {"name": "a", "addresses": ["192.0.2.5/24", "198.51.100.7/32"]}
+    made = (await cloud.ok("POST", "/address-groups", {"address_group": body}, token="member"))["address_group"]
     assert (made["addresses"], made["project_id"]) == (["192.0.2.0/24", "198.51.100.7/32"], "p1")
     at = f"/address-groups/{made['id']}"
     more = await cloud.ok("PUT", f"{at}/add_addresses", {"addresses": ["fd00::/8"]}, token="member")
@@ -129,7 +129,7 @@ async def test_a_limit_below_what_is_used_is_forced(cloud: Cloud) -> None:
     assert forced["quota"]["network"] == 1
 
 
-async def test_what_others_use_stays_shared(cloud: Cloud) -> None:
+async def test_shared_resources_in_use_stay_shared(cloud: Cloud) -> None:
     """A policy may go when nobody needs it, or when everybody may use the thing from now on."""
     net, _ = await cloud.flat_network()
     group = await _group(cloud)
@@ -163,7 +163,7 @@ async def test_what_others_use_stays_shared(cloud: Cloud) -> None:
         await cloud.ok("DELETE", path)
 
 
-async def test_what_networks_and_routers_refuse(cloud: Cloud) -> None:
+async def test_refusals_of_networks_and_routers(cloud: Cloud) -> None:
     net, subnet = await cloud.flat_network()
     groups = [await _group(cloud)] * 2
     twice = {"port": {"network_id": net["id"], "security_groups": groups}}
@@ -214,7 +214,7 @@ async def test_sharing_with_somebody_makes_a_network_external(cloud: Cloud) -> N
     assert not (await cloud.get(f"/networks/{net['id']}"))["network"]["router:external"]
 
 
-async def test_policies_of_others_and_kinds_of_rules(cloud: Cloud) -> None:
+async def test_policies_of_other_projects_and_kinds_of_rules(cloud: Cloud) -> None:
     policy = (await cloud.ok("POST", "/qos/policies", {"policy": {"name": "gold"}}))["policy"]["id"]
     net = {"network": {"qos_policy_id": policy}}
     assert await _refused(cloud, "POST", "/networks", net) == (404, "QosPolicyNotFound")

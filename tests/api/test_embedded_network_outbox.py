@@ -1,4 +1,4 @@
-"""What the embedded network service tells others: after the commit, again until heard, never more than fits."""
+"""Events that the embedded network service sends: after the commit, repeated until accepted, and limited in number."""
 
 import asyncio
 from typing import Any
@@ -14,39 +14,39 @@ async def _look(segment: str) -> SegmentInventory | None:
     return INVENTORY if segment == "seg" else None
 
 
-async def test_compute_is_told_again_until_it_hears_in_order() -> None:
-    heard: list[dict[str, Any]] = []
+async def test_events_are_sent_to_compute_in_order_until_accepted() -> None:
+    messages: list[dict[str, Any]] = []
     done = asyncio.Event()
     refusals = iter((True, True, False))
 
-    async def hear(batch: list[dict[str, Any]]) -> None:
+    async def on_message(batch: list[dict[str, Any]]) -> None:
         if next(refusals, False):
             raise OSError("compute is out")
-        heard.extend(batch)
+        messages.extend(batch)
         done.set()
 
-    box = ComputeOutbox(hear, None, _look)
+    box = ComputeOutbox(on_message, None, _look)
     box.start()
     box.put([{"n": 1}, {"n": 2}], set())
     async with asyncio.timeout(DEADLINE_S):
         await done.wait()
     await box.stop()
-    assert heard == [{"n": 1}, {"n": 2}]
+    assert messages == [{"n": 1}, {"n": 2}]
 
 
-async def test_the_oldest_words_go_when_nobody_hears(monkeypatch: Any) -> None:
+async def test_the_oldest_events_are_dropped_when_none_is_accepted(monkeypatch: Any) -> None:
     monkeypatch.setattr(outbox, "EVENTS_MAX", 3)
 
-    async def hear(batch: list[dict[str, Any]]) -> None:
+    async def on_message(batch: list[dict[str, Any]]) -> None:
         raise AssertionError("not started")
 
-    box = ComputeOutbox(hear, None, _look)
+    box = ComputeOutbox(on_message, None, _look)
     box.put([{"n": n} for n in range(5)], set())
     assert box.dropped == 2
 
 
-async def test_placement_is_told_what_is_and_what_is_gone() -> None:
-    told: list[Any] = []
+async def test_placement_receives_new_and_deleted_inventories() -> None:
+    calls: list[Any] = []
     failures = iter((True, False))
     done = asyncio.Event()
 
@@ -54,15 +54,15 @@ async def test_placement_is_told_what_is_and_what_is_gone() -> None:
         async def segment_is(self, inventory: SegmentInventory) -> None:
             if next(failures, False):
                 raise OSError("placement is out")
-            told.append(inventory)
+            calls.append(inventory)
             self.check()
 
         async def segment_gone(self, segment: str) -> None:
-            told.append(segment)
+            calls.append(segment)
             self.check()
 
         def check(self) -> None:
-            if len(told) == 2:
+            if len(calls) == 2:
                 done.set()
 
     box = ComputeOutbox(None, Placement(), _look)
@@ -71,4 +71,4 @@ async def test_placement_is_told_what_is_and_what_is_gone() -> None:
     async with asyncio.timeout(DEADLINE_S):
         await done.wait()
     await box.stop()
-    assert set(told) == {INVENTORY, "lost"}
+    assert set(calls) == {INVENTORY, "lost"}

@@ -1,4 +1,4 @@
-"""Ports of the embedded network service: made, in bulk, bound, on routed networks, and who may."""
+"""Ports of the embedded network service: created, in bulk, bound, on routed networks, and the permissions for it."""
 
 import asyncio
 from collections import Counter
@@ -23,7 +23,7 @@ async def test_a_port_has_a_mac_an_address_and_the_default_group(cloud: Cloud) -
     assert len(groups["security_groups"][0]["security_group_rules"]) == 4
 
 
-async def test_a_mac_is_once_in_a_network_alone_and_in_bulk(cloud: Cloud) -> None:
+async def test_a_mac_is_unique_in_its_network(cloud: Cloud) -> None:
     net, _ = await cloud.flat_network()
     mac = "fa:16:3e:aa:bb:01"
     first = await cloud.port(net["id"], mac_address=mac, device_id="srv-1")
@@ -40,7 +40,7 @@ async def test_a_mac_is_once_in_a_network_alone_and_in_bulk(cloud: Cloud) -> Non
     assert (await cloud.get("/ports", network_id=net["id"], mac_address=mac))["ports"][0]["device_id"] == "srv-1"
 
 
-async def test_bulk_makes_all(cloud: Cloud) -> None:
+async def test_a_bulk_request_creates_all_ports(cloud: Cloud) -> None:
     net, _ = await cloud.flat_network()
     bulk = [{"network_id": net["id"], "project_id": "p1", "name": f"p{n}"} for n in range(5)]
     made = await cloud.ok("POST", "/ports", {"ports": bulk})
@@ -48,7 +48,7 @@ async def test_bulk_makes_all(cloud: Cloud) -> None:
     assert len({each["fixed_ips"][0]["ip_address"] for each in made["ports"]}) == 5
 
 
-async def test_bind_answers_like_open_vswitch_and_compute_hears(cloud: Cloud) -> None:
+async def test_a_bind_answers_like_open_vswitch_and_compute_gets_an_event(cloud: Cloud) -> None:
     net, _ = await cloud.flat_network()
     port = await cloud.port(net["id"], device_id="srv")
     bound = await cloud.bind(port["id"], "cmp1")
@@ -75,7 +75,7 @@ async def test_if_match(cloud: Cloud) -> None:
     assert (await cloud.call("DELETE", url, headers={"If-Match": "revision_number=2"})).status_code == 204
 
 
-async def test_routed_network_as_the_real_one_answers(cloud: Cloud) -> None:
+async def test_a_routed_network_answers_as_neutron_does(cloud: Cloud) -> None:
     net, (one, two), _ = await cloud.routed_network("10.1.0.0/29", "10.2.0.0/29")
     port = await cloud.port(net["id"], device_id="srv-1", mac_address="fa:16:3e:aa:bb:01")
     assert (port["fixed_ips"], port["ip_allocation"]) == ([], "deferred")
@@ -96,7 +96,7 @@ async def test_routed_network_as_the_real_one_answers(cloud: Cloud) -> None:
     assert [each["subnet_id"] for each in again["fixed_ips"]] == [one["id"]]
 
 
-async def test_an_exhausted_segment_is_a_conflict_and_what_is_freed_is_given_again(cloud: Cloud) -> None:
+async def test_an_exhausted_segment_is_a_conflict_and_freed_addresses_are_reused(cloud: Cloud) -> None:
     net, _, _ = await cloud.routed_network("10.1.0.0/29", "10.2.0.0/29")
     ports = [await cloud.port(net["id"], device_id=f"s{n}") for n in range(6)]
     for port in ports[:5]:
@@ -110,7 +110,7 @@ async def test_an_exhausted_segment_is_a_conflict_and_what_is_freed_is_given_aga
     assert bound["fixed_ips"][0]["ip_address"] == "10.1.0.4"
 
 
-async def test_addresses_never_double_under_rivals(cloud: Cloud) -> None:
+async def test_concurrent_requests_never_get_the_same_address(cloud: Cloud) -> None:
     net, _ = await cloud.flat_network("10.0.0.0/26")
     body = {"port": {"network_id": net["id"], "project_id": "p1", "device_id": "x"}}
     answers = await asyncio.gather(*(cloud.call("POST", "/ports", body) for _ in range(80)))
@@ -123,7 +123,7 @@ async def test_addresses_never_double_under_rivals(cloud: Cloud) -> None:
     assert (await cloud.get("/quotas/p1/details"))["quota"]["port"]["used"] == 61
 
 
-async def test_the_last_of_a_quota_is_given_once(cloud: Cloud) -> None:
+async def test_the_last_unit_of_a_quota_is_given_once(cloud: Cloud) -> None:
     net, _ = await cloud.flat_network()
     await cloud.ok("PUT", "/quotas/p1", {"quota": {"port": 3}})
     body = {"port": {"network_id": net["id"], "project_id": "p1"}}
@@ -143,7 +143,9 @@ async def test_the_last_of_a_quota_is_given_once(cloud: Cloud) -> None:
         ([], 201, None),
     ],
 )
-async def test_asked_addresses(cloud: Cloud, fixed_ips: list[dict[str, str]], status: int, kind: str | None) -> None:
+async def test_requested_addresses(
+    cloud: Cloud, fixed_ips: list[dict[str, str]], status: int, kind: str | None
+) -> None:
     net, _ = await cloud.flat_network()
     await cloud.port(net["id"])
     body = {"port": {"network_id": net["id"], "project_id": "p1", "fixed_ips": fixed_ips}}
@@ -154,7 +156,7 @@ async def test_asked_addresses(cloud: Cloud, fixed_ips: list[dict[str, str]], st
         assert answer.json()["port"]["ip_allocation"] == "none"
 
 
-async def test_bindings_beside_the_active_one(cloud: Cloud) -> None:
+async def test_inactive_bindings_of_a_port(cloud: Cloud) -> None:
     net, _ = await cloud.flat_network()
     port = await cloud.port(net["id"], device_id="srv")
     url = f"/ports/{port['id']}/bindings"
@@ -181,7 +183,7 @@ async def test_bindings_beside_the_active_one(cloud: Cloud) -> None:
     assert (await cloud.call("GET", url, token="member")).json() == {"bindings": []}
 
 
-async def test_what_leaves_a_port_without_a_way_on_does_so_here_too(cloud: Cloud) -> None:
+async def test_bindings_that_block_a_port_do_so_as_in_neutron(cloud: Cloud) -> None:
     """As Neutron 29: who relies on a kinder answer is found out here, and not beside a real one."""
     net, _ = await cloud.flat_network()
     port = await cloud.port(net["id"], device_id="srv")
@@ -205,7 +207,7 @@ async def test_what_leaves_a_port_without_a_way_on_does_so_here_too(cloud: Cloud
     assert (await cloud.get(f"/ports/{port['id']}"))["port"]["binding:host_id"] == "cmp1"
 
 
-async def test_who_may(cloud: Cloud) -> None:
+async def test_permissions_on_ports(cloud: Cloud) -> None:
     net, _ = await cloud.flat_network()
     port = await cloud.port(net["id"])
     mine = (await cloud.call("GET", f"/ports/{port['id']}", token="member")).json()["port"]
@@ -226,7 +228,7 @@ async def test_who_may(cloud: Cloud) -> None:
     assert (await cloud.call("GET", "/ports", token="nobody")).status_code == 401
 
 
-async def test_shared_networks_take_strangers_ports_but_not_their_addresses(cloud: Cloud) -> None:
+async def test_shared_networks_accept_foreign_ports_without_fixed_addresses(cloud: Cloud) -> None:
     net, _ = await cloud.flat_network(shared=True)
     port = await cloud.call("POST", "/ports", {"port": {"network_id": net["id"]}}, token="stranger")
     assert port.status_code == 201
@@ -256,7 +258,7 @@ async def test_bodies_are_read_strictly(cloud: Cloud) -> None:
     assert (await cloud.call("GET", "/ports", name="a\0b")).status_code == 400
 
 
-async def test_a_filter_tells_nothing_that_may_not_be_seen(cloud: Cloud) -> None:
+async def test_a_filter_reveals_no_hidden_resource(cloud: Cloud) -> None:
     net, _ = await cloud.flat_network()
     port = await cloud.port(net["id"], device_id="srv")
     await cloud.bind(port["id"], "cmp1")
@@ -265,7 +267,7 @@ async def test_a_filter_tells_nothing_that_may_not_be_seen(cloud: Cloud) -> None
     assert len((await cloud.get("/ports", **query))["ports"]) == 1
 
 
-async def test_a_port_comes_up_when_its_host_says_so(cloud: Cloud) -> None:
+async def test_a_port_becomes_active_when_its_host_reports_it(cloud: Cloud) -> None:
     net, _ = await cloud.flat_network()
     port = await cloud.port(net["id"], device_id="srv")
     await cloud.bind(port["id"], "cmp1")
@@ -280,7 +282,7 @@ async def test_a_port_comes_up_when_its_host_says_so(cloud: Cloud) -> None:
     await cloud.heard({"name": "network-vif-deleted", "server_uuid": "srv", "tag": port["id"], "status": "completed"})
 
 
-async def test_dhcp_options_are_named_one_by_one(cloud: Cloud) -> None:
+async def test_dhcp_options_are_set_one_by_one(cloud: Cloud) -> None:
     """Others stay as they are; one without a value goes."""
     net, _ = await cloud.flat_network()
     first = [{"opt_name": "bootfile-name", "opt_value": "a"}, {"opt_name": "tftp-server", "opt_value": ""}]

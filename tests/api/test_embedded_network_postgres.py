@@ -1,4 +1,4 @@
-"""The embedded network service on PostgreSQL, where rivals really meet."""
+"""The embedded network service on PostgreSQL, with concurrent requests."""
 
 import asyncio
 from collections import Counter
@@ -9,7 +9,7 @@ from tests.helpers.embedded_network_cloud import cloud_over
 pytestmark = pytest.mark.postgres
 
 
-async def test_rivals_share_out_the_last_addresses_and_the_last_of_a_quota(postgres_url: str) -> None:
+async def test_concurrent_requests_get_the_last_addresses_and_quota_exactly_once(postgres_url: str) -> None:
     async with cloud_over(postgres_url) as cloud:
         net, _ = await cloud.flat_network("10.0.0.0/28")
         body = {"port": {"network_id": net["id"], "project_id": "p1", "device_id": "x"}}

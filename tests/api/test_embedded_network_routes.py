@@ -1,4 +1,4 @@
-"""What the embedded network service tells a host of routers and floating addresses behind its ports."""
+"""What the embedded network service tells a host about routers and floating addresses of its ports."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ async def inside(cloud: Cloud) -> tuple[str, str]:
     return network, await made(cloud, "subnet", network_id=network, cidr="10.9.0.0/24", ip_version=4)
 
 
-async def test_routers_and_floating_addresses_come_and_go(cloud: Cloud, inside: tuple[str, str]) -> None:
+async def test_routers_and_floating_addresses_are_created_and_deleted(cloud: Cloud, inside: tuple[str, str]) -> None:
     network, subnet = inside
     port = await cloud.port(network)
     await cloud.bind(port["id"], HERE)

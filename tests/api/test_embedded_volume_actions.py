@@ -1,4 +1,4 @@
-"""What is done to volumes of the embedded volume service: grown, copied, uploaded, filled again, retyped, given away."""
+"""Actions on volumes of the embedded volume service: extend, copy, upload, reimage, retype, transfer."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -49,7 +49,7 @@ async def snapshotted(client: httpx.AsyncClient, volume: str, **said: object) ->
 # ---------------------------------------------------------------------------------------------------- sources
 
 
-async def test_a_volume_of_an_image_has_its_bytes_and_remembers_it(cloud: VolumeApp) -> None:
+async def test_a_volume_of_an_image_has_its_data_and_metadata(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     volume = await made(alice, imageRef=IMAGE)
     assert volume["bootable"] == "true"
@@ -117,16 +117,16 @@ async def test_a_snapshot_of_a_used_volume_needs_force_below_3_66(cloud: VolumeA
     id = (await made(alice))["id"]
     await attached(alice, id)
     old = {"OpenStack-API-Version": "volume 3.65"}
-    said = {"snapshot": {"volume_id": id}}
-    assert (await alice.post("/snapshots", json=said, headers=old)).status_code == 400
-    assert (await alice.post("/snapshots", json=said)).status_code == 202
-    said["snapshot"]["force"] = False
-    assert (await alice.post("/snapshots", json=said)).status_code == 400
-    said["snapshot"]["force"] = True
-    assert (await alice.post("/snapshots", json=said, headers=old)).status_code == 202
+    body = {"snapshot": {"volume_id": id}}
+    assert (await alice.post("/snapshots", json=body, headers=old)).status_code == 400
+    assert (await alice.post("/snapshots", json=body)).status_code == 202
+    body["snapshot"]["force"] = False
+    assert (await alice.post("/snapshots", json=body)).status_code == 400
+    body["snapshot"]["force"] = True
+    assert (await alice.post("/snapshots", json=body, headers=old)).status_code == 202
 
 
-async def test_back_to_the_latest_snapshot(cloud: VolumeApp) -> None:
+async def test_revert_to_the_latest_snapshot(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice, imageRef=IMAGE))["id"]
     first = await snapshotted(alice, id)
@@ -162,7 +162,7 @@ async def test_extend_a_free_and_a_used_volume(cloud: VolumeApp) -> None:
     assert (await shown(alice, id))["status"] == "in-use"
 
 
-async def test_extend_completion_is_for_back_ends_that_wait(cloud: VolumeApp) -> None:
+async def test_extend_completion_is_refused_when_nothing_is_extended(cloud: VolumeApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     id = (await made(alice))["id"]
     assert (await act(alice, id, "os-extend_volume_completion", {})).status_code == 403
@@ -178,12 +178,12 @@ async def test_a_volume_is_uploaded_as_an_image(cloud: VolumeApp) -> None:
     id = (await made(alice, imageRef=IMAGE))["id"]
     answer = await act(alice, id, "os-volume_upload_image", {"image_name": "mine", "visibility": "shared"})
     assert answer.status_code == 202, answer.text
-    told = answer.json()["os-volume_upload_image"]
-    assert (told["status"], told["image_name"], told["visibility"]) == ("uploading", "mine", "shared")
+    result = answer.json()["os-volume_upload_image"]
+    assert (result["status"], result["image_name"], result["visibility"]) == ("uploading", "mine", "shared")
     await until(alice, id, "available")
-    image = cloud.images.docs[told["image_id"]]
+    image = cloud.images.docs[result["image_id"]]
     assert (image["size"], image["min_disk"], image["os_distro"]) == (1024**3, 1, "ubuntu")
-    assert cloud.images.data[told["image_id"]].startswith(DATA)
+    assert cloud.images.data[result["image_id"]].startswith(DATA)
     await attached(alice, id)
     assert (await act(alice, id, "os-volume_upload_image", {"image_name": "m"})).status_code == 400
     assert (await act(alice, id, "os-volume_upload_image", {"image_name": "m", "force": True})).status_code == 202
@@ -192,13 +192,13 @@ async def test_a_volume_is_uploaded_as_an_image(cloud: VolumeApp) -> None:
     assert (await act(alice, id, "os-volume_upload_image", public)).status_code == 403
 
 
-async def test_reimage_a_reserved_volume_tells_compute(cloud: VolumeApp) -> None:
+async def test_reimage_of_a_reserved_volume_sends_an_event_to_compute(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice, imageRef=IMAGE))["id"]
     await reserved(alice, id)
     assert (await act(alice, id, "os-reimage", {"image_id": OTHER})).status_code == 400
-    said = {"image_id": OTHER, "reimage_reserved": True}
-    assert (await act(alice, id, "os-reimage", said)).status_code == 202
+    body = {"image_id": OTHER, "reimage_reserved": True}
+    assert (await act(alice, id, "os-reimage", body)).status_code == 202
     volume = await until(alice, id, "reserved")
     await eventually(lambda: cloud.events)
     assert cloud.events == [{"name": "volume-reimaged", "server_uuid": SERVER, "tag": id, "status": "completed"}]
@@ -206,7 +206,7 @@ async def test_reimage_a_reserved_volume_tells_compute(cloud: VolumeApp) -> None
     assert volume["volume_image_metadata"]["image_name"] == "noble"
     assert _begins(cloud, id, DATA[::-1])
     old = {"OpenStack-API-Version": "volume 3.67"}
-    assert (await act(alice, id, "os-reimage", said, **old)).status_code == 404
+    assert (await act(alice, id, "os-reimage", body, **old)).status_code == 404
 
 
 async def test_image_metadata_is_set_shown_and_unset(cloud: VolumeApp) -> None:
@@ -238,7 +238,7 @@ async def test_a_multiattach_volume_has_several_servers(cloud: VolumeApp) -> Non
     assert (await shown(alice, id))["status"] == "in-use"
 
 
-async def test_a_server_that_moves_may_have_a_volume_twice(cloud: VolumeApp) -> None:
+async def test_a_moving_server_may_have_two_attachments_of_a_volume(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     first = await attached(alice, id, SERVER, "h1")
@@ -254,7 +254,7 @@ async def test_a_server_that_moves_may_have_a_volume_twice(cloud: VolumeApp) -> 
     assert refused.status_code == 400
 
 
-async def test_the_older_calls_for_attaching(cloud: VolumeApp) -> None:
+async def test_the_older_attach_calls(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     assert (await act(alice, id, "os-reserve")).status_code == 202
@@ -264,8 +264,8 @@ async def test_the_older_calls_for_attaching(cloud: VolumeApp) -> None:
     await act(alice, id, "os-reserve")
     answer = await act(alice, id, "os-initialize_connection", {"connector": {"host": "h1"}})
     assert answer.json()["connection_info"]["data"]["device_path"].endswith(id)
-    said = {"instance_uuid": SERVER, "mountpoint": "/dev/vdb", "mode": "rw"}
-    assert (await act(alice, id, "os-attach", said)).status_code == 202
+    body = {"instance_uuid": SERVER, "mountpoint": "/dev/vdb", "mode": "rw"}
+    assert (await act(alice, id, "os-attach", body)).status_code == 202
     volume = await shown(alice, id)
     assert (volume["status"], volume["metadata"]) == ("in-use", {"readonly": "False", "attached_mode": "rw"})
     (row,) = volume["attachments"]
@@ -314,11 +314,11 @@ async def test_a_swap_by_compute_moves_the_uses(cloud: VolumeApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     old, new = (await made(alice))["id"], (await made(alice))["id"]
     await attached(alice, old)
-    said = {"new_volume": new}
-    answer = await act(admin, old, "os-migrate_volume_completion", said, **SERVICE_TOKEN)
+    body = {"new_volume": new}
+    answer = await act(admin, old, "os-migrate_volume_completion", body, **SERVICE_TOKEN)
     assert (answer.status_code, answer.json()) == (200, {"save_volume_id": new})
     assert ((await shown(alice, old))["status"], (await shown(alice, new))["status"]) == ("available", "in-use")
-    assert (await act(alice, old, "os-migrate_volume_completion", said)).status_code == 403
+    assert (await act(alice, old, "os-migrate_volume_completion", body)).status_code == 403
 
 
 # ---------------------------------------------------------------------------------------------------- the rest
@@ -363,7 +363,7 @@ async def test_administrators_reset_and_force(cloud: VolumeApp) -> None:
     assert (await act(alice, id, "no-such-action")).status_code == 400
 
 
-async def test_a_transfer_gives_a_volume_away(cloud: VolumeApp) -> None:
+async def test_a_transfer_changes_the_owner_of_a_volume(cloud: VolumeApp) -> None:
     alice, bob = cloud.open_as("alice"), cloud.open_as("bob")
     id = (await made(alice))["id"]
     taken = (await alice.post("/snapshots", json={"snapshot": {"volume_id": id}})).json()["snapshot"]["id"]
@@ -383,7 +383,7 @@ async def test_a_transfer_gives_a_volume_away(cloud: VolumeApp) -> None:
     assert (await bob.get(f"/snapshots/{taken}")).status_code == 200
 
 
-async def test_work_that_was_begun_is_gone_on_with_after_a_restart(tmp_path: Path) -> None:
+async def test_begun_work_continues_after_a_restart(tmp_path: Path) -> None:
     async with volume_service(tmp_path) as cloud:
         alice = cloud.open_as("alice")
         cloud.service._context.jobs._run = _never  # the process is killed before anything is done

@@ -1,4 +1,4 @@
-"""A volume's life in the embedded volume service: made, shown, used, deleted."""
+"""The life of a volume in the embedded volume service: created, shown, used, deleted."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,7 +28,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[VolumeApp]:
         yield opened
 
 
-async def test_versions_are_said_without_a_token(cloud: VolumeApp) -> None:
+async def test_versions_are_shown_without_a_token(cloud: VolumeApp) -> None:
     nobody = cloud.open_as("no such token")
     assert (await nobody.get("http://volume/")).status_code == 300
     answer = await nobody.get("/")
@@ -76,7 +76,7 @@ async def test_a_project_in_the_path_is_the_tokens(cloud: VolumeApp) -> None:
     assert (wrong.status_code, wrong.json()) == (400, {"badRequest": {"code": 400, "message": "Malformed request url"}})
 
 
-async def test_others_do_not_see_a_volume(cloud: VolumeApp) -> None:
+async def test_a_volume_is_hidden_from_other_projects(cloud: VolumeApp) -> None:
     alice, bob, reader, admin = (cloud.open_as(who) for who in ("alice", "bob", "reader", "admin"))
     id = (await made(alice))["id"]
     assert (await bob.get(f"/volumes/{id}")).status_code == 404
@@ -107,7 +107,7 @@ async def test_an_attachment_goes_from_reserved_to_attached(cloud: VolumeApp) ->
     assert [each["attachment_id"] for each in volume["attachments"]] == [found["id"]]
 
 
-async def test_only_a_service_ends_what_a_server_uses(cloud: VolumeApp) -> None:
+async def test_only_a_service_may_end_the_attachment_of_a_server(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     found = await attached(alice, id)
@@ -122,7 +122,7 @@ async def test_only_a_service_ends_what_a_server_uses(cloud: VolumeApp) -> None:
     assert (await shown(alice, id))["status"] == "available"
 
 
-async def test_what_compute_knows_nothing_of_may_be_ended_by_its_owner(cloud: VolumeApp) -> None:
+async def test_an_owner_may_end_an_attachment_that_compute_does_not_know(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     found = await attached(alice, id)
@@ -132,7 +132,7 @@ async def test_what_compute_knows_nothing_of_may_be_ended_by_its_owner(cloud: Vo
     assert (await alice.delete(f"/attachments/{found['id']}")).status_code == 200, "it was not connected yet"
 
 
-async def test_bad_bodies_are_400(cloud: VolumeApp) -> None:
+async def test_invalid_bodies_get_400(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     for said in ({"size": 0}, {"size": "x"}, {"size": 1, "who": "?"}, {"size": None}, {"size": 1, "name": "n" * 256}):
         assert (await ask_volume(alice, **said)).status_code == 400, said
@@ -141,7 +141,7 @@ async def test_bad_bodies_are_400(cloud: VolumeApp) -> None:
     assert (await ask_volume(alice, availability_zone="mars")).status_code == 400
 
 
-async def test_quota_is_counted_from_what_there_is(cloud: VolumeApp) -> None:
+async def test_quota_usage_is_computed_from_existing_volumes(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     first = await made(alice, size=1000)
     answer = await ask_volume(alice, size=1)

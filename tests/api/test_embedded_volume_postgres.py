@@ -1,4 +1,4 @@
-"""The embedded volume service on PostgreSQL: rivals for one quota and for one volume."""
+"""The embedded volume service on PostgreSQL: concurrent requests for one quota and for one volume."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ async def cloud(tmp_path: Path, postgres_url: str) -> AsyncIterator[VolumeApp]:
         yield opened
 
 
-async def test_rivals_for_a_quota(cloud: VolumeApp) -> None:
+async def test_concurrent_requests_for_the_last_quota(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     answers = await asyncio.gather(*(ask_volume(alice, name=str(number)) for number in range(14)))
     assert sorted(answer.status_code for answer in answers) == [202] * 10 + [413] * 4
@@ -28,7 +28,7 @@ async def test_rivals_for_a_quota(cloud: VolumeApp) -> None:
     assert [row["name"] for row in rows] == sorted(row["name"] for row in rows)
 
 
-async def test_rivals_for_a_volume(cloud: VolumeApp) -> None:
+async def test_concurrent_requests_for_one_volume(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     id = (await made(alice))["id"]
     servers = [f"5e4f0000-0000-4000-8000-{number:012}" for number in range(6)]

@@ -1,4 +1,4 @@
-"""QCOW2 images become volumes: their content, not their bytes."""
+"""QCOW2 images are written to volumes as their content, not as their bytes."""
 
 import os
 import struct
@@ -60,7 +60,7 @@ def test_every_kind_of_cluster(tmp_path: Path) -> None:
     ],
     ids=("no image", "version", "backing", "features", "too large", "table", "damaged"),
 )
-def test_what_is_not_read(tmp_path: Path, image: bytes, why: str) -> None:
+def test_unsupported_qcow2_features_are_refused(tmp_path: Path, image: bytes, why: str) -> None:
     packed, raw = tmp_path / "packed", tmp_path / "raw"
     packed.write_bytes(image)
     raw.write_bytes(bytes(8 * CLUSTER))

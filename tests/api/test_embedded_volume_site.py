@@ -1,4 +1,4 @@
-"""What the embedded volume service says of itself: services, hosts, extensions; types that nothing fits, and the messages of failures."""
+"""What the embedded volume service reports about itself: services, hosts, extensions, types without a back end, and messages of failures."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,7 +31,7 @@ async def new_type(admin: httpx.AsyncClient, name: str, **specs: str) -> str:
     return str(answer.json()["volume_type"]["id"])
 
 
-async def test_services_are_found_by_their_host_with_and_without_the_back_end(cloud: VolumeApp) -> None:
+async def test_services_are_found_by_host_with_and_without_back_end(cloud: VolumeApp) -> None:
     admin = cloud.open_as("admin")
 
     async def found(**said: str) -> list[str]:
@@ -43,7 +43,7 @@ async def test_services_are_found_by_their_host_with_and_without_the_back_end(cl
     assert await found(host="files") == []
 
 
-async def test_a_host_says_how_much_lies_there_by_project(cloud: VolumeApp) -> None:
+async def test_a_host_reports_its_volumes_by_project(cloud: VolumeApp) -> None:
     alice, bob, admin = cloud.open_as("alice"), cloud.open_as("bob"), cloud.open_as("admin")
     mine = await made(alice, size=2)
     await made(bob, size=3)
@@ -61,7 +61,7 @@ async def test_a_host_says_how_much_lies_there_by_project(cloud: VolumeApp) -> N
     assert (await alice.get(f"/os-hosts/{HOST}")).status_code == 403
 
 
-async def test_a_frozen_back_end_removes_nothing_until_it_thaws(cloud: VolumeApp) -> None:
+async def test_a_frozen_back_end_deletes_nothing_until_it_is_thawed(cloud: VolumeApp) -> None:
     alice, admin = cloud.open_as("alice"), cloud.open_as("admin")
     id = (await made(alice))["id"]
     for verb in ("freeze", "thaw"):
@@ -90,14 +90,14 @@ async def test_extensions_have_their_names(cloud: VolumeApp) -> None:
 async def test_encryption_of_a_type_is_answered_with_its_ids(cloud: VolumeApp) -> None:
     admin = cloud.open_as("admin")
     type = await new_type(admin, "locked")
-    said = {"provider": "luks", "control_location": "front-end"}
-    answer = await admin.post(f"/types/{type}/encryption", json={"encryption": said})
+    body = {"provider": "luks", "control_location": "front-end"}
+    answer = await admin.post(f"/types/{type}/encryption", json={"encryption": body})
     held = (await admin.get(f"/types/{type}/encryption")).json()
     ids = {"volume_type_id": type, "encryption_id": held["encryption_id"]}
-    assert (answer.status_code, answer.json()["encryption"]) == (200, said | ids)
+    assert (answer.status_code, answer.json()["encryption"]) == (200, body | ids)
 
 
-async def test_a_type_that_nothing_fits_ends_in_error_with_a_message_for_the_owner(cloud: VolumeApp) -> None:
+async def test_a_type_without_a_back_end_ends_in_error_with_a_message(cloud: VolumeApp) -> None:
     alice, bob, admin = cloud.open_as("alice"), cloud.open_as("bob"), cloud.open_as("admin")
     type = await new_type(admin, "elsewhere", vendor_name="somebody else")
     asked = await alice.post("/volumes", json={"volume": {"size": 1, "volume_type": type}})
@@ -121,7 +121,7 @@ async def test_a_type_that_nothing_fits_ends_in_error_with_a_message_for_the_own
     await gone(alice, id)
 
 
-async def test_a_type_that_the_back_end_fits_is_made(cloud: VolumeApp) -> None:
+async def test_a_type_with_a_matching_back_end_is_created(cloud: VolumeApp) -> None:
     type = await new_type(
         cloud.open_as("admin"),
         "here",
@@ -139,7 +139,7 @@ async def test_an_image_that_cannot_be_written_leaves_a_message(cloud: VolumeApp
     assert (message["resource_uuid"], message["event_id"]) == (volume["id"], "VOLUME_VOLUME_008_001")
 
 
-async def test_messages_about_one_volume_are_bounded(cloud: VolumeApp) -> None:
+async def test_messages_of_one_volume_are_limited(cloud: VolumeApp) -> None:
     alice = cloud.open_as("alice")
     image = "1a6e0000-0000-4000-8000-00000000000e"
     cloud.images.put(image, b"x", disk_format="vmdk")
@@ -158,7 +158,7 @@ def test_operators_of_specs(asked: str | None, met: bool) -> None:
     assert (unmet({"x": asked}, {"x": True}) is None) is met
 
 
-def test_lists_and_deeper_names_are_looked_into() -> None:
+def test_capabilities_in_lists_and_nested_names_are_compared() -> None:
     assert unmet({"a:b": "1", "capabilities:a:b": "2"}, {"a": {"b": [1, 2]}}) is None
     assert unmet({"capabilities:a:c": "2"}, {"a": {"b": 2}}) == "capabilities:a:c=2"
     assert unmet({"none": "x"}, {}) == "none=x"

@@ -47,7 +47,7 @@ async def test_links_repeat_the_project_of_the_url(cloud: ApiClient) -> None:
     assert links[1]["href"] == f"http://cloud/{ADMIN.project}/flavors/1"
 
 
-async def test_what_one_version_knows_another_refuses(cloud: ApiClient) -> None:
+async def test_fields_of_one_version_are_refused_by_others(cloud: ApiClient) -> None:
     for at, field, value in (("2.54", "description", "x"), ("2.102", "rxtx_factor", 2.0)):
         answer = await cloud.ask("POST", "/flavors", {"flavor": {**SMALL, field: value}}, at=at)
         assert answer.status_code == 400
@@ -70,7 +70,7 @@ async def test_impossible_flavors(cloud: ApiClient, fields: dict[str, Any]) -> N
     assert answer.status_code == 400, answer.text
 
 
-async def test_names_and_ids_are_taken_once(cloud: ApiClient) -> None:
+async def test_names_and_ids_are_unique(cloud: ApiClient) -> None:
     await make(cloud)
     twice = await cloud.ask("POST", "/flavors", {"flavor": SMALL})
     assert twice.json()["conflictingRequest"]["message"] == "Flavor with name small already exists."
@@ -123,7 +123,7 @@ async def test_private_flavors(cloud: ApiClient) -> None:
     assert (await cloud.ask("POST", "/flavors/1/action", remove)).status_code == 404
 
 
-async def test_public_flavors_take_no_projects_from_2_7_on(cloud: ApiClient) -> None:
+async def test_public_flavors_accept_no_project_access_from_2_7(cloud: ApiClient) -> None:
     await make(cloud)
     add = {"addTenantAccess": {"tenant": MEMBER.project}}
     assert (await cloud.ask("POST", "/flavors/1/action", add, at="2.7")).status_code == 409
@@ -168,7 +168,7 @@ async def test_extra_specs(cloud: ApiClient) -> None:
         ("quota:disk_read_bytes_sec", "100", True), ("hw_rng:allowed", "perhaps", False),
     ],
 )  # fmt: skip
-async def test_known_specs_are_checked_from_2_86_on(cloud: ApiClient, name: str, value: str, fine: bool) -> None:
+async def test_known_extra_specs_are_validated_from_2_86(cloud: ApiClient, name: str, value: str, fine: bool) -> None:
     await make(cloud)
     body = {"extra_specs": {name: value}}
     assert (await cloud.ask("POST", "/flavors/1/os-extra_specs", body, at="2.85")).status_code == 200

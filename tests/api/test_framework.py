@@ -1,4 +1,4 @@
-"""What every call goes through: ids, limits, tokens, versions, routes, policy, problems."""
+"""What every call passes: ids, limits, tokens, versions, routes, policy, errors."""
 
 import time
 from pathlib import Path
@@ -85,14 +85,14 @@ async def test_health_needs_no_token(things: ApiClient) -> None:
     assert (answer.status_code, answer.text) == (200, "OK")
 
 
-async def test_a_call_without_a_token_is_told_where_to_get_one(things: ApiClient) -> None:
+async def test_a_401_says_where_to_get_a_token(things: ApiClient) -> None:
     answer = await things.get("/things/1", by=None)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Keystone uri=")
     assert answer.json()["error"]["title"] == "Unauthorized"
 
 
-async def test_every_answer_has_both_request_ids(things: ApiClient) -> None:
+async def test_every_answer_has_both_request_id_headers(things: ApiClient) -> None:
     for path in ("/things/1", "/nothing", "/things/taken"):
         answer = await things.get(path)
         assert answer.headers["x-openstack-request-id"].startswith("req-")
@@ -120,7 +120,7 @@ async def test_versions_are_negotiated(things: ApiClient, headers: dict[str, str
     assert "X-OpenStack-Nova-API-Version" in answer.headers["vary"]
 
 
-async def test_versions_we_do_not_have(things: ApiClient) -> None:
+async def test_unsupported_versions(things: ApiClient) -> None:
     answer = await things.get("/things/1", at="2.105")
     assert answer.status_code == 406
     message = "Version 2.105 is not supported by the API. Minimum is 2.1 and maximum is 2.104."
@@ -201,12 +201,12 @@ async def test_a_field_from_the_future_is_unknown(things: ApiClient) -> None:
         ({"thing": {"name": "cup"}, "more": 1}, "Additional properties are not allowed ('more' was unexpected)"),
     ],
 )  # fmt: skip
-async def test_refusals_are_worded_as_novas(things: ApiClient, body: Any, message: str) -> None:
+async def test_refusals_have_novas_messages(things: ApiClient, body: Any, message: str) -> None:
     answer = await things.ask("POST", "/things", body, at="latest")
     assert (answer.status_code, answer.json()["badRequest"]["message"]) == (400, message)
 
 
-async def test_v2_leaves_unknown_fields_out_and_knows_no_versions(things: ApiClient) -> None:
+async def test_v2_ignores_unknown_fields_and_versions(things: ApiClient) -> None:
     body = {"thing": {"name": "cup", "wings": 2}, "extra": 1}
     answer = await things.ask("POST", "/v2/things", body, at="2.50")
     assert answer.status_code == 200
@@ -221,7 +221,7 @@ async def test_queries(things: ApiClient) -> None:
     assert (refused.status_code, refused.json()["badRequest"]["message"]) == (400, message)
 
 
-async def test_actions_are_named_by_the_bodys_one_key(things: ApiClient) -> None:
+async def test_an_action_is_named_by_the_single_key_of_the_body(things: ApiClient) -> None:
     assert (await things.ask("POST", "/things/1/action", {"poke": None})).status_code == 202
     unknown = await things.ask("POST", "/things/1/action", {"kick": None})
     assert unknown.json()["badRequest"]["message"] == "There is no such action: kick"

@@ -1,4 +1,4 @@
-"""Every microversion's change, seen from outside: the same calls just below it and at it (golden files, `make bless`)."""
+"""The change of every microversion, as clients see it: the same calls just below it and at it (golden files, `make bless`)."""
 
 import json
 import os
@@ -57,7 +57,7 @@ async def furnish(cloud: ApiClient, cells: dict[str, Database]) -> None:
         assert made.status_code < 300, made.text
 
 
-async def told(cloud: ApiClient, ask: Ask, at: str) -> dict[str, Any]:
+async def exchange(cloud: ApiClient, ask: Ask, at: str) -> dict[str, Any]:
     method, path, body = ask
     answer = await cloud.ask(method, path, body, at=at, by=ADMIN)
     text = MOMENT.sub("<moment>", UUID.sub("<uuid>", answer.text))
@@ -76,8 +76,8 @@ async def test_golden_exchange(clouds: list[ApiClient], version: tuple[int, int]
     seen = [
         {
             "ask": {"method": ask[0], "path": ask[1], "body": ask[2]},
-            "older": await told(older, ask, f"2.{version[1] - 1}"),
-            "newer": await told(newer, ask, f"2.{version[1]}"),
+            "older": await exchange(older, ask, f"2.{version[1] - 1}"),
+            "newer": await exchange(newer, ask, f"2.{version[1]}"),
         }
         for ask in EXCHANGES[version]
     ]
@@ -91,7 +91,7 @@ async def test_golden_exchange(clouds: list[ApiClient], version: tuple[int, int]
     assert seen == json.loads(file.read_text())
 
 
-def test_every_change_has_its_exchange() -> None:
+def test_every_version_change_has_an_exchange() -> None:
     """Changes to servers stand in files of their own, and are proved where servers are."""
     names = [
         found.name for found in pkgutil.iter_modules(version_changes.__path__) if not found.name.endswith("_servers")
@@ -100,7 +100,7 @@ def test_every_change_has_its_exchange() -> None:
     assert sorted(versions - EXCHANGES.keys() - PROVED_ELSEWHERE.keys()) == []
 
 
-def test_every_proof_elsewhere_is_there() -> None:
+def test_every_proof_elsewhere_exists() -> None:
     root = Path(__file__).parents[2]
     for named in PROVED_ELSEWHERE.values():
         file, test = named.split("::")

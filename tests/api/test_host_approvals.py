@@ -1,4 +1,4 @@
-"""Operators let hosts in, see who waits, and take it back."""
+"""Operators approve hosts, list those that wait, and withdraw approvals."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -42,11 +42,11 @@ async def test_a_host_that_waits_is_approved_and_revoked(cloud: ApiClient, tmp_p
         assert "neither approved nor does it wait" in reply.text
 
 
-async def test_what_cannot_be_approved_is_said(cloud: ApiClient, tmp_path: Path) -> None:
+async def test_an_invalid_approval_is_refused_with_the_reason(cloud: ApiClient, tmp_path: Path) -> None:
     key = make_key(tmp_path / "nk")
     assert (await cloud.ask("PUT", f"{PATH}/h1", {"approval": {"cell": "cell1", "key": key}})).status_code == 200
     for host, wanted, status, why in (
-        ("h2", {}, 400, "say cell"),
+        ("h2", {}, 400, "name the cell"),
         ("h2", {"cell": "nowhere"}, 400, "no cell nowhere"),
         ("h2", {"cell": "cell1", "key": "U" + "A" * 55}, 400, "not the public half"),
         ("h2", {"cell": "cell1", "key": (tmp_path / "nk").read_text().strip()}, 400, ""),
@@ -59,7 +59,7 @@ async def test_what_cannot_be_approved_is_said(cloud: ApiClient, tmp_path: Path)
     assert [row["host"] for row in (await cloud.get(PATH)).json()["host_approvals"]] == ["h1"]
 
 
-async def test_it_is_for_administrators(cloud: ApiClient) -> None:
+async def test_approvals_are_for_administrators_only(cloud: ApiClient) -> None:
     for method, path, body in (
         ("GET", PATH, None),
         ("GET", f"{PATH}/h1", None),

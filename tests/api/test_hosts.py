@@ -167,7 +167,7 @@ async def test_hypervisors_by_version(cloud: ApiClient) -> None:
     assert (await cloud.get("/os-hypervisors", by=MEMBER)).status_code == 403
 
 
-async def test_routes_of_hypervisors_come_and_go(cloud: ApiClient) -> None:
+async def test_hypervisor_routes_by_version(cloud: ApiClient) -> None:
     for path, last in (("statistics", "2.87"), ("host1/search", "2.52"), ("host1/servers", "2.52")):
         after = f"2.{int(last.split('.')[1]) + 1}"
         assert (await cloud.get(f"/os-hypervisors/{path}", at=last)).status_code == 200, path
@@ -216,8 +216,8 @@ async def test_aggregates(cloud: ApiClient) -> None:
     assert (await service(cloud, "host1"))["zone"] == "north"
     members = await cloud.context.region.read(lambda tx: provider_statements.members(tx, made["uuid"]))
     assert len(members) == 1
-    told = {"set_metadata": {"metadata": {"ssd": "yes", "gone": None}}}
-    assert (await cloud.ask("POST", path + "/action", told)).json()["aggregate"]["metadata"] == {
+    body = {"set_metadata": {"metadata": {"ssd": "yes", "gone": None}}}
+    assert (await cloud.ask("POST", path + "/action", body)).json()["aggregate"]["metadata"] == {
         "availability_zone": "north", "ssd": "yes",
     }  # fmt: skip
     for nowhere, status in ((path, 400), ("/os-aggregates/99", 404)):

@@ -1,4 +1,4 @@
-"""Every route below a server or a server group, asked by everybody: a project is not told of what another one has.
+"""Every route below a server or a server group, called by every user: a project learns nothing about the servers of another one.
 
 The table of routes is walked, so a route that comes later is asked too.  What a stranger is answered about a server that
 exists must be, word for word, what anybody is answered about a server that never was.
@@ -39,7 +39,7 @@ async def asked(servers: Any, route: Route, by: Principal, server: str) -> tuple
     return answer.status_code, answer.text.replace(server, "ID")
 
 
-async def test_a_stranger_cannot_tell_a_server_from_none(servers: Any) -> None:
+async def test_a_server_of_another_project_looks_absent(servers: Any) -> None:
     await servers.keep(a_server(1))
     before = await servers.shown(by=ADMIN)
     told_too_much = []
@@ -58,7 +58,7 @@ async def test_a_stranger_cannot_tell_a_server_from_none(servers: Any) -> None:
     assert servers.book.untouched()
 
 
-async def test_a_reader_changes_nothing(servers: Any) -> None:
+async def test_a_reader_cannot_change_anything(servers: Any) -> None:
     await servers.keep(a_server(1))
     before = await servers.shown(by=ADMIN)
     answers = {route.key: (await asked(servers, route, READER, HERS))[0] for route in routes() if route.method != "GET"}
@@ -84,7 +84,7 @@ WHOLE = "&all_tenants=1&all_projects=1&project_id={project}&tenant_id={project}&
 
 
 @pytest.mark.parametrize("path", LISTS)
-async def test_lists_are_of_the_askers_project(servers: Any, path: str) -> None:
+async def test_lists_show_the_users_own_project(servers: Any, path: str) -> None:
     """Whatever the query says, what a stranger is shown does not hold what is another project's."""
     await servers.keep(a_server(1))
     made = await servers.ask(
@@ -110,7 +110,7 @@ async def test_a_server_group_of_another_project_is_not_shown(servers: Any) -> N
     assert (await servers.get(f"/os-server-groups/{group}", by=MEMBER, at="latest")).status_code == 200
 
 
-async def test_quotas_and_limits_of_another_project_are_not_told(servers: Any) -> None:
+async def test_quotas_and_limits_of_another_project_are_hidden(servers: Any) -> None:
     for path in (f"/os-quota-sets/{MEMBER.project}", f"/os-quota-sets/{MEMBER.project}/detail"):
         assert (await servers.get(path, by=STRANGER, at="latest")).status_code == 403
     answer = await servers.get(f"/limits?tenant_id={MEMBER.project}", by=STRANGER, at="latest")

@@ -31,7 +31,7 @@ async def test_importing(cloud: ApiClient) -> None:
     assert (await make(cloud, name="bad", public_key="ssh-rsa nonsense")).status_code == 400
 
 
-async def test_before_2_2_there_are_no_types(cloud: ApiClient) -> None:
+async def test_before_2_2_keypairs_have_no_type(cloud: ApiClient) -> None:
     assert (await make(cloud, at="2.1", type="ssh", public_key=PUBLIC)).status_code == 400
     made = await make(cloud, at="2.1", public_key=PUBLIC)
     assert (made.status_code, "type" in made.json()["keypair"]) == (200, False)
@@ -43,7 +43,7 @@ async def test_before_2_2_there_are_no_types(cloud: ApiClient) -> None:
     assert (await cloud.ask("DELETE", "/os-keypairs/mine", at="2.2", by=MEMBER)).status_code == 404
 
 
-async def test_keys_are_made_for_old_clients_only(cloud: ApiClient) -> None:
+async def test_keys_are_generated_only_for_older_versions(cloud: ApiClient) -> None:
     made = await make(cloud, at="2.91")
     pair = made.json()["keypair"]
     key = serialization.load_pem_private_key(pair["private_key"].encode(), None)
@@ -93,14 +93,14 @@ async def test_pages(cloud: ApiClient) -> None:
     assert (await cloud.get("/os-keypairs?marker=x", at="2.35", by=MEMBER)).status_code == 400
 
 
-async def test_there_may_be_only_so_many(cloud: ApiClient) -> None:
+async def test_the_number_of_keypairs_is_limited(cloud: ApiClient) -> None:
     await cloud.ask("PUT", f"/os-quota-sets/{MEMBER.project}", {"quota_set": {"key_pairs": 1}})
     assert (await make(cloud, public_key=PUBLIC)).status_code == 201
     refused = await make(cloud, name="second", public_key=PUBLIC)
     assert (refused.status_code, refused.json()["forbidden"]["message"]) == (403, "Quota exceeded, too many key pairs.")
 
 
-async def test_no_key_is_made_for_who_may_have_no_more(cloud: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_key_is_generated_beyond_the_limit(cloud: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Making one takes a processor for tenths of a second."""
 
     async def made(*_: Any) -> tuple[str, str]:

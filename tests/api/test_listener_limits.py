@@ -1,4 +1,4 @@
-"""What one connection may send, hold and take, before anybody is asked who they are."""
+"""Limits of one connection before a client is authenticated: what it may send, hold and receive."""
 
 import asyncio
 import resource
@@ -42,7 +42,7 @@ LIMITS = HttpLimits(url_max_bytes=200, header_max_bytes=2_000, headers_max=10)
         value[:24].decode("latin-1").encode("unicode_escape").decode() if isinstance(value, bytes) else ""
     ),
 )
-async def test_a_request_that_is_too_long_is_refused_before_it_is_whole(request_: bytes, status: int) -> None:
+async def test_a_too_long_request_is_refused_before_it_is_complete(request_: bytes, status: int) -> None:
     async with listening(limits=LIMITS) as there:
         got, headers, body = await there.ask(request_)
         assert got == status, body
@@ -56,7 +56,7 @@ async def half_sent(there: Listening, count: int, *requests: bytes) -> None:
         await ends.say(requests[number % len(requests)])
 
 
-async def test_half_sent_requests_do_not_stay(caplog: pytest.LogCaptureFixture) -> None:
+async def test_incomplete_requests_are_closed_after_a_time(caplog: pytest.LogCaptureFixture) -> None:
     """What a slow client holds it loses, whichever part it does not send; others are answered meanwhile, and later."""
     app = Echo()
     async with listening(app) as there:
@@ -78,7 +78,7 @@ async def test_half_sent_requests_do_not_stay(caplog: pytest.LogCaptureFixture) 
         assert (await there.ask(get()))[0] == 200
 
 
-async def test_an_upload_may_be_slow_but_for_so_slow() -> None:
+async def test_a_slow_upload_has_a_minimum_rate() -> None:
     """Not the length of an upload counts, but how many bytes come in a second, and only while we read."""
     app = Echo()
     async with listening(app, limits=HttpLimits(body_s=10, body_least_bytes_s=100)) as there:
@@ -125,7 +125,7 @@ async def test_a_request_that_is_worked_on_has_no_limit_of_time() -> None:
         assert await ends.ended()
 
 
-async def test_who_is_asked_to_wait_for_100_continue_is_not_slow() -> None:
+async def test_waiting_for_100_continue_does_not_count_as_slow() -> None:
     app = Echo()
     async with listening(app) as there:
         ends = await there.connect()
@@ -138,7 +138,7 @@ async def test_who_is_asked_to_wait_for_100_continue_is_not_slow() -> None:
         assert (await ends.answer())[2] == b"5"
 
 
-async def test_what_is_left_of_a_body_that_nobody_wants_is_dropped() -> None:
+async def test_the_rest_of_a_refused_body_is_dropped() -> None:
     """An answer before the body: the connection lives on when the rest comes, and ends when it does not."""
     async with listening() as there:
         ends = await there.connect()
@@ -158,7 +158,7 @@ async def test_what_is_left_of_a_body_that_nobody_wants_is_dropped() -> None:
         assert await ends.ended()
 
 
-async def test_who_does_not_take_an_answer_loses_it() -> None:
+async def test_a_client_that_does_not_read_is_disconnected() -> None:
     async with listening() as there:
         ends = await there.connect(limit=1024)
         await ends.say(get("/long"))
@@ -180,7 +180,7 @@ async def until_still(there: Listening) -> None:
     await until(still)
 
 
-async def test_connections_have_a_limit_in_all_and_of_an_address() -> None:
+async def test_connections_are_limited_in_total_and_by_address() -> None:
     limits = HttpLimits(connections_max=5, connections_of_an_address_max=3)
     async with listening(limits=limits) as there:
         kept = [await there.connect() for _ in range(3)]
@@ -202,7 +202,7 @@ async def test_connections_have_a_limit_in_all_and_of_an_address() -> None:
         assert (await there.ask(b""))[0] == 503
 
 
-def test_all_addresses_of_one_network_of_ipv6_are_one_caller() -> None:
+def test_addresses_of_one_ipv6_network_count_as_one_client() -> None:
     assert caller_of("2001:db8:1:2:3::4") == caller_of("2001:db8:1:2::") == "2001:db8:1:2::/64"
     assert caller_of("2001:db8:1:3::") != caller_of("2001:db8:1:2::")
     assert caller_of("::ffff:192.0.2.1") == caller_of("192.0.2.1") == "192.0.2.1"
@@ -211,7 +211,7 @@ def test_all_addresses_of_one_network_of_ipv6_are_one_caller() -> None:
     assert caller_of("no address") == ""
 
 
-async def test_requests_that_are_answered_at_once_have_a_limit() -> None:
+async def test_concurrent_requests_are_limited() -> None:
     app = Echo()
     async with listening(app, limits=HttpLimits(requests_max=2)) as there:
         busy = [await there.connect() for _ in range(2)]
@@ -225,7 +225,7 @@ async def test_requests_that_are_answered_at_once_have_a_limit() -> None:
         assert (await there.ask(get()))[0] == 200
 
 
-async def test_requests_that_come_before_an_answer_wait_in_a_bounded_line() -> None:
+async def test_pipelined_requests_are_queued_up_to_a_limit() -> None:
     app = Echo()
     async with listening(app) as there:
         ends = await there.connect()
@@ -239,7 +239,7 @@ async def test_requests_that_come_before_an_answer_wait_in_a_bounded_line() -> N
         app.gate.set()
 
 
-async def test_what_follows_a_body_is_no_header() -> None:
+async def test_bytes_after_a_body_are_not_headers() -> None:
     app = Echo()
     async with listening(app) as there:
         chunked = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-Auth-Token: late\r\n\r\n"
@@ -269,7 +269,7 @@ async def test_more_files_than_usual_may_be_open() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_limits_that_would_refuse_everything_are_refused(tmp_path: object) -> None:
+def test_limits_that_would_refuse_every_request_are_refused(tmp_path: object) -> None:
     from moorage.main.config import ApiConfig, Config, checked
 
     with pytest.raises(Invalid, match="url_max_bytes is at most header_max_bytes"):

@@ -1,4 +1,4 @@
-"""Who asks too often is told so, and when to come back."""
+"""A client that sends too many requests gets 429 and Retry-After."""
 
 import pytest
 from tests.helpers.raw_http_client import Echo, get, listening
@@ -47,7 +47,7 @@ def test_service_users_and_the_unscoped_have_no_rate() -> None:
     limits.charge_principal(STRANGER)
 
 
-async def test_an_address_may_ask_so_often() -> None:
+async def test_requests_of_an_address_are_rate_limited() -> None:
     rates = Rates(address_per_s=0.01, address_burst=2, count_loopback=True)
     async with listening(rates=rates) as there:
         answers = [await there.ask(get()) for _ in range(3)]
@@ -56,7 +56,7 @@ async def test_an_address_may_ask_so_often() -> None:
         assert answers[2][2].startswith(b"This address asks too often")
 
 
-async def test_behind_a_trusted_proxy_each_client_has_a_rate_of_its_own() -> None:
+async def test_behind_a_trusted_proxy_each_client_has_its_own_rate() -> None:
     rates = Rates(address_per_s=0.01, address_burst=1, count_loopback=True)
     async with listening(rates=rates, trusted_proxies=("127.0.0.1",)) as there:
 
@@ -72,14 +72,14 @@ async def test_behind_a_trusted_proxy_each_client_has_a_rate_of_its_own() -> Non
         assert there.app.scopes[0]["client"][0] == "127.0.0.1"
 
 
-async def test_nobody_on_this_machine_is_counted_unless_they_are_to_be() -> None:
+async def test_local_clients_are_limited_only_when_configured() -> None:
     app = Echo()
     async with listening(app, rates=Rates(address_per_s=0.01, address_burst=1, project_per_s=0.01)) as there:
         assert [(await there.ask(get()))[0] for _ in range(3)] == [200] * 3
         assert CHARGE not in app.scopes[0]
 
 
-async def test_a_project_may_ask_the_compute_api_so_often(tmp_path: object) -> None:
+async def test_requests_of_a_project_are_rate_limited(tmp_path: object) -> None:
     rates = Rates(project_per_s=0.01, project_burst=2, count_loopback=True)
     async with (
         compute_api(tmp_path) as client,
@@ -98,7 +98,7 @@ async def test_a_project_may_ask_the_compute_api_so_often(tmp_path: object) -> N
         assert (await there.ask(get("/v2.1/limits")))[0] == 401
 
 
-async def test_a_service_is_told_whom_a_trusted_proxy_names_and_nobody_else() -> None:
+async def test_only_a_trusted_proxy_can_name_the_client() -> None:
     for trusted, seen in ((("127.0.0.1",), "192.0.2.7"), ((), "127.0.0.1")):
         app = Echo()
         async with listening(app, trusted_proxies=trusted) as there:

@@ -1,4 +1,4 @@
-"""TLS on a listener: who may connect, and a certificate that is renewed under way."""
+"""TLS on a listener: who may connect, and a certificate that is renewed at run time."""
 
 import asyncio
 import os
@@ -76,7 +76,7 @@ async def test_a_listener_speaks_tls(authority: CertificateAuthority, tmp_path: 
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1:DeprecationWarning")
-async def test_nothing_older_than_tls_1_2(authority: CertificateAuthority) -> None:
+async def test_tls_below_1_2_is_refused(authority: CertificateAuthority) -> None:
     async with listening(listen=a_listen(authority)) as there:
         for version, taken in (
             (ssl.TLSVersion.TLSv1_1, False),
@@ -95,7 +95,7 @@ async def test_nothing_older_than_tls_1_2(authority: CertificateAuthority) -> No
             ends.close()
 
 
-async def test_plain_http_on_a_port_with_tls_gets_nothing(authority: CertificateAuthority) -> None:
+async def test_plain_http_on_a_tls_port_gets_no_answer(authority: CertificateAuthority) -> None:
     async with listening(listen=a_listen(authority)) as there:
         ends = await there.connect()
         await ends.say(get())
@@ -104,7 +104,7 @@ async def test_plain_http_on_a_port_with_tls_gets_nothing(authority: Certificate
         assert not there.app.scopes
 
 
-async def test_handshakes_that_are_never_ended_are_counted_and_do_not_stay(authority: CertificateAuthority) -> None:
+async def test_unfinished_handshakes_are_counted_and_closed(authority: CertificateAuthority) -> None:
     limits = HttpLimits(head_s=0.3, connections_of_an_address_max=20)
     async with listening(listen=a_listen(authority), limits=limits) as there:
         for _ in range(30):
@@ -115,7 +115,7 @@ async def test_handshakes_that_are_never_ended_are_counted_and_do_not_stay(autho
         assert (await fetched(there, trusting(authority))).status_code == 200
 
 
-async def test_a_renewed_certificate_is_shown_to_who_connects_next(
+async def test_a_renewed_certificate_is_used_for_new_connections(
     authority: CertificateAuthority, caplog: pytest.LogCaptureFixture
 ) -> None:
     listen, trust = a_listen(authority), trusting(authority)
@@ -136,7 +136,7 @@ async def test_a_renewed_certificate_is_shown_to_who_connects_next(
         assert await serial(there, trust) == second
 
 
-async def test_the_listener_looks_at_its_certificate_by_itself_and_when_told(
+async def test_the_listener_reloads_its_certificate_periodically_and_on_request(
     authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("moorage.main.http_servers.CERTIFICATE_EVERY_S", 0.05)
@@ -157,18 +157,18 @@ async def test_the_listener_looks_at_its_certificate_by_itself_and_when_told(
         assert await serial(there, trust)
 
 
-def test_so_it_is_on_the_loop_that_processes_run_on(
+def test_tls_works_on_the_event_loop_of_the_processes(
     authority: CertificateAuthority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_loop(test_a_listener_speaks_tls(authority, tmp_path))
-    run_loop(test_plain_http_on_a_port_with_tls_gets_nothing(authority))
-    run_loop(test_handshakes_that_are_never_ended_are_counted_and_do_not_stay(authority))
-    run_loop(in_the_clear.test_half_sent_requests_do_not_stay(caplog))
-    run_loop(in_the_clear.test_who_does_not_take_an_answer_loses_it())
-    run_loop(in_the_clear.test_connections_have_a_limit_in_all_and_of_an_address())
+    run_loop(test_plain_http_on_a_tls_port_gets_no_answer(authority))
+    run_loop(test_unfinished_handshakes_are_counted_and_closed(authority))
+    run_loop(in_the_clear.test_incomplete_requests_are_closed_after_a_time(caplog))
+    run_loop(in_the_clear.test_a_client_that_does_not_read_is_disconnected())
+    run_loop(in_the_clear.test_connections_are_limited_in_total_and_by_address())
 
 
-def test_what_is_no_certificate_is_said(authority: CertificateAuthority, tmp_path: Path) -> None:
+def test_an_invalid_certificate_is_refused_with_the_reason(authority: CertificateAuthority, tmp_path: Path) -> None:
     good, other = authority.issue("good"), authority.issue("other")
     encrypted = tmp_path / "encrypted.key"
     from cryptography.hazmat.primitives import serialization
@@ -195,7 +195,7 @@ def test_what_is_no_certificate_is_said(authority: CertificateAuthority, tmp_pat
         ServiceClient("image", "https://glance", ca_file=str(good.key))
 
 
-def test_each_listener_has_the_common_certificate_or_its_own(tmp_path: Path) -> None:
+def test_each_listener_uses_the_common_certificate_or_its_own(tmp_path: Path) -> None:
     file = tmp_path / "moorage.toml"
     file.write_text(
         '[api]\ncert = "all.pem"\nkey = "all.key"\nca_file = "ca.pem"\n'
@@ -216,7 +216,7 @@ def test_each_listener_has_the_common_certificate_or_its_own(tmp_path: Path) -> 
     assert moved.compute.url == "https://127.0.0.1:1"
 
 
-def test_the_consoles_older_setting_is_its_listeners_certificate(tmp_path: Path) -> None:
+def test_the_older_console_setting_is_its_listeners_certificate(tmp_path: Path) -> None:
     file = tmp_path / "moorage.toml"
     file.write_text('[console]\ncertificate = "a.pem"\nkey = "a.key"\n')
     config = read_config(file)

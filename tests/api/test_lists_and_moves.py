@@ -1,193 +1,41 @@
-"""A server that moves into another cell is in every answer once: never twice, never not at all.
+"""A server that moves into another cell is in every answer exactly once.
 
-Each question is asked while the move goes on between any two of its reads of databases, by one step, by several, or there and back; and
-from every place of the move on.  A database runs one read at a time here, so that a case is the same each time.
+Each request is made while the move goes on between any two of its reads of databases, by one step, by several, or there and back; and from every point of the move on.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 from tests.api.test_hosts import settle
+from tests.helpers.moving_server import CELLS, HERE, ID, OPERATION, OTHERS, STEPS, VOLUME, Moving, mover, moving, shown
 
 from moorage.api.metadata.servers import GuestLookup, MetadataSettings
-from moorage.model.action import Action
 from moorage.model.clock import SystemClock
-from moorage.model.errors import Problem, Unavailable
-from moorage.model.ids import CellId, OperationId
-from moorage.model.migration import MigrationStatus, MigrationType
-from moorage.model.server import BlockDevice, Server, VmState
+from moorage.model.errors import Problem
+from moorage.model.server import VmState
 from moorage.operations import shown_records
 from moorage.operations.records import servers as nouns
 from moorage.operations.steps import servers as records
-from moorage.sql import Database, Tx
-from moorage.store.cell import actions as cell_actions
-from moorage.store.cell import migrations as cell_migrations
+from moorage.sql import Tx
 from moorage.store.cell import record_transfer
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records
-from moorage.store.region import servers as region_servers
-from moorage_testing.compute_app import ADMIN, MEMBER, ApiClient, cells_in, compute_api
-from moorage_testing.fake_server_service import RecordingServerService, a_migration, a_server, keep
+from moorage_testing.compute_app import ADMIN, MEMBER
+from moorage_testing.fake_server_service import a_server
 
-CELLS = (CellId("cell1"), CellId("cell2"))
-HERE = 4
-"""The number of the server that moves: others are before and behind it in every order."""
-ID = a_server(HERE).id
-OTHERS = (1, 2, 3, 5, 6, 7)
-VOLUME = "7d2f3f3e-4d6f-4a07-9dd1-3f1e8f7a2f60"
-OPERATION = OperationId("a move")
-STEPS = 6
-"""Of a move one way; as many lead back."""
+__all__ = ["moving"]
+
+
 PARTS = ((0, 3), (3, 2), (6, 3), (9, 2))
 """(how far it is, so many steps): a second record comes to be; the other one is shown, and the first is removed; there, and back."""
 Question = Callable[["Moving"], Awaitable[None]]
 
 
-class Between:
-    """A database of whose reads each waits for what is to happen before it; one at a time."""
-
-    def __init__(self, under: Database, moving: "Moving") -> None:
-        self._under, self._moving = under, moving
-        self._turn = moving.turn
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._under, name)
-
-    async def read(self, work: Any) -> Any:
-        async with self._turn:
-            await self._moving.before_a_read()
-            if self._under.name in self._moving.out:
-                raise Unavailable("the database is out")
-            return await self._under.read(work)
-
-    async def read_inline(self, work: Any) -> Any:
-        async with self._turn:
-            await self._moving.before_a_read()
-            return await self._under.read_inline(work)
-
-
-class Moving(ApiClient):
-    """A API of two cells, and a server on its way."""
-
-    region: Database
-    cells: dict[str, Database]
-
-    def begin(self) -> None:
-        self.turn = asyncio.Lock()
-        self.done = 0
-        self.line = 0
-        self.reads = 0
-        self.out: set[str] = set()
-        self.steps_at: dict[int, int] = {}
-        """Number of a read → so many steps before it."""
-        self.book = RecordingServerService(self.context.region)
-        self.context.operations = self.book
-
-    async def before_a_read(self) -> None:
-        for _ in range(self.steps_at.get(self.reads, 0)):
-            await self.step()
-        self.reads += 1
-
-    async def step(self) -> None:
-        """The next one, of a move from the cell that shows the server into the other, or what is left behind of it."""
-        there = self.done // STEPS % 2
-        left, shown = (CELLS[1], CELLS[0]) if there else CELLS
-        self.line += 1
-        fence = Fence(OPERATION, 2, 0, self.line // STEPS * STEPS)  # steps of one intent have one line
-        await (self._open, self._seal, self._copy, self._flip, self._remove, self._end)[self.done % STEPS](
-            left, shown, fence
-        )
-        self.done += 1
-
-    async def _open(self, left: CellId, shown: CellId, fence: Fence) -> None:
-        await self.region.write(lambda tx: hidden_records.open_row(tx, ID, shown))
-
-    async def _seal(self, left: CellId, shown: CellId, fence: Fence) -> None:
-        await self.cells[left].write(lambda tx: record_transfer.seal(tx, ID, fence))
-
-    async def _copy(self, left: CellId, shown: CellId, fence: Fence) -> None:
-        """A host's name says in which cell it is."""
-        found = await self.cells[left].read(lambda tx: record_transfer.read(tx, ID))
-        assert found is not None
-        there = msgspec.structs.replace(found.server, cell=shown, host=f"host-{shown}")
-        copy = msgspec.structs.replace(found, server=there)
-        await self.cells[shown].write(lambda tx: record_transfer.copy(tx, copy, fence))
-
-    async def _flip(self, left: CellId, shown: CellId, fence: Fence) -> None:
-        def work(tx: Tx) -> None:
-            assert region_servers.show_in(tx, ID, OPERATION, left, shown)
-            hidden_records.end_row(tx, ID, shown, int(self.context.clock.now() * 1e6))
-            hidden_records.open_row(tx, ID, left)
-
-        await self.region.write(work)
-
-    async def _remove(self, left: CellId, shown: CellId, fence: Fence) -> None:
-        await self.cells[left].write(lambda tx: record_transfer.remove_record(tx, ID, fence))
-
-    async def _end(self, left: CellId, shown: CellId, fence: Fence) -> None:
-        now = int(self.context.clock.now() * 1e6)
-        await self.region.write(lambda tx: hidden_records.end_row(tx, ID, left, now))
-
-    async def to(self, done: int) -> None:
-        """On, or round, until the move has got so far."""
-        while self.done % (2 * STEPS) != done:
-            await self.step()
-
-    async def ids(self, path: str, *, by: Any = MEMBER) -> list[str]:
-        answer = await self.get(path, at="latest", by=by)
-        assert answer.status_code == 200, answer.text
-        return [row["id"] for row in answer.json()["servers"]]
-
-
-def mover() -> Server:
-    volume = BlockDevice("volume", "volume", volume=VOLUME, device="/dev/vdb", attachment="a", bdm="b")
-    return server(HERE, CELLS[0], block_devices=(volume,), tags=("moves",))
-
-
-def server(number: int, cell: CellId, **fields: Any) -> Server:
-    return a_server(number, cell=cell, host=f"host-{cell}", node=None, **fields)
-
-
-@pytest.fixture
-async def moving(tmp_path: Path) -> AsyncIterator[Moving]:
-    async with cells_in(tmp_path, *CELLS) as opened, compute_api(tmp_path) as client:
-        found = Moving(client.context, client.http)
-        found.region = client.context.region
-        found.cells = {name: opened[name] for name in CELLS}
-        found.begin()
-        for name, numbers in zip(CELLS, (OTHERS[::2], OTHERS[1::2]), strict=True):
-            await keep(found.region, found.cells[name], *(server(each, name) for each in numbers))
-        await keep(found.region, found.cells[CELLS[0]], mover())
-        hold = region_servers.servers.update().where(region_servers.servers.c.id == ID).values(operation=OPERATION)
-        await found.region.write(lambda tx: tx.run(hold))
-        await _history(found)
-        client.context.region = Between(found.region, found)  # type: ignore[assignment]
-        client.context.cells = {name: Between(each, found) for name, each in found.cells.items()}  # type: ignore[dict-item]
-        yield found
-        client.context.region = found.region
-
-
-async def _history(found: Moving) -> None:
-    """Migrations of two servers in either cell, so that the copy's number is another one; and an action."""
-    other = a_migration(9, MigrationType.MIGRATION, MigrationStatus.CONFIRMED, server=a_server(2).id)
-    mine = [a_migration(n, MigrationType.RESIZE, MigrationStatus.FINISHED, server=ID) for n in (3, 5)]
-    for name in CELLS:
-        theirs = [msgspec.structs.replace(other, uuid=f"{name}-{n}", created_at=n) for n in (0, 4_000_000_000_000_000)]
-
-        def write(tx: Tx, rows: Any = (*theirs, *(mine if name == CELLS[0] else ()))) -> None:
-            cell_migrations.put_all(tx, rows)
-
-        await found.cells[name].write(write)
-    begun = Action(ID, "create", "req-1", "1" * 32, "2" * 32, 1, 2)
-    await found.cells[CELLS[0]].write(lambda tx: cell_actions.write(tx, begun))
-
-
 # --------------------------------------------------------------------------------------------------- the questions
+
 
 DELETED = "/servers?deleted=true&all_tenants=1"
 ALL = {a_server(n).id for n in (*OTHERS, HERE)}
@@ -228,10 +76,6 @@ async def by_tags_and_changes(moving: Moving) -> None:
 
 async def not_among_the_deleted(moving: Moving) -> None:
     assert await moving.ids(DELETED, by=ADMIN) == []
-
-
-async def shown(moving: Moving) -> None:
-    assert (await moving.get(f"/servers/{ID}", by=MEMBER)).status_code == 200
 
 
 async def with_its_actions(moving: Moving) -> None:
@@ -327,8 +171,6 @@ QUESTIONS: tuple[Question, ...] = (
     to_its_own_guest,
     to_an_operation,
 )
-
-
 LONG = (in_pages, in_pages_of_migrations, in_pages_of_usage, in_the_users_quota)
 """They read often: what matters most is enough."""
 
@@ -343,7 +185,7 @@ def scripts(reads: int, *, short: bool) -> Iterator[tuple[int, dict[int, int]]]:
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: each.__name__)
-async def test_it_is_there_once(question: Question, moving: Moving) -> None:
+async def test_a_moving_server_is_in_every_answer_exactly_once(question: Question, moving: Moving) -> None:
     moving.reads = 0
     await question(moving)
     reads = moving.reads
@@ -360,7 +202,7 @@ async def test_it_is_there_once(question: Question, moving: Moving) -> None:
     assert moving.done > 4 * STEPS
 
 
-async def test_what_is_shown_is_the_record_that_the_region_says(moving: Moving) -> None:
+async def test_the_record_of_the_regions_cell_is_shown(moving: Moving) -> None:
     """Rows of lists are kept as they were written: the copy is another row, though nobody wrote to it since the seal."""
     for done in range(2 * STEPS):
         await moving.to(done)
@@ -371,7 +213,7 @@ async def test_what_is_shown_is_the_record_that_the_region_says(moving: Moving) 
             assert row["OS-EXT-SRV-ATTR:host"] == host, (done, path)
 
 
-async def test_what_users_write_meanwhile_is_in_the_record_that_is_shown_then(moving: Moving) -> None:
+async def test_writes_during_a_move_are_in_the_record_shown_afterwards(moving: Moving) -> None:
     """A tag is put, and one taken away, from every place of the move on, which goes on by a step whenever somebody reads."""
     for number, begin in enumerate((*range(STEPS), *range(STEPS))):
         moving.steps_at = {}
@@ -388,9 +230,7 @@ async def test_what_users_write_meanwhile_is_in_the_record_that_is_shown_then(mo
         ).status_code == 204
 
 
-async def test_a_write_waits_for_the_flip_so_long_and_is_then_refused(
-    moving: Moving, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_write_waits_for_the_flip_up_to_a_limit(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nouns, "BUILT_SOON_S", 0.001)
     await moving.to(2)
     answer = await moving.ask("PUT", f"/servers/{ID}/tags/late", at="latest", by=MEMBER)
@@ -399,7 +239,7 @@ async def test_a_write_waits_for_the_flip_so_long_and_is_then_refused(
     assert (await moving.get(f"/servers/{ID}/tags", at="latest", by=MEMBER)).json()["tags"] == ["moves"]
 
 
-async def test_hosts_have_it_once(moving: Moving) -> None:
+async def test_host_lists_contain_a_moving_server_once(moving: Moving) -> None:
     """On the host where it is shown to be, and on no other."""
     for name in CELLS:
         await settle(moving, moving.cells, f"host-{name}", name)
@@ -423,7 +263,7 @@ async def test_hosts_have_it_once(moving: Moving) -> None:
         assert [row["resource"]["cpu"] for row in body if row["resource"]["project"] == "(used_max)"] == [cores]
 
 
-async def test_a_cell_that_is_out_has_it_once_as_well(moving: Moving) -> None:
+async def test_with_a_cell_down_a_moving_server_is_listed_once(moving: Moving) -> None:
     """Of the servers that the region has there, what the region knows is shown: not of one that is shown elsewhere by then."""
 
     async def once(moving: Moving) -> None:
@@ -444,7 +284,7 @@ async def test_a_cell_that_is_out_has_it_once_as_well(moving: Moving) -> None:
                 await once(moving)
 
 
-async def test_who_was_deleted_is_so_wherever_an_older_record_is_left(moving: Moving) -> None:
+async def test_a_deleted_server_is_deleted_though_an_older_record_remains(moving: Moving) -> None:
     await moving.to(4)
     gone = msgspec.structs.replace(mover(), cell=CELLS[1], vm_state=VmState.DELETED, deleted_at=2_000_000_000_000_000)
     await moving.cells[CELLS[1]].write(lambda tx: cell_servers.record(tx, gone, Fence(OPERATION, 3, 0, 0)))
@@ -457,7 +297,7 @@ async def test_who_was_deleted_is_so_wherever_an_older_record_is_left(moving: Mo
     assert await moving.ids(DELETED, by=ADMIN) == [ID]
 
 
-async def test_many_that_are_hidden_are_taken_out_of_what_a_cell_gave(
+async def test_many_hidden_records_are_filtered_from_a_cells_list(
     moving: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cell is told so many only; of more, its page is longer."""
@@ -473,7 +313,7 @@ async def test_many_that_are_hidden_are_taken_out_of_what_a_cell_gave(
     assert await moving.ids("/servers?limit=2&sort_key=display_name&sort_dir=asc") == [a_server(2).id, ID]
 
 
-async def test_a_list_costs_one_read_of_the_region_more_where_there_are_two_cells(moving: Moving) -> None:
+async def test_a_list_over_two_cells_reads_the_region_once_more(moving: Moving) -> None:
     """Statements and reads of a page: the region's, and one a cell."""
     costs = []
     two = moving.context.cells

@@ -1,4 +1,4 @@
-"""The Compute API refuses what nobody should send: never with a 500, and never by hanging up."""
+"""The Compute API refuses malformed requests, never with a 500 and never by closing the connection."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ DEEP = 2_000
 
 
 async def test_json_too_deep_for_python(servers: Any) -> None:
-    said = {"X-Auth-Token": token(ADMIN), "Content-Type": "application/json"}
+    fields = {"X-Auth-Token": token(ADMIN), "Content-Type": "application/json"}
     for body in (b'{"server":' * DEEP + b"1" + b"}" * DEEP, b"[" * DEEP):
-        answer = await servers.http.post("/v2.1/servers", content=body, headers=said)
+        answer = await servers.http.post("/v2.1/servers", content=body, headers=fields)
         assert (answer.status_code, answer.json()["badRequest"]["message"]) == (400, "Malformed request body")
 
 
@@ -38,9 +38,9 @@ async def test_a_refusal_does_not_repeat_a_megabyte(servers: Any) -> None:
 
 
 async def test_hints_that_are_deep(servers: Any) -> None:
-    said = {"X-Auth-Token": token(ADMIN), "Content-Type": "application/json"}
+    fields = {"X-Auth-Token": token(ADMIN), "Content-Type": "application/json"}
     for deep in (300, 900, 990, 1_020):
         hints = b'{"a":' + b"[" * deep + b"]" * deep + b"}"
         body = b'{"server":{"name":"x","imageRef":"x","flavorRef":"1"},"os:scheduler_hints":' + hints + b"}"
-        answer = await servers.http.post("/v2.1/servers", content=body, headers=said)
+        answer = await servers.http.post("/v2.1/servers", content=body, headers=fields)
         assert answer.status_code in {202, 400}, answer.text

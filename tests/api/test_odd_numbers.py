@@ -1,4 +1,4 @@
-"""Numbers in queries that no database takes are numbers all the same: an empty or a whole page, or refused, never a 500."""
+"""Numbers in queries that are too large for a database: an empty or a full page, or a refusal, never a 500."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ async def test_a_page_of_any_size(servers: Any, path: str) -> None:
 
 
 @pytest.mark.parametrize("asked", ["name=", "ip=", "flavor=%5B", "auto_disk_config=%5B", "tags=%2B", "not-tags="])
-async def test_what_is_searched_for_is_a_regular_expression(servers: Any, asked: str) -> None:
+async def test_an_invalid_regular_expression_is_refused(servers: Any, asked: str) -> None:
     answer = await servers.get(f"/servers?{asked}", at="2.26", by=ADMIN)
     assert (answer.status_code, "is not a 'regex'" in answer.text) == (400, True)
     named = asked.partition("=")[0]

@@ -25,7 +25,7 @@ async def test_hosts_are_listed_by_service_and_zone(cloud: ApiClient) -> None:
     assert (await cloud.get("/os-hosts", at="2.43")).status_code == 404
 
 
-async def test_a_host_tells_how_full_it_is(cloud: ApiClient) -> None:
+async def test_a_host_shows_its_usage(cloud: ApiClient) -> None:
     rows = [each["resource"] for each in (await cloud.get("/os-hosts/host1", at="2.1")).json()["host"]]
     assert [row["project"] for row in rows] == ["(total)", "(used_now)", "(used_max)"]
     assert rows[0] == {"host": "host1", "project": "(total)", "cpu": 8, "memory_mb": 1024, "disk_gb": 100}
@@ -53,7 +53,7 @@ async def test_a_host_is_switched_off_and_on(cloud: ApiClient) -> None:
         ("nowhere", {"status": "enable"}, 404),
     ],
 )
-async def test_what_is_refused(cloud: ApiClient, host: str, body: Any, status: int) -> None:
+async def test_refused_host_changes(cloud: ApiClient, host: str, body: Any, status: int) -> None:
     assert (await cloud.ask("PUT", f"/os-hosts/{host}", body, at="2.1")).status_code == status
 
 

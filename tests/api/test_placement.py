@@ -106,7 +106,7 @@ async def test_versions_tokens_and_the_form_of_errors(client: Client) -> None:
     assert (await client("DELETE", f"/resource_providers/{uuid.uuid4()}/inventories", version="1.4")).status_code == 405
 
 
-async def test_providers_come_and_go_in_trees(client: Client) -> None:
+async def test_providers_are_created_and_deleted_in_trees(client: Client) -> None:
     parent = await client.make("parent")
     child = await client.make("child", parent=parent)
     old = await client("POST", "/resource_providers", {"name": "x"}, version="1.19")
@@ -159,7 +159,7 @@ async def test_inventories_by_generation(client: Client) -> None:
     assert taken.json()["errors"][0]["code"] == "placement.resource_provider.inuse"
 
 
-async def test_allocations_in_all_their_forms(client: Client) -> None:
+async def test_allocations_in_all_formats(client: Client) -> None:
     a, b = await client.make("a", {"VCPU": 8}), await client.make("b", {"DISK_GB": {"total": 100, "step_size": 10}})
     consumer = str(uuid.uuid4())
     path = f"/allocations/{consumer}"
@@ -185,7 +185,7 @@ async def test_allocations_in_all_their_forms(client: Client) -> None:
     assert (await client("DELETE", f"/allocations/{other}")).status_code == 404
 
 
-async def test_words_of_ones_own(client: Client) -> None:
+async def test_custom_classes_and_traits(client: Client) -> None:
     assert (await client("PUT", "/traits/CUSTOM_GOLD")).status_code == 201
     assert (await client("PUT", "/traits/CUSTOM_GOLD")).status_code == 204
     assert (await client("PUT", "/traits/gold")).status_code == 400
@@ -230,7 +230,7 @@ async def test_candidates_over_trees_and_sharing(client: Client) -> None:
     ]
 
 
-async def test_wide_trees_of_equal_children_end_at_once(client: Client) -> None:
+async def test_wide_trees_of_equal_children_are_searched_quickly(client: Client) -> None:
     host = await client.make("host", {"VCPU": 4})
     for number in range(8):
         await client.make(f"card{number}", {"SRIOV_NET_VF": 1}, parent=host)
@@ -258,7 +258,7 @@ async def test_reshaping_moves_inventory_and_allocations_together(client: Client
     assert (await client("GET", f"/resource_providers/{child}/usages")).json()["usages"] == {"VCPU": 4}
 
 
-async def test_every_version_answers(client: Client) -> None:
+async def test_every_version_is_answered(client: Client) -> None:
     provider = await client.make("p", {"VCPU": 4})
     for minor, path in itertools.product(range(40), ("", f"/{provider}", f"/{provider}/inventories")):
         answer = await client("GET", "/resource_providers" + path, version=f"1.{minor}")
@@ -266,7 +266,7 @@ async def test_every_version_answers(client: Client) -> None:
         assert ("last-modified" in answer.headers) == (minor >= 15)
 
 
-async def test_aggregates_are_known_by_the_text_that_was_sent(client: Client) -> None:
+async def test_aggregates_keep_the_submitted_text(client: Client) -> None:
     """Placement stores what it is sent: the same UUID without dashes, or in capitals, is another aggregate."""
     dashed = str(uuid.uuid4())
     spelled = [dashed, dashed.replace("-", ""), dashed.upper()]
@@ -314,7 +314,7 @@ async def test_only_new_providers_and_consumers_in_paths_get_their_dashes(client
     assert (await client("GET", f"/allocations/{consumer}")).json()["allocations"][asked]["resources"] == {"VCPU": 1}
 
 
-async def test_an_inventory_of_no_class_is_refused_after_all_else(client: Client) -> None:
+async def test_an_unknown_class_is_refused_after_other_checks(client: Client) -> None:
     provider = await client.make("p", {"VCPU": 8})
     path = f"/resource_providers/{provider}/inventories/CUSTOM_NO"
     for body, status in (
@@ -325,7 +325,7 @@ async def test_an_inventory_of_no_class_is_refused_after_all_else(client: Client
         assert (await client("PUT", path, body)).status_code == status
 
 
-async def test_groups_without_resources_as_placement_judges_them(client: Client) -> None:
+async def test_groups_without_resources_are_judged_as_by_placement(client: Client) -> None:
     """A wanted trait or aggregate finds their provider; who only forbids finds none, and `in_tree` narrows nothing."""
     root = await client.make("root", traits=("HW_CPU_X86_AVX",))
     child = await client.make("child", {"VCPU": 8}, parent=root)

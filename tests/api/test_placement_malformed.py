@@ -1,4 +1,4 @@
-"""What nobody should send is refused in Placement's form: never with a 500, and nothing of it is kept."""
+"""Malformed requests are refused in Placement's format, never with a 500, and nothing of them is stored."""
 
 import json
 from functools import partial

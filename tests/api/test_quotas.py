@@ -115,7 +115,7 @@ async def refused(cloud: ApiClient, path: str, quota_set: dict[str, int | str]) 
     return str(answer.json()["badRequest"]["message"])
 
 
-async def test_a_users_limits_are_the_projects_until_they_have_their_own(cloud: ApiClient) -> None:
+async def test_a_users_limits_default_to_the_projects_limits(cloud: ApiClient) -> None:
     everybody = (await cloud.get(PATH, at="latest")).json()["quota_set"]
     assert (await cloud.get(USER, at="latest")).json()["quota_set"] == everybody
     changed = await cloud.ask("PUT", USER, {"quota_set": {"cores": 5, "metadata_items": 2}}, at="latest")
@@ -134,7 +134,7 @@ async def test_a_users_limits_are_the_projects_until_they_have_their_own(cloud: 
     assert (await cloud.get(USER, at="latest")).json()["quota_set"]["cores"] == 20
 
 
-async def test_what_a_project_gives_to_its_users_is_its_own(cloud: ApiClient) -> None:
+async def test_limits_of_users_are_within_the_projects_limits(cloud: ApiClient) -> None:
     beyond = await refused(cloud, USER, {"cores": 21})
     assert beyond == "Quota limit 21 for cores must be less than or equal to 20."
     assert "less than or equal to 20" in await refused(cloud, USER, {"cores": -1})
@@ -150,7 +150,7 @@ async def test_what_a_project_gives_to_its_users_is_its_own(cloud: ApiClient) ->
     assert (await cloud.get(PATH, at="2.35")).json()["quota_set"]["floating_ips"] == 7  # of projects only
 
 
-async def test_what_a_user_has_is_counted_where_their_servers_are(servers: Any) -> None:
+async def test_usage_of_a_user_counts_its_servers_in_all_cells(servers: Any) -> None:
     await servers.keep(
         a_server(1), a_server(2, cell=None, host=None), a_server(3, user=READER.user), a_server(4, deleted_at=5)
     )

@@ -1,4 +1,4 @@
-"""Requests that ask for more than one request may: refused with a sentence, at no cost."""
+"""Requests that exceed the limits of one request are refused with a message, at no cost."""
 
 import dataclasses
 from typing import Any
@@ -23,7 +23,7 @@ from moorage_testing.fake_server_service import a_server
 KEYS = sorted(set(SORT_FIELDS) - {"locked"})
 
 
-async def test_a_sort_key_counts_once(servers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_repeated_sort_key_counts_once(servers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for n, name in enumerate(("b", "c", "a"), start=1):
         await servers.keep(a_server(n, name=name))
     twice = "sort_key=display_name&sort_dir=asc&sort_key=uuid&sort_dir=desc" + "&sort_key=display_name" * 300
@@ -86,7 +86,7 @@ def test_hints_that_are_refused(hints: dict[str, Any], said: str) -> None:
         hints_of(hints)
 
 
-def test_hints_that_are_taken() -> None:
+def test_accepted_scheduler_hints() -> None:
     asked = {
         "same_host": "any", "different_host": [UUID], "group": [UUID, UUID], "query": {"a": [1]}, "cidr": "/24",
         "build_near_host_ip": "192.0.2.1", "other": [1, "two"], "target_cell": "one", "different_cell": "two",
@@ -98,9 +98,7 @@ def test_hints_that_are_taken() -> None:
     assert hints_of(None) == {}
 
 
-async def test_the_host_header_is_in_links_and_not_in_what_is_kept(
-    servers: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_host_header_is_used_in_links_and_not_stored(servers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     await servers.keep(a_server(1), a_server(2))
     made = 0
 
@@ -122,7 +120,7 @@ async def test_the_host_header_is_in_links_and_not_in_what_is_kept(
     assert (answer.status_code, "Host header" in answer.text) == (400, True)
 
 
-async def test_what_is_kept_of_rows_has_a_bound_in_bytes(servers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_rows_are_limited_in_bytes(servers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     full_pages: list[RenderedRowCache] = []
     add = RenderedRowCache.add
 

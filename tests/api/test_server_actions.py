@@ -1,4 +1,4 @@
-"""What may be done to a server, from which states, by whom; and the parts that hang on it."""
+"""Actions on a server: from which states, by whom, and the parts of a server that they change."""
 
 import socket
 from typing import Any
@@ -84,7 +84,7 @@ LATER = [
 
 
 @pytest.mark.parametrize(("at", "body", "by", "status"), LATER)
-async def test_policy_and_versions_come_before_what_is_asked(
+async def test_policy_and_version_are_checked_before_the_body(
     servers: Any, at: str, body: Any, by: Any, status: int
 ) -> None:
     await servers.keep(a_server())
@@ -171,7 +171,7 @@ async def test_metadata(servers: Any) -> None:
 
 
 @pytest.mark.parametrize("task", [TaskState.IMAGE_UPLOADING, TaskState.REBOOTING, TaskState.DELETING])
-async def test_metadata_are_written_whatever_is_being_done(servers: Any, task: TaskState) -> None:
+async def test_metadata_can_be_written_during_any_task(servers: Any, task: TaskState) -> None:
     await servers.keep(a_server(task_state=task))
     path = f"{PATH}/metadata"
     assert (await servers.ask("POST", path, {"metadata": {"a": "1"}}, by=MEMBER)).status_code == 200
@@ -265,7 +265,7 @@ class Groups:
         return [{"id": "g", "name": "default", "project_id": "p", "security_group_rules": [rule, out]}]
 
 
-async def test_security_groups_are_those_of_its_ports(servers: Any) -> None:
+async def test_security_groups_are_read_from_the_ports(servers: Any) -> None:
     await servers.keep(a_server())
     servers.context.network = Groups()
     found = (await servers.get(f"{PATH}/os-security-groups", by=MEMBER)).json()["security_groups"]
@@ -315,7 +315,7 @@ async def test_instance_actions(servers: Any) -> None:
     assert (await servers.get(gone, at="2.21", by=MEMBER)).status_code == 200
 
 
-async def test_actions_of_a_server_without_a_cell_are_told_from_its_operations(servers: Any) -> None:
+async def test_actions_of_a_server_without_a_cell_come_from_its_operations(servers: Any) -> None:
     await servers.keep(a_server(1, cell=None, vm_state=VmState.ERROR))
     accepted = Accepted(
         OperationId("op-1"), "boot/1", ID, MEMBER.project or "", MEMBER.user, ConductorId("c1"), b"{}", b"", 0,
@@ -389,6 +389,6 @@ async def test_operations_and_explain(servers: Any) -> None:
     assert (await servers.get("/ext/operations?status=odd", by=MEMBER)).status_code == 400
     assert (await servers.get("/ext/operations/op-1", by=STRANGER)).status_code == 404
     assert (await servers.get("/ext/operations/op-1", by=ADMIN)).json()["operation"]["lines"] == []
-    told = (await servers.get(f"/ext{PATH}/explain", by=MEMBER)).json()["explain"]
-    assert (told["server"], [each["name"] for each in told["operations"]]) == (ID, ["boot"])
+    answer = (await servers.get(f"/ext{PATH}/explain", by=MEMBER)).json()["explain"]
+    assert (answer["server"], [each["name"] for each in answer["operations"]]) == (ID, ["boot"])
     assert (await servers.get(f"/ext{PATH}/explain", by=STRANGER)).status_code == 404

@@ -1,4 +1,4 @@
-"""`evacuate`: who may, from which states, and what each version may say and is told."""
+"""`evacuate`: permissions, states, and the fields of each version."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from moorage_testing.compute_app import ADMIN, MEMBER, READER
 from moorage_testing.fake_server_service import a_server
 
 
-async def test_what_each_version_may_say_and_is_told(servers: Any) -> None:
+async def test_fields_of_evacuate_by_version(servers: Any) -> None:
     await servers.keep(a_server())
     for at, asked, status in (
         ("2.1", {"onSharedStorage": "False"}, 200),
@@ -63,7 +63,7 @@ async def test_what_each_version_may_say_and_is_told(servers: Any) -> None:
         (VmState.ACTIVE, TaskState.POWERING_OFF, 409),
     ],
 )
-async def test_the_states_it_is_evacuated_from(
+async def test_states_from_which_a_server_is_evacuated(
     servers: Any, state: VmState, task: TaskState | None, status: int
 ) -> None:
     await servers.keep(a_server(vm_state=state, task_state=task, locked=True))

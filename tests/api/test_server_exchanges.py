@@ -1,4 +1,4 @@
-"""Every microversion's change to servers, seen from outside: the same calls just below it and at it (golden files)."""
+"""The change of every microversion for servers, as clients see it: the same calls just below it and at it (golden files)."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def did(body: Any) -> tuple[str, str, Any]:
     return "POST", f"{ME}/action", body
 
 
-def told(name: str) -> tuple[str, str, Any]:
+def external_event(name: str) -> tuple[str, str, Any]:
     return "POST", "/os-server-external-events", {"events": [{"name": name, "server_uuid": ID, "tag": "x"}]}
 
 
@@ -108,7 +108,7 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
     47: SEEN,
     48: (got(f"{ME}/diagnostics"),),
     49: (plugged(tag="eth1"), plugged(), with_volume(tag="data")),
-    51: (got(ONE), told("volume-extended")),
+    51: (got(ONE), external_event("volume-extended")),
     52: (made(tags=["a"]),),
     54: (did({"rebuild": {"imageRef": IMAGE, "key_name": None}}), did({"rebuild": {"imageRef": IMAGE}})),
     56: (did({"migrate": {"zone": "nova"}}), did({"migrate": None})),
@@ -136,7 +136,7 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
     73: (*SEEN, did({"lock": {"locked_reason": "upgrade"}}), got("/servers?locked=true&all_tenants=1")),
     74: (made(host="host1"), made(hypervisor_hostname="host1")),
     75: (put(name="new"), got("/servers?nonsense=1")),
-    76: (told("power-update"),),
+    76: (external_event("power-update"),),
     77: (did({"unshelve": {"zone": "nova"}}), did({"unshelve": None})),
     78: (got(f"{ME}/topology"),),
     79: (got(VOLUMES), got(f"{VOLUMES}/{VOLUME}"), with_volume(delete_on_termination=True)),
@@ -146,7 +146,7 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
         got("/os-migrations"),
         got("/os-migrations?user_id=nobody"),
     ),
-    82: (told("accelerator-request-bound"),),
+    82: (external_event("accelerator-request-bound"),),
     83: (got("/servers?key_name=none"),),
     84: (got(ONE),),
     85: (
@@ -160,7 +160,7 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
         did({"unshelve": {"availability_zone": None}}),
         did({"unshelve": {}}),
     ),
-    93: (told("volume-reimaged"),),
+    93: (external_event("volume-reimaged"),),
     94: (made(hostname="web.example.org"), put(hostname="web.example.org")),
     96: SEEN,
     97: (got(f"{ME}/shares"), got(f"{ME}/shares/{VOLUME}"), ("POST", f"{ME}/shares", {"share": {"share_id": VOLUME}})),
@@ -181,14 +181,14 @@ EXCHANGES: dict[int, tuple[tuple[str, str, Any], ...]] = {
 }
 AS_MEMBER = {5, 26, 51, 83, 90}
 PROVED_ELSEWHERE = {
-    69: "test_servers_of_a_cell_that_is_out",
+    69: "test_servers_of_an_unreachable_cell",
     20: "test_a_shelved_servers_volumes_from_2_20",
     34: "test_its_checks_are_waited_for_before_2_34",
-    65: "test_one_that_does_not_run_yet_is_aborted_from_2_65",
+    65: "test_a_queued_migration_can_be_aborted_from_2_65",
     60: "test_multiattach_from_2_60",
     101: "test_an_attach_is_answered_without_a_body_from_2_101",
     72: "test_ports_with_a_resource_request_are_allowed_from_2_72",
-    95: "test_what_each_version_may_say_and_is_told",
+    95: "test_fields_of_evacuate_by_version",
 }
 
 
@@ -239,7 +239,7 @@ async def test_golden_exchange(servers: Any, minor: int) -> None:
     assert seen == json.loads(file.read_text())
 
 
-def test_every_change_to_servers_has_its_exchange() -> None:
+def test_every_version_change_of_servers_has_an_exchange() -> None:
     names = [found.name for found in pkgutil.iter_modules(version_changes.__path__) if found.name.endswith("_servers")]
     assert {int(name.split("_")[1]) for name in names} - EXCHANGES.keys() == PROVED_ELSEWHERE.keys()
     here = "".join(each.read_text() for each in sorted(Path(__file__).parent.glob("test_server*.py")))

@@ -39,11 +39,11 @@ async def test_shapes_by_version(cloud: ApiClient) -> None:
         ("2.64", {}, 400),
     ],
 )
-async def test_what_may_be_asked(cloud: ApiClient, at: str, fields: dict[str, Any], status: int) -> None:
+async def test_valid_and_invalid_server_groups(cloud: ApiClient, at: str, fields: dict[str, Any], status: int) -> None:
     assert (await make(cloud, at=at, **fields)).status_code == status
 
 
-async def test_projects_do_not_see_one_another(cloud: ApiClient) -> None:
+async def test_server_groups_of_other_projects_are_hidden(cloud: ApiClient) -> None:
     group = (await make(cloud, policy="affinity")).json()["server_group"]["id"]
     assert (await cloud.get(f"/os-server-groups/{group}", by=STRANGER)).status_code == 403
     assert (await cloud.get("/os-server-groups", by=STRANGER)).json()["server_groups"] == []
@@ -56,7 +56,7 @@ async def test_projects_do_not_see_one_another(cloud: ApiClient) -> None:
     assert gone.json()["itemNotFound"]["message"] == f"Instance group {group} could not be found."
 
 
-async def test_there_may_be_only_so_many(cloud: ApiClient) -> None:
+async def test_the_number_of_server_groups_is_limited(cloud: ApiClient) -> None:
     await cloud.ask("PUT", f"/os-quota-sets/{MEMBER.project}", {"quota_set": {"server_groups": 1}})
     assert (await make(cloud, policy="affinity")).status_code == 200
     refused = await make(cloud, policy="affinity")

@@ -1,4 +1,4 @@
-"""What is asked of a guest that runs: password, crash dump, diagnostics, topology; files below 2.57; `adminPass` and disk config."""
+"""Calls to a running guest: password, crash dump, diagnostics, topology; files below 2.57; `adminPass` and disk config."""
 
 import base64
 from dataclasses import replace
@@ -21,7 +21,7 @@ async def act(servers: Any, body: Any, at: str = "latest", by: Any = MEMBER, num
     return await servers.ask("POST", f"/servers/{a_server(number).id}/action", body, at=at, by=by)
 
 
-async def test_a_password_is_set_while_one_waits(servers: Any) -> None:
+async def test_a_password_is_set_before_the_answer(servers: Any) -> None:
     await servers.keep(a_server(), a_server(2, vm_state=VmState.STOPPED), a_server(3, locked=True))
     body = {"changePassword": {"adminPass": "hush"}}
     answer = await act(servers, body, at="2.1")
@@ -149,7 +149,7 @@ async def test_files_that_are_refused(servers: Any, files: Any, status: int) -> 
     assert not servers.book.booted
 
 
-async def test_answers_have_no_password_where_operators_say_so(servers: Any) -> None:
+async def test_answers_contain_no_password_when_disabled(servers: Any) -> None:
     given = (await servers.make(adminPass="mine")).json()["server"]
     assert given["adminPass"] == "mine"
     assert (await servers.make()).json()["server"]["adminPass"]
@@ -168,7 +168,7 @@ async def test_disk_config_is_shown_and_changed(servers: Any) -> None:
 
 @pytest.mark.parametrize("state", [each for each in VmState if each is not VmState.DELETED])
 @pytest.mark.parametrize("wanted", ["active", "error"])
-async def test_states_are_reset_from_every_state(servers: Any, state: VmState, wanted: str) -> None:
+async def test_states_can_be_reset_from_every_state(servers: Any, state: VmState, wanted: str) -> None:
     await servers.keep(a_server(vm_state=state, task_state=TaskState.DELETING))
     answer = await act(servers, {"os-resetState": {"state": wanted}}, by=ADMIN)
     assert answer.status_code == 202, answer.text
@@ -192,7 +192,7 @@ OTHER = "8e2f3f3e-4d6f-4a07-9dd1-3f1e8f7a2f61"
 INFO = {"snapshot_id": "s-1", "type": "qcow2", "new_file": "volume.s-1"}
 
 
-async def test_snapshots_that_the_volume_service_asks_for(servers: Any) -> None:
+async def test_assisted_snapshots(servers: Any) -> None:
     device = BlockDevice("volume", "volume", uuid=VOLUME, volume=VOLUME)
     await servers.keep(a_server(block_devices=(device,)), a_server(2))
     path = "/os-assisted-volume-snapshots"
@@ -244,7 +244,7 @@ async def test_a_snapshot_for_the_volume_service_by_state(
     assert (await servers.ask("DELETE", f"{path}/s-1?delete_info={merge}", by=SERVICE)).status_code == merges
 
 
-async def test_the_body_of_a_snapshot_that_the_volume_service_asks_for(servers: Any) -> None:
+async def test_the_body_of_an_assisted_snapshot(servers: Any) -> None:
     await servers.keep(a_server(block_devices=(BlockDevice("volume", "volume", uuid=VOLUME, volume=VOLUME),)))
     for more, named in (({}, None), ({"id": OTHER}, OTHER)):
         body = {"snapshot": {"volume_id": VOLUME, "create_info": {**INFO, **more}}}

@@ -1,4 +1,4 @@
-"""`resize`, `migrate`, `os-migrateLive`, `confirmResize` and `revertResize`: who may, from which states, and what each version may say."""
+"""`resize`, `migrate`, `os-migrateLive`, `confirmResize` and `revertResize`: permissions, states, and the fields of each version."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ async def test_a_migration_may_name_a_host_since_2_56(servers: Any) -> None:
     assert (await act(servers, {"migrate": None}, by=ADMIN, number=2)).status_code == 409
 
 
-async def test_who_may_leave_the_cell_is_asked_for_each_kind_of_move(servers: Any) -> None:
+async def test_permission_to_leave_the_cell_is_checked_for_each_kind_of_move(servers: Any) -> None:
     """Nobody by default. The rule only widens where a move may go; it refuses none (S4.2, S4.7)."""
     await servers.keep(a_server(), a_server(2, vm_state=VmState.SHELVED_OFFLOADED))
     bodies = (RESIZE, {"migrate": None}, LIVE, {"evacuate": {"host": "host2"}})
@@ -87,7 +87,7 @@ def live(**fields: Any) -> dict[str, Any]:
     return {"os-migrateLive": {"host": "host2", "block_migration": False, **fields}}
 
 
-async def test_a_live_migration_says_what_its_version_knows(servers: Any) -> None:
+async def test_fields_of_live_migrate_by_version(servers: Any) -> None:
     await servers.keep(a_server())
     over = {"disk_over_commit": "no"}
     for by, body, at, status in (
@@ -120,7 +120,7 @@ async def test_its_checks_are_waited_for_before_2_34(servers: Any) -> None:
     assert [wish.waits for _, wish in servers.book.live] == [True, False]
 
 
-async def test_what_runs_is_live_migrated(servers: Any) -> None:
+async def test_running_servers_are_live_migrated(servers: Any) -> None:
     states = (VmState.ACTIVE, VmState.PAUSED, VmState.STOPPED, VmState.SUSPENDED, VmState.RESIZED)
     await servers.keep(
         *(a_server(number, vm_state=state) for number, state in enumerate(states, 1)),
@@ -139,7 +139,7 @@ async def migrating(servers: Any, status: MigrationStatus, **fields: Any) -> str
 
 
 @pytest.mark.parametrize("status", [MigrationStatus.QUEUED, MigrationStatus.PREPARING])
-async def test_one_that_does_not_run_yet_is_aborted_from_2_65(servers: Any, status: MigrationStatus) -> None:
+async def test_a_queued_migration_can_be_aborted_from_2_65(servers: Any, status: MigrationStatus) -> None:
     moves = await migrating(servers, status)
     early = await servers.ask("DELETE", f"{moves}/1", None, at="2.64", by=MANAGER)
     assert early.status_code == 400
@@ -152,7 +152,7 @@ async def test_one_that_does_not_run_yet_is_aborted_from_2_65(servers: Any, stat
     assert (await servers.ask("POST", f"{moves}/1/action", body, at="latest", by=MANAGER)).status_code == 400
 
 
-async def test_one_that_runs_is_forced_and_aborted(servers: Any) -> None:
+async def test_a_running_migration_can_be_forced_and_aborted(servers: Any) -> None:
     moves, body = await migrating(servers, MigrationStatus.RUNNING), {"force_complete": None}
     for by, status in ((MEMBER, 403), (STRANGER, 404), (MANAGER, 202)):
         assert (await servers.ask("POST", f"{moves}/1/action", body, at="2.22", by=by)).status_code == status
@@ -165,7 +165,7 @@ async def test_one_that_runs_is_forced_and_aborted(servers: Any) -> None:
     ).status_code == 400
 
 
-async def test_what_is_paused_is_not_forced_and_what_does_not_move_not_aborted(servers: Any) -> None:
+async def test_a_paused_server_is_not_forced_and_an_idle_one_not_aborted(servers: Any) -> None:
     moves = await migrating(servers, MigrationStatus.RUNNING, vm_state=VmState.PAUSED)
     assert (
         await servers.ask("POST", f"{moves}/1/action", {"force_complete": None}, at="latest", by=ADMIN)
@@ -176,7 +176,7 @@ async def test_what_is_paused_is_not_forced_and_what_does_not_move_not_aborted(s
 
 
 @pytest.mark.parametrize(("action", "status"), [("confirmResize", 204), ("revertResize", 202)])
-async def test_what_was_resized_is_confirmed_or_reverted(servers: Any, action: str, status: int) -> None:
+async def test_a_resized_server_is_confirmed_or_reverted(servers: Any, action: str, status: int) -> None:
     await servers.keep(moved(), a_server(2), moved(3, locked=True), a_server(4, vm_state=VmState.RESIZED))
     for number, code in ((1, status), (2, 409), (3, 409), (4, 400)):
         answer = await act(servers, {action: None}, number=number)
@@ -211,7 +211,7 @@ async def test_a_server_that_was_moved_is_reset_to_verify_resize(servers: Any) -
     assert (await act(servers, {"revertResize": None})).status_code == 202
 
 
-async def test_only_administrators_see_the_ends_of_a_move_and_cancel_it(servers: Any) -> None:
+async def test_only_administrators_see_hosts_of_a_move_and_cancel_it(servers: Any) -> None:
     await servers.keep(a_server(), a_server(2, locked=True))
     path, body = f"/ext/servers/{ID}/moves", {"cancel": None}
     for by, status in ((READER, 403), (MANAGER, 403), (STRANGER, 404), (ADMIN, 200)):

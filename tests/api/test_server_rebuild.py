@@ -1,4 +1,4 @@
-"""The action `rebuild`: what each version takes and shows, from which states, by whom."""
+"""The action `rebuild`: fields that each version accepts and shows, states, and permissions."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ async def act(servers: Any, at: str = "latest", by: Any = MEMBER, number: int = 
     return await servers.ask("POST", f"/servers/{a_server(number).id}/action", body, at=at, by=by)
 
 
-async def test_the_answer_is_the_server_as_it_will_be(servers: Any) -> None:
+async def test_the_answer_shows_the_server_after_the_rebuild(servers: Any) -> None:
     await servers.keep(a_server())
     answer = await act(servers, name="anew", metadata={"a": "b"}, adminPass="hush")
     assert answer.status_code == 202, answer.text
@@ -56,7 +56,7 @@ FIELDS = {
 """What is shown to members first at each version (Nova's response schemas of `rebuild`)."""
 
 
-async def test_what_each_version_shows(servers: Any) -> None:
+async def test_shown_fields_of_rebuild_by_version(servers: Any) -> None:
     await servers.keep(a_server())
     known: set[str] = set()
     for version, new in FIELDS.items():
@@ -87,7 +87,9 @@ TAKEN = [
 
 
 @pytest.mark.parametrize(("field", "value", "before", "since"), TAKEN)
-async def test_what_each_version_takes(servers: Any, field: str, value: Any, before: str, since: str) -> None:
+async def test_accepted_fields_of_rebuild_by_version(
+    servers: Any, field: str, value: Any, before: str, since: str
+) -> None:
     await servers.keep(a_server())
     assert (await act(servers, at=before, **{field: value})).status_code == 400
     answer = await act(servers, at=since, **{field: value})
@@ -143,7 +145,7 @@ async def test_states_and_rights(servers: Any) -> None:
     assert (await act(servers, metadata={str(each): "v" for each in range(200)})).status_code == 403
 
 
-async def test_no_password_where_operators_say_so(servers: Any) -> None:
+async def test_no_password_is_returned_when_disabled(servers: Any) -> None:
     await servers.keep(a_server())
     assert (await act(servers)).json()["server"]["adminPass"]
     servers.context.config = replace(servers.context.config, enable_instance_password=False)

@@ -1,4 +1,4 @@
-"""The actions `rescue` and `unrescue`: bodies, states, rights, and the password of the answer."""
+"""The actions `rescue` and `unrescue`: bodies, states, permissions, and the password in the answer."""
 
 from dataclasses import replace
 from typing import Any

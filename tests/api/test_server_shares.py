@@ -13,7 +13,7 @@ PATH = f"/servers/{a_server().id}/shares"
 NEW = {"share": {"share_id": SHARE, "tag": "data"}}
 
 
-async def test_there_are_none(servers: Any) -> None:
+async def test_shares_are_empty(servers: Any) -> None:
     await servers.keep(a_server())
     assert (await servers.get(PATH, by=READER, at="latest")).json() == {"shares": []}
     one = await servers.get(f"{PATH}/{SHARE}", by=READER, at="latest")

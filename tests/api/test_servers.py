@@ -1,4 +1,4 @@
-"""`/servers`: made, shown, listed, changed and deleted, at the versions where something about that changed."""
+"""`/servers`: created, shown, listed, changed and deleted, at the versions that changed something about it."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ async def test_made_and_shown(servers: Any) -> None:
     assert [each["description"] for each in rows] == ["web", None]  # its name, where it could not be said
 
 
-async def test_many_at_once_give_a_reservation(servers: Any) -> None:
+async def test_several_servers_return_a_reservation_id(servers: Any) -> None:
     answer = await servers.make(at="2.1", min_count="2", max_count=3, return_reservation_id=True)
     assert (answer.status_code, answer.json()) == (202, {"reservation_id": "r-abc"})
     assert "location" not in answer.headers
@@ -54,7 +54,7 @@ REFUSED_BELOW = [
 
 
 @pytest.mark.parametrize(("refused", "taken", "fields"), REFUSED_BELOW)
-async def test_what_one_version_takes_another_refuses(servers: Any, refused: str, taken: str, fields: Any) -> None:
+async def test_fields_of_create_by_version(servers: Any, refused: str, taken: str, fields: Any) -> None:
     assert (await servers.make(at=refused, **fields)).status_code == 400
     answer = await servers.make(at=taken, **fields)
     assert answer.status_code == 202, answer.text
@@ -82,7 +82,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("fields", BAD)
-async def test_nonsense_is_refused_and_nothing_begins(servers: Any, fields: Any) -> None:
+async def test_invalid_bodies_are_refused_and_begin_nothing(servers: Any, fields: Any) -> None:
     answer = await servers.make(**fields)
     assert answer.status_code == 400, answer.text
     assert answer.json()["badRequest"]["code"] == 400
@@ -96,7 +96,7 @@ async def test_networks_are_required_from_2_37(servers: Any) -> None:
     assert "'networks' is a required property" in answer.json()["badRequest"]["message"]
 
 
-async def test_only_those_who_may_choose_a_host(servers: Any) -> None:
+async def test_only_permitted_users_choose_a_host(servers: Any) -> None:
     assert (await servers.make(host="h1")).status_code == 403
     assert (await servers.make(availability_zone="nova:h1")).status_code == 403
     assert (await servers.make(by=ADMIN, host="h1")).status_code == 202
@@ -143,7 +143,7 @@ async def test_a_server_at_every_version_that_changed_it(servers: Any) -> None:
     ]  # fmt: skip
 
 
-async def test_what_a_member_sees(servers: Any) -> None:
+async def test_fields_shown_to_a_member(servers: Any) -> None:
     await servers.keep(a_server())
     shown = await servers.shown("2.89")
     assert not [name for name in shown if name.startswith("OS-EXT-SRV-ATTR") or name == "host_status"]
@@ -163,7 +163,7 @@ async def test_what_a_member_sees(servers: Any) -> None:
     assert "server_groups" not in (await servers.get("/servers/detail", at="latest", by=MEMBER)).json()["servers"][0]
 
 
-async def test_a_fault_tells_administrators_more(servers: Any) -> None:
+async def test_administrators_see_more_of_a_fault(servers: Any) -> None:
     fault = Fault(500, "No valid host was found. ", 1_767_225_600_000_000, "the details")
     await servers.keep(a_server(vm_state=VmState.ERROR, fault=fault), a_server(2, fault=fault))
     assert (await servers.shown())["fault"] == {
@@ -192,7 +192,7 @@ async def test_lists_page_through_region_and_cell(servers: Any) -> None:
     assert (await servers.get("/servers?limit=-1", by=MEMBER)).status_code == 400
 
 
-async def test_filters_are_read_as_nova_reads_them(servers: Any) -> None:
+async def test_filters_are_parsed_as_nova_does(servers: Any) -> None:
     await servers.keep(
         a_server(1),
         a_server(2, vm_state=VmState.STOPPED, tags=("red",), locked=True),
@@ -244,8 +244,10 @@ async def test_an_update_shows_little_below_2_75(servers: Any) -> None:
     assert shown["addresses"] == {"private": [{"version": 4, "addr": "10.0.0.5"}]}
     assert "OS-EXT-STS:vm_state" not in shown
     assert (await servers.shown())["name"] == "new"
-    whole = (await servers.ask("PUT", path, {"server": {"description": None}}, at="latest", by=MEMBER)).json()["server"]
-    assert (whole["description"], whole["OS-EXT-STS:vm_state"]) == (None, "active")
+    result = (await servers.ask("PUT", path, {"server": {"description": None}}, at="latest", by=MEMBER)).json()[
+        "server"
+    ]
+    assert (result["description"], result["OS-EXT-STS:vm_state"]) == (None, "active")
     assert (await servers.ask("PUT", path, {"server": {"description": "x"}}, at="2.18", by=MEMBER)).status_code == 400
     assert (await servers.ask("PUT", path, {"server": {"name": "x"}}, by=READER)).status_code == 403
 
@@ -268,7 +270,7 @@ class Out:
     read_inline = read
 
 
-async def test_servers_of_a_cell_that_is_out(servers: Any) -> None:
+async def test_servers_of_an_unreachable_cell(servers: Any) -> None:
     await servers.keep(a_server(1), a_server(2, cell=None, vm_state=VmState.ERROR))
     servers.context.cells = {"cell1": Out()}  # type: ignore[dict-item]
     assert await servers.names(at="2.68") == ["web2"]
@@ -315,13 +317,13 @@ async def test_multiattach_from_2_60(servers: Any) -> None:
 async def test_an_attach_is_answered_without_a_body_from_2_101(servers: Any) -> None:
     await servers.keep(a_server())
     older, newer = [await attach(servers, at) for at in ("2.100", "2.101")]
-    whole = {"id": VOLUME, "volumeId": VOLUME, "serverId": a_server().id, "device": "/dev/vdb"}
-    assert older.json() == {"volumeAttachment": {**whole, "tag": None, "delete_on_termination": False}}
+    body = {"id": VOLUME, "volumeId": VOLUME, "serverId": a_server().id, "device": "/dev/vdb"}
+    assert older.json() == {"volumeAttachment": {**body, "tag": None, "delete_on_termination": False}}
     assert (older.status_code, newer.status_code, newer.content) == (200, 202, b"")
-    assert (await attach(servers, "2.69")).json() == {"volumeAttachment": whole}
+    assert (await attach(servers, "2.69")).json() == {"volumeAttachment": body}
 
 
-async def test_a_thousand_servers_cost_one_statement_a_database_and_are_written_once(servers: Any) -> None:
+async def test_a_list_of_a_thousand_servers_costs_one_statement_for_each_database(servers: Any) -> None:
     await servers.keep(*(a_server(n) for n in range(1, 1001)))
     meter = servers.cell.meter
     meter.reset()
@@ -341,11 +343,11 @@ async def test_a_server_is_pinned_to_its_own_zone_only(servers: Any) -> None:
     async def pinned(number: int, zone: str | None) -> tuple[int, Any]:
         body = {"server": {"pinned_availability_zone": zone}}
         answer = await servers.ask("PUT", f"/servers/{a_server(number).id}", body, at="latest")
-        said = answer.json()
+        result = answer.json()
         return answer.status_code, (
-            said["server"]["pinned_availability_zone"]
+            result["server"]["pinned_availability_zone"]
             if answer.status_code == 200
-            else said.get("conflictingRequest", said).get("message", said)
+            else result.get("conflictingRequest", result).get("message", result)
         )
 
     direct = "Cannot change pinned availability zone directly. Unpin first by setting pinned_availability_zone to null."

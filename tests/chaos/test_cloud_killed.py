@@ -1,4 +1,4 @@
-"""`moorage up` as a process, killed with -9 or stopped with Ctrl-C: the next start has what people were promised."""
+"""`moorage up` as a process, killed with -9 or stopped with Ctrl-C: the next start has everything that was acknowledged."""
 
 import asyncio
 import signal
@@ -17,14 +17,14 @@ from moorage.model.resources import IPV4_ADDRESS
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
 from moorage_testing.private_files import open_to_others
-from moorage_testing.up_process import READY_S, SERVICES, Upped
+from moorage_testing.up_process import READY_S, SERVICES, UpProcess
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def upped(tmp_path: Path) -> Iterator[Upped]:
-    up = Upped(tmp_path)
+def upped(tmp_path: Path) -> Iterator[UpProcess]:
+    up = UpProcess(tmp_path)
     up.start()
     yield up
     if up.process is not None:
@@ -32,7 +32,7 @@ def upped(tmp_path: Path) -> Iterator[Upped]:
 
 
 @pytest.mark.parametrize("accepted", [3, 15, 40])
-async def test_killed_in_the_middle_of_boots_and_deletes(upped: Upped, accepted: int) -> None:
+async def test_killed_in_the_middle_of_boots_and_deletes(upped: UpProcess, accepted: int) -> None:
     async with Person(upped.config) as admin:
         earlier = [(await admin.active(f"earlier-{number}"))["id"] for number in range(6)]
         running = {each: hosts for each, hosts in guests_on_disk(upped.config.data).items() if each in earlier[:3]}
@@ -64,7 +64,7 @@ async def test_killed_in_the_middle_of_boots_and_deletes(upped: Upped, accepted:
 
 
 @pytest.mark.parametrize("answered", [0, 3, 7])
-async def test_killed_in_the_middle_of_attaches_and_detaches(upped: Upped, answered: int) -> None:
+async def test_killed_in_the_middle_of_attaches_and_detaches(upped: UpProcess, answered: int) -> None:
     """What was answered is there; whatever else there is, network service, record, claim and guest agree on it."""
     async with Person(upped.config) as admin:
         servers = [(await admin.active(f"wired-{number}"))["id"] for number in range(4)]
@@ -125,7 +125,7 @@ def plugged(data: Path, server: str) -> set[str]:
     return {str(vif.port) for vif in msgspec.json.decode(file.read_bytes(), type=SimulatedGuest).spec.vifs}
 
 
-async def test_ctrl_c_stops_and_the_next_start_has_the_same_servers(upped: Upped) -> None:
+async def test_ctrl_c_stops_and_the_next_start_has_the_same_servers(upped: UpProcess) -> None:
     async with Person(upped.config) as admin:
         before = await admin.active("stays")
         unfinished = [await admin.boot(f"just-accepted-{number}") for number in range(5)]
@@ -140,28 +140,28 @@ async def test_ctrl_c_stops_and_the_next_start_has_the_same_servers(upped: Upped
         await nothing_leaked(upped.config, admin)
 
 
-def test_a_taken_port_is_said_clearly(tmp_path: Path) -> None:
+def test_a_used_port_is_reported_clearly(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         others = [
             f"--{name}-port={free}" for name, free in zip(SERVICES[1:], free_ports(len(SERVICES) - 1), strict=True)
         ]
         command = [sys.executable, "-m", "moorage", "up", f"--data-dir={tmp_path}", f"--identity-port={port}", *others]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=tmp_path, check=False)
-    assert told.returncode == 2
-    assert f"port {port} on 127.0.0.1 is taken" in told.stderr
-    assert "Traceback" not in told.stderr
+        reply = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=tmp_path, check=False)
+    assert reply.returncode == 2
+    assert f"port {port} on 127.0.0.1 is taken" in reply.stderr
+    assert "Traceback" not in reply.stderr
 
 
-def test_a_directory_in_use_is_said_clearly(upped: Upped) -> None:
+def test_a_used_directory_is_reported_clearly(upped: UpProcess) -> None:
     ports = [f"--{name}-port={free}" for name, free in zip(SERVICES, free_ports(len(SERVICES)), strict=True)]
     command = [sys.executable, "-m", "moorage", "up", f"--data-dir={upped.config.data}", *ports]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=upped.directory, check=False)
-    assert told.returncode == 2
-    assert "another moorage already runs" in told.stderr
+    reply = subprocess.run(command, capture_output=True, text=True, timeout=READY_S, cwd=upped.directory, check=False)
+    assert reply.returncode == 2
+    assert "another moorage already runs" in reply.stderr
 
 
-async def test_nobody_else_reads_what_is_kept(upped: Upped) -> None:
+async def test_stored_files_are_private(upped: UpProcess) -> None:
     """The directory was an earlier release's, which left it to everybody."""
     data = upped.config.data
     upped.end(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The region's database is far away, and cut off for longer than the lease: the conductor is back soon after the database is."""
+"""The region's database is far away, and cut off for longer than the lease: the conductor works again soon after the database is reachable."""
 
 import asyncio
 import dataclasses
@@ -139,7 +139,7 @@ async def test_after_an_outage_longer_than_the_lease_the_conductor_is_back_withi
             group.create_task(one(server, one_way_ms, how), name=f"{one_way_ms} ms, {how}")
 
 
-async def test_a_pool_whose_connections_all_hang_keeps_no_lease_from_being_renewed(server: PostgresServer) -> None:
+async def test_a_pool_of_hanging_connections_does_not_prevent_renewal(server: PostgresServer) -> None:
     url = server.create_database("region_full_pool")
     config = Config(region=RegionSettings(database=url), database=DatabaseSettings(pool_size=2))
     region = await open_database(config.region_url(), name="region", limits=config.database.limits)

@@ -1,4 +1,4 @@
-"""A set of real processes on PostgreSQL and NATS: whoever is killed or paused, every server that was accepted is there once."""
+"""A set of real processes on PostgreSQL and NATS: whichever process is killed or paused, every accepted server exists once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -94,7 +94,7 @@ async def test_an_api_process_is_killed_right_after_it_accepted(trial: TrialSet,
     trial.run("api-2", *trial.api_arguments(1))
 
 
-async def test_a_paused_conductor_comes_back_to_nothing(trial: TrialSet, admin: Person) -> None:
+async def test_a_paused_conductor_has_lost_its_operations(trial: TrialSet, admin: Person) -> None:
     asked = [asyncio.create_task(admin.boot(f"slow-{number}")) for number in range(20)]
     servers = [await each for each in asked[:10]]
     trial.pause("conductor-1")

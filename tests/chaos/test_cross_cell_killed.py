@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 from moorage_testing.waiting import PATIENCE_S
 
 HOSTS = ("host1", "host2", "host3")
@@ -26,10 +26,10 @@ SLOW_S = 2.0
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[Upped]:
+def up(tmp_path: Path) -> Iterator[UpProcess]:
     policy = tmp_path / "policy.yaml"
     policy.write_text('"compute:servers:resize:cross_cell": "role:admin"\n')
-    cloud = Upped(tmp_path, SETTINGS.format(policy=policy))
+    cloud = UpProcess(tmp_path, SETTINGS.format(policy=policy))
     cloud.start()
     yield cloud
     if cloud.process is not None:
@@ -53,7 +53,7 @@ class Crossings(Moves):
         self.accepted += reply.status_code < 300
 
 
-async def test_killed_while_servers_move_between_cells(up: Upped) -> None:
+async def test_killed_while_servers_move_between_cells(up: UpProcess) -> None:
     """Each runs on one host at most all the while, waits or is done in the end, and nothing is left over in any cell."""
     moves = Crossings(up, seed=23)
     await moves.play(KILLS)
@@ -63,14 +63,14 @@ async def test_killed_while_servers_move_between_cells(up: Upped) -> None:
 async def until(admin: Person, id: str, done: int) -> dict[str, Any]:
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        told: dict[str, Any] = (await admin.compute("GET", f"/ext/cell-drains/{id}")).json()["cell_drain"]
-        if told["ended_at"] is not None or (told["counts"]["moving"] and told["counts"]["done"] >= done):
-            return told
-        assert time.monotonic() < deadline, told
+        answer: dict[str, Any] = (await admin.compute("GET", f"/ext/cell-drains/{id}")).json()["cell_drain"]
+        if answer["ended_at"] is not None or (answer["counts"]["moving"] and answer["counts"]["done"] >= done):
+            return answer
+        assert time.monotonic() < deadline, answer
         await asyncio.sleep(0.05)
 
 
-async def test_killed_while_a_cell_is_emptied(up: Upped) -> None:
+async def test_killed_while_a_cell_is_emptied(up: UpProcess) -> None:
     """The next start goes on, and moves each server once."""
     async with Person(up.config) as admin:
         servers = [(await admin.active(f"d{n}", availability_zone="nova:host1"))["id"] for n in range(DRAINED)]

@@ -1,4 +1,4 @@
-"""Servers that went to another cell in a whole cloud of real processes, of which one database is then put back to before or after that."""
+"""Servers that moved to another cell in a cloud of real processes, of which one database is then restored to before or after the move."""
 
 import asyncio
 import shutil
@@ -18,7 +18,7 @@ from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.model.guest import PowerState
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 from moorage_testing.waiting import PATIENCE_S
 
 DATABASES = ("region", "cell1", "cell2")
@@ -43,16 +43,16 @@ WAITS, CONFIRMED, REVERTED = NAMES = ("waits", "confirmed", "reverted")
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[Upped]:
+def up(tmp_path: Path) -> Iterator[UpProcess]:
     policy = tmp_path / "policy.yaml"
     policy.write_text('"compute:servers:resize:cross_cell": "role:admin"\n')
-    cloud = Upped(tmp_path, SETTINGS.format(policy=policy))
+    cloud = UpProcess(tmp_path, SETTINGS.format(policy=policy))
     yield cloud
     if cloud.process is not None:
         cloud.end(signal.SIGKILL)
 
 
-def running_on(up: Upped) -> dict[str, list[str]]:
+def running_on(up: UpProcess) -> dict[str, list[str]]:
     """Server → hosts whose guest of it runs."""
     found: dict[str, list[str]] = {}
     for server, hosts in guests_on_disk(up.config.data).items():
@@ -63,14 +63,14 @@ def running_on(up: Upped) -> dict[str, list[str]]:
     return found
 
 
-def backed_up(up: Upped, moment: str) -> None:
+def backed_up(up: UpProcess, moment: str) -> None:
     for name in DATABASES:
         kept = up.directory / f"{name}.{moment}"
         with closing(sqlite3.connect(up.config.data / f"{name}.db")) as running, closing(sqlite3.connect(kept)) as copy:
             running.backup(copy)
 
 
-def put_back(up: Upped, name: str, moment: str) -> None:
+def put_back(up: UpProcess, name: str, moment: str) -> None:
     """All is as when the cloud was stopped, but for that database."""
     shutil.rmtree(up.config.data)
     shutil.copytree(up.directory / "stopped", up.config.data)
@@ -97,7 +97,7 @@ async def settles(admin: Person, server: str, status: str) -> dict[str, Any]:
     return found
 
 
-async def moved(up: Upped) -> dict[str, str]:
+async def moved(up: UpProcess) -> dict[str, str]:
     """Name → server: one waits in the other cell, one stays there, one came back; with a backup of before and one of when all of them waited."""
     async with Person(up.config) as admin:
         servers = {each: (await admin.active(each, availability_zone=f"nova:{HERE}"))["id"] for each in NAMES}
@@ -131,7 +131,7 @@ def expected(case: tuple[str, str], name: str) -> str:
     return "ACTIVE"
 
 
-async def test_each_database_is_put_back_to_before_and_after_the_flip(up: Upped) -> None:
+async def test_each_database_is_put_back_to_before_and_after_the_flip(up: UpProcess) -> None:
     """Every server is shown once and runs where it ran, who waits can be confirmed and reverted, and nothing is left over."""
     up.start()
     servers = await moved(up)

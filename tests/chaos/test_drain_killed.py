@@ -1,4 +1,4 @@
-"""`moorage up` is killed with -9 in the middle of a drain: the next start goes on with it, and each server is moved once."""
+"""`moorage up` is killed with -9 during a drain: the next start continues it, and each server is moved once."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ import pytest
 
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 
 pytestmark = pytest.mark.slow
 HOST = "host1"
@@ -22,8 +22,8 @@ MOVED = (0, 1)
 
 
 @pytest.fixture
-def upped(tmp_path: Path) -> Iterator[Upped]:
-    up = Upped(tmp_path)
+def upped(tmp_path: Path) -> Iterator[UpProcess]:
+    up = UpProcess(tmp_path)
     up.start()
     yield up
     if up.process is not None:
@@ -41,7 +41,7 @@ async def until(admin: Person, id: str, done: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("live", [True, False], ids=["live", "cold"])
-async def test_killed_in_the_middle_of_a_drain(upped: Upped, live: bool) -> None:
+async def test_killed_in_the_middle_of_a_drain(upped: UpProcess, live: bool) -> None:
     async with Person(upped.config) as admin:
         servers = [(await admin.active(f"d{n}", availability_zone=f"nova:{HOST}"))["id"] for n in range(4)]
         dials = upped.config.data / "hosts" / HOST / "dials.json"

@@ -1,4 +1,4 @@
-"""Rounds of kills and freezes of every role on PostgreSQL and NATS: what was acknowledged is kept, and nothing is left over."""
+"""Rounds of kills and freezes of every role on PostgreSQL and NATS: what was acknowledged is kept, and nothing leaks."""
 
 from pathlib import Path
 

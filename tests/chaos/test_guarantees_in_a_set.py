@@ -89,7 +89,7 @@ async def test_policies_of_ports_networks_and_rules(trial: TrialSet) -> None:
         await nothing_leaked(trial.config, admin)
 
 
-async def test_the_compute_api_is_told_what_happens_to_ports(trial: TrialSet) -> None:
+async def test_the_compute_api_receives_port_events(trial: TrialSet) -> None:
     """Who deletes a port in the network service unplugs it: the event comes over HTTP, long before any round."""
     async with Person(trial.config, urls=trial.api_urls()) as admin:
         server = str((await admin.active("watched"))["id"])
@@ -105,7 +105,7 @@ async def test_the_compute_api_is_told_what_happens_to_ports(trial: TrialSet) ->
         await admin.gone(server)
 
 
-async def test_a_host_that_stood_still_gives_back_what_was_evacuated_from_it(trial: TrialSet) -> None:
+async def test_a_suspended_host_releases_evacuated_servers(trial: TrialSet) -> None:
     """SIGSTOP, evacuated, SIGCONT: the leftover is destroyed and starts nothing, the claim goes, the port is not touched (S1.19)."""
     async with Person(trial.config, urls=trial.api_urls()) as admin:
         policy = await policy_of(admin, kbps=1_000)
@@ -126,8 +126,8 @@ async def test_a_host_that_stood_still_gives_back_what_was_evacuated_from_it(tri
             return reply.json()["services"][0]
 
         async def force(down: bool) -> None:
-            told = await admin.compute("PUT", f"/os-services/{(await service())['id']}", {"forced_down": down})
-            assert told.status_code == 200, told.text
+            answer = await admin.compute("PUT", f"/os-services/{(await service())['id']}", {"forced_down": down})
+            assert answer.status_code == 200, answer.text
 
         before = guest(here)
         trial.pause(f"agent-{here}")

@@ -1,4 +1,4 @@
-"""`moorage up`, its agents and all, killed with -9 again and again while servers are moved, cold and live: each ends on one host or waits between two, and nothing is left over."""
+"""`moorage up` with its agents is killed with -9 repeatedly while servers are moved, cold and live: each ends on one host or waits between two, and nothing leaks."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import pytest
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 from moorage_testing.waiting import PATIENCE_S
 
 SERVERS = 4
@@ -30,7 +30,7 @@ RESTING = {"ACTIVE", "VERIFY_RESIZE"}
 class Moves:
     """Servers that are moved, in rounds."""
 
-    def __init__(self, upped: Upped, seed: int) -> None:
+    def __init__(self, upped: UpProcess, seed: int) -> None:
         self.upped = upped
         self.dice = random.Random(seed)
         self.flavors: list[str] = []
@@ -117,10 +117,10 @@ async def audited(admin: Person) -> list[Any]:
     assert reply.status_code == 202, reply.text
     id, deadline = reply.json()["audit"]["id"], time.monotonic() + PATIENCE_S
     while True:
-        told = (await admin.compute("GET", f"/ext/audits/{id}")).json()["audit"]
-        if told["ended_at"] is not None:
-            return list(told["findings"])
-        assert time.monotonic() < deadline, told
+        answer = (await admin.compute("GET", f"/ext/audits/{id}")).json()["audit"]
+        if answer["ended_at"] is not None:
+            return list(answer["findings"])
+        assert time.monotonic() < deadline, answer
         await asyncio.sleep(LOOK_S)
 
 
@@ -136,7 +136,7 @@ async def test_many_kills_during_moves(tmp_path: Path, seed: int) -> None:
 
 
 async def killed(directory: Path, seed: int, kills: int) -> None:
-    upped = Upped(directory)
+    upped = UpProcess(directory)
     upped.start()
     try:
         moves = Moves(upped, seed)

@@ -1,4 +1,4 @@
-"""`kill -9` in the middle of boots and deletes, with a broker that is out: afterwards the outbox says each event once."""
+"""`kill -9` during boots and deletes, with a broker that is down: afterwards the outbox has each event once."""
 
 import asyncio
 import importlib.util
@@ -15,7 +15,7 @@ from moorage.sql import open_database
 from moorage.store.region.notifications import OUTBOX
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import nothing_leaked
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,15 +30,15 @@ NOBODY = "rabbit://nobody:nothing@127.0.0.1:9/"
 
 
 @pytest.fixture
-def upped(tmp_path: Path) -> Iterator[Upped]:
-    up = Upped(tmp_path, f'[notifications]\ntransport_url = "{NOBODY}"\nretry_first_s = 0.1\nretry_most_s = 0.2\n')
+def upped(tmp_path: Path) -> Iterator[UpProcess]:
+    up = UpProcess(tmp_path, f'[notifications]\ntransport_url = "{NOBODY}"\nretry_first_s = 0.1\nretry_most_s = 0.2\n')
     up.start()
     yield up
     if up.process is not None:
         up.end(signal.SIGKILL)
 
 
-async def said(up: Upped) -> list[Notification]:
+async def stored_notifications(up: UpProcess) -> list[Notification]:
     region = await open_database(up.config.region_url(), name="reader", durability="process")
     try:
         rows = await region.read(lambda tx: OUTBOX.first(tx, 10_000))
@@ -47,7 +47,7 @@ async def said(up: Upped) -> list[Notification]:
         await region.close()
 
 
-async def test_each_event_is_said_once_whoever_dies(upped: Upped) -> None:
+async def test_each_event_is_sent_once_despite_kills(upped: UpProcess) -> None:
     async with Person(upped.config) as admin:
         earlier = [(await admin.active(f"earlier-{number}"))["id"] for number in range(3)]
         promised = [await admin.boot(f"many-{number}", networks="private") for number in range(MANY)]
@@ -63,11 +63,11 @@ async def test_each_event_is_said_once_whoever_dies(upped: Upped) -> None:
         await admin.gone((await admin.active("afterwards"))["id"])
         await nothing_leaked(upped.config, admin)  # nothing is under way: the last word of each is said by its end
     upped.end(signal.SIGINT)
-    told = await said(upped)
-    assert [each for each, times in Counter(each.id for each in told).items() if times > 1] == []
+    notifications = await stored_notifications(upped)
+    assert [each for each, times in Counter(each.id for each in notifications).items() if times > 1] == []
     for server in promised:
-        assert [each.event for each in told if each.server.id == server] == ["create.start", "create.end"]
+        assert [each.event for each in notifications if each.server.id == server] == ["create.start", "create.end"]
     for server in earlier:
-        assert [each.event for each in told if each.server.id == server] == [
+        assert [each.event for each in notifications if each.server.id == server] == [
             "create.start", "create.end", "delete.start", "shutdown.start", "shutdown.end", "delete.end"
         ]  # fmt: skip

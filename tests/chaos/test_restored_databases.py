@@ -1,4 +1,4 @@
-"""Databases that are lost and restored below a whole cloud, step by step as docs/operating/restore.md says it."""
+"""Databases of a whole cloud are lost and restored, step by step as docs/operating/restore.md describes it."""
 
 import asyncio
 import json
@@ -15,17 +15,17 @@ import pytest
 
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 from moorage_testing.waiting import until
 
 START_S = 300.0
 
 
-def files(up: Upped, name: str) -> list[Path]:
+def files(up: UpProcess, name: str) -> list[Path]:
     return sorted(up.config.data.glob(f"{name}.db*"))
 
 
-def copied(up: Upped, name: str) -> Callable[[], None]:
+def copied(up: UpProcess, name: str) -> Callable[[], None]:
     """Step 1 of every procedure: with the cloud stopped, copy the files. What comes back puts them there again."""
     kept = up.directory / "backup"
     kept.mkdir(exist_ok=True)
@@ -41,7 +41,7 @@ def copied(up: Upped, name: str) -> Callable[[], None]:
     return restore
 
 
-def refused(up: Upped) -> str:
+def refused(up: UpProcess) -> str:
     """What `moorage up` says when it does not start."""
     words = [sys.executable, "-m", "moorage", "up", "--config", str(up.path)]
     done = subprocess.run(words, cwd=up.directory, capture_output=True, text=True, timeout=START_S, check=False)
@@ -49,24 +49,24 @@ def refused(up: Upped) -> str:
     return done.stderr
 
 
-def adopted(up: Upped) -> str:
+def adopted(up: UpProcess) -> str:
     words = [sys.executable, "-m", "moorage", "db", "adopt", "--config", str(up.path)]
     done = subprocess.run(words, cwd=up.directory, capture_output=True, text=True, timeout=START_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def asked(up: Upped, name: str, question: str) -> list[str]:
+def asked(up: UpProcess, name: str, question: str) -> list[str]:
     """Rows of one column, read beside a running or a stopped cloud."""
     with closing(sqlite3.connect(f"file:{up.config.data / name}.db?mode=ro", uri=True)) as database:
         return [row[0] for row in database.execute(question)]
 
 
-def in_cell(up: Upped, cell: str) -> set[str]:
+def in_cell(up: UpProcess, cell: str) -> set[str]:
     return set(asked(up, "region", f"SELECT id FROM servers WHERE cell = '{cell}' AND deleted_at IS NULL"))
 
 
-async def marks_move(up: Upped) -> None:
+async def marks_move(up: UpProcess) -> None:
     """The databases have told one another twice how far they are."""
 
     def mark() -> int:
@@ -76,31 +76,31 @@ async def marks_move(up: Upped) -> None:
     await until(lambda: mark() >= before + 2, look_every_s=0.2)
 
 
-async def statuses(up: Upped, servers: Iterable[str]) -> set[str]:
+async def statuses(up: UpProcess, servers: Iterable[str]) -> set[str]:
     async with Person(up.config) as admin:
         return {(await admin.server(each) or {}).get("status", "none") for each in servers}
 
 
-async def ports_of(up: Upped, servers: Collection[str]) -> int:
+async def ports_of(up: UpProcess, servers: Collection[str]) -> int:
     async with Person(up.config) as admin:
         ports = (await admin.network("GET", "/ports")).json()["ports"]
         return sum(port["device_id"] in servers for port in ports)
 
 
-async def boots(up: Upped, *names: str) -> set[str]:
+async def boots(up: UpProcess, *names: str) -> set[str]:
     async with Person(up.config) as admin:
         return {(await admin.active(each))["id"] for each in names}
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[Upped]:
-    cloud = Upped(tmp_path, "[hosts]\ncount = 4\n")
+def up(tmp_path: Path) -> Iterator[UpProcess]:
+    cloud = UpProcess(tmp_path, "[hosts]\ncount = 4\n")
     yield cloud
     if cloud.process is not None:
         cloud.end(signal.SIGKILL)
 
 
-async def test_one_cell_alone(up: Upped) -> None:
+async def test_one_cell_is_restored(up: UpProcess) -> None:
     """A lost file is refused and costs nothing; an older one is adopted, and what it does not know stays, as missing."""
     up.start()
     old = await boots(up, "old-1", "old-2", "old-3")
@@ -133,7 +133,7 @@ async def test_one_cell_alone(up: Upped) -> None:
     assert guests_on_disk(up.config.data) == guests
 
 
-async def test_the_region_alone(up: Upped) -> None:
+async def test_the_region_is_restored(up: UpProcess) -> None:
     """Servers that it does not know any more are listed again, as their cells have them."""
     up.start()
     old = await boots(up, "old-1")
@@ -160,7 +160,7 @@ async def test_the_region_alone(up: Upped) -> None:
     up.end(signal.SIGINT)
 
 
-def backed_up(up: Upped, name: str) -> Callable[[], None]:
+def backed_up(up: UpProcess, name: str) -> Callable[[], None]:
     """The same while the cloud runs: `sqlite3 region.db ".backup copy.db"`."""
     kept = up.directory / f"{name}.backup"
     with closing(sqlite3.connect(up.config.data / f"{name}.db")) as running, closing(sqlite3.connect(kept)) as copy:
@@ -174,13 +174,13 @@ def backed_up(up: Upped, name: str) -> Callable[[], None]:
     return restore
 
 
-def dial_all(up: Upped, **delays_s: float) -> None:
+def dial_all(up: UpProcess, **delays_s: float) -> None:
     """How long verbs take on every host."""
     for host in up.config.data.glob("hosts/host*"):
         (host / "dials.json").write_text(json.dumps({"verbs": {each: {"delay_s": s} for each, s in delays_s.items()}}))
 
 
-async def test_what_was_open_at_the_regions_backup_and_what_is_claimed(up: Upped) -> None:
+async def test_open_operations_and_claims_at_the_regions_backup(up: UpProcess) -> None:
     """Operations that ended since are ended, and take nothing back; one that was really under way goes on. Claims are as cells say."""
     up.start()
     stopped, carded, deleted = sorted(await boots(up, "a", "b", "c"))
@@ -231,7 +231,7 @@ async def allocations_of(admin: Person, server: str) -> dict[str, dict[str, int]
     return {provider: row["resources"] for provider, row in (await admin.http.get(url)).json()["allocations"].items()}
 
 
-async def test_all_of_one_moment(up: Upped) -> None:
+async def test_all_databases_are_restored_to_one_time(up: UpProcess) -> None:
     """Copies of one stopped cloud agree: it starts, and guests that no database knows any more are left alone."""
     up.start()
     old = await boots(up, "old-1")

@@ -1,5 +1,4 @@
-"""A set of processes is secured as it starts: whoever has taken a hypervisor gets nothing but that host, and each process has in the
-databases what it needs."""
+"""A set of processes is secured when it starts: a stolen host key gives access to that host only, and each process has the database rights that it needs."""
 
 import asyncio
 import base64
@@ -69,9 +68,9 @@ async def admin(trial: TrialSet) -> AsyncIterator[Person]:
 @asynccontextmanager
 async def as_agent(trial: TrialSet, host: str, nkey: Path | None = None) -> AsyncIterator[NatsBus]:
     """A connection with all that the agent's file has."""
-    said = tomllib.loads(trial.path_of(f"agent-{host}").read_text())["bus"]
-    security = Security(nkey=nkey or Path(said["nkey"]), tls=said["tls"], ca=Path(said["ca"]))
-    bus = await nats.connect([said["url"]], patience_s=60.0, security=security)
+    output = tomllib.loads(trial.path_of(f"agent-{host}").read_text())["bus"]
+    security = Security(nkey=nkey or Path(output["nkey"]), tls=output["tls"], ca=Path(output["ca"]))
+    bus = await nats.connect([output["url"]], patience_s=60.0, security=security)
     try:
         yield bus
     finally:
@@ -99,12 +98,12 @@ async def providers(admin: Person, trial: TrialSet) -> dict[str, int]:
     return found
 
 
-def test_an_agents_file_holds_nothing_of_others(trial: TrialSet) -> None:
+def test_an_agents_file_contains_no_foreign_secret(trial: TrialSet) -> None:
     for host in (THIEF, VICTIM):
         path = trial.path_of(f"agent-{host}")
-        said = tomllib.loads(path.read_text())
+        output = tomllib.loads(path.read_text())
         assert path.stat().st_mode & 0o777 == 0o600
-        assert not said.keys() & {"region", "cells", "service_user", "admin_password", "database", "network"}
+        assert not output.keys() & {"region", "cells", "service_user", "admin_password", "database", "network"}
         assert "postgresql" not in path.read_text()
         assert trial.config.service_user.password not in path.read_text()
         assert "has no use" not in trial.log_of(f"agent-{host}")
@@ -112,13 +111,13 @@ def test_an_agents_file_holds_nothing_of_others(trial: TrialSet) -> None:
     assert conductor["bus"]["nkey"] != tomllib.loads(trial.path_of("agent-host1").read_text())["bus"]["nkey"]
 
 
-async def test_a_thief_gets_nothing_but_the_host(trial: TrialSet, admin: Person) -> None:
+async def test_a_stolen_host_key_gives_access_to_that_host_only(trial: TrialSet, admin: Person) -> None:
     """Each of what an agent could once do with everybody's guests."""
     cell, far = cell_of(trial, THIEF), cell_of(trial, VICTIM)
-    heard: list[tuple[str, bytes]] = []
+    messages: list[tuple[str, bytes]] = []
 
-    async def hear(subject: str, payload: bytes) -> None:
-        heard.append((subject, payload))
+    async def on_message(subject: str, payload: bytes) -> None:
+        messages.append((subject, payload))
 
     before = await providers(admin, trial)
     async with as_agent(trial, THIEF) as thief:
@@ -130,7 +129,7 @@ async def test_a_thief_gets_nothing_but_the_host(trial: TrialSet, admin: Person)
             legacy_subjects.results_for(EVIL),
             subjects.ALL_HEARTBEATS,
         ):
-            await thief.subscribe(pattern, hear)
+            await thief.subscribe(pattern, on_message)
         # 1. what tenants tell their guests is not overheard
         victim = await admin.active("victim", availability_zone=f"nova:{VICTIM}", user_data=SECRET, config_drive=True)
         server = ServerId(victim["id"])
@@ -195,8 +194,8 @@ async def test_a_thief_gets_nothing_but_the_host(trial: TrialSet, admin: Person)
         await until(lambda: "which is host host2's" in trial.log_of(conductor), 60.0)
         await until(lambda: thief.denied > 0)
     # nothing has happened to anybody else
-    assert not [each for each in heard if SECRET.encode() in each[1]]
-    assert {subject for subject, _ in heard} <= {subjects.to_host(cell, THIEF)}
+    assert not [each for each in messages if SECRET.encode() in each[1]]
+    assert {subject for subject, _ in messages} <= {subjects.to_host(cell, THIEF)}
     assert digest(file) == guest
     found = (await admin.compute("GET", f"/servers/{server}")).json()["server"]
     assert (found["status"], found["OS-EXT-STS:power_state"]) == ("ACTIVE", 1)
@@ -227,7 +226,7 @@ async def agents_life(trial: TrialSet, host: str) -> str:
         await databases.close()
 
 
-async def test_a_host_waits_until_it_is_approved_and_is_out_when_that_is_taken_back(
+async def test_a_host_waits_for_approval_and_is_disconnected_when_it_is_withdrawn(
     trial: TrialSet, admin: Person, tmp_path: Path
 ) -> None:
     """Its key is let in by the broker, and nobody has approved its name: it is in no list and takes no server."""
@@ -301,12 +300,12 @@ def says(trial: TrialSet, role: str, database: str, statement: str) -> str:
         ("moorage_metadata", "postgres", "CREATE ROLE another SUPERUSER"),
     ],
 )  # fmt: skip
-def test_what_is_anothers_is_refused(trial: TrialSet, role: str, database: str, statement: str) -> None:
+def test_foreign_keys_and_certificates_are_refused(trial: TrialSet, role: str, database: str, statement: str) -> None:
     said = says(trial, role, database, statement)
     assert DENIED in said or OWNERS in said
 
 
-def test_the_script_may_run_again_and_a_stranger_is_not_let_in(trial: TrialSet) -> None:
+def test_the_script_can_be_repeated_and_unknown_clients_are_refused(trial: TrialSet) -> None:
 
     assert trial.postgres is not None
     for name in DATABASES:
@@ -317,7 +316,7 @@ def test_the_script_may_run_again_and_a_stranger_is_not_let_in(trial: TrialSet) 
         assert DENIED in says(trial, "stranger", name, "SELECT 1")
 
 
-async def test_with_them_everything_of_a_cloud_goes_on(trial: TrialSet) -> None:
+async def test_a_secured_cloud_executes_everything(trial: TrialSet) -> None:
     """What a process does beside requests too: nothing is refused to any of them, as their logs say."""
     for role in ("conductor-1", "api-1", "console", "metadata"):
         database = tomllib.loads(trial.path_of(role).read_text())["region"]["database"]

@@ -1,4 +1,4 @@
-"""Agents as processes of their own, killed with -9 and started again at the next level, while two APIs take boots (S0.22)."""
+"""Agents as separate processes, killed with -9 and started again at the next level, while two APIs accept boots (S0.22)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -56,7 +56,7 @@ async def until_levels(trial: TrialSet, *levels: int) -> list[tuple[bool, ...]]:
     return [tuple(gate["open"] for gate in told["gates"]) for told in await gates_of(trial)]
 
 
-async def test_agents_are_exchanged_one_by_one(trial: TrialSet) -> None:
+async def test_agents_are_upgraded_one_by_one(trial: TrialSet) -> None:
     async with Person(trial.config, urls=trial.api_urls()) as admin:
         assert await until_levels(trial, 1, 1) == [(False, False)] * 2
         servers: list[str] = []

@@ -1,4 +1,4 @@
-"""Servers that wait for a host, in a set of real processes: whoever is killed or paused, none is lost, and each is there once."""
+"""Servers that wait for a host, in a set of real processes: whichever process is killed or paused, none is lost, and each exists once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -108,9 +108,7 @@ async def test_a_conductor_is_killed_while_servers_fall_asleep(trial: TrialSet, 
     trial.run("conductor-1", "conductor")
 
 
-async def test_a_conductor_that_was_paused_for_longer_than_its_lease_loses_nobody(
-    trial: TrialSet, admin: Person
-) -> None:
+async def test_a_long_paused_conductor_loses_no_waiting_boot(trial: TrialSet, admin: Person) -> None:
     """Paused while boots fall asleep; others adopt what it executed, and it finds itself fenced."""
     await set_hosts(admin, "disabled")
     asked = asyncio.create_task(waiters(admin, "paused"))

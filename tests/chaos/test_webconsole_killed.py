@@ -73,7 +73,7 @@ def let_go(trial: TrialSet) -> None:
         (host / "dials.json").unlink()
 
 
-async def test_a_boot_whose_conductors_are_killed_is_seen_waiting_and_then_active(trial: TrialSet) -> None:
+async def test_a_boot_with_killed_conductors_is_shown_waiting_then_active(trial: TrialSet) -> None:
     async with browsing(trial) as page, Person(trial.config, urls=trial.api_urls()) as admin:
         hold_starts(trial, HELD_S)
         server = await admin.boot("followed", networks="private")

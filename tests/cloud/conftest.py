@@ -56,7 +56,7 @@ class Running:
     admin: Person
     told: list[tuple[str, str]] = field(default_factory=list)
     """(host, step) of every command that was sent to a host."""
-    told_once: list[tuple[str, str]] = field(default_factory=list)
+    commands_once: list[tuple[str, str]] = field(default_factory=list)
     """The same, without what is sent again: a busy machine answers late."""
     look_every_s: float = 0.02
     """How often a volume is looked at that is waited for."""
@@ -70,30 +70,30 @@ class Running:
         heard: set[tuple[str, ServerId, FencingToken, str]] = set()
         for plan in self.cloud.plans:
 
-            async def hear(_: str, payload: bytes, host: str = plan.host) -> None:
+            async def on_message(_: str, payload: bytes, host: str = plan.host) -> None:
                 message = read(payload)
                 if isinstance(message, Command):
                     command = (host, message.server, message.turn, message.step)
                     self.told.append((host, message.step))
                     if command not in heard:
                         heard.add(command)
-                        self.told_once.append((host, message.step))
+                        self.commands_once.append((host, message.step))
 
-            await self.cloud.region.bus.subscribe(subjects.to_host(plan.cell, plan.host), hear)
+            await self.cloud.region.bus.subscribe(subjects.to_host(plan.cell, plan.host), on_message)
 
     def dial(self, host: str, **verbs: VerbDial) -> None:
         """Turn one host's dials; its size and wires stay."""
         driver = self.cloud.fleet.drivers[host]
         driver.turn(msgspec.structs.replace(driver.dials, verbs=verbs))
 
-    def dial_all(self, **verbs: VerbDial) -> None:
+    def set_faults_everywhere(self, **verbs: VerbDial) -> None:
         for host in self.cloud.fleet.drivers:
             self.dial(host, **verbs)
 
     def person(self, user: str, project: str) -> Person:
         return Person(self.config, user, project)
 
-    def hold_up(self, verb: str, hosts: Collection[str] = ()) -> asyncio.Event:
+    def delay_verb(self, verb: str, hosts: Collection[str] = ()) -> asyncio.Event:
         """None of these hosts (none of all) gets on with this verb until the event is set: what goes on meanwhile has all the time it wants."""
         gate = asyncio.Event()
         for host, driver in self.cloud.fleet.drivers.items():
@@ -101,7 +101,7 @@ class Running:
                 driver._trouble = _after(gate, verb, driver._trouble)  # type: ignore[method-assign]
         return gate
 
-    async def let_go(self, server: str) -> None:
+    async def wait_until_unlocked(self, server: str) -> None:
         """Until no operation holds it: what people are shown of one's work is a commit or some before its end."""
         region = self.cloud.region.databases.region
         async with asyncio.timeout(PATIENCE_S):
@@ -120,13 +120,13 @@ class Running:
 
 def _after(gate: asyncio.Event, verb: str, trouble: Any) -> Any:
     @asynccontextmanager
-    async def held_up(named: str) -> AsyncIterator[Any]:
+    async def delayed(named: str) -> AsyncIterator[Any]:
         if named == verb:
             await gate.wait()
         async with trouble(named) as knob:
             yield knob
 
-    return held_up
+    return delayed
 
 
 Start = Callable[..., AbstractAsyncContextManager[Running]]
@@ -157,7 +157,7 @@ class Shared:
         """As if nobody had been there; a cloud that cannot be tidied up is the last test's fault, and the next has a new one."""
         running = self._running or await self._started()
         running.told.clear()
-        running.told_once.clear()
+        running.commands_once.clear()
         running.admin.http.headers["OpenStack-API-Version"] = f"compute {VERSION}"
         try:
             yield running

@@ -1,4 +1,4 @@
-"""More command lines for test_openstack_client.py: every noun of the network service that Moorage or a cloud's users need.
+"""More commands for test_openstack_client.py: every resource of the network service that Moorage or a cloud's users need.
 
 The form of a line is told in openstack_script.py.
 """

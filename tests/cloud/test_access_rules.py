@@ -3,13 +3,13 @@
 from tests.cloud.conftest import Running
 
 
-async def test_only_what_the_rules_allow(running: Running) -> None:
+async def test_an_application_credential_is_limited_by_its_access_rules(running: Running) -> None:
     admin, api = running.admin, running.config.api
     users = await admin.http.get(f"{api.identity.url}/v3/users", params={"name": "admin"})
     user = users.json()["users"][0]["id"]
     rules = [{"service": "compute", "method": "GET", "path": "/v2.1/servers"}]
-    said = {"application_credential": {"name": "reads", "secret": "s3cret", "access_rules": rules}}
-    made = await admin.http.post(f"{api.identity.url}/v3/users/{user}/application_credentials", json=said)
+    body = {"application_credential": {"name": "reads", "secret": "s3cret", "access_rules": rules}}
+    made = await admin.http.post(f"{api.identity.url}/v3/users/{user}/application_credentials", json=body)
     assert made.status_code == 201, made.text
     proof = {"id": made.json()["application_credential"]["id"], "secret": "s3cret"}
     identity = {"methods": ["application_credential"], "application_credential": proof}

@@ -1,4 +1,4 @@
-"""Answered 200, and then a boot: what an administrator was told holds at once, though no picture has heard of it (RULES §21)."""
+"""After the 200 of an administrator's change, no boot violates it, though no provider cache has read it yet (RULES §21)."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def keep_pictures_old(running: Running, monkeypatch: pytest.MonkeyPatch) -> None
     [({"status": "disabled"}, {"status": "enabled"}), ({"forced_down": True}, {"forced_down": False})],
     ids=["disabled", "forced down"],
 )
-async def test_no_boot_comes_to_a_host_after_the_answer(
+async def test_after_the_answer_no_boot_is_placed_on_the_host(
     start: Start, monkeypatch: pytest.MonkeyPatch, off: dict[str, Any], on: dict[str, Any]
 ) -> None:
     async with start(hosts=Hosts(count=2, physical_networks=(("physnet1",),))) as running:
@@ -57,7 +57,7 @@ async def test_no_boot_comes_to_a_host_after_the_answer(
             assert back["OS-EXT-SRV-ATTR:host"] == host, "what was taken back is over"
 
 
-async def test_what_a_cell_says_of_its_hosts_reaches_the_region(start: Start) -> None:
+async def test_host_changes_in_a_cell_reach_the_region(start: Start) -> None:
     """After an upgrade, or where a request failed between the two: the region follows the cell, both ways."""
     async with start() as running:
         region = running.cloud.region
@@ -102,12 +102,12 @@ async def test_what_a_cell_says_of_its_hosts_reaches_the_region(start: Start) ->
         await takes_nobody(False)
 
 
-async def test_a_delete_that_is_said_twice_is_one(start: Start) -> None:
+async def test_a_repeated_delete_has_no_further_effect(start: Start) -> None:
     """While the first is under way: 204 again, and no second operation."""
     async with start() as running:
         admin = running.admin
         server = (await admin.active("twice"))["id"]
-        destroyed = running.hold_up("destroy_guest")
+        destroyed = running.delay_verb("destroy_guest")
         for _ in range(3):
             assert (await admin.compute("DELETE", f"/servers/{server}")).status_code == 204
 

@@ -1,4 +1,4 @@
-"""Boots that were accepted by a process that died are scheduled by the next one with everything it must know."""
+"""Boots that were accepted by a process that died are scheduled by the next one with all data that it needs."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import nothing_leaked
 
 
-async def test_adopted_boots_know_the_zones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_adopted_boots_use_availability_zones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The aggregates are in the picture before an operation begins: a zone is found, and isolation holds."""
     config = a_config(tmp_path / "data", hosts=Hosts(count=2))
     cloud = await start_cloud(config)

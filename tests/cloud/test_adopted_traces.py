@@ -1,4 +1,4 @@
-"""An operation that another process goes on with stays in its trace. Apart from the other tests of traces: a process has one tracer."""
+"""An operation that another process continues stays in its trace. It is in a file of its own, because a process has one tracer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,14 +21,14 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.mark.slow
-async def test_who_adopts_an_operation_goes_on_in_its_trace(tmp_path: Path, collector: Collector) -> None:
+async def test_an_adopted_operation_continues_its_trace(tmp_path: Path, collector: Collector) -> None:
     config = a_config(tmp_path / "data", tracing=TracingConfig(endpoint=collector.url), hosts=Hosts(count=1))
     cloud = await start_cloud(config)
     try:
         async with Person(config) as admin:
             running = Running(cloud, admin)
             await running.listen()
-            running.hold_up("start_guest")
+            running.delay_verb("start_guest")
             reply = await admin.ask_boot()
             await until(lambda: any(step == "start_guest" for _, step in running.told))
     finally:
@@ -39,13 +39,13 @@ async def test_who_adopts_an_operation_goes_on_in_its_trace(tmp_path: Path, coll
             running = Running(cloud, admin)
             server = reply.json()["server"]["id"]
             assert (await admin.settled(server))["status"] == "ACTIVE"
-            await running.let_go(server)
+            await running.wait_until_unlocked(server)
             await running.idle()
     finally:
         await cloud.stop()
     trace = reply.headers["x-openstack-request-id"].removeprefix("req-").replace("-", "")
-    told = [each for each in collector.of(trace) if each.kind == "operation"]
-    outcomes = [each.facts["outcome"] for each in sorted(told, key=lambda each: int(each.facts["epoch"]))]
+    listed = [each for each in collector.of(trace) if each.kind == "operation"]
+    outcomes = [each.facts["outcome"] for each in sorted(listed, key=lambda each: int(each.facts["epoch"]))]
     assert len(outcomes) > 1
     assert outcomes == [*["left"] * (len(outcomes) - 1), "done"]
-    assert {each.parent for each in told} == {collector.named(trace, "POST /servers", "request").id}
+    assert {each.parent for each in listed} == {collector.named(trace, "POST /servers", "request").id}

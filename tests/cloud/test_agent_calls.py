@@ -1,4 +1,4 @@
-"""A conductor's side of a call: sent again until answered, one answer for all who wait, nobody else's answer."""
+"""A conductor's side of a call: repeated until it is answered, one answer for all callers, and answers of others are ignored."""
 
 import asyncio
 
@@ -36,9 +36,9 @@ class HandHost:
         self.taken: list[ResultKey] = []
 
     async def start(self) -> None:
-        await self.bus.subscribe(subjects.to_host(CELL, HOST.host), self.hear)
+        await self.bus.subscribe(subjects.to_host(CELL, HOST.host), self.on_message)
 
-    async def hear(self, _: str, payload: bytes) -> None:
+    async def on_message(self, _: str, payload: bytes) -> None:
         message = read(payload)
         if isinstance(message, Command):
             self.commands.append(message)
@@ -79,7 +79,7 @@ async def begun(
     return host, caller
 
 
-async def test_it_is_sent_again_until_it_is_answered_and_not_after() -> None:
+async def test_a_command_is_resent_until_it_is_answered() -> None:
     host, caller = await begun()
     waiting = asyncio.create_task(caller.power_off(HOST, command_context(), SERVER))
     await until(lambda: len(host.commands) >= 3)
@@ -95,7 +95,7 @@ async def test_it_is_sent_again_until_it_is_answered_and_not_after() -> None:
     await caller.stop()
 
 
-async def test_an_answer_in_the_moment_of_sending_again_ends_the_sending() -> None:
+async def test_an_answer_during_a_resend_stops_the_resending() -> None:
     """Else it would be sent for ever, and obeyed once more when the host has forgotten what it answered."""
     host, caller = await begun(resend_s=600)
     waiting = asyncio.create_task(caller.power_off(HOST, command_context(), SERVER))
@@ -112,7 +112,7 @@ async def test_an_answer_in_the_moment_of_sending_again_ends_the_sending() -> No
     await caller.stop()
 
 
-async def test_what_is_sent_again_for_two_reasons_at_once_is_sent_in_one_chain() -> None:
+async def test_two_reasons_to_resend_share_one_loop() -> None:
     host, caller = await begun(resend_s=600)
     waiting = asyncio.create_task(caller.power_off(HOST, command_context(), SERVER))
     await until(lambda: host.commands)
@@ -127,7 +127,7 @@ async def test_what_is_sent_again_for_two_reasons_at_once_is_sent_in_one_chain()
     await caller.stop()
 
 
-async def test_two_who_ask_the_same_share_one_command() -> None:
+async def test_identical_calls_share_one_command() -> None:
     host, caller = await begun(resend_s=600)
     waiting = [asyncio.create_task(caller.power_off(HOST, command_context(), SERVER)) for _ in range(2)]
     await until(lambda: host.commands)
@@ -137,7 +137,7 @@ async def test_two_who_ask_the_same_share_one_command() -> None:
     await caller.stop()
 
 
-async def test_answers_of_another_host_step_or_time_are_not_mine() -> None:
+async def test_answers_of_another_host_step_or_deadline_are_ignored() -> None:
     host, caller = await begun(resend_s=600)
     waiting = asyncio.create_task(caller.power_off(HOST, command_context(patience_s=0.3), SERVER))
     await until(lambda: host.commands)
@@ -150,7 +150,7 @@ async def test_answers_of_another_host_step_or_time_are_not_mine() -> None:
     await caller.stop()
 
 
-async def test_one_who_gives_up_does_not_take_it_from_the_other() -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_other() -> None:
     host, caller = await begun(resend_s=600)
     first, second = (asyncio.create_task(caller.power_off(HOST, command_context(), SERVER)) for _ in range(2))
     await until(lambda: host.commands)
@@ -161,7 +161,7 @@ async def test_one_who_gives_up_does_not_take_it_from_the_other() -> None:
     await caller.stop()
 
 
-async def test_a_call_under_way_is_given_up_when_the_host_falls_silent() -> None:
+async def test_a_pending_call_ends_when_the_host_falls_silent() -> None:
     _, caller = await begun(silent_s=0.1)
     with pytest.raises(HostFailed) as silent:
         await caller.power_off(HOST, command_context(patience_s=30), SERVER)
@@ -170,7 +170,7 @@ async def test_a_call_under_way_is_given_up_when_the_host_falls_silent() -> None
     await caller.stop()
 
 
-async def test_taken_is_said_once_and_only_when_it_is_settled() -> None:
+async def test_a_result_is_acknowledged_once_when_settled() -> None:
     host, caller = await begun(resend_s=600, taken_after_s=3600.0, clock=(clock := HandClock()))
 
     async def done(seq: int) -> ResultKey:

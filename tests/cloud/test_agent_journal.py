@@ -1,4 +1,4 @@
-"""What a host remembers: on the disk before it counts, in few syncs, and nothing of an earlier turn."""
+"""The agent journal: on disk before it counts, with few syncs, and without rows of an earlier token."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ def on_disk(path: Path) -> list[tuple[str, int, int, int]]:
         database.close()
 
 
-async def test_the_turn_is_on_the_disk_before_the_deed(tmp_path: Path) -> None:
+async def test_the_fencing_token_is_on_disk_before_the_effect(tmp_path: Path) -> None:
     dials = FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, hang="before")})
     async with place(MemoryBus(), tmp_path, dials) as at:
         doing = asyncio.create_task(at.caller.start_guest(HOST, command_context(4, 1), guest()))
@@ -37,7 +37,7 @@ async def test_the_turn_is_on_the_disk_before_the_deed(tmp_path: Path) -> None:
         await asyncio.gather(doing, return_exceptions=True)
 
 
-async def test_results_of_an_earlier_turn_are_gone_also_after_a_restart(tmp_path: Path) -> None:
+async def test_results_of_an_earlier_token_are_dropped_also_after_a_restart(tmp_path: Path) -> None:
     file = JournalFile(tmp_path / "j.db")
     journal = AgentJournal(file, "n1")
     await journal.open()
@@ -55,7 +55,7 @@ async def test_results_of_an_earlier_turn_are_gone_also_after_a_restart(tmp_path
     again.file.close()
 
 
-async def test_an_agent_knows_whom_it_replaces(tmp_path: Path) -> None:
+async def test_an_agent_knows_which_agents_it_replaces(tmp_path: Path) -> None:
     """The last ones on this disk and of its own host; of a journal that an earlier release wrote nobody knows it."""
     file = JournalFile(tmp_path / "j.db")
     journal, other = AgentJournal(file, "n1"), AgentJournal(file, "n2")
@@ -94,7 +94,7 @@ async def test_hosts_share_the_file_and_the_syncs_but_not_the_servers(tmp_path: 
     again.file.close()
 
 
-async def test_taken_and_forgotten_go_with_the_next_write(tmp_path: Path) -> None:
+async def test_acknowledged_and_removed_rows_are_written_with_the_next_write(tmp_path: Path) -> None:
     journal = AgentJournal(JournalFile(tmp_path / "j.db"), "n1")
     await journal.open()
     key = ResultKey(SERVER, FencingToken(1), "x")
@@ -113,7 +113,7 @@ async def test_taken_and_forgotten_go_with_the_next_write(tmp_path: Path) -> Non
     journal.file.close()
 
 
-async def test_a_turn_that_is_forgotten_while_it_is_written_is_written_again(tmp_path: Path) -> None:
+async def test_a_token_removed_during_its_write_is_written_again(tmp_path: Path) -> None:
     """Else its results would lie on the disk without it, and the next agent there could not begin."""
     journal, key = AgentJournal(JournalFile(tmp_path / "j.db"), "n1"), ResultKey(SERVER, FencingToken(2), "x")
     await journal.open()
@@ -131,7 +131,7 @@ async def test_a_turn_that_is_forgotten_while_it_is_written_is_written_again(tmp
     again.file.close()
 
 
-async def test_results_that_lie_there_without_their_turn_are_dropped(tmp_path: Path) -> None:
+async def test_results_without_their_token_are_dropped(tmp_path: Path) -> None:
     """An earlier release left them; they would answer the next turn's commands."""
     file, step = tmp_path / "j.db", "x"
     journal = AgentJournal(JournalFile(file), "n1")
@@ -157,7 +157,7 @@ async def test_a_closed_journal_refuses(tmp_path: Path) -> None:
         await journal.raise_turn(SERVER, FencingToken(1))
 
 
-async def test_a_disk_that_cannot_be_written_is_said_and_nothing_is_believed(tmp_path: Path) -> None:
+async def test_a_disk_failure_is_reported_and_nothing_is_assumed_written(tmp_path: Path) -> None:
     journal = AgentJournal(JournalFile(tmp_path / "j.db"), "n1")
     await journal.open()
     await journal.raise_turn(SERVER, FencingToken(1))
@@ -170,7 +170,7 @@ async def test_a_disk_that_cannot_be_written_is_said_and_nothing_is_believed(tmp
     journal.file.close()
 
 
-async def test_a_lane_keeps_its_order_and_a_broken_job_does_not_close_it() -> None:
+async def test_a_queue_keeps_its_order_and_survives_a_failing_job() -> None:
     lanes, done = ServerQueues(at_once=4), []
 
     async def job(number: int) -> None:

@@ -1,4 +1,4 @@
-"""An agent that comes back: it asks first, destroys what is older before it obeys or reports, and starts only what was on."""
+"""An agent that returns asks first, destroys outdated guests before it executes or reports, and starts only guests that were on."""
 
 import asyncio
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from moorage_testing.waiting import until
 OTHER = ServerId("7f4b2c1e-0000-4000-8000-000000000002")
 
 
-async def test_it_reports_once_home(tmp_path: Path) -> None:
+async def test_an_agent_reports_after_its_cell_answered(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await until(lambda: at.cell.reports() and at.cell.beats())
         told = at.cell.reports()[0]
@@ -36,7 +36,7 @@ async def test_it_reports_once_home(tmp_path: Path) -> None:
         await until(lambda: at.cell.reports()[-1].guests == {SERVER: PowerState.RUNNING})
 
 
-async def test_it_waits_for_the_answer_before_anything(tmp_path: Path) -> None:
+async def test_an_agent_waits_for_the_cells_answer_before_anything(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(1), guest())
         await at.host.stop()
@@ -54,7 +54,7 @@ async def test_it_waits_for_the_answer_before_anything(tmp_path: Path) -> None:
         assert await waiting is PowerState.SHUTDOWN
 
 
-async def test_what_moved_away_is_gone_before_it_reports_or_obeys(tmp_path: Path) -> None:
+async def test_guests_that_moved_away_are_destroyed_before_reports_and_commands(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         for server in (SERVER, OTHER):
             await at.caller.start_guest(HOST, command_context(1), guest(server))
@@ -76,7 +76,7 @@ async def test_what_moved_away_is_gone_before_it_reports_or_obeys(tmp_path: Path
         assert refused.value.code == "turn_is_past"
 
 
-async def test_only_what_was_on_is_on_again(tmp_path: Path) -> None:
+async def test_only_guests_that_were_on_are_started(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         for server in (SERVER, OTHER):
             await at.caller.start_guest(HOST, command_context(1), guest(server))
@@ -88,7 +88,7 @@ async def test_only_what_was_on_is_on_again(tmp_path: Path) -> None:
         assert await at.host.driver.guests() == {SERVER: PowerState.RUNNING, OTHER: PowerState.SHUTDOWN}
 
 
-async def test_a_host_that_was_only_silent_is_told_unasked(tmp_path: Path) -> None:
+async def test_a_host_that_was_only_silent_gets_its_servers_without_a_request(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(1), guest())
         told = ServersOfHost("", (ServerTurn(SERVER, FencingToken(7), here=False),))
@@ -97,7 +97,7 @@ async def test_a_host_that_was_only_silent_is_told_unasked(tmp_path: Path) -> No
         assert await at.host.driver.guests() == {}
 
 
-async def test_a_host_that_was_cut_off_asks_by_itself(tmp_path: Path) -> None:
+async def test_a_host_that_was_cut_off_asks_its_cell(tmp_path: Path) -> None:
     bus = MemoryBus()
     async with place(bus, tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(1), guest())
@@ -125,7 +125,7 @@ async def test_an_answer_to_an_earlier_life_is_ignored(tmp_path: Path) -> None:
         assert await at.host.driver.guests() == {SERVER: PowerState.RUNNING}
 
 
-async def test_what_runs_is_asked_of_before_what_is_only_remembered(
+async def test_running_guests_are_asked_about_before_remembered_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with place(MemoryBus(), tmp_path) as at:
@@ -141,7 +141,7 @@ async def test_what_runs_is_asked_of_before_what_is_only_remembered(
         assert question.guests == (OTHER,)
 
 
-async def test_it_asks_what_it_may_forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_asks_which_tombstones_it_may_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that is never restarted would remember the turn of every server it ever had."""
     monkeypatch.setattr(reporter, "TOMBSTONES_MAX", 1)
     monkeypatch.setattr(reporter, "TOMBSTONES_ASKED_MAX", 1)
@@ -160,7 +160,7 @@ async def test_it_asks_what_it_may_forget(tmp_path: Path, monkeypatch: pytest.Mo
         assert at.host.journal.turns().keys() == {SERVER, third}, "of the others nobody said that they are gone"
 
 
-async def test_a_driver_that_broke_once_does_not_silence_its_host(tmp_path: Path) -> None:
+async def test_one_failure_of_the_driver_does_not_silence_its_host(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await until(lambda: at.cell.beats())
         broke, guests = 0, at.host.driver.guests
@@ -178,7 +178,7 @@ async def test_a_driver_that_broke_once_does_not_silence_its_host(tmp_path: Path
         await until(lambda: len(at.cell.beats()) > seen)
 
 
-async def test_killed_in_the_middle_the_same_command_is_done_again(tmp_path: Path) -> None:
+async def test_a_command_repeated_after_a_crash_is_executed_again(tmp_path: Path) -> None:
     """The turn is on the disk, the result is not: the repeat acts, and finds what is there."""
     dials = FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, hang="after")})
     async with place(MemoryBus(), tmp_path, dials) as at:
@@ -190,7 +190,7 @@ async def test_killed_in_the_middle_the_same_command_is_done_again(tmp_path: Pat
         assert (await at.caller.console_output(HOST, SERVER, None)).count("Linux version") == 1
 
 
-async def test_it_comes_home_over_a_bad_bus(tmp_path: Path) -> None:
+async def test_an_agent_returns_over_an_unreliable_bus(tmp_path: Path) -> None:
     async with place(MemoryBus(BusDials(drop=0.5, duplicate=0.3), seed=3), tmp_path) as at:
         await asyncio.wait_for(at.host.agent.home.wait(), 180)
         await until(at.cell.beats)

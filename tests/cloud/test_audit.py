@@ -1,4 +1,4 @@
-"""The audit in a whole cloud, by its commands: nothing after ordinary work, planted leaks found and mended, no alarm while servers come and go."""
+"""The audit in a whole cloud, by its commands: nothing is found after normal work, planted leaks are found and repaired, and servers that are created and deleted cause no alarm."""
 
 import asyncio
 import json
@@ -48,14 +48,14 @@ async def looked(running: Running, **asked: Any) -> dict[str, Any]:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         reply = await running.admin.compute("GET", f"/ext/audits/{reply.json()['audit']['id']}")
-        told: dict[str, Any] = reply.json()["audit"]
-        if told["ended_at"] is not None:
-            return told
-        assert time.monotonic() < deadline, told
+        answer: dict[str, Any] = reply.json()["audit"]
+        if answer["ended_at"] is not None:
+            return answer
+        assert time.monotonic() < deadline, answer
         await asyncio.sleep(0.1)
 
 
-async def test_nothing_is_found_after_and_during_ordinary_work(running: Running) -> None:
+async def test_an_audit_finds_nothing_during_and_after_normal_work(running: Running) -> None:
     servers = [await running.admin.active(f"a{number}") for number in range(3)]
     first, second, third = [each["id"] for each in servers]
     for server, action in ((first, "os-stop"), (second, "shelve")):
@@ -73,15 +73,15 @@ async def test_nothing_is_found_after_and_during_ordinary_work(running: Running)
     assert told["looked_at"]["ports"] >= 2
 
 
-async def test_commands_find_and_heal_a_lost_claim(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_commands_find_and_repair_a_lost_claim(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
     server = (await running.admin.active("a"))["id"]
     lost = sa.delete(allocations).where(allocations.c.consumer == server)
     await running.cloud.region.databases.region.write(lambda tx: tx.run(lost))
     assert await asyncio.to_thread(audit.main, ["--kind", "allocation_missing", "--json"]) == audit.FOUND
-    told = json.loads(capsys.readouterr().out)
+    answer = json.loads(capsys.readouterr().out)
     await asyncio.to_thread(status.main, [])
-    assert "found 1 that are not mended" in capsys.readouterr().out
-    assert [each["server"] for each in told["findings"]] == [server]
+    assert "found 1 that are not repaired" in capsys.readouterr().out
+    assert [each["server"] for each in answer["findings"]] == [server]
     heal = heal_allocations.main
     assert await asyncio.to_thread(heal, ["--server", server, "--dry-run"]) == heal_allocations.NOTHING
     assert "Would heal allocation_missing" in capsys.readouterr().out
@@ -110,9 +110,9 @@ async def test_a_left_port_is_found_and_deleted_with_a_journal(
     assert reply.status_code == 201, reply.text
     port = reply.json()["port"]["id"]
     assert await asyncio.to_thread(audit.main, ["--repair"]) == audit.FOUND
-    said = capsys.readouterr().out
-    assert f"port_orphaned {port}" in said
-    assert "1 deleted or let go" in said
+    output = capsys.readouterr().out
+    assert f"port_orphaned {port}" in output
+    assert "1 deleted or released" in output
     assert (await running.admin.network("GET", f"/ports/{port}")).status_code == 404
     await asyncio.to_thread(status.main, [])
     assert "the last audit" not in capsys.readouterr().out, "it was mended"

@@ -1,4 +1,4 @@
-"""No false alarm while two hundred servers move in every way: minutes, so only in `make soak`."""
+"""Two hundred servers that move in every way cause no false alarm. It takes minutes, so it is only in `make soak`."""
 
 import asyncio
 import random
@@ -11,8 +11,8 @@ import pytest
 from tests.cloud.conftest import Running, Start
 from tests.cloud.test_audit import looked
 from tests.cloud.test_evacuate import force, killed
-from tests.cloud.test_resize import host_of
 from tests.cloud.test_shelve import act
+from tests.helpers.resized_cloud import host_of
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts

@@ -1,4 +1,4 @@
-"""A refusal moves a boot to the next host, with the same port and MAC; what was refused is never asked again."""
+"""After a refusal a boot continues on the next host, with the same port and MAC; a host that refused is not tried again."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -22,8 +22,8 @@ async def running(shared: Shared) -> AsyncIterator[Running]:
 
 
 async def attempts_of(running: Running, server: str) -> list[dict[str, Any]]:
-    told = (await running.admin.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]
-    found: list[dict[str, Any]] = told["operations"][0]["attempts"]
+    answer = (await running.admin.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]
+    found: list[dict[str, Any]] = answer["operations"][0]["attempts"]
     return found
 
 
@@ -34,7 +34,7 @@ async def port_of(running: Running, server: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_host_refuses_and_the_next_one_has_the_same_port(start: Start, when: Any) -> None:
+async def test_the_next_host_gets_the_same_port_after_a_refusal(start: Start, when: Any) -> None:
     async with start(hosts=Hosts(count=3, physical_networks=(("physnet1",),))) as running:
         made = (
             await running.admin.network(
@@ -56,7 +56,7 @@ async def test_a_host_refuses_and_the_next_one_has_the_same_port(start: Start, w
         assert (left["device_id"], left["binding:host_id"], left["fixed_ips"]) == ("", "", made["fixed_ips"])
 
 
-async def test_the_network_refuses_a_host_and_the_host_is_never_asked(start: Start) -> None:
+async def test_a_host_refused_by_the_network_service_gets_no_command(start: Start) -> None:
     """`binding_failed`: the network service's agent on that host is dead (S0.13)."""
     async with start(hosts=Hosts(count=3, physical_networks=(("physnet1",),))) as running:
         network = running.cloud.embedded.network
@@ -80,9 +80,9 @@ async def test_the_network_refuses_a_host_and_the_host_is_never_asked(start: Sta
         assert {host for host, _ in running.told} == {"host3"}
 
 
-async def test_all_hosts_refuse_and_the_last_reason_is_said(start: Start) -> None:
+async def test_when_all_hosts_refuse_the_last_reason_is_shown(start: Start) -> None:
     async with start(hosts=Hosts(count=4, physical_networks=(("physnet1",),))) as running:
-        running.dial_all(start_guest=VerbDial(fail_times=99, says="no space left on the local disk"))
+        running.set_faults_everywhere(start_guest=VerbDial(fail_times=99, says="no space left on the local disk"))
         server = await running.admin.settled(await running.admin.boot("nowhere"))
         assert server["status"] == "ERROR"
         assert "no space left on the local disk" in server["fault"]["message"]
@@ -92,10 +92,10 @@ async def test_all_hosts_refuse_and_the_last_reason_is_said(start: Start) -> Non
         await running.admin.gone(server["id"])
 
 
-async def test_a_delete_while_building_wins_and_leaves_nothing(running: Running) -> None:
-    running.dial_all(start_guest=VerbDial(delay_s=1.5))
+async def test_a_delete_during_a_build_leaves_nothing(running: Running) -> None:
+    running.set_faults_everywhere(start_guest=VerbDial(delay_s=1.5))
     servers = [await running.admin.boot(f"never-{number}") for number in range(4)]
-    await until(lambda: len([step for _, step in running.told_once if step == "start_guest"]) == len(servers))
+    await until(lambda: len([step for _, step in running.commands_once if step == "start_guest"]) == len(servers))
     for each in servers:
         await running.admin.gone(each)
     assert list((running.config.data / "hosts").glob("*/guests/*")) == []
@@ -103,9 +103,9 @@ async def test_a_delete_while_building_wins_and_leaves_nothing(running: Running)
 
 async def test_a_delete_does_not_wait_for_a_slow_host(running: Running) -> None:
     """The host is busy with a start that takes for ever, and gives it up as soon as it hears of the delete."""
-    running.dial_all(start_guest=VerbDial(fail_times=99, hang="before"))
+    running.set_faults_everywhere(start_guest=VerbDial(fail_times=99, hang="before"))
     servers = [await running.admin.boot(f"never-{number}") for number in range(3)]
-    await until(lambda: len([step for _, step in running.told_once if step == "start_guest"]) == len(servers))
+    await until(lambda: len([step for _, step in running.commands_once if step == "start_guest"]) == len(servers))
     for each in servers:
         await running.admin.gone(each)  # long before `host_deadline_s`
 

@@ -1,4 +1,4 @@
-"""A bus that is out for longer than hosts may be silent: nothing fails, nothing is forgotten, and all is done when it is back."""
+"""A bus outage that is longer than the allowed silence of hosts: nothing fails, nothing is lost, and all work is done afterwards."""
 
 import asyncio
 from pathlib import Path
@@ -32,7 +32,7 @@ async def test_boots_and_deletes_wait_for_the_bus_and_are_then_done(start: Start
         bus, caller = region.bus, region.context.hosts
         assert isinstance(bus, MemoryBus)
         old = (await admin.active("old"))["id"]
-        running.dial_all(start_guest=VerbDial(delay_s=1.0))
+        running.set_faults_everywhere(start_guest=VerbDial(delay_s=1.0))
         under_way = await admin.boot("under-way")
         bus.dials.cut = True
         booted = await admin.boot("in-the-outage")
@@ -57,7 +57,7 @@ async def test_boots_and_deletes_wait_for_the_bus_and_are_then_done(start: Start
         await admin.absent(old)
 
 
-async def test_a_call_under_way_ends_when_the_bus_is_out_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
+async def test_a_pending_call_ends_in_a_bus_outage_and_is_repeated_afterwards(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(1), guest())
         at.bus.dials.cut = True  # type: ignore[attr-defined]
@@ -71,15 +71,15 @@ async def test_a_call_under_way_ends_when_the_bus_is_out_and_goes_on_when_it_is_
         await at.caller.power_off(HOST, command_context(2), SERVER)
 
 
-class HeldClock(SystemClock):
+class ManualClock(SystemClock):
     at = 0.0
 
     def monotonic(self) -> float:
         return self.at
 
 
-def test_silence_counts_from_when_a_host_could_have_been_heard() -> None:
-    clock, bus = HeldClock(), MemoryBus()
+def test_silence_counts_only_while_a_host_could_be_heard() -> None:
+    clock, bus = ManualClock(), MemoryBus()
     listening = Listening(bus, clock)
 
     def passes(seconds: int) -> None:
@@ -100,8 +100,8 @@ def test_silence_counts_from_when_a_host_could_have_been_heard() -> None:
     assert listening.unheard_for_s(0.0) == 0.0
 
 
-def test_an_outage_between_two_looks_is_not_missed() -> None:
-    clock, bus = HeldClock(), MemoryBus(TransportFaults())
+def test_an_outage_between_two_checks_is_noticed() -> None:
+    clock, bus = ManualClock(), MemoryBus(TransportFaults())
     listening = Listening(bus, clock)
     clock.at += 3.0
     assert listening.unheard_for_s(0.0) == 3.0
@@ -111,7 +111,7 @@ def test_an_outage_between_two_looks_is_not_missed() -> None:
     assert listening.unheard_for_s(0.0) == 0.0
 
 
-async def test_what_was_lost_in_an_outage_is_sent_again_when_the_bus_is_back(
+async def test_messages_lost_in_an_outage_are_sent_again_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is under way is sent again at once, not when its pause is over."""

@@ -1,4 +1,4 @@
-"""A saga's calls are over 2 s before its conductor's lease is, though nobody answers and the lease cannot be renewed (RULES §3)."""
+"""The calls of a saga end 2 s before its conductor's lease, even if no service answers and the lease cannot be renewed (RULES §3)."""
 
 import asyncio
 from collections.abc import Callable

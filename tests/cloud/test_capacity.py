@@ -1,4 +1,4 @@
-"""What fits in a running cloud is what really boots, to the last one; and who has no other place is who an evacuation refuses."""
+"""The predicted number of servers boots in a running cloud; and servers that are predicted to have no other place are those that an evacuation refuses."""
 
 import json
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ async def asked(running: Running, path: str, body: Any, status: int = 200) -> An
     return reply.json()
 
 
-async def test_what_is_predicted_is_what_really_boots(running: Running, tmp_path: Path) -> None:
+async def test_the_predicted_number_of_servers_boots(running: Running, tmp_path: Path) -> None:
     """On a guaranteed network beside the routed one: two fit on the one host with the bandwidth."""
     admin = running.admin
     await providers(admin)
@@ -73,7 +73,7 @@ async def test_what_is_predicted_is_what_really_boots(running: Running, tmp_path
     await admin.network("DELETE", f"/networks/{guaranteed}")
 
 
-async def test_what_cannot_be_answered_is_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unanswerable_capacity_requests_are_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     flavor = await running.admin.id_of("flavor", "m1.nano")
     for path, body, status in (
         ("capacity", {"capacity": {}}, 400),

@@ -1,4 +1,4 @@
-"""A cell of many servers is emptied: how fast, and nobody stays whom the plan did not name (the measure is of `make soak`)."""
+"""A cell with many servers is drained: how fast, and only servers that the plan named stay (measured in `make soak`)."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.cloud.conftest import Running, Start
-from tests.cloud.test_resize import host_of
+from tests.helpers.resized_cloud import host_of
 
 from moorage.main.config import Hosts
 
@@ -43,16 +43,16 @@ async def emptied(running: Running, servers: list[str]) -> dict[str, Any]:
     assert reply.status_code == 202, reply.text
     path = f"/ext/cell-drains/{reply.json()['cell_drain']['id']}"
     while True:
-        told: dict[str, Any] = (await admin.compute("GET", path)).json()["cell_drain"]
-        if told["ended_at"] is not None:
+        answer: dict[str, Any] = (await admin.compute("GET", path)).json()["cell_drain"]
+        if answer["ended_at"] is not None:
             break
-        assert time.monotonic() < began + PATIENCE_S, told
+        assert time.monotonic() < began + PATIENCE_S, answer
         await asyncio.sleep(0.5)
-    return told
+    return answer
 
 
 @pytest.mark.soak
-async def test_nobody_stays_whom_the_plan_did_not_name(
+async def test_only_servers_named_by_the_plan_stay(
     start: Start, record_property: Callable[[str, object], None]
 ) -> None:
     async with start(hosts=Hosts(count=HOSTS)) as running:

@@ -1,13 +1,13 @@
-"""The database of a cell is lost for ever, and then its hosts: its servers go on in another cell, from what the region keeps of them."""
+"""The database of a cell is lost, and then its hosts: its servers continue in another cell, from the copies of the region."""
 
 from functools import partial
 from typing import Any
 
 from tests.cloud.conftest import Running, Start
 from tests.cloud.test_evacuate import cleaned, evacuated, killed
-from tests.cloud.test_resize import host_of, power
 from tests.cloud.test_shelve import guests, until
 from tests.helpers.cross_cell_moves import records
+from tests.helpers.resized_cloud import host_of, power
 
 from moorage.main.adopt import adopt
 from moorage.main.config import Cell, Compute, Hosts, RegionSettings

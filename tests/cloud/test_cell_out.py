@@ -1,4 +1,4 @@
-"""A cell whose database is out is a cause of its own: boots go to other cells at once, and one that could go nowhere else waits."""
+"""A cell whose database is down is a cause of its own: boots go to other cells at once, and a boot without another cell waits."""
 
 import asyncio
 from typing import Any
@@ -42,7 +42,7 @@ async def answers(outage: Outage) -> None:
     await until(lambda: not outage.guarded.circuits)
 
 
-async def test_another_cell_takes_the_boots_at_once(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_boots_are_placed_in_another_cell_at_once(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether or not anybody has noticed yet: one attempt each at most is lost to the cell that is out."""
     admin, outage = running.admin, Outage(running, monkeypatch)
     outage.begin()
@@ -60,9 +60,7 @@ async def test_another_cell_takes_the_boots_at_once(running: Running, monkeypatc
     await answers(outage)
 
 
-async def test_a_boot_that_could_go_nowhere_else_waits_for_its_cell(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_boot_without_another_cell_waits_for_its_cell(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     async with start(hosts=Hosts(count=2), cells=(Cell("cell1"),)) as running:
         admin, outage = running.admin, Outage(running, monkeypatch)
         outage.begin()
@@ -80,7 +78,7 @@ async def test_a_boot_that_could_go_nowhere_else_waits_for_its_cell(
         assert (await admin.settled(server))["status"] == "ACTIVE"
 
 
-async def test_a_boot_that_meets_the_outage_first_waits_too(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_boot_that_finds_the_outage_itself_waits(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has noticed yet, and every host is in that cell: no number of hosts tried ends it."""
     async with start(hosts=Hosts(count=2), cells=(Cell("cell1"),)) as running:
         admin, outage = running.admin, Outage(running, monkeypatch)
@@ -93,7 +91,7 @@ async def test_a_boot_that_meets_the_outage_first_waits_too(start: Start, monkey
         assert found["status"] == "ACTIVE", found.get("fault")
 
 
-async def test_listings_show_what_the_region_knows_of_a_cell_that_is_out(
+async def test_lists_show_the_regions_data_of_an_unreachable_cell(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Nova's since 2.69: a minimal record with status UNKNOWN; older versions leave it out."""
@@ -110,14 +108,14 @@ async def test_listings_show_what_the_region_knows_of_a_cell_that_is_out(
     await answers(outage)
 
 
-async def test_a_delete_that_was_accepted_waits_for_its_cell_and_a_new_one_is_told_to_come_back(
+async def test_an_accepted_delete_waits_for_its_cell_and_a_new_one_gets_503(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether a server is locked, only its record says: without it nothing is promised, and nothing that was promised is lost."""
     async with start(hosts=Hosts(count=2), cells=(Cell("cell1"),)) as running:
         admin, outage = running.admin, Outage(running, monkeypatch)
         first, second = [(await admin.active(f"s{number}"))["id"] for number in range(2)]
-        running.dial_all(destroy_guest=VerbDial(delay_s=1.0))
+        running.set_faults_everywhere(destroy_guest=VerbDial(delay_s=1.0))
         assert (await admin.compute("DELETE", f"/servers/{first}")).status_code == 204
         outage.begin()
         refused = await admin.compute("DELETE", f"/servers/{second}")
@@ -127,7 +125,7 @@ async def test_a_delete_that_was_accepted_waits_for_its_cell_and_a_new_one_is_to
         assert waiting["status"] == "open"
         outage.end()
         await answers(outage)
-        running.dial_all()
+        running.set_faults_everywhere()
         await admin.gone(first)
         assert (await admin.compute("GET", f"/servers/{second}")).json()["server"]["status"] == "ACTIVE"
         await admin.gone(second)

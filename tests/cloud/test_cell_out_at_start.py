@@ -1,4 +1,4 @@
-"""A cell whose database does not answer keeps no process from starting, and is taken in when it does."""
+"""A cell whose database does not answer does not keep a process from starting, and is added when it answers."""
 
 import asyncio
 from pathlib import Path
@@ -72,7 +72,7 @@ async def states(running: Running) -> dict[str, str]:
     return {each["id"]: each["status"] for each in listed}
 
 
-async def test_the_others_serve_and_it_is_taken_in(
+async def test_other_cells_are_served_and_the_cell_is_added_later(
     start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     away = Away(tmp_path / "data")
@@ -102,7 +102,7 @@ async def test_the_others_serve_and_it_is_taken_in(
         await asyncio.gather(*(admin.active(f"again-{host}", availability_zone=f"nova:{host}") for host in cells))
 
 
-async def test_a_boot_that_could_go_nowhere_else_waits(start: Start, tmp_path: Path) -> None:
+async def test_a_boot_without_another_cell_waits_for_it(start: Start, tmp_path: Path) -> None:
     away = Away(tmp_path / "data")
     async with start(hosts=Hosts(count=2), cells=(Cell("cell1"),)):
         pass
@@ -114,7 +114,7 @@ async def test_a_boot_that_could_go_nowhere_else_waits(start: Start, tmp_path: P
         assert (await running.admin.settled(server, TAKEN_IN_S))["status"] == "ACTIVE"
 
 
-async def test_a_cell_that_never_was_is_made_when_it_can_be(start: Start, tmp_path: Path) -> None:
+async def test_a_new_cell_is_created_when_its_database_answers(start: Start, tmp_path: Path) -> None:
     """The first start of a region: its tables and its identity are made then, and its hosts are heard."""
     (tmp_path / "data" / "cell1.db").mkdir(parents=True)
     async with start(hosts=Hosts(count=2), cells=(Cell("cell1"),)) as running:
@@ -125,7 +125,7 @@ async def test_a_cell_that_never_was_is_made_when_it_can_be(start: Start, tmp_pa
         await running.admin.active("first")
 
 
-async def test_what_answers_and_is_another_one_stays_out(start: Start, tmp_path: Path) -> None:
+async def test_a_database_of_another_cell_is_not_added(start: Start, tmp_path: Path) -> None:
     """Its identity is looked at when it is there; an empty file in the place of one that had servers is not made use of."""
     away = Away(tmp_path / "data")
     async with start() as running:
@@ -149,9 +149,7 @@ async def test_what_answers_and_is_another_one_stays_out(start: Start, tmp_path:
 
 
 @pytest.mark.parametrize("role", [metadata, console])
-async def test_processes_that_only_read_take_it_in_too(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, role: Role
-) -> None:
+async def test_read_only_processes_add_it_too(tmp_path: Path, caplog: pytest.LogCaptureFixture, role: Role) -> None:
     file, ports = tmp_path / "data" / "cell1.db", free_ports(2)
     file.mkdir(parents=True)
     config = a_config(tmp_path / "data", cells=(Cell("cell1"),))
@@ -165,7 +163,7 @@ async def test_processes_that_only_read_take_it_in_too(
     await running
 
 
-async def test_a_refused_cell_stops_the_start_though_another_is_out(start: Start, tmp_path: Path) -> None:
+async def test_a_refused_cell_stops_the_start_though_another_is_down(start: Start, tmp_path: Path) -> None:
     async with start() as running:
         config = running.config
     Away(tmp_path / "data").begin()

@@ -1,4 +1,4 @@
-"""Cells as a whole, in a whole cloud: closed to servers from elsewhere, and the command."""
+"""Whole cells in a cloud: disabled for servers of other cells, and the command."""
 
 import asyncio
 import json
@@ -9,8 +9,8 @@ import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
 from tests.cloud.test_administrators_changes import keep_pictures_old
 from tests.cloud.test_drain import disabled, services
-from tests.cloud.test_resize import asked, host_of
 from tests.cloud.test_shelve import done
+from tests.helpers.resized_cloud import asked, host_of
 
 from moorage.cli import cell as cell_command
 from moorage.main.config import Hosts
@@ -53,7 +53,7 @@ def hosts_of(running: Running, cell: str) -> set[str]:
     return {plan.host for plan in running.cloud.plans if plan.cell == cell}
 
 
-async def test_no_boot_lands_in_a_disabled_cell_and_its_own_servers_move_about_in_it(
+async def test_a_disabled_cell_gets_no_boots_and_its_servers_move_within_it(
     running: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At once, though no picture has heard of it (RULES §21)."""
@@ -66,8 +66,8 @@ async def test_no_boot_lands_in_a_disabled_cell_and_its_own_servers_move_about_i
     assert {host_of(each) for each in found} <= second
     refused = await admin.boot("named", availability_zone=f"nova:{min(first)}")
     assert (await admin.settled(refused))["status"] == "ERROR"
-    told = (await admin.compute("GET", f"/ext/servers/{refused}/explain")).text
-    assert "its cell cell1 is disabled by an administrator" in told
+    output = (await admin.compute("GET", f"/ext/servers/{refused}/explain")).text
+    assert "its cell cell1 is disabled by an administrator" in output
     owner = (await admin.server(refused) or {})["fault"]["message"]
     assert "the host's cell is disabled" in owner
 
@@ -91,7 +91,7 @@ async def test_no_boot_lands_in_a_disabled_cell_and_its_own_servers_move_about_i
     assert host_of(back) == min(first)
 
 
-async def test_a_plan_evens_out_the_cells_and_writes_nothing(
+async def test_a_balance_plan_evens_out_cells_and_writes_nothing(
     running: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The moves are ordinary ones: each goes where the scheduler would put it, and says what it costs."""
@@ -104,7 +104,7 @@ async def test_a_plan_evens_out_the_cells_and_writes_nothing(
     assert (await admin.compute("POST", f"/servers/{stopped}/action", {"os-stop": None})).status_code == 202
     await admin.settled(stopped)
     for each in there:
-        await running.let_go(each["id"])
+        await running.wait_until_unlocked(each["id"])
     before = (await admin.compute("GET", "/ext/operations")).json()
     assert await asyncio.to_thread(cell_command.main, ["balance", "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
@@ -154,7 +154,7 @@ async def moved_there(running: Running, server: str, host: str) -> None:
     principal = Principal(now.user, project=now.project)
     await accept_resize.begin(context, principal, now, ResizeWish(host=host, cross_cell=True), check=lambda _: None)
     seen = await running.admin.settled(server)
-    await running.let_go(server)
+    await running.wait_until_unlocked(server)
     assert (seen["status"], host_of(seen)) == ("VERIFY_RESIZE", host)
 
 
@@ -165,7 +165,7 @@ async def test_a_cell_is_left_by_its_offloaded_servers(running: Running, capsys:
     here = [await admin.active(f"here-{host}", availability_zone=f"nova:{host}") for host in sorted(first)]
     away = (await admin.active("away", availability_zone=f"nova:{min(first)}"))["id"]
     await done(running, away, {"shelve": None}, "SHELVED_OFFLOADED")
-    await running.let_go(away)
+    await running.wait_until_unlocked(away)
 
     assert await asyncio.to_thread(cell_command.main, ["drain", "cell1", "--plan", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
@@ -225,8 +225,8 @@ async def test_a_cell_is_emptied(running: Running, capsys: pytest.CaptureFixture
     await asked(running, pinned, {"resume": None}, "ACTIVE")
 
     assert await asyncio.to_thread(cell_command.main, ["drain", "cell1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["status"], told["counts"]["left"]) == ("done", 0), told
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["status"], answer["counts"]["left"]) == ("done", 0), answer
     for each in here:
         seen = await admin.settled(each)
         assert (host_of(seen) in second, seen["status"]) == (True, "SHUTOFF" if each == off else "ACTIVE")

@@ -1,4 +1,4 @@
-"""The census that other tests trust finds what is planted."""
+"""The census that other tests rely on finds what is planted."""
 
 import shutil
 
@@ -19,7 +19,7 @@ from moorage_testing.leak_audit import census, leaks, nothing_leaked
 NOBODY = "0d0c0b0a-0000-4000-8000-00000000ffff"
 
 
-async def test_what_is_planted_is_found(running: Running) -> None:
+async def test_planted_leaks_are_found(running: Running) -> None:
     config, admin = running.config, running.admin
     server = await admin.active("one")
     host = server["OS-EXT-SRV-ATTR:host"]
@@ -53,7 +53,7 @@ async def test_what_is_planted_is_found(running: Running) -> None:
     await nothing_leaked(config, admin, patience_s=0.0)
 
 
-async def test_claims_that_do_not_say_what_ports_have_are_found(start: Start) -> None:
+async def test_claims_that_differ_from_ports_are_found(start: Start) -> None:
     """Addresses of segments, and what a port is guaranteed: one more or less claimed than the ports have."""
     async with start(hosts=TWO) as running:
         config, admin = running.config, running.admin
@@ -81,28 +81,28 @@ async def correct(running: Running, server: str, resource: str, truth: dict[Prov
     region.engine.settle(rows)
 
 
-async def test_volumes_and_images_that_nobody_knows_are_found(running: Running) -> None:
+async def test_unowned_volumes_and_images_are_found(running: Running) -> None:
     config, admin = running.config, running.admin
     server = (await admin.active("one"))["id"]
-    said: list[str] = []
+    messages: list[str] = []
     strays: list[tuple[str, str]] = []
     for volume in ({}, {"metadata": {KEY: NOBODY}}):
         made = await admin.volume("POST", "/volumes", {"volume": {"size": 1, **volume}})
         strays.append(("volume", made.json()["volume"]["id"]))
-    said.append(f"volume {strays[1][1]} (")
+    messages.append(f"volume {strays[1][1]} (")
     await until_available(admin, strays[0][1])
     held = {"attachment": {"volume_uuid": strays[0][1], "instance_uuid": server, "connector": None}}
     reply = await admin.volume("POST", "/attachments", held)
     assert reply.status_code == 200, reply.text
-    said.append(f"attachment {reply.json()['attachment']['id']} of no server")
+    messages.append(f"attachment {reply.json()['attachment']['id']} of no server")
     image = {"name": "half", MADE_FOR: "snapshot", "instance_uuid": server}
     images = f"{config.api.image.url}/v2/images"
     made = await admin.http.post(images, json=image)
     assert made.status_code == 201, made.text
-    said.append(f"image {made.json()['id']} (snapshot, queued)")
+    messages.append(f"image {made.json()['id']} (snapshot, queued)")
     found = "\n".join(leaks(await census(config, admin)))
-    assert [each for each in said if each not in found] == []
-    assert len(found.splitlines()) == len(said), found
+    assert [each for each in messages if each not in found] == []
+    assert len(found.splitlines()) == len(messages), found
 
     await admin.http.delete(f"{images}/{made.json()['id']}")
     await admin.volume("DELETE", f"/attachments/{reply.json()['attachment']['id']}")

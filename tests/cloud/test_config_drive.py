@@ -56,7 +56,7 @@ def latest(tree: dict[str, bytes] | None, name: str = "meta_data.json") -> Any:
     return json.loads(tree[f"openstack/latest/{name}"])
 
 
-async def test_a_guest_reads_what_was_asked_for(running: Running) -> None:
+async def test_a_guest_reads_its_metadata_from_the_drive(running: Running) -> None:
     key = await running.admin.compute(
         "POST", "/os-keypairs", {"keypair": {"name": "mine", "public_key": PUBLIC, "type": "ssh"}}
     )
@@ -90,7 +90,7 @@ async def test_a_guest_reads_what_was_asked_for(running: Running) -> None:
     assert host.config_drive(ServerId(server["id"])) is None
 
 
-async def test_who_asks_for_none_has_none(running: Running) -> None:
+async def test_a_server_without_a_drive_has_none(running: Running) -> None:
     server = await running.admin.active("a")
     assert (server["config_drive"], files_on(running, server)) == ("", None)
 
@@ -104,7 +104,7 @@ async def test_a_password_waits_sealed(running: Running) -> None:
     assert not any("very secret" in row for row in rows)
 
 
-async def test_every_server_has_one_where_that_is_configured(start: Start, tmp_path: Path) -> None:
+async def test_force_config_drive_gives_every_server_a_drive(start: Start, tmp_path: Path) -> None:
     (tmp_path / "vendor.json").write_text('{"region": "here"}')
     metadata = MetadataConfig(force_config_drive=True, dhcp_domain="", vendor_data_file=str(tmp_path / "vendor.json"))
     async with start(metadata=metadata, hosts=Hosts(count=1)) as running:
@@ -116,7 +116,7 @@ async def test_every_server_has_one_where_that_is_configured(start: Start, tmp_p
         assert latest(tree, "vendor_data2.json") == {"static": {"region": "here"}}
 
 
-async def test_an_old_host_fills_in_the_ports_that_it_made(start: Start) -> None:
+async def test_an_old_host_adds_the_ports_that_it_made(start: Start) -> None:
     async with start(hosts=Hosts(count=2, levels=(1,))) as running:
         server = await running.admin.active("a", config_drive=True)
         network = latest(files_on(running, server), "network_data.json")
@@ -150,7 +150,7 @@ class Vendor:
 
 
 @pytest.mark.parametrize("fatal", [False, True])
-async def test_services_that_have_something_to_say(start: Start, fatal: bool) -> None:
+async def test_vendor_data_services(start: Start, fatal: bool) -> None:
     vendor, listen = Vendor(), Listen(port=free_ports(1)[0])
     door = HttpServer("vendor", listen)
     await door.open(vendor)
@@ -180,7 +180,7 @@ async def test_services_that_have_something_to_say(start: Start, fatal: bool) ->
         await door.close()
 
 
-async def test_tagged_disks_are_told_with_their_volumes(running: Running) -> None:
+async def test_tagged_disks_are_listed_with_their_volumes(running: Running) -> None:
     image = await running.admin.id_of("image", "tiny")
     root = {
         "source_type": "image", "destination_type": "volume", "uuid": image, "volume_size": 1, "boot_index": 0,

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
 from tests.cloud.test_evacuate import cleaned, evacuated, force
-from tests.cloud.test_resize import asked, disk, filled, host_of, letter, migrations, nothing_to_mend, power, quota
+from tests.cloud.test_resize import filled, letter
 from tests.cloud.test_shelve import act, actions, guests, images, ports
 from tests.cloud.test_shelve import until as seen
 from tests.cloud.test_volume_backed import backed
@@ -23,6 +23,7 @@ from tests.helpers.cross_cell_moves import (
     records,
     watched,
 )
+from tests.helpers.resized_cloud import asked, assert_nothing_to_repair, disk, host_of, migrations, power, quota
 
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords
 from moorage.drivers.fault_injection import VerbDial
@@ -39,7 +40,7 @@ async def running(shared: Shared) -> AsyncIterator[Running]:
         yield found
 
 
-async def test_a_server_goes_to_another_cell_and_back_three_times(running: Running) -> None:
+async def test_a_server_moves_between_two_cells_three_times(running: Running) -> None:
     """With its disk, its ports, its tags and its whole history; nothing is left where it was, so it may come back."""
     before = await quota(running)
     server = await boot_in(running, "cell1")
@@ -52,7 +53,7 @@ async def test_a_server_goes_to_another_cell_and_back_three_times(running: Runni
     assert [each for each, _ in await actions(running, id)] == ["confirmResize", "migrate"] * 3 + ["create"]
     assert await images(running) == kept, "the temporary images are gone"
     assert await quota(running) == (before[0] + 1, before[1] + 128)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def _around(running: Running, server: dict[str, Any], whole: bytes) -> None:
@@ -94,29 +95,29 @@ async def test_a_server_is_resized_to_another_cell_and_confirmed(running: Runnin
     assert guests(running, id) == [host_of(there)]
     assert await records(running, id) == (cell_of(running, there), [cell_of(running, there)], [])
     assert await quota(running) == (before[0] + 1, before[1] + 512)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 @pytest.mark.parametrize("verb", ["take_snapshot", "upload_snapshot", "start_guest"])
-async def test_what_fails_gives_it_back(running: Running, verb: str) -> None:
+async def test_a_failed_move_restores_the_server(running: Running, verb: str) -> None:
     """On its old host, running, with one record, and no image is left."""
     server = await boot_in(running, "cell1")
     id, kept = server["id"], await images(running)
     letter(running, server)
     whole = disk(running, server)
-    running.dial_all(**{verb: VerbDial(fail_chance=1.0)})
+    running.set_faults_everywhere(**{verb: VerbDial(fail_chance=1.0)})
     now = await asked(running, id, {"migrate": {"host": hosts_of(running, "cell2")[0]}}, "ACTIVE")
-    running.dial_all()
+    running.set_faults_everywhere()
     assert (host_of(now), guests(running, id)) == (host_of(server), [host_of(server)])
     assert power(running, host_of(server), id) is PowerState.RUNNING
     assert disk(running, now) == whole
     assert await records(running, id) == ("cell1", ["cell1"], [])
     assert (await images(running), (await actions(running, id))[0]) == (kept, ("migrate", "Error"))
     assert {each["binding:host_id"] for each in await ports(running, id)} == {host_of(server)}
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
-async def test_what_was_attached_and_detached_while_it_waited_stays_so_after_a_revert(running: Running) -> None:
+async def test_attachments_changed_before_a_revert_are_kept(running: Running) -> None:
     server = await boot_in(running, "cell1")
     id, went, came = server["id"], await volume(running), await volume(running)
     assert (await attach(running, id, went)).status_code == 202
@@ -144,10 +145,10 @@ async def test_what_was_attached_and_detached_while_it_waited_stays_so_after_a_r
     there = await asked(running, id, {"resize": {"flavorRef": wanted}}, "VERIFY_RESIZE")  # its own cell is preferred
     assert cell_of(running, there) == "cell1"
     await asked(running, id, {"revertResize": None}, "ACTIVE")
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
-async def test_one_that_is_off_and_boots_from_a_volume_stays_off_there_and_here(running: Running) -> None:
+async def test_a_stopped_volume_backed_server_stays_stopped(running: Running) -> None:
     server = await backed(running, "volumes")
     id, here = server["id"], cell_of(running, server)
     await asked(running, id, {"os-stop": None}, "SHUTOFF")
@@ -162,24 +163,24 @@ async def test_one_that_is_off_and_boots_from_a_volume_stays_off_there_and_here(
     now = await confirmed(running, id, "SHUTOFF")
     assert (cell_of(running, now), disks(running, now)) == (other, rows)
     assert power(running, host_of(now), id) is PowerState.SHUTDOWN
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
-async def test_a_delete_confirms_first(running: Running) -> None:
+async def test_a_delete_confirms_the_move_first(running: Running) -> None:
     before = await quota(running)
     server = await boot_in(running, "cell1")
     id = server["id"]
     await moved_to(running, id, "cell3")
     await running.admin.gone(id)
-    await running.let_go(id)
+    await running.wait_until_unlocked(id)
     assert guests(running, id) == []
     assert (await records(running, id))[2] == []
     assert [each["status"] for each in await migrations(running, id)] == ["confirmed"]
     assert await quota(running) == before
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
-async def test_a_revert_is_never_refused_for_want_of_room(running: Running) -> None:
+async def test_a_revert_needs_no_free_capacity(running: Running) -> None:
     """What it had in its old cell is the move's until it is confirmed (N16)."""
     admin = running.admin
     server = await boot_in(running, "cell1")
@@ -189,10 +190,10 @@ async def test_a_revert_is_never_refused_for_want_of_room(running: Running) -> N
     assert host_of(await asked(running, id, {"revertResize": None}, "ACTIVE")) == here
     gone = await admin.http.delete(f"{admin.config.api.placement.url}/placement/allocations/{consumer}")
     assert gone.status_code == 204
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
-async def test_who_has_no_permission_stays_in_the_cell(running: Running) -> None:
+async def test_without_permission_a_server_stays_in_its_cell(running: Running) -> None:
     server = await boot_in(running, "cell1")
     async with running.person("demo", "demo") as demo:
         mine = await demo.active("mine")
@@ -203,12 +204,12 @@ async def test_who_has_no_permission_stays_in_the_cell(running: Running) -> None
         assert there["status"] == "VERIFY_RESIZE"
         assert cell_of(running, there) == cell_of(running, await running.admin.settled(mine["id"]))
         assert (await records(running, mine["id"]))[2] == []
-        await running.let_go(mine["id"])
+        await running.wait_until_unlocked(mine["id"])
         await demo.gone(mine["id"])
     assert host_of(server) == host_of(await running.admin.settled(server["id"]))
 
 
-async def test_an_offloaded_server_comes_out_of_its_shelf_in_another_cell(running: Running) -> None:
+async def test_an_offloaded_server_is_unshelved_in_another_cell(running: Running) -> None:
     """With its disk, its ports and its history; it may come back the same way."""
     server = await boot_in(running, "cell1")
     id, kept = server["id"], await images(running)
@@ -222,10 +223,10 @@ async def test_an_offloaded_server_comes_out_of_its_shelf_in_another_cell(runnin
         assert (disk(running, there), there["addresses"]) == (whole, server["addresses"])
         assert {each["binding:host_id"] for each in await ports(running, id)} == {host_of(there)}
         assert await records(running, id) == (cell, [cell], [])
-    told = [each for each, _ in await actions(running, id)]
-    assert told == ["unshelve", "shelve", "unshelve", "shelve", "create"]
+    listed = [each for each, _ in await actions(running, id)]
+    assert listed == ["unshelve", "shelve", "unshelve", "shelve", "create"]
     assert await images(running) == kept
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_a_server_is_live_migrated_between_cells_that_are_linked(running: Running) -> None:
@@ -247,7 +248,7 @@ async def test_a_server_is_live_migrated_between_cells_that_are_linked(running: 
     assert {each["binding:host_id"] for each in await ports(running, id)} == {host_of(there)}
     assert await records(running, id) == ("cell2", ["cell2"], [])
     assert [each["status"] for each in await migrations(running, id)] == ["completed"]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def comes_home(running: Running, host: str) -> None:
@@ -258,7 +259,7 @@ async def comes_home(running: Running, host: str) -> None:
     await force(running, host, forced=False)
 
 
-async def test_a_server_is_evacuated_to_another_cell_and_its_old_host_comes_back(running: Running) -> None:
+async def test_a_server_is_evacuated_to_another_cell_and_its_old_host_returns(running: Running) -> None:
     """The old record tells that host to destroy its guest, and goes when that is done."""
     server = await boot_in(running, "cell1")
     id, left = server["id"], host_of(server)
@@ -278,4 +279,4 @@ async def test_a_server_is_evacuated_to_another_cell_and_its_old_host_comes_back
 
     await seen(after_a_round, lambda found: found == ("cell3", ["cell3"], []))
     assert guests(running, id) == [host_of(there)]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)

@@ -9,10 +9,11 @@ import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
 from tests.cloud.test_cell_out import Outage, answers
-from tests.cloud.test_resize import asked, disk, host_of, letter, nothing_to_mend
+from tests.cloud.test_resize import letter
 from tests.cloud.test_shelve import act, guests
 from tests.cloud.test_shelve import until as seen
 from tests.helpers.cross_cell_moves import CLOUD, boot_in, confirmed, hosts_of, moved_to, records
+from tests.helpers.resized_cloud import asked, assert_nothing_to_repair, disk, host_of
 
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords
 from moorage.conductor.reconcilers.unconfirmed_resizes import ConfirmResizes
@@ -35,7 +36,7 @@ async def running(shared: Shared) -> AsyncIterator[Running]:
         yield found
 
 
-async def test_nobody_waits_for_the_cell_that_was_left(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_left_cell_delays_no_operation(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its database is out while the round confirms: what is left there is never shown, and goes when it is back."""
     region, admin = running.cloud.region, running.admin
     server = await boot_in(running, "cell1")
@@ -52,7 +53,7 @@ async def test_nobody_waits_for_the_cell_that_was_left(running: Running, monkeyp
     done = await ConfirmResizes(dataclasses.replace(region.context, settings=settings), Later()).run()
     assert (done.begun, done.waiting) == ((id,), ("cell1",))
     await seen(lambda: admin.settled(id), lambda now: now["status"] == "ACTIVE")
-    await running.let_go(id)
+    await running.wait_until_unlocked(id)
     left = await region.databases.region.read(lambda tx: hidden_records.open_of(tx, [ServerId(id)]))
     assert left == {id: frozenset({"cell1"})}
     outage.end()
@@ -66,7 +67,7 @@ async def test_nobody_waits_for_the_cell_that_was_left(running: Running, monkeyp
 
     await seen(after_a_round, lambda found: found == ("cell2", ["cell2"], []))
     await until(lambda: guests(running, id) == [hosts_of(running, "cell2")[0]])
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def waits_for_a_database(running: Running, server: str) -> None:
@@ -90,7 +91,7 @@ class ReadOnly(Outage):
 
 
 @pytest.mark.parametrize("kind", [Outage, ReadOnly], ids=["out", "read-only"])
-async def test_a_database_that_goes_out_on_the_way_is_waited_for(
+async def test_an_operation_waits_for_a_database_that_fails_during_a_move(
     running: Running, monkeypatch: pytest.MonkeyPatch, kind: type[Outage]
 ) -> None:
     """That of the new cell when the guest runs there, and that of the old one when the new guest is gone: nothing is lost and nothing is taken back."""
@@ -102,7 +103,7 @@ async def test_a_database_that_goes_out_on_the_way_is_waited_for(
         ({"migrate": {"host": there}}, "start_guest", "cell2"),
         ({"revertResize": None}, "destroy_guest", "cell1"),
     ):
-        outage, gate = kind(running, monkeypatch, CellId(cell)), running.hold_up(verb, [there])
+        outage, gate = kind(running, monkeypatch, CellId(cell)), running.delay_verb(verb, [there])
         assert (await act(running, id, action)).status_code == 202
         await until(lambda verb=verb: (there, verb) in {(host, _verb_of(step)) for host, step in running.told})
         outage.begin()
@@ -111,12 +112,12 @@ async def test_a_database_that_goes_out_on_the_way_is_waited_for(
         outage.end()
         await answers(outage)
         now = await admin.settled(id)
-        await running.let_go(id)
+        await running.wait_until_unlocked(id)
         assert now["status"] == ("VERIFY_RESIZE" if verb == "start_guest" else "ACTIVE")
     assert (host_of(now), guests(running, id)) == (host_of(server), [host_of(server)])
     assert disk(running, now) == whole
     assert await records(running, id) == ("cell1", ["cell1"], [])
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 @pytest.mark.parametrize("cell", ["cell1", "cell2"])
@@ -144,7 +145,7 @@ async def test_a_database_that_is_slow_delays_a_move_and_its_end(
     await confirmed(running, id)
     assert await records(running, id) == ("cell2", ["cell2"], [])
     monkeypatch.undo()
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 def _verb_of(step: str) -> str:

@@ -1,4 +1,4 @@
-"""Decisions of a running cloud are kept, named by `moorage explain`, and made again with the same answer after it was stopped (N11)."""
+"""Decisions of a running cloud are recorded, named by `moorage explain`, and replayed with the same answer after the cloud was stopped (N11)."""
 
 import json
 import stat
@@ -104,7 +104,7 @@ async def test_decisions_outlive_their_process(
     assert main(["--world", str(world), "--ask", str(ask)]) == 0, "and it can be changed by hand, and asked again"
 
 
-async def test_who_wants_none_keeps_none(start: Start, tmp_path: Path) -> None:
+async def test_without_the_setting_no_decision_is_recorded(start: Start, tmp_path: Path) -> None:
     async with start(scheduler=Scheduler(decisions_bytes_max=0)) as running:
         server = (await running.admin.active("plain", networks="none"))["id"]
         assert not decisions_in(await explained(running.admin, server))
@@ -124,7 +124,7 @@ async def test_who_wants_none_keeps_none(start: Start, tmp_path: Path) -> None:
         (["--weights", "w.toml", "--decisions", "."], "no decision was recorded in that time"),
     ],
 )
-def test_what_the_asker_can_correct_is_said(
+def test_invalid_arguments_are_refused_with_the_reason(
     words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A host is emptied in a whole cloud: the plan, the moves, what stays, and its command."""
+"""A host is drained in a whole cloud: the plan, the moves, the servers that stay, and the command."""
 
 import asyncio
 import json
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
-from tests.cloud.test_resize import asked, host_of
 from tests.cloud.test_shelve import guests
 from tests.helpers.guaranteed_ports import KBPS, network_on, policy_of
+from tests.helpers.resized_cloud import asked, host_of
 
 from moorage.cli import host as host_command
 from moorage.drivers.fault_injection import VerbDial
@@ -84,7 +84,7 @@ async def ended(running: Running, id: str, concurrency: int = 0) -> dict[str, An
         await asyncio.sleep(0.05)
 
 
-async def test_every_server_is_moved_and_the_host_takes_nobody(running: Running) -> None:
+async def test_every_server_is_moved_and_the_host_gets_no_new_one(running: Running) -> None:
     admin = running.admin
     servers = [await on_host(running, f"s{n}") for n in range(3)]
     await asked(running, servers[1], {"os-stop": None}, "SHUTOFF")
@@ -115,7 +115,7 @@ async def test_every_server_is_moved_and_the_host_takes_nobody(running: Running)
     assert reply.status_code == 409
 
 
-async def test_who_cannot_go_elsewhere_is_named_before_anything_is_done(running: Running) -> None:
+async def test_servers_without_another_host_are_named_in_the_plan(running: Running) -> None:
     """One is suspended; of two with guarantees of most of a card, only one has another place."""
     asleep = await on_host(running, "asleep")
     await asked(running, asleep, {"suspend": None}, "SUSPENDED")
@@ -168,11 +168,11 @@ async def test_half_of_a_fleet_is_emptied_while_servers_are_booted(running: Runn
     assert not set(hosts) & set(halves)
 
 
-async def test_it_can_be_cancelled_and_a_move_that_fails_is_tried_again(running: Running) -> None:
+async def test_a_drain_can_be_cancelled_and_failed_moves_are_retried(running: Running) -> None:
     for each in sorted(await neighbours(running)):
         running.dial(each, take_guest=VerbDial(fail_times=1))
     servers = [await on_host(running, f"c{n}") for n in range(3)]
-    sent = running.hold_up("send_guest", {HOST})
+    sent = running.delay_verb("send_guest", {HOST})
     begun = await drain(running, concurrency=1, live=False)
     deadline = time.monotonic() + PATIENCE_S
     while (await running.admin.compute("GET", f"/ext/drains/{begun['id']}")).json()["drain"]["counts"]["moving"] == 0:
@@ -200,14 +200,14 @@ async def test_the_command(running: Running, capsys: pytest.CaptureFixture[str])
     assert await asyncio.to_thread(host_command.main, ["drain", HOST, "--plan"]) == 0
     assert "waiting" in capsys.readouterr().out
     assert await asyncio.to_thread(host_command.main, ["drain", HOST, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["status"], told["servers"][0]["server"]) == ("done", server)
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["status"], answer["servers"][0]["server"]) == ("done", server)
     assert await asyncio.to_thread(host_command.main, ["show-drain", HOST]) == 0
     assert f"drain of {HOST}: done" in capsys.readouterr().out
     assert await asyncio.to_thread(host_command.main, ["cancel-drain", HOST]) == 2
     assert await asyncio.to_thread(host_command.main, ["drain", "nowhere"]) == 2
     capsys.readouterr()
-    assert host_command.bar(told) == f"[{'#' * host_command.BAR_CHARACTERS}] 1/1  done"
+    assert host_command.bar(answer) == f"[{'#' * host_command.BAR_CHARACTERS}] 1/1  done"
     async with running.person("demo", "demo") as demo:
         assert (await demo.compute("GET", "/ext/drains")).status_code == 403
         assert (await demo.compute("POST", "/ext/drains", {"drain": {"host": HOST}})).status_code == 403

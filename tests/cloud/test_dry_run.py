@@ -1,4 +1,4 @@
-"""Dry runs in a whole cloud: what they say is what happens then, and nothing is written or called for them."""
+"""Dry runs in a whole cloud: they predict what happens, write nothing and call nothing."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 from tests.cloud.conftest import Running, Shared
-from tests.cloud.test_resize import asked, host_of
+from tests.helpers.resized_cloud import asked, host_of
 
 from moorage.cli import dry_run
 from moorage.clients.http import ServiceClient
@@ -103,12 +103,12 @@ async def tried(running: Running, path: str, body: Any, status: int = 200) -> di
     return dict(reply.json()["dry_run"]["servers"][0]) if status == 200 else dict(reply.json())
 
 
-def test_every_step_of_what_is_foreseen_says_what_it_calls() -> None:
+def test_every_step_of_a_dry_run_names_its_calls() -> None:
     for saga, calls in CALLS.items():
         assert set(calls) == set(SAGAS[saga].at), saga
 
 
-async def test_moves_go_where_the_dry_run_said_and_it_wrote_nothing(running: Running, called: list[str]) -> None:
+async def test_moves_go_where_the_dry_run_predicted_and_it_wrote_nothing(running: Running, called: list[str]) -> None:
     admin = running.admin
     server = await admin.active("a")
     id, before = server["id"], await rows_at_rest(running)
@@ -144,7 +144,7 @@ async def test_moves_go_where_the_dry_run_said_and_it_wrote_nothing(running: Run
     assert host_of(back) == told["hosts"][0]["host"]
 
 
-async def test_a_boot_lands_on_a_host_that_the_dry_run_ranked_first(running: Running, called: list[str]) -> None:
+async def test_a_boot_is_placed_on_the_first_host_of_the_dry_run(running: Running, called: list[str]) -> None:
     admin = running.admin
     body: dict[str, dict[str, Any]] = {
         "server": {
@@ -174,7 +174,7 @@ async def test_a_boot_lands_on_a_host_that_the_dry_run_ranked_first(running: Run
     assert "no free address" in servers[0]["fault"]
 
 
-async def test_owners_are_told_no_names_of_hosts_and_need_the_same_rights(running: Running) -> None:
+async def test_owners_see_no_host_names_and_need_the_same_permissions(running: Running) -> None:
     async with running.person("demo", "demo") as demo:
         server = await demo.active("c")
         reply = await demo.compute("POST", f"/ext/dry-run/servers/{server['id']}/action", {"migrate": None})

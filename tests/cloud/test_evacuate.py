@@ -1,4 +1,4 @@
-"""Evacuation in a whole cloud: only from a host that is fenced, never two guests, and nothing is left when the host comes back."""
+"""Evacuation in a whole cloud: only from a fenced host, never two guests, and nothing leaks when the host returns."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -7,8 +7,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
-from tests.cloud.test_cut_wires import Wires
-from tests.cloud.test_resize import host_of, migrations, nothing_to_mend, power
+from tests.cloud.test_network_cuts import Wires
 from tests.cloud.test_shelve import act, actions, failure, guests, held, neighbours_of, ports, until
 from tests.cloud.test_volume_backed import backed
 from tests.cloud.test_volumes import attached, disks
@@ -23,6 +22,7 @@ from tests.helpers.guaranteed_ports import (
     show_port,
     used,
 )
+from tests.helpers.resized_cloud import assert_nothing_to_repair, host_of, migrations, power
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
@@ -95,7 +95,7 @@ async def evacuated(
     reply = await act(running, server, {"evacuate": asked}, at=at)
     assert (reply.status_code, reply.content) == (200, b""), reply.text
     seen = await running.admin.settled(server)
-    await running.let_go(server)
+    await running.wait_until_unlocked(server)
     assert seen["status"] == status, (await failure(running, server), await running.admin.operations_of(server))
     return dict(seen)
 
@@ -118,7 +118,7 @@ async def bindings(running: Running, server: str) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("death", ["its agent stops", "its wire is cut"])
-async def test_a_server_of_a_fenced_host_goes_elsewhere_and_the_host_comes_back(
+async def test_a_server_of_a_fenced_host_is_evacuated_and_the_host_returns(
     running: Running, monkeypatch: pytest.MonkeyPatch, death: str
 ) -> None:
     server = await running.admin.active("a", networks=ROUTED)
@@ -152,14 +152,14 @@ async def test_a_server_of_a_fenced_host_goes_elsewhere_and_the_host_comes_back(
     left = await held(running, move["uuid"])
     assert left == {name: amount for name, amount in before.items() if name in ("VCPU", "MEMORY_MB", "DISK_GB")}
     assert [each for each, _ in await actions(running, id)] == ["evacuate", "create"]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     bound = await bindings(running, id)
     await dead.returns()
     await cleaned(running, id, here)
     assert guests(running, id) == [host_of(there)]
     assert await bindings(running, id) == bound, "the network service is told nothing (S1.19)"
     await dead.down(False)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 def first_fails(running: Running, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -179,7 +179,7 @@ def first_fails(running: Running, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("reschedule", [False, True])
-async def test_guaranteed_ports_go_with_their_server(
+async def test_guaranteed_ports_move_with_their_server(
     running: Running, monkeypatch: pytest.MonkeyPatch, reschedule: bool
 ) -> None:
     """S1.17, S1.19: what is claimed is where the server is, the binding names its provider, and the old host gives all of it back."""
@@ -208,21 +208,21 @@ async def test_guaranteed_ports_go_with_their_server(
     assert bridge(here) in (await placement(admin, f"/allocations/{move['uuid']}"))["allocations"]
     for host in neighbours_of(running, here):
         assert (await used(admin, bridge(host)))[EGR] == (KBPS // 2 if host in (here, host_of(there)) else 0)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     await dead.returns()
     await cleaned(running, id, here)
     assert (await used(admin, bridge(here)))[EGR] == 0
     now = await show_port(admin, port["id"])
     assert (now["revision_number"], now["binding:host_id"]) == (shown["revision_number"], host_of(there))
     await dead.down(False)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     await admin.gone(id)
     await admin.network("DELETE", f"/ports/{port['id']}")
     await admin.network("DELETE", f"/networks/{network}")
     await admin.network("DELETE", f"/qos/policies/{policy}")
 
 
-async def test_volumes_go_along_and_the_plug_in_is_proof_enough(running: Running) -> None:
+async def test_volumes_are_evacuated_with_the_fence_plug_in(running: Running) -> None:
     """From 2.95 on the server stays off."""
     server = await backed(running, "volumes")
     id, here = server["id"], host_of(server)
@@ -240,10 +240,10 @@ async def test_volumes_go_along_and_the_plug_in_is_proof_enough(running: Running
     dials.unlink()
     await dead.returns()
     await cleaned(running, id, here)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
-async def test_what_cannot_be_evacuated_keeps_all_it_had(running: Running) -> None:
+async def test_a_refused_evacuation_changes_nothing(running: Running) -> None:
     server = await running.admin.active("a", networks=ROUTED)
     id, here = server["id"], host_of(server)
     before, bound = await held(running, id), {each["binding:host_id"] for each in await ports(running, id)}
@@ -259,7 +259,7 @@ async def test_what_cannot_be_evacuated_keeps_all_it_had(running: Running) -> No
     (move,) = await migrations(running, id)
     assert (move["status"], await held(running, move["uuid"])) == ("failed", {})
     assert on_disk(running, id) == [here]
-    running.dial_all()
+    running.set_faults_everywhere()
     there = await evacuated(running, id)
     assert host_of(there) != here, "one that is in ERROR is evacuated too"
     await running.admin.gone(id)
@@ -269,7 +269,7 @@ async def test_what_cannot_be_evacuated_keeps_all_it_had(running: Running) -> No
     move = (await until(lambda: migrations(running, id), lambda seen: seen[0]["status"] == "completed"))[0]
     assert await held(running, move["uuid"]) == {}
     await dead.down(False)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 def on_disk(running: Running, server: str) -> list[str]:
@@ -281,7 +281,7 @@ async def _none(running: Running, server: str) -> list[str]:
     return on_disk(running, server)
 
 
-async def test_a_host_that_comes_back_in_the_middle_runs_nothing_beside(
+async def test_a_host_that_returns_during_an_evacuation_runs_no_second_guest(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its guest ran all the time: what is started elsewhere waits for nobody, and the old guest goes at once."""
@@ -290,7 +290,7 @@ async def test_a_host_that_comes_back_in_the_middle_runs_nothing_beside(
     dead = await killed(running, here, wired(running, monkeypatch))
     await dead.down()
     others = [each for each in neighbours_of(running, here) if each != here]
-    started = running.hold_up("start_guest", others)
+    started = running.delay_verb("start_guest", others)
     assert (await act(running, id, {"evacuate": {}}, at="2.94")).status_code == 200
     await until(lambda: migrations(running, id), lambda seen: bool(seen) and seen[0]["status"] == "migrating")
     await dead.returns()
@@ -301,4 +301,4 @@ async def test_a_host_that_comes_back_in_the_middle_runs_nothing_beside(
     assert (seen["status"], guests(running, id)) == ("ACTIVE", [host_of(seen)])
     await cleaned(running, id, here)
     await dead.down(False)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)

@@ -1,4 +1,4 @@
-"""Why each host was refused is remembered of fleets too large to name them all, and told of the host that is asked about (N2)."""
+"""For fleets too large to name all hosts, the reason of each refused host is stored, and shown for the host that is asked about (N2)."""
 
 import pytest
 from tests.cloud.conftest import Start
@@ -13,7 +13,7 @@ FLEET = 1_200
 
 
 @pytest.mark.slow
-async def test_an_administrator_asks_about_one_of_many_hosts(start: Start) -> None:
+async def test_an_administrator_asks_why_one_host_was_refused(start: Start) -> None:
     async with start() as running:
         admin, region = running.admin, running.cloud.region
 
@@ -30,12 +30,12 @@ async def test_an_administrator_asks_about_one_of_many_hosts(start: Start) -> No
         found = await admin.settled(server)
         assert found["status"] == "ERROR"
         path = f"/ext/servers/{server}/explain"
-        told = (await admin.compute("GET", path, host="small-1199")).json()["explain"]
-        ended = told["operations"][0]["ended"]
+        answer = (await admin.compute("GET", path, host="small-1199")).json()["explain"]
+        ended = answer["operations"][0]["ended"]
         assert (ended["left_out"], ended["considered"]) == (0, ended["coded"])
         assert ended["considered"] > FLEET
         assert ended["asked_about"] == {"host": "small-1199", "reason": "not enough memory"}
-        assert any("small-1199: not enough memory" in line for line in _describe(told))
+        assert any("small-1199: not enough memory" in line for line in _describe(answer))
         plain = (await admin.compute("GET", path)).json()["explain"]
         assert "asked_about" not in plain["operations"][0]["ended"]
         await admin.gone(server)

@@ -1,4 +1,4 @@
-"""`addFixedIp` and `removeFixedIp` in a running cloud: the network service gives, and record and claim say the same."""
+"""`addFixedIp` and `removeFixedIp` in a running cloud: the network service allocates, and record and claim agree."""
 
 import asyncio
 import time
@@ -47,7 +47,7 @@ async def claimed(running: Running, server: str) -> int:
     return sum(row["resources"].get("IPV4_ADDRESS", 0) for row in rows)
 
 
-async def test_an_address_on_a_routed_network_is_claimed_and_given_back(running: Running) -> None:
+async def test_an_address_on_a_routed_network_is_claimed_and_released(running: Running) -> None:
     admin = running.admin
     server = (await admin.active("a", networks="routed"))["id"]
     (first,) = await addresses(admin, server)
@@ -72,7 +72,7 @@ async def test_an_address_on_a_routed_network_is_claimed_and_given_back(running:
     await admin.gone(server)
 
 
-async def test_a_floating_address_given_at_the_network_service_shows_by_itself(running: Running) -> None:
+async def test_a_floating_address_appears_in_the_record(running: Running) -> None:
     admin = running.admin
     made = await admin.network("POST", "/networks", {"network": {"name": "out", "router:external": True}})
     outside = made.json()["network"]["id"]

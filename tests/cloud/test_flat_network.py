@@ -52,7 +52,7 @@ async def test_servers_have_addresses_of_their_hosts_cell(start: Start) -> None:
         assert guests_on_disk(running.config.data) == {}
 
 
-async def test_a_host_that_fails_hands_on_to_the_next_cell(start: Start) -> None:
+async def test_a_failed_host_is_followed_by_a_host_of_the_next_cell(start: Start) -> None:
     async with start(network=FLAT, hosts=Hosts(count=2)) as running:
         running.dial("host1", start_guest=VerbDial(fail_times=9))
         servers = [await running.admin.active(f"moved-{n}", networks=OFFICE) for n in range(3)]
@@ -83,7 +83,7 @@ async def test_an_interface_is_attached_with_an_address_of_the_pool_and_detached
         await admin.gone(server)
 
 
-async def test_an_address_is_asked_for_by_a_boot_and_by_an_attach(start: Start) -> None:
+async def test_a_requested_address_is_used_by_boot_and_attach(start: Start) -> None:
     """It decides the cell; one in use is 400 for a boot and 409 for an attach, as Nova's are, and free again with its server."""
     async with start(network=FLAT, hosts=Hosts(count=2)) as running:
         admin = running.admin
@@ -122,7 +122,7 @@ async def test_an_address_is_asked_for_by_a_boot_and_by_an_attach(start: Start) 
         await admin.gone(again["id"])
 
 
-async def test_what_a_network_service_alone_could_do_is_refused(start: Start) -> None:
+async def test_requests_that_need_a_network_service_are_refused(start: Start) -> None:
     async with start(network=FLAT, hosts=Hosts(count=1)) as running:
         for networks, says in (
             ([{"port": flat_id("a port")}], "there are no ports"),
@@ -136,7 +136,7 @@ async def test_what_a_network_service_alone_could_do_is_refused(start: Start) ->
             assert says in refused.text
 
 
-def test_pools_that_cannot_be_meant_are_refused_with_their_name(tmp_path: object) -> None:
+def test_invalid_pools_are_refused_by_name(tmp_path: object) -> None:
     for pools, says in (
         ((FlatPoolConfig("office", "cell9", "10.0.0.0/24"),), "office: there is no cell cell9"),
         ((FlatPoolConfig("office", "cell1", "10.0.0.0/33"),), "office in cell1"),

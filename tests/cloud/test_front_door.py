@@ -1,4 +1,4 @@
-"""Every HTTP listener of a cloud, asked by somebody who has no token, or who means no good."""
+"""Every HTTP listener of a cloud, with requests without a token and with hostile requests."""
 
 import asyncio
 import re
@@ -57,14 +57,14 @@ def half(name: str, declared: int, *headers: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-async def test_a_token_is_asked_for_before_a_body_is_read(running: Running, name: str) -> None:
+async def test_a_token_is_checked_before_the_body_is_read(running: Running, name: str) -> None:
     """The body never comes, and the answer does."""
     assert (await said_to(running, name, half(name, 100_000)))[0] == 401
     assert (await said_to(running, name, half(name, 100_000, "X-Auth-Token: nonsense")))[0] == 401
 
 
 @pytest.mark.parametrize("name", SERVICES)
-async def test_a_body_that_says_it_is_too_long_is_not_read(running: Running, name: str) -> None:
+async def test_a_body_with_a_too_large_length_is_not_read(running: Running, name: str) -> None:
     token = f"X-Auth-Token: {running.admin.http.headers['X-Auth-Token']}"
     for declared in (BODY_MOST_BYTES[name] + 1, 10**17):
         assert (await said_to(running, name, half(name, declared, token)))[0] == 413
@@ -73,14 +73,14 @@ async def test_a_body_that_says_it_is_too_long_is_not_read(running: Running, nam
 
 
 @pytest.mark.parametrize("name", SERVICES)
-async def test_what_is_too_long_is_refused_by_every_listener(running: Running, name: str) -> None:
+async def test_too_long_requests_are_refused_by_every_listener(running: Running, name: str) -> None:
     assert (await said_to(running, name, b"GET /" + b"u" * MILLION))[0] == 414
     assert (await said_to(running, name, b"GET / HTTP/1.1\r\nX: " + b"a" * MILLION))[0] == 431
     assert (await said_to(running, name, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n"))[0] == 431
 
 
 @pytest.mark.parametrize("name", SERVICES)
-async def test_what_browsers_are_told(running: Running, name: str) -> None:
+async def test_security_headers_for_browsers(running: Running, name: str) -> None:
     for path in ("/", "/nothing"):
         headers = (await running.admin.http.get(url(running, name) + path, headers={"Accept": "text/html"})).headers
         assert headers.get_list("x-content-type-options") == ["nosniff"]
@@ -137,7 +137,7 @@ LONG_BODIES: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", SERVICES)
-async def test_a_refusal_does_not_repeat_all_that_was_sent(running: Running, name: str) -> None:
+async def test_a_refusal_repeats_only_part_of_the_input(running: Running, name: str) -> None:
     path, body = LONG_BODIES[name]
     answer = await running.admin.http.post(url(running, name) + path, json=body)
     assert 400 <= answer.status_code < 500
@@ -164,7 +164,7 @@ async def test_the_console_proxy_and_the_metadata_service_have_the_same_limits(t
                 assert page.headers.get_list("x-content-type-options") == ["nosniff"]
                 assert page.headers.get_list("cache-control") == ["no-store"]
                 assert "frame-ancestors" in page.headers.get_list("content-security-policy")[0]
-            told = await browser.get(url(there, "metadata") + "/latest/meta-data")
-            assert told.headers["cache-control"] == "no-store"
+            reply = await browser.get(url(there, "metadata") + "/latest/meta-data")
+            assert reply.headers["cache-control"] == "no-store"
     finally:
         await cloud.stop()

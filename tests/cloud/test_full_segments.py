@@ -48,7 +48,7 @@ async def emptied(running: Running, network: str, *servers: dict[str, Any]) -> N
         await running.admin.network("DELETE", f"/ports/{port['id']}")
 
 
-async def test_more_hosts_on_the_full_segment_than_attempts(start: Start) -> None:
+async def test_a_full_segment_with_more_hosts_than_attempts(start: Start) -> None:
     wires = (*((("physnet1",),) * 7), ("physnet2",))
     async with start(hosts=Hosts(count=8, physical_networks=wires)) as running:
         admin = running.admin
@@ -83,7 +83,7 @@ async def test_the_same_host_serves_by_its_other_segment(start: Start) -> None:
         await emptied(running, network, first, found)
 
 
-async def test_when_every_segment_is_full_it_ends(start: Start) -> None:
+async def test_a_boot_fails_when_every_segment_is_full(start: Start) -> None:
     """As many attempts as there are segments, with the network service's own word as the cause."""
     wires = (*((("physnet1",),) * 3), *((("physnet2",),) * 3))
     async with start(hosts=Hosts(count=6, physical_networks=wires)) as running:
@@ -105,7 +105,7 @@ async def attach(running: Running, server: str, network: str) -> Any:
     return await running.admin.compute("POST", f"/servers/{server}/os-interface", body)
 
 
-async def test_an_attach_goes_on_with_the_other_segment_of_its_host(start: Start) -> None:
+async def test_an_attach_uses_the_other_segment_of_its_host(start: Start) -> None:
     async with start(hosts=Hosts(count=1, physical_networks=(("physnet1", "physnet2"),))) as running:
         admin = running.admin
         network, (full, other) = await routed_with(admin, 9, 5)
@@ -123,7 +123,7 @@ async def test_an_attach_goes_on_with_the_other_segment_of_its_host(start: Start
         await emptied(running, network, first, server)
 
 
-async def test_an_attach_fails_for_want_of_addresses_when_its_host_has_no_other_segment(start: Start) -> None:
+async def test_an_attach_fails_when_its_host_has_no_segment_with_addresses(start: Start) -> None:
     """And what it had claimed is given back; the census of the fixture counts it."""
     wires = (("physnet1",), ("physnet2",))
     async with start(hosts=Hosts(count=2, physical_networks=wires)) as running:
@@ -142,7 +142,7 @@ async def test_an_attach_fails_for_want_of_addresses_when_its_host_has_no_other_
         await emptied(running, network, first, server)
 
 
-async def test_while_a_conductor_knows_only_the_first_version_of_attaching_that_one_is_told(start: Start) -> None:
+async def test_the_first_version_of_attach_is_used_while_a_conductor_knows_only_it(start: Start) -> None:
     async with start(hosts=Hosts(count=1)) as running:
         region, server = running.cloud.region, await running.admin.active("s")
         conductor = region.conductor
@@ -165,7 +165,7 @@ def port(index: int, **facts: Any) -> Port:
 
 
 @pytest.mark.parametrize("segments", [(ONE,), (ONE, TWO)])
-async def test_a_segment_that_is_full_for_a_host_that_binds_by_itself_is_not_asked_for_again(
+async def test_a_segment_found_full_by_a_binding_host_is_not_tried_again(
     segments: tuple[ProviderId, ...],
 ) -> None:
     """Such a host does not say for which of its NICs there was no address."""
@@ -196,7 +196,7 @@ def a_network(id: str, segment: ProviderId) -> NetworkFacts:
     return NetworkFacts(id, id, subnets=(SubnetFacts(f"s{segment}", "10.0.0.0/24", segment=segment),))
 
 
-def test_segments_without_addresses_are_not_asked_for_again() -> None:
+def test_segments_without_addresses_are_not_tried_again() -> None:
     nics = (
         NicRequirement("a", (ONE, TWO)),
         NicRequirement("b", (ONE,)),

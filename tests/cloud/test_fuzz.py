@@ -1,4 +1,4 @@
-"""Some thousand malformed requests and messages, always the same ones: no 500, no traceback, and the cloud goes on. `make fuzz` sends more."""
+"""Some thousand malformed requests and messages, always the same ones: no 500, no traceback, and the cloud continues. `make fuzz` sends more."""
 
 import logging
 import os

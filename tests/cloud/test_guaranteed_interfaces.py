@@ -41,7 +41,7 @@ async def becomes(running: Running, bridge: str, wanted: dict[str, int]) -> None
         await asyncio.sleep(0.05)
 
 
-async def test_a_port_and_a_network_with_a_policy_are_claimed_at_every_microversion_and_given_back(
+async def test_ports_and_networks_with_a_policy_are_claimed_and_released_at_every_version(
     start: Start,
 ) -> None:
     async with start(hosts=ONE) as running:
@@ -68,10 +68,10 @@ async def test_a_port_and_a_network_with_a_policy_are_claimed_at_every_microvers
             f"Failed to allocate additional resources to {server} during interface attach"
         )
         why = f"{EGR}: 4000 asked, at most 2000 free on one device"
-        told = (await admin.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]["operations"][-1]
-        assert told["ended"]["message"] == third.json()["badRequest"]["message"]
-        assert [(each["host"], each["reason"]) for each in told["ended"]["refused_hosts"]] == [("host1", why)]
-        assert why in "\n".join(_describe({"summary": None, "operations": [told]}))
+        answer = (await admin.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]["operations"][-1]
+        assert answer["ended"]["message"] == third.json()["badRequest"]["message"]
+        assert [(each["host"], each["reason"]) for each in answer["ended"]["refused_hosts"]] == [("host1", why)]
+        assert why in "\n".join(_describe({"summary": None, "operations": [answer]}))
         assert await failure(running, server, "attach_interface") == (f"{third.json()['badRequest']['message']}: {why}")
         assert await used(admin, bridge) == {EGR: 8_000, IGR: 0}
         assert (await admin.compute("DELETE", f"/servers/{server}/os-interface/{port}")).status_code == 202
@@ -102,7 +102,7 @@ async def test_a_bound_port_deleted_in_the_network_service_frees_its_bandwidth(s
         await asyncio.gather(admin.gone(booted), admin.gone(other))
 
 
-async def test_all_at_once_never_more_than_the_bridge_has(start: Start) -> None:
+async def test_concurrent_attaches_never_exceed_the_bridge(start: Start) -> None:
     """Two servers ask for three each of what there are four: four are attached, and two are told why."""
     async with start(hosts=ONE) as running:
         admin = running.admin
@@ -117,7 +117,7 @@ async def test_all_at_once_never_more_than_the_bridge_has(start: Start) -> None:
         await becomes(running, bridge, NONE)
 
 
-async def test_a_direct_port_takes_a_virtual_function_with_it_and_gives_it_back(start: Start) -> None:
+async def test_a_direct_port_takes_and_releases_a_virtual_function(start: Start) -> None:
     """S1.15: the only one an interface has, attached, refused to the next, detached, and taken by the next."""
     hosts = Hosts(count=1, physical_networks=(("physnet1",),), bandwidth_kbps=KBPS, virtual_functions=1)
     async with start(hosts=hosts) as running:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.cloud.conftest import Running, Start
+from tests.helpers.explained_claims import explained
 from tests.helpers.guaranteed_ports import (
     EGR,
     IGR,
@@ -13,7 +14,6 @@ from tests.helpers.guaranteed_ports import (
     KPPS,
     PPS,
     TWO,
-    made,
     network_on,
     placement,
     policy_of,
@@ -25,16 +25,11 @@ from tests.helpers.guaranteed_ports import (
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Cell, Hosts, UpgradeLevels
-from moorage.model.ids import ServerId, new_uuid
+from moorage.model.ids import new_uuid
 from moorage_testing.api_user import Person
 
 
-async def explained(admin: Person, server: str) -> dict[str, Any]:
-    found: dict[str, Any] = (await admin.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]
-    return found
-
-
-async def test_a_port_with_bandwidth_and_packet_rate_is_claimed_bound_explained_and_given_back(start: Start) -> None:
+async def test_a_port_with_guarantees_is_claimed_bound_explained_and_released(start: Start) -> None:
     async with start(hosts=TWO) as running:
         admin, found = running.admin, await providers(running.admin)
         bridge, agent = found["host2:Open vSwitch agent:br-physnet2"], found["host2:Open vSwitch agent"]
@@ -59,7 +54,7 @@ async def test_a_port_with_bandwidth_and_packet_rate_is_claimed_bound_explained_
         await admin.network("DELETE", f"/ports/{port['id']}")
 
 
-async def test_the_embedded_service_says_what_bridges_and_agents_guarantee(start: Start) -> None:
+async def test_the_embedded_service_reports_bandwidth_of_bridges_and_agents(start: Start) -> None:
     async with start(hosts=TWO) as running:
         found = await providers(running.admin)
         bridge, agent = found["host1:Open vSwitch agent:br-physnet1"], found["host1:Open vSwitch agent"]
@@ -74,7 +69,7 @@ async def test_the_embedded_service_says_what_bridges_and_agents_guarantee(start
         assert shown["root_provider_uuid"] == found["host1"]
 
 
-async def test_a_networks_policy_is_claimed_at_every_microversion_and_a_made_port_below_2_72_is_refused(
+async def test_a_networks_policy_is_claimed_and_a_created_port_below_2_72_refused(
     start: Start,
 ) -> None:
     async with start(hosts=TWO) as running:
@@ -108,7 +103,7 @@ async def test_a_networks_policy_is_claimed_at_every_microversion_and_a_made_por
         await admin.network("DELETE", f"/ports/{port['id']}")
 
 
-async def test_all_at_once_never_more_than_the_bridge_has(start: Start) -> None:
+async def test_concurrent_boots_never_exceed_the_bridge(start: Start) -> None:
     async with start(hosts=TWO) as running:
         admin, found = running.admin, await providers(running.admin)
         network = await network_on(admin, "physnet1", qos_policy_id=await policy_of(admin, kbps=2_500))
@@ -155,7 +150,7 @@ async def test_several_servers_of_one_request_are_all_guaranteed_or_none(
         await asyncio.gather(*(admin.gone(each["id"]) for each in [*too_many, *fitting]))
 
 
-async def test_a_refused_host_gives_its_bandwidth_back_and_the_next_is_named_in_the_binding(start: Start) -> None:
+async def test_a_refused_host_releases_its_bandwidth_and_the_binding_names_the_next(start: Start) -> None:
     """The same port, another host, another provider."""
     wires = Hosts(count=2, physical_networks=(("physnet1",),), bandwidth_kbps=KBPS)
     async with start(hosts=wires) as running:
@@ -167,11 +162,11 @@ async def test_a_refused_host_gives_its_bandwidth_back_and_the_next_is_named_in_
         refused = await admin.settled(await admin.boot(networks=[{"port": port["id"]}], name="refused-by-both"))
         assert refused["status"] == "ERROR"
         bridges = [found[f"host{n}:Open vSwitch agent:br-physnet1"] for n in (1, 2)]
-        await running.let_go(refused["id"])  # it is ERROR before what it held is given back
+        await running.wait_until_unlocked(refused["id"])  # it is ERROR before what it held is given back
         assert [await used(admin, each) for each in bridges] == [{EGR: 0, IGR: 0}] * 2
         assert (await show_port(admin, port["id"]))["binding:profile"] == {}
         await admin.gone(refused["id"])
-        running.dial_all()
+        running.set_faults_everywhere()
         first = (await admin.active(networks=[{"port": port["id"]}]))["OS-EXT-SRV-ATTR:host"]
         await admin.gone((await show_port(admin, port["id"]))["device_id"])
         running.dial(first, start_guest=VerbDial(fail_times=1))  # it is liked best, for it has not failed since
@@ -187,112 +182,7 @@ async def test_a_refused_host_gives_its_bandwidth_back_and_the_next_is_named_in_
         await admin.network("DELETE", f"/ports/{port['id']}")
 
 
-async def test_a_direct_port_gets_a_virtual_function_of_the_interface_that_has_its_bandwidth(start: Start) -> None:
-    """S1.15: two functions an interface; the one whose interface has the bandwidth, held by one port at a time."""
-    hosts = Hosts(count=2, physical_networks=(("physnet1",), ("physnet2",)), bandwidth_kbps=KBPS, virtual_functions=2)
-    async with start(hosts=hosts) as running:
-        admin, found = running.admin, await providers(running.admin)
-        network, policy = await network_on(admin, "physnet2"), await policy_of(admin, kbps=4_000)
-        direct = {"binding:vnic_type": "direct", "network_id": network}
-        ports = [await made(admin, "/ports", "port", **direct, qos_policy_id=policy) for _ in range(3)]
-        servers = [await admin.active(networks=[{"port": each["id"]}]) for each in ports[:2]]
-        assert {each["OS-EXT-SRV-ATTR:host"] for each in servers} == {"host2"}
-        bandwidth = found["host2:NIC Switch agent:ens1"]
-        assert await used(admin, bandwidth) == {EGR: 8_000, IGR: 0}
-        assert await used(admin, found["host2:SR-IOV:ens1"]) == {"SRIOV_NET_VF": 2}
-        bound = [await show_port(admin, each["id"]) for each in ports[:2]]
-        profiles = [each["binding:profile"] for each in bound]
-        assert {each["pci_slot"] for each in profiles} == {"0000:80:01.0", "0000:80:01.1"}
-        assert {each["vf_num"] for each in profiles} == {0, 1}
-        for port, profile in zip(bound, profiles, strict=True):
-            (group,) = port["resource_request"]["request_groups"]
-            assert profile["allocation"] == {group["id"]: bandwidth}
-            assert profile["pci_vendor_info"] == "8086:1889"
-            assert profile["physical_network"] == "physnet2"
-            assert profile["pf_mac_address"].startswith("02:")
-            assert port["binding:vif_type"] == "hw_veb"
-        full = await admin.settled(await admin.boot(networks=[{"port": ports[2]["id"]}]))
-        assert full["status"] == "ERROR"
-        told = (await explained(admin, full["id"]))["operations"][0]["ended"]["refused_hosts"]
-        reasons = {each["host"]: each["reason"] for each in told}
-        assert "SRIOV_NET_VF: 1 asked, at most 0 free on one device" in reasons["host2"]
-        await admin.gone(servers[0]["id"])
-        again = await admin.active(networks=[{"port": ports[2]["id"]}])
-        profile = (await show_port(admin, ports[2]["id"]))["binding:profile"]
-        assert profile["pci_slot"] == profiles[0]["pci_slot"]
-        for server in (servers[1]["id"], again["id"], full["id"]):
-            await admin.gone(server)
-        for each in ports:
-            assert (await show_port(admin, each["id"]))["binding:profile"] == {}
-            await admin.network("DELETE", f"/ports/{each['id']}")
-        assert await used(admin, found["host2:SR-IOV:ens1"]) == {"SRIOV_NET_VF": 0}
-
-
-async def test_a_direct_port_without_a_policy_is_claimed_too_and_one_elsewhere_is_refused(start: Start) -> None:
-    hosts = Hosts(count=1, bandwidth_kbps=KBPS, virtual_functions=1)
-    async with start(hosts=hosts) as running:
-        admin, found = running.admin, await providers(running.admin)
-        direct = {"binding:vnic_type": "direct"}
-        here = await made(admin, "/ports", "port", network_id=await network_on(admin, "physnet1"), **direct)
-        there = await made(admin, "/ports", "port", network_id=await network_on(admin, "physnet3"), **direct)
-        server = await admin.active(networks=[{"port": here["id"]}])
-        assert await used(admin, found["host1:SR-IOV:ens1"]) == {"SRIOV_NET_VF": 1}
-        refused = await admin.settled(await admin.boot(networks=[{"port": there["id"]}]))
-        assert refused["status"] == "ERROR"
-        for each in (server, refused):
-            await admin.gone(each["id"])
-        for port in (here, there):
-            await admin.network("DELETE", f"/ports/{port['id']}")
-
-
-async def test_a_direct_physical_port_gets_a_whole_interface_and_its_mac(start: Start) -> None:
-    """One that is not divided, with the bandwidth of that same interface; a second one is refused, and no function is taken for it."""
-    hosts = Hosts(count=1, bandwidth_kbps=KBPS, virtual_functions=2, whole_interfaces=1)
-    async with start(hosts=hosts) as running:
-        admin, found = running.admin, await providers(running.admin)
-        whole, divided = found["host1:SR-IOV:enp1s0"], found["host1:SR-IOV:ens1"]
-        network, policy = await network_on(admin, "physnet1"), await policy_of(admin, kbps=4_000)
-        kind = {"binding:vnic_type": "direct-physical", "network_id": network}
-        first = await made(admin, "/ports", "port", **kind, qos_policy_id=policy)
-        second = await made(admin, "/ports", "port", **kind)
-        server = await admin.active(networks=[{"port": first["id"]}])
-        assert await used(admin, whole) == {"SRIOV_NET_VF": 1}
-        assert await used(admin, found["host1:NIC Switch agent:enp1s0"]) == {EGR: 4_000, IGR: 0}
-        bound = await show_port(admin, first["id"])
-        (group,) = bound["resource_request"]["request_groups"]
-        assert bound["binding:vif_type"] == "hostdev_physical"
-        assert bound["binding:profile"] == {
-            "allocation": {group["id"]: found["host1:NIC Switch agent:enp1s0"]},
-            "pci_slot": "0000:c0:00.0",
-            "pci_vendor_info": "8086:1572",
-            "physical_network": "physnet1",
-            "device_mac_address": "02:01:00:00:00:00",
-        }
-        assert bound["mac_address"] == "02:01:00:00:00:00"
-        shown = (await admin.compute("GET", f"/servers/{server['id']}/os-interface")).json()["interfaceAttachments"]
-        assert [each["mac_addr"] for each in shown] == ["02:01:00:00:00:00"]
-        (guest,) = running.cloud.fleet.drivers["host1"].spec_of(ServerId(server["id"])).vifs
-        assert (guest.mac, guest.profile["pci_slot"]) == ("02:01:00:00:00:00", "0000:c0:00.0")
-        refused = await admin.settled(await admin.boot(networks=[{"port": second["id"]}]))
-        assert refused["status"] == "ERROR"
-        assert "virtual functions" in refused["fault"]["message"]
-        assert await used(admin, divided) == {"SRIOV_NET_VF": 0}
-        direct = await made(admin, "/ports", "port", network_id=network, **{"binding:vnic_type": "direct"})
-        beside = await admin.active(networks=[{"port": direct["id"]}])
-        assert await used(admin, divided) == {"SRIOV_NET_VF": 1}
-        await admin.gone(server["id"])
-        assert await used(admin, whole) == {"SRIOV_NET_VF": 0}
-        left = await show_port(admin, first["id"])
-        assert left["binding:profile"] == {}
-        assert left["mac_address"] != "02:01:00:00:00:00"
-        again = await admin.active(networks=[{"port": second["id"]}])
-        for each in (again, beside, refused):
-            await admin.gone(each["id"])
-        for port in (first, second, direct):
-            await admin.network("DELETE", f"/ports/{port['id']}")
-
-
-async def test_bandwidth_of_a_tunnelled_network_is_that_of_what_carries_the_tunnels(start: Start) -> None:
+async def test_bandwidth_of_a_tunnelled_network_is_that_of_the_tunnel_interface(start: Start) -> None:
     async with start(hosts=msgspec.structs.replace(TWO, count=1)) as running:
         admin, found = running.admin, await providers(running.admin)
         port = await port_on(admin, await admin.id_of("network", "private"), await policy_of(admin, kbps=7_000))
@@ -304,7 +194,7 @@ async def test_bandwidth_of_a_tunnelled_network_is_that_of_what_carries_the_tunn
         await admin.network("DELETE", f"/ports/{port['id']}")
 
 
-async def test_a_flavors_own_groups_are_served_by_single_providers(start: Start) -> None:
+async def test_each_group_of_a_flavor_is_served_by_one_provider(start: Start) -> None:
     """What an operator put below a host; a policy that is not said is `none`."""
     async with start(hosts=msgspec.structs.replace(TWO, count=2)) as running:
         admin, found = running.admin, await providers(running.admin)
@@ -351,7 +241,7 @@ async def test_a_flavors_own_groups_are_served_by_single_providers(start: Start)
         assert await taken() == [0, 0]
 
 
-async def test_while_old_hosts_make_ports_a_made_port_is_guaranteed_there(start: Start) -> None:
+async def test_a_created_port_is_guaranteed_while_old_hosts_create_ports(start: Start) -> None:
     """A host of level 1 binds the user's port to what was claimed; a network's policy wants a host that takes ports made before."""
     async with start(hosts=msgspec.structs.replace(TWO, count=1, levels=(1,))) as running:
         admin, found = running.admin, await providers(running.admin)
@@ -389,7 +279,7 @@ async def unshelved_elsewhere(running: Running, server: str, found: dict[str, st
     admin, bridges = running.admin, {each: f"{each}:Open vSwitch agent:br-physnet1" for each in ("host2", "host3")}
     assert (await admin.compute("POST", f"/servers/{server}/action", {"shelve": None})).status_code == 202
     assert (await admin.settled(server))["status"] == "SHELVED_OFFLOADED"
-    await running.let_go(server)
+    await running.wait_until_unlocked(server)
     assert [await used(admin, found[each]) for each in bridges.values()] == [{EGR: 0, IGR: 0}] * 2
     running.dial("host2", start_guest=VerbDial(fail_times=9))
     assert (await admin.compute("POST", f"/servers/{server}/action", {"unshelve": None})).status_code == 202

@@ -120,7 +120,7 @@ async def scene(shared: Shared, request: pytest.FixtureRequest) -> AsyncIterator
         yield Scene(running, network, found["host1:Open vSwitch agent:br-physnet1"], found["host1:Open vSwitch agent"])
 
 
-async def test_a_ports_policy_is_changed_back_and_refused_when_it_does_not_fit(scene: Scene) -> None:
+async def test_a_changed_port_policy_is_reclaimed_and_refused_when_it_does_not_fit(scene: Scene) -> None:
     one, two = await policy_of(scene.admin, ingress_kbps=1_000), await policy_of(scene.admin, ingress_kbps=2_000)
     most = await policy_of(scene.admin, ingress_kbps=2**31 - 1)
     server, (port,) = await scene.server(one)
@@ -140,7 +140,7 @@ async def test_a_ports_policy_is_changed_back_and_refused_when_it_does_not_fit(s
     await scene.admin.gone(server)
 
 
-async def test_from_no_policy_nothing_is_claimed_and_to_none_all_is_given_back(scene: Scene) -> None:
+async def test_adding_and_removing_a_policy_claims_and_releases_all(scene: Scene) -> None:
     """Which provider would give it, only the scheduler decides: what was not asked at the boot is the data plane's alone."""
     policy = await policy_of(scene.admin, ingress_kbps=1_000)
     server, (without, with_one) = await scene.server(None, policy)
@@ -155,7 +155,7 @@ async def test_from_no_policy_nothing_is_claimed_and_to_none_all_is_given_back(s
     await scene.admin.gone(server)
 
 
-async def test_of_two_ports_the_one_that_changes_is_counted_anew(scene: Scene) -> None:
+async def test_only_the_changed_port_of_two_is_reclaimed(scene: Scene) -> None:
     one, two = await policy_of(scene.admin, ingress_kbps=1_000), await policy_of(scene.admin, ingress_kbps=2_000)
     server, (first, _) = await scene.server(one, two)
     assert await scene.claimed(server) == {IGR: 3_000}
@@ -198,7 +198,7 @@ async def test_the_other_direction_and_bandwidth_with_packets(scene: Scene) -> N
     await scene.admin.gone(server)
 
 
-async def test_a_networks_policy_is_changed_under_its_servers_all_or_none(scene: Scene) -> None:
+async def test_a_networks_policy_is_changed_for_all_its_servers_or_none(scene: Scene) -> None:
     half, less = await policy_of(scene.admin, kbps=KBPS // 2), await policy_of(scene.admin, kbps=2_000)
     more = await policy_of(scene.admin, kbps=KBPS // 2 + 1)
     own = await policy_of(scene.admin, kpps=1)
@@ -246,7 +246,7 @@ async def test_rules_are_changed_added_and_removed_under_a_server(scene: Scene) 
     await scene.admin.gone(server)
 
 
-async def test_nothing_is_left_taken_when_the_change_is_refused_after_all(scene: Scene) -> None:
+async def test_a_refused_policy_change_leaves_no_claim(scene: Scene) -> None:
     """What was claimed for it is given back: the port was changed by somebody else between the look and the write."""
     one, two = await policy_of(scene.admin, kbps=1_000), await policy_of(scene.admin, kbps=2_000)
     server, (port,) = await scene.server(one)

@@ -31,7 +31,7 @@ async def actions_of(running: Running, server: str) -> dict[str, Any]:
     return {row["action"]: row for row in rows}
 
 
-async def test_a_password_is_set_in_the_guest_and_kept_nowhere_else(running: Running) -> None:
+async def test_a_password_is_set_in_the_guest_and_stored_nowhere_else(running: Running) -> None:
     admin = running.admin
     server = await admin.active("has-a-password")
     driver = running.cloud.fleet.drivers[server["OS-EXT-SRV-ATTR:host"]]
@@ -74,10 +74,10 @@ async def test_a_crash_dump_and_diagnostics(running: Running) -> None:
     await until(lambda: driver.dumps_of(ServerId(server["id"])) == 1)
     console = await admin.compute("POST", f"/servers/{server['id']}/action", {"os-getConsoleOutput": {}})
     assert "kdump: saving vmcore" in console.json()["output"]
-    told = (await admin.compute("GET", f"/servers/{server['id']}/diagnostics")).json()
-    assert (told["state"], told["driver"], told["num_nics"]) == ("running", "libvirt", 1)
+    result = (await admin.compute("GET", f"/servers/{server['id']}/diagnostics")).json()
+    assert (result["state"], result["driver"], result["num_nics"]) == ("running", "libvirt", 1)
     mac = next(iter(server["addresses"].values()))[0]["OS-EXT-IPS-MAC:mac_addr"]
-    assert told["nic_details"][0]["mac_address"] == mac
+    assert result["nic_details"][0]["mac_address"] == mac
     (await admin.compute("POST", f"/servers/{server['id']}/action", {"os-stop": None})).raise_for_status()
     await admin.settled(server["id"])
     assert (await admin.compute("GET", f"/servers/{server['id']}/diagnostics")).status_code == 409
@@ -85,7 +85,7 @@ async def test_a_crash_dump_and_diagnostics(running: Running) -> None:
     assert refused.status_code == 409
 
 
-async def test_images_are_kept_on_the_hosts_of_an_aggregate(running: Running) -> None:
+async def test_images_are_cached_on_the_hosts_of_an_aggregate(running: Running) -> None:
     admin = running.admin
     hosts = sorted(running.cloud.fleet.drivers)
     new = {"aggregate": {"name": "near"}}
@@ -108,19 +108,19 @@ async def test_images_are_kept_on_the_hosts_of_an_aggregate(running: Running) ->
     assert nowhere.status_code == 404
 
 
-async def test_hosts_say_how_long_they_are_up(running: Running) -> None:
+async def test_hosts_report_their_uptime(running: Running) -> None:
     admin = running.admin
     rows = (await admin.compute("GET", "/os-hypervisors/detail")).json()["hypervisors"]
     assert all(" up  0:0" in row["uptime"] for row in rows)
     headers = {"OpenStack-API-Version": "compute 2.87"}
     url = f"{admin.urls[0]}/os-hypervisors/{rows[0]['id']}/uptime"
-    told = (await admin.http.get(url, headers=headers)).json()["hypervisor"]
-    assert set(told) == {"id", "hypervisor_hostname", "state", "status", "uptime"}
-    assert " up " in told["uptime"]
+    answer = (await admin.http.get(url, headers=headers)).json()["hypervisor"]
+    assert set(answer) == {"id", "hypervisor_hostname", "state", "status", "uptime"}
+    assert " up " in answer["uptime"]
     assert (await admin.compute("GET", f"/os-hypervisors/{rows[0]['id']}/uptime")).status_code == 404
 
 
-async def test_a_zone_has_hosts_and_a_host_that_is_named_is_meant(running: Running) -> None:
+async def test_a_zone_with_a_host_name_selects_this_host(running: Running) -> None:
     """A zone that no host is in is not available; beside a host another zone is passed over."""
     admin = running.admin
     made = await admin.compute("POST", "/os-aggregates", {"aggregate": {"name": "void", "availability_zone": "void"}})
@@ -134,14 +134,12 @@ async def test_a_zone_has_hosts_and_a_host_that_is_named_is_meant(running: Runni
     await admin.compute("DELETE", f"/os-aggregates/{made.json()['aggregate']['id']}")
 
 
-async def test_a_hard_reboot_is_accepted_while_a_soft_one_goes_on(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hard_reboot_is_accepted_during_a_soft_one(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """As soon as that is over."""
     monkeypatch.setattr(server_lock, "TURN_COMES_WITHIN_S", PATIENCE_S)
     admin = running.admin
     server = await admin.active("hangs")
-    path, gate = f"/servers/{server['id']}/action", running.hold_up("reboot")
+    path, gate = f"/servers/{server['id']}/action", running.delay_verb("reboot")
     assert (await admin.compute("POST", path, {"reboot": {"type": "SOFT"}})).status_code == 202
     assert (await admin.compute("POST", path, {"reboot": {"type": "SOFT"}})).status_code == 409
     hard = asyncio.ensure_future(admin.compute("POST", path, {"reboot": {"type": "HARD"}}))

@@ -1,4 +1,4 @@
-"""Scheduler hints name servers that the caller sees, and are kept no longer than something moves by them."""
+"""Scheduler hints name servers that the caller can see, and are stored only as long as they are needed."""
 
 from collections.abc import AsyncIterator
 
@@ -18,7 +18,7 @@ async def running(shared: Shared) -> AsyncIterator[Running]:
         yield found
 
 
-async def test_nobody_is_placed_beside_another_projects_server(running: Running) -> None:
+async def test_servers_of_another_project_are_never_group_members(running: Running) -> None:
     """Another's server is as unknown as an id that nobody has: no host will do, and the fault says no more than that."""
     victim = await running.admin.active("victim", networks="none")
     unknown = "11111111-2222-4333-8444-555555555555"
@@ -47,11 +47,11 @@ async def test_nobody_is_placed_beside_another_projects_server(running: Running)
     await running.admin.gone(administrators["id"])
 
 
-async def test_hints_go_with_what_they_are_for(running: Running) -> None:
+async def test_hints_apply_to_their_server_only(running: Running) -> None:
     hints = {"note": "a hint " * 500}
     server = await running.admin.active("noted", networks="none", hints=hints, user_data="QkJC")
     assert ((await running.admin.server(server["id"])) or {})["scheduler_hints"] == hints
-    await running.let_go(server["id"])
+    await running.wait_until_unlocked(server["id"])
     region = running.cloud.region.databases.region
     asked = sa.select(operations.c.asked).where(operations.c.server == server["id"])
     kept = await region.read(lambda tx: [row.asked for row in tx.rows(asked)])

@@ -1,4 +1,4 @@
-"""A host looks into an image before it makes a guest of it: whatever the image service let through."""
+"""A host inspects an image before it makes a guest of it, whatever the image service accepted."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -48,7 +48,7 @@ async def fault(running: Running, server: str) -> str:
     return str(found["fault"]["message"])
 
 
-async def test_no_guest_is_made_of_what_would_open_other_files(running: Running, blind: None) -> None:
+async def test_images_that_reference_other_files_are_refused(running: Running, blind: None) -> None:
     backed = await uploaded(running, "backed", "qcow2", images.qcow2(backing=images.SECRET))
     server = await running.admin.boot("a", imageRef=backed)
     assert "cannot be used: Image does not pass safety check: backing_file" in await fault(running, server)
@@ -59,7 +59,7 @@ async def test_no_guest_is_made_of_what_would_open_other_files(running: Running,
     await running.admin.gone(server)
 
 
-async def test_a_rebuild_looks_too(running: Running, blind: None) -> None:
+async def test_a_rebuild_inspects_the_image_too(running: Running, blind: None) -> None:
     server: dict[str, Any] = await running.admin.active("a")
     other = await uploaded(running, "other", "raw", images.qcow2())
     asked = await running.admin.compute("POST", f"/servers/{server['id']}/action", {"rebuild": {"imageRef": other}})

@@ -1,4 +1,4 @@
-"""Interfaces attached to and detached from servers, in a whole cloud: ports, addresses, claims and guests go together."""
+"""Interfaces attached to and detached from servers in a whole cloud: ports, addresses, claims and guests agree."""
 
 import asyncio
 import time
@@ -113,7 +113,7 @@ async def left_alone(running: Running, server: str) -> None:
     await until(holder, None)
 
 
-async def test_a_routed_network_gives_an_address_of_the_hosts_segment_and_takes_it_back(running: Running) -> None:
+async def test_an_attach_takes_an_address_of_the_hosts_segment_and_releases_it(running: Running) -> None:
     server = await running.admin.active("a")
     network = await running.admin.id_of("network", ROUTED)
     reply = await attach(running, server["id"], net_id=network)
@@ -130,7 +130,7 @@ async def test_a_routed_network_gives_an_address_of_the_hosts_segment_and_takes_
     await running.admin.gone(server["id"])
 
 
-async def test_many_at_once_and_no_address_too_many(running: Running) -> None:
+async def test_concurrent_attaches_never_exceed_the_addresses(running: Running) -> None:
     """Six for the four addresses of one segment: they queue, four get one, two are told why, and nothing is left of them."""
     server = await running.admin.active("a")
     network = await running.admin.id_of("network", ROUTED)
@@ -145,12 +145,12 @@ async def test_many_at_once_and_no_address_too_many(running: Running) -> None:
     assert len(ports) == SEGMENT_ADDRESSES + 1
     assert len({each["mac_address"] for each in ports}) == len(ports)
     actions = (await running.admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()
-    told = [each["message"] for each in actions["instanceActions"] if each["action"] == "attach_interface"]
-    assert sorted(map(str, told)) == ["Error"] * 2 + ["None"] * SEGMENT_ADDRESSES
+    listed = [each["message"] for each in actions["instanceActions"] if each["action"] == "attach_interface"]
+    assert sorted(map(str, listed)) == ["Error"] * 2 + ["None"] * SEGMENT_ADDRESSES
     await running.admin.gone(server["id"])
 
 
-async def test_the_users_port_comes_and_goes(running: Running) -> None:
+async def test_a_users_port_is_attached_and_detached(running: Running) -> None:
     server = await running.admin.active("a")
     network = await running.admin.id_of("network", "private")
     port = (await running.admin.network("POST", "/ports", {"port": {"network_id": network}})).json()["port"]
@@ -170,7 +170,7 @@ async def test_the_users_port_comes_and_goes(running: Running) -> None:
     await running.admin.gone(server["id"])
 
 
-async def test_what_cannot_be_attached_is_refused_as_nova_refuses_it(running: Running) -> None:
+async def test_invalid_attaches_are_refused_as_in_nova(running: Running) -> None:
     server = await running.admin.active("a")
     network = await running.admin.id_of("network", "private")
     taken = (await interfaces(running, server["id"]))[0]["fixed_ips"][0]["ip_address"]
@@ -201,7 +201,7 @@ async def test_what_cannot_be_attached_is_refused_as_nova_refuses_it(running: Ru
     await running.admin.gone(server["id"])
 
 
-async def test_without_a_network_it_is_the_projects_only_one(running: Running) -> None:
+async def test_an_attach_without_a_network_uses_the_projects_only_one(running: Running) -> None:
     server = await running.admin.active("a")
     own = [{"network": {"name": "own"}}, {"network": {"name": "another"}}]
     only = await running.admin.compute("POST", f"/servers/{server['id']}/os-interface", {})
@@ -215,7 +215,7 @@ async def test_without_a_network_it_is_the_projects_only_one(running: Running) -
     await running.admin.gone(server["id"])
 
 
-async def test_a_host_without_the_verb_and_a_silent_one_are_told_apart(running: Running) -> None:
+async def test_a_host_without_the_verb_and_a_silent_host_are_distinguished(running: Running) -> None:
     server = await running.admin.active("a")
     host, network = server["OS-EXT-SRV-ATTR:host"], await running.admin.id_of("network", "private")
     running.dial(host, attach_interface=VerbDial(fail_times=1, code="not_supported"))
@@ -227,12 +227,12 @@ async def test_a_host_without_the_verb_and_a_silent_one_are_told_apart(running: 
     running.dial(host, attach_interface=VerbDial(fail_times=1, code="host_silent"))
     reply = await attach(running, server["id"], net_id=network)
     assert reply.status_code == 500
-    assert "not been heard of" in reply.text or "told to fail" in reply.text
+    assert "silent for a while" in reply.text or "told to fail" in reply.text
     assert len(await interfaces(running, server["id"])) == 1
     await running.admin.gone(server["id"])
 
 
-async def test_what_was_said_while_nobody_listened_is_acted_on_later(running: Running) -> None:
+async def test_events_sent_during_an_outage_are_handled_later(running: Running) -> None:
     server = await running.admin.active("a", networks=ROUTED)
     events = running.cloud.region.events
     assert events is not None
@@ -253,7 +253,7 @@ async def test_what_was_said_while_nobody_listened_is_acted_on_later(running: Ru
     await running.admin.gone(server["id"])
 
 
-async def test_a_host_that_cannot_plug_leaves_nothing_behind(running: Running) -> None:
+async def test_a_failed_plug_leaves_nothing(running: Running) -> None:
     server = await running.admin.active("a")
     network = await running.admin.id_of("network", ROUTED)
     running.dial(server["OS-EXT-SRV-ATTR:host"], attach_interface=VerbDial(fail_times=1, fail_when="after"))
@@ -277,7 +277,7 @@ async def test_a_host_that_cannot_plug_leaves_nothing_behind(running: Running) -
     await running.admin.gone(server["id"])
 
 
-async def test_a_port_deleted_in_the_network_service_frees_what_it_held(running: Running) -> None:
+async def test_a_deleted_port_releases_its_claim(running: Running) -> None:
     server = await running.admin.active("a", networks=ROUTED)
     network = await running.admin.id_of("network", "private")
     other = (await attach(running, server["id"], net_id=network)).json()["interfaceAttachment"]["port_id"]
@@ -311,7 +311,7 @@ async def test_an_address_changed_in_the_network_service_is_shown(running: Runni
     await running.admin.gone(server["id"])
 
 
-async def test_hosts_that_see_to_ports_themselves_plug_and_unplug_too(start: Start) -> None:
+async def test_hosts_that_make_ports_plug_and_unplug_too(start: Start) -> None:
     async with start(hosts=Hosts(count=2, levels=(1, 2))) as running:
         for name in ("a", "b", "c"):
             server = await running.admin.active(name, networks=ROUTED)
@@ -331,7 +331,7 @@ async def test_a_power_action_waits_for_an_interface_that_is_being_attached(
 ) -> None:
     """Nothing that people see forbids it: an attach has no task state."""
     server = await running.admin.active("a")
-    plugged = running.hold_up("attach_interface")
+    plugged = running.delay_verb("attach_interface")
     network = await running.admin.id_of("network", "private")
     attaching = asyncio.create_task(attach(running, server["id"], net_id=network))
     region = running.cloud.region.databases.region
@@ -359,9 +359,9 @@ async def test_a_power_action_waits_for_an_interface_that_is_being_attached(
     await running.admin.gone(server["id"])
 
 
-async def test_a_delete_stops_an_attach_and_nothing_is_left(running: Running) -> None:
+async def test_a_delete_cancels_an_attach_and_nothing_remains(running: Running) -> None:
     server = await running.admin.active("a")
-    plugged = running.hold_up("attach_interface")
+    plugged = running.delay_verb("attach_interface")
     network = await running.admin.id_of("network", ROUTED)
     attaching = asyncio.create_task(attach(running, server["id"], net_id=network))
 

@@ -1,4 +1,4 @@
-"""One free address, and two hundred boots at the same moment (N1): one gets it, and nobody else is sent where there is none."""
+"""One free address, and two hundred boots at the same moment (N1): one gets it, and no other boot is placed where there is none."""
 
 import asyncio
 from collections import Counter
@@ -90,7 +90,7 @@ async def many_for_one(running: Running, boots: int) -> None:
         server: each["OS-EXT-SRV-ATTR:host"] for server, each in winners.items()
     }
 
-    started = [host for host, step in running.told_once if step == "start_guest"]
+    started = [host for host, step in running.commands_once if step == "start_guest"]
     assert len(started) == ONE + OTHER, "a build was sent where there was no address"
     assert Counter(started) == Counter(each["OS-EXT-SRV-ATTR:host"] for each in winners.values())
     assert (calls_of(running) - before)["PUT ports"] == ONE + OTHER, "a bind was tried that could not succeed"
@@ -103,7 +103,7 @@ async def many_for_one(running: Running, boots: int) -> None:
 
 
 @pytest.mark.slow
-async def test_two_hundred_boots_for_one_address_on_sqlite(start: Start) -> None:
+async def test_two_hundred_boots_compete_for_one_address_on_sqlite(start: Start) -> None:
     async with start(compute=PATIENT) as running:
         await many_for_one(running, BOOTS)
 
@@ -134,4 +134,4 @@ async def test_the_last_address_of_a_network_without_segments(running: Running) 
     found = await asyncio.gather(*(admin.settled(each) for each in servers))
     assert Counter(each["status"] for each in found) == {"ACTIVE": 1, "ERROR": 23}
     assert all("No more IP addresses available" in each["fault"]["message"] for each in found if "fault" in each)
-    assert len([step for _, step in running.told_once if step == "start_guest"]) == 1
+    assert len([step for _, step in running.commands_once if step == "start_guest"]) == 1

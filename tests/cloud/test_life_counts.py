@@ -39,18 +39,18 @@ async def cost(running: Running, asked: Callable[[], Awaitable[Any]]) -> tuple[i
 
     await until(lambda: not conductor.executing)
     neighbour.call = call
-    running.told_once.clear()
+    running.commands_once.clear()
     region.meter.reset()
     try:
         answer = await asked()
         assert answer.status_code in {200, 202, 204}, answer.text
-        await until(lambda: not conductor.executing and len(running.told_once) > 0)
+        await until(lambda: not conductor.executing and len(running.commands_once) > 0)
     finally:
         neighbour.call = plain
-    return counted(region.meter.statements), counted(region.meter.commits), len(running.told_once), calls
+    return counted(region.meter.statements), counted(region.meter.commits), len(running.commands_once), calls
 
 
-async def test_what_each_costs(start: Start, rounds_are_far_away: None) -> None:
+async def test_statements_and_messages_of_each_operation(start: Start, rounds_are_far_away: None) -> None:
     async with start(hosts=Hosts(count=1), compute=Compute(reclaim_instance_interval=3600.0)) as running:
         admin = running.admin
         server = (await admin.active("counted", config_drive=True))["id"]

@@ -15,7 +15,7 @@ def refused(reply: Any) -> str:
     return str(reply.json()["forbidden"]["message"])
 
 
-async def test_a_projects_own_limits(running: Running) -> None:
+async def test_limits_of_a_project(running: Running) -> None:
     async with running.person("demo", "demo") as demo:
         group = await demo.compute("POST", "/os-server-groups", {"server_group": {"name": "g", "policy": "affinity"}})
         hints = {"group": group.json()["server_group"]["id"]}
@@ -29,7 +29,7 @@ async def test_a_projects_own_limits(running: Running) -> None:
         await demo.active("again", hints=hints, metadata={"a": "b", "c": "d"}, networks="none")
 
 
-async def test_a_users_own_limits(running: Running) -> None:
+async def test_limits_of_a_user(running: Running) -> None:
     async with running.person("demo", "demo") as demo:
         first = await demo.active("first", networks="none")
         user = {"user_id": first["user_id"]}

@@ -1,15 +1,12 @@
-"""Live migration in a whole cloud: the server runs on another host, and was silent for the switch alone."""
+"""Live migration in a whole cloud: the server runs on another host, with its ports and volumes, and was silent only during the switch."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
-from tests.cloud.test_resize import asked as acted
-from tests.cloud.test_resize import disk, host_of, letter, migrations, nothing_to_mend, power, quota
+from tests.cloud.test_resize import letter
 from tests.cloud.test_shelve import act, actions, guests, held, neighbours_of, ports, until
 from tests.cloud.test_volume_backed import backed
 from tests.cloud.test_volumes import attached
@@ -25,6 +22,9 @@ from tests.helpers.guaranteed_ports import (
     show_port,
     used,
 )
+from tests.helpers.live_migrated_cloud import LIVE, SLOW, ended, silences, turned, under_way
+from tests.helpers.resized_cloud import asked as acted
+from tests.helpers.resized_cloud import assert_nothing_to_repair, disk, host_of, migrations, power, quota
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
@@ -36,52 +36,12 @@ from moorage.model.ids import ServerId
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CLOUD = {"hosts": Hosts(count=6, physical_networks=(("physnet1",),), bandwidth_kbps=KBPS, packet_rate_kpps=100)}
-LIVE = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
-SLOW = 256.0
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def running(shared: Shared) -> AsyncIterator[Running]:
     async with shared.for_a_test() as found:
         yield found
-
-
-def turned(running: Running, host: str, **changes: Any) -> None:
-    driver = running.cloud.fleet.drivers[host]
-    driver.turn(msgspec.structs.replace(driver.dials, **changes))
-
-
-def silences(running: Running, server: dict[str, Any]) -> tuple[float, ...]:
-    return running.cloud.fleet.drivers[host_of(server)].silences(ServerId(server["id"]))
-
-
-async def ended(running: Running, id: str, status: str, state: str = "ACTIVE") -> dict[str, Any]:
-    """The server, when its last move came to that status."""
-    moves = await until(lambda: migrations(running, id), lambda rows: bool(rows) and rows[0]["status"] == status)
-    assert moves[0]["migration_type"] == "live-migration"
-    seen = await running.admin.settled(id)
-    await running.let_go(id)
-    assert (seen["status"], seen["OS-EXT-STS:task_state"]) == (state, None)
-    return dict(seen)
-
-
-async def under_way(running: Running, id: str, status: str = "running") -> dict[str, Any]:
-    async def listed() -> list[dict[str, Any]]:
-        reply = await running.admin.compute("GET", f"/servers/{id}/migrations")
-        return list(reply.json()["migrations"])
-
-    rows = await until(listed, lambda found: bool(found) and found[0]["status"] == status)
-    return rows[0]
-
-
-async def sends(running: Running, id: str, number: int) -> dict[str, Any]:
-    """The move, when its source has said that it sends: "running" is shown before it is told to."""
-
-    async def shown() -> dict[str, Any]:
-        reply = await running.admin.compute("GET", f"/servers/{id}/migrations/{number}")
-        return dict(reply.json()["migration"])
-
-    return dict(await until(shown, lambda row: row["memory_processed_bytes"] > 0))
 
 
 class Late(SystemClock):
@@ -96,9 +56,7 @@ class Late(SystemClock):
 
 
 @pytest.mark.parametrize("network", ["private", ROUTED])
-async def test_a_server_changes_hosts_while_it_runs(
-    running: Running, network: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_running_server_changes_hosts(running: Running, network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before, clock = await quota(running), Late()
     server = await running.admin.active("a", networks=network)
     letter(running, server)
@@ -124,108 +82,10 @@ async def test_a_server_changes_hosts_while_it_runs(
     assert await held(running, move["uuid"]) == {}
     assert await quota(running) == (before[0] + 1, before[1] + 128)
     assert [each for each, _ in await actions(running, id)] == ["live-migration", "create"]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
-async def test_one_that_is_slow_shows_its_progress_and_is_forced(running: Running) -> None:
-    """It writes to its memory faster than it is sent, so it never ends by itself."""
-    server = await running.admin.active("a")
-    id, source = server["id"], host_of(server)
-    turned(running, source, live_mib_per_s=SLOW, live_dirty_mib_per_s=SLOW)
-    await act(running, id, {"os-migrateLive": {"host": None, "block_migration": True}}, "2.30")
-    assert (await running.admin.server(id) or {})["status"] == "MIGRATING"
-    number = (await under_way(running, id))["id"]
-
-    sent = await sends(running, id, number)
-    assert sent["memory_total_bytes"] == 128 << 20
-    assert sent["memory_remaining_bytes"] > 0
-    assert sent["disk_remaining_bytes"] == 0
-    assert sent["disk_processed_bytes"] == sent["disk_total_bytes"]
-    assert power(running, source, id) is PowerState.RUNNING
-    assert guests(running, id) == sorted([source, sent["dest_compute"]])
-    assert (await act(running, id, {"os-stop": None})).status_code == 409
-    path = f"/servers/{id}/migrations/{number}/action"
-    assert (await running.admin.compute("POST", path, {"force_complete": None})).status_code == 202
-    there = await ended(running, id, "completed")
-    turned(running, source, live_mib_per_s=0.0, live_dirty_mib_per_s=0.0)
-    assert guests(running, id) == [host_of(there)] == [sent["dest_compute"]]
-    words = [each for each, _ in await actions(running, id)]
-    assert words == ["live_migration_force_complete", "live-migration", "create"]
-    for method, tail, code in (("GET", "", 404), ("DELETE", "", 409), ("POST", "/action", 409)):
-        body = {"force_complete": None} if method == "POST" else None
-        reply = await running.admin.compute(method, f"/servers/{id}/migrations/{number}{tail}", body)
-        assert reply.status_code == code, (method, reply.text)
-    await nothing_to_mend(running)
-
-
-@pytest.mark.parametrize("status", ["preparing", "running"])
-async def test_one_that_is_aborted_was_never_silent(running: Running, status: str) -> None:
-    server = await running.admin.active("a", networks=ROUTED)
-    id, source, before = server["id"], host_of(server), await ports(running, server["id"])
-    claim, usage = await held(running, id), await quota(running)
-    prepared = running.hold_up("prepare_live") if status == "preparing" else asyncio.Event()
-    for host in running.cloud.fleet.drivers:
-        turned(running, host, live_mib_per_s=1.0)
-    await act(running, id, LIVE)
-    number = (await under_way(running, id, status))["id"]
-    path = f"/servers/{id}/migrations/{number}"
-    url, old = running.config.api.compute.url + "/v2.1" + path, {"OpenStack-API-Version": "compute 2.64"}
-    early = await running.admin.http.delete(url, headers=old)
-    assert early.status_code == (400 if status == "preparing" else 202), early.text
-    if status == "preparing":
-        assert (await running.admin.compute("DELETE", path)).status_code == 202
-    prepared.set()
-    there = await ended(running, id, "cancelled")
-    for host in running.cloud.fleet.drivers:
-        turned(running, host, live_mib_per_s=0.0)
-    assert host_of(there) == source
-    assert guests(running, id) == [source]
-    assert power(running, source, id) is PowerState.RUNNING
-    assert silences(running, there) == ()
-    assert [each["binding:host_id"] for each in await ports(running, id)] == [
-        each["binding:host_id"] for each in before
-    ]
-    assert (await held(running, id), await quota(running)) == (claim, usage)
-    assert [each for each, _ in await actions(running, id)] == ["live_migration_cancel", "live-migration", "create"]
-    await nothing_to_mend(running)
-
-
-async def test_a_host_sends_one_at_a_time_and_the_others_wait_in_line(running: Running) -> None:
-    """Queued ones are aborted since 2.65 and deleted at any time; the next one in line goes when the one before has left or stays."""
-    source = "host1"
-    servers = [await running.admin.active(f"s{number}", availability_zone=f"nova:{source}") for number in range(5)]
-    ids, moves = [str(each["id"]) for each in servers], list[dict[str, Any]]()
-    turned(running, source, live_mib_per_s=SLOW, live_dirty_mib_per_s=SLOW)
-
-    for number, id in enumerate(ids):
-        assert (await act(running, id, LIVE)).status_code == 202
-        moves.append(await under_way(running, id, "queued" if number else "running"))
-    assert all(each["dest_compute"] not in (None, source) for each in moves)
-
-    async def abort(number: int, version: str) -> int:
-        url = f"{running.config.api.compute.url}/v2.1/servers/{ids[number]}/migrations/{moves[number]['id']}"
-        return int((await running.admin.http.delete(url, headers={"OpenStack-API-Version": version})).status_code)
-
-    assert await abort(3, "compute 2.64") == 400
-    assert await abort(3, "compute 2.65") == 202
-    assert host_of(await ended(running, ids[3], "cancelled")) == source
-    await running.admin.gone(ids[4])
-    assert (await migrations(running, ids[4]))[0]["status"] == "cancelled"
-    aborted = running.hold_up("abort_live", {source})
-    assert [await abort(0, "compute 2.64") for _ in range(2)] == [202, 202], (
-        "it is aborting, and that is accepted again"
-    )
-    aborted.set()
-    await ended(running, ids[0], "cancelled")
-    await under_way(running, ids[1])
-    assert (await under_way(running, ids[2], "queued"))["memory_total_bytes"] == 0
-    turned(running, source, live_mib_per_s=0.0, live_dirty_mib_per_s=0.0)
-    assert {host_of(await ended(running, each, "completed")) != source for each in ids[1:3]} == {True}
-    assert [guests(running, ids[number]) for number in (0, 3, 4)] == [[source], [source], []]
-    await nothing_to_mend(running)
-
-
-async def test_what_no_host_will_have_stays(running: Running) -> None:
+async def test_a_server_stays_when_every_host_refuses(running: Running) -> None:
     """Every check before the move, and a transfer that fails: it is where it was, and asked before 2.34 the reason is the answer."""
     server = await running.admin.active("a")
     id, source = server["id"], host_of(server)
@@ -251,7 +111,7 @@ async def test_what_no_host_will_have_stays(running: Running) -> None:
     turned(running, source, verbs={})
     assert guests(running, id) == [source]
     assert silences(running, server) == ()
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def test_guaranteed_ports_follow_the_host_that_is_found_in_the_end(running: Running, monkeypatch: Any) -> None:
@@ -295,7 +155,7 @@ async def test_guaranteed_ports_follow_the_host_that_is_found_in_the_end(running
         assert (await used(admin, bridge(host)))[EGR] == 0
     rows = await running.cloud.region.context.network.bindings(port["id"])
     assert [(each.host, each.active) for each in rows] == [(host_of(there), True)]
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
     async def one_only() -> bool:
         return False
@@ -312,7 +172,7 @@ async def test_guaranteed_ports_follow_the_host_that_is_found_in_the_end(running
 
 
 @pytest.mark.parametrize("status", ["completed", "cancelled"])
-async def test_volumes_are_at_both_ends_for_as_long_as_it_takes(running: Running, status: str) -> None:
+async def test_volumes_are_exported_to_both_hosts_during_the_migration(running: Running, status: str) -> None:
     server = await backed(running, "volumes")
     id, source = server["id"], host_of(server)
     rows = [row["volumeId"] for row in await attached(running, id)]
@@ -336,47 +196,10 @@ async def test_volumes_are_at_both_ends_for_as_long_as_it_takes(running: Running
         assert (shown["status"], [each["host_name"] for each in shown["attachments"]]) == ("in-use", [host_of(seen)])
     assert guests(running, id) == [host_of(seen)]
     assert len(await client.attachments_of(id)) == len(rows)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
-async def test_an_agent_that_dies_while_it_sends(running: Running) -> None:
-    """The transfer died with it, and the guest did not: the move is taken back when the host says so."""
-    server = await running.admin.active("a")
-    id, source = server["id"], host_of(server)
-    fleet = running.cloud.fleet
-    driver = fleet.drivers[source]
-    turned(running, source, live_mib_per_s=SLOW, live_dirty_mib_per_s=SLOW)
-    assert (await act(running, id, LIVE)).status_code == 202
-    await sends(running, id, (await under_way(running, id))["id"])
-    await fleet.agents[source].stop()
-    await driver.close()
-    await driver.start()
-    await fleet.restart(next(plan for plan in running.cloud.plans if plan.host == source))
-    there = await ended(running, id, "failed")
-    turned(running, source, live_mib_per_s=0.0, live_dirty_mib_per_s=0.0)
-    assert host_of(there) == source
-    await until(lambda: running.admin.settled(id), lambda seen: guests(running, id) == [source])
-    assert power(running, source, id) is PowerState.RUNNING
-    assert (await act(running, id, LIVE)).status_code == 202
-    await ended(running, id, "completed")
-    await nothing_to_mend(running)
-
-
-async def test_a_delete_ends_it(running: Running) -> None:
-    server = await running.admin.active("a")
-    id, source = server["id"], host_of(server)
-    turned(running, source, live_mib_per_s=SLOW, live_dirty_mib_per_s=SLOW)
-    assert (await act(running, id, LIVE)).status_code == 202
-    move = await under_way(running, id)
-    await running.admin.gone(id)
-    turned(running, source, live_mib_per_s=0.0, live_dirty_mib_per_s=0.0)
-    assert guests(running, id) == []
-    assert (await held(running, id), await held(running, move["uuid"])) == ({}, {})
-    assert (await migrations(running, id))[0]["status"] == "cancelled"
-    await nothing_to_mend(running)
-
-
-async def test_what_is_paused_stays_paused(running: Running) -> None:
+async def test_a_paused_server_stays_paused(running: Running) -> None:
     server = await running.admin.active("a")
     id, source = server["id"], host_of(server)
     assert (await act(running, id, {"pause": None})).status_code == 202
@@ -387,7 +210,7 @@ async def test_what_is_paused_stays_paused(running: Running) -> None:
     assert power(running, host_of(there), id) is PowerState.PAUSED
 
 
-async def test_a_virtual_function_goes_with_the_bandwidth_of_its_interface(running: Running) -> None:
+async def test_a_virtual_function_moves_with_the_bandwidth_of_its_interface(running: Running) -> None:
     """S1.15: resized and reverted, migrated and confirmed, and live: each end has a function of the interface that has the bandwidth."""
     admin = running.admin
     policy, network = await policy_of(admin, kbps=KBPS // 4), await network_on(admin, "physnet1")
@@ -427,7 +250,7 @@ async def test_a_virtual_function_goes_with_the_bandwidth_of_its_interface(runni
     assert (await act(running, id, {"os-migrateLive": {"host": here, "block_migration": "auto"}})).status_code == 202
     await ended(running, id, "completed")
     await is_on(here, first)
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     for each in (id, taken["id"]):
         await admin.gone(each)
     for each in (port, other):

@@ -77,9 +77,13 @@ async def test_a_guest_reads_both_trees(proxied: Running) -> None:
         assert await read("/openstack/2012-08-10") == "meta_data.json\nuser_data"
         reply = await guest.get("/openstack/latest/meta_data.json", headers=who)
         assert reply.headers["content-type"] == "application/json"
-        told = reply.json()
-        assert (told["uuid"], told["meta"], told["hostname"]) == (server["id"], {"role": "web"}, "web-one.novalocal")
-        assert "admin_pass" not in told
+        answer = reply.json()
+        assert (answer["uuid"], answer["meta"], answer["hostname"]) == (
+            server["id"],
+            {"role": "web"},
+            "web-one.novalocal",
+        )
+        assert "admin_pass" not in answer
         network = (await guest.get("/openstack/latest/network_data.json", headers=who)).json()
         (address,) = server["addresses"]["private"]
         assert network["links"][0]["ethernet_mac_address"] == address["OS-EXT-IPS-MAC:mac_addr"]
@@ -103,7 +107,7 @@ async def test_a_guest_reads_both_trees(proxied: Running) -> None:
         assert (await guest.put("/openstack/latest/user_data", headers=who)).status_code == 400
 
 
-async def test_who_asks_must_be_proven(proxied: Running) -> None:
+async def test_metadata_requests_must_be_signed(proxied: Running) -> None:
     server = await proxied.admin.active("a")
     other = "11111111-2222-3333-4444-555555555555"
     path = "/openstack/latest/meta_data.json"
@@ -131,7 +135,7 @@ async def test_who_asks_must_be_proven(proxied: Running) -> None:
         assert (await guest.get(path, headers=signed(server["id"], server["tenant_id"]))).status_code == 404
 
 
-async def test_twenty_questions_cost_one_look(proxied: Running) -> None:
+async def test_twenty_requests_cost_one_lookup(proxied: Running) -> None:
     server = await proxied.admin.active("a")
     who = signed(server["id"], server["tenant_id"])
     meter = proxied.cloud.region.meter
@@ -148,7 +152,7 @@ async def test_twenty_questions_cost_one_look(proxied: Running) -> None:
         assert asked() == first
 
 
-async def test_an_outage_of_the_network_service_is_said_and_then_outlived(proxied: Running) -> None:
+async def test_an_outage_of_the_network_service_is_shown_and_ends(proxied: Running) -> None:
     server = await proxied.admin.active("a")
     who = signed(server["id"], server["tenant_id"])
     region, now = proxied.cloud.region, [0.0]
@@ -170,13 +174,13 @@ async def test_an_outage_of_the_network_service_is_said_and_then_outlived(proxie
         assert (reply.status_code, "retry-after" in reply.headers) == (503, True)
         assert (await guest.get("/openstack/latest/meta_data.json", headers=who)).status_code == 200
         out[0] = False
-        told = await guest.get("/openstack/latest/network_data.json", headers=who)
-        assert told.status_code == 200
+        answer = await guest.get("/openstack/latest/network_data.json", headers=who)
+        assert answer.status_code == 200
         out[0], now[0] = True, 3600.0
-        assert (await guest.get("/openstack/latest/network_data.json", headers=who)).json() == told.json()
+        assert (await guest.get("/openstack/latest/network_data.json", headers=who)).json() == answer.json()
 
 
-async def test_a_guest_leaves_its_password_once(proxied: Running) -> None:
+async def test_a_guest_stores_its_password_once(proxied: Running) -> None:
     server = await proxied.admin.active("a")
     who, path = signed(server["id"], server["tenant_id"]), "/openstack/latest/password"
     async with service(proxied) as guest:
@@ -199,14 +203,14 @@ async def test_a_guest_leaves_its_password_once(proxied: Running) -> None:
         assert (await guest.post(path, headers=who, content="another")).status_code == 200
 
 
-async def test_flat_networks_know_guests_by_their_address(start: Start) -> None:
+async def test_flat_networks_identify_guests_by_address(start: Start) -> None:
     metadata = MetadataConfig(trusted_proxies=("10.200.0.1",))
     async with start(network=OFFICE, metadata=metadata, hosts=Hosts(count=2)) as running:
         server = await running.admin.active("a", networks=[{"uuid": flat_id("office")}])
         (address,) = (each["addr"] for each in server["addresses"]["office"])
         async with service(running, (address, 40000)) as guest:
-            told = (await guest.get("/openstack/latest/meta_data.json")).json()
-            assert told["uuid"] == server["id"]
+            answer = (await guest.get("/openstack/latest/meta_data.json")).json()
+            assert answer["uuid"] == server["id"]
             network = (await guest.get("/openstack/latest/network_data.json")).json()
             assert (network["networks"][0]["type"], network["networks"][0]["ip_address"]) == ("ipv4", address)
             assert network["services"] == [{"type": "dns", "address": "10.9.9.9"}]
@@ -222,7 +226,7 @@ async def test_flat_networks_know_guests_by_their_address(start: Start) -> None:
             assert (await proxy.get("/latest/meta-data/hostname")).status_code == 404
 
 
-async def test_the_whole_cloud_serves_it_on_a_port_of_its_own(start: Start, tmp_path: Any) -> None:
+async def test_the_whole_cloud_serves_metadata_on_its_own_port(start: Start, tmp_path: Any) -> None:
     api = msgspec.structs.replace(a_config(tmp_path).api, metadata=Listen(port=free_ports(1)[0]))
     async with start(metadata=MetadataConfig(shared_secret=SECRET), hosts=Hosts(count=1), api=api) as running:
         server = await running.admin.active("a")
@@ -231,7 +235,7 @@ async def test_the_whole_cloud_serves_it_on_a_port_of_its_own(start: Start, tmp_
         assert (reply.status_code, reply.text) == (200, "a.novalocal")
 
 
-def test_ports_of_services_that_may_be_left_out() -> None:
+def test_ports_of_optional_services() -> None:
     assert configured(parser().parse_args([])).api.metadata.port == 8775
     assert configured(parser().parse_args(["--port-shift", "100"])).api.metadata.port == 8875
     assert configured(parser().parse_args(["--metadata-port", "0"])).api.metadata.port == 0

@@ -1,4 +1,4 @@
-"""A conductor whose credentials the network service does not take: this release falls back and warns, the next refuses (S0.10)."""
+"""A conductor whose credentials the network service refuses: this release falls back and warns, the next refuses to start (S0.10)."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -53,7 +53,7 @@ async def lost(running: Running) -> AsyncIterator[None]:
         await clients.close()
 
 
-async def test_this_release_falls_back_and_says_so(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+async def test_this_release_falls_back_and_logs_a_warning(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     async with start(hosts=fleet(2, 2)) as running:
         at = await Upgrading.of(running)
         assert await at.open_gates() == (True, False)
@@ -74,10 +74,10 @@ async def test_this_release_falls_back_and_says_so(start: Start, caplog: pytest.
         await at.close()
 
 
-async def test_a_boot_that_fails_leaves_nothing_though_the_conductor_cannot_look(start: Start) -> None:
+async def test_a_failed_boot_leaves_nothing_without_credentials(start: Start) -> None:
     async with start(hosts=fleet(1, 2, 1)) as running:
         at = await Upgrading.of(running)
-        running.dial_all(start_guest=VerbDial(fail_times=9, says="no space left"))
+        running.set_faults_everywhere(start_guest=VerbDial(fail_times=9, says="no space left"))
         async with lost(running):
             server = await running.admin.settled(await running.admin.boot("nowhere"))
             assert server["status"] == "ERROR"
@@ -150,7 +150,7 @@ async def test_interfaces_are_neither_attached_nor_detached_and_the_server_can_b
         await at.close()
 
 
-async def test_an_account_without_the_role_service_is_found_out_and_no_host_is_blamed(
+async def test_a_missing_service_role_is_detected_and_blames_no_host(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may do nearly everything, but not write a binding profile: the gate says which role is missing, and so does a bind."""

@@ -9,11 +9,11 @@ from tests.cloud.conftest import Running, Start
 from tests.cloud.test_dry_run import tried
 from tests.cloud.test_evacuate import cleaned, evacuated, killed
 from tests.cloud.test_fixed_ips import act as act_early
-from tests.cloud.test_guaranteed_ports import explained
 from tests.cloud.test_last_address import ADDRESS, routed_with
-from tests.cloud.test_resize import asked, host_of, migrations, nothing_to_mend
 from tests.cloud.test_shelve import act, done, ports
+from tests.helpers.explained_claims import explained
 from tests.helpers.guaranteed_ports import placement
+from tests.helpers.resized_cloud import asked, assert_nothing_to_repair, host_of, migrations
 
 from moorage.main.config import Cell, Compute, Hosts
 from moorage_testing.api_user import Person
@@ -37,7 +37,7 @@ def shown(server: dict[str, Any]) -> list[str]:
     return [each["addr"] for each in server["addresses"]["tight"]]
 
 
-async def test_a_server_leaves_a_retired_segment_and_comes_back_or_stays(start: Start) -> None:
+async def test_a_server_leaves_a_removed_segment_and_returns_or_stays(start: Start) -> None:
     compute = Compute(allow_move_across_segments=True, host_silence_s=10.0)
     hosts = Hosts(count=4, physical_networks=WIRES, beat_s=0.3)
     async with start(hosts=hosts, compute=compute, cells=(Cell("cell1"),)) as running:
@@ -64,28 +64,28 @@ async def test_a_server_leaves_a_retired_segment_and_comes_back_or_stays(start: 
         assert (now["id"], now["mac_address"]) == (port["id"], port["mac_address"])
         move = (await migrations(running, id))[0]["uuid"]
         assert [await addresses_held(running, each, left, new) for each in (id, move)] == [[0, 1], [1, 0]]
-        await nothing_to_mend(running)
+        await assert_nothing_to_repair(running)
 
         back = await asked(running, id, {"revertResize": None}, "ACTIVE")
         assert (host_of(back), shown(back)) == ("host2", [old])
         assert await addresses_on(running, id) == [old]
         assert [await addresses_held(running, each, left, new) for each in (id, move)] == [[1, 0], [0, 0]]
-        await nothing_to_mend(running)
+        await assert_nothing_to_repair(running)
 
         there = await asked(running, id, {"migrate": None}, "VERIFY_RESIZE")
         (given,), move = shown(there), (await migrations(running, id))[0]["uuid"]
-        await told(running, id, (old, left), (given, new))
+        await assert_readdressed(running, id, (old, left), (given, new))
         stays = await asked(running, id, {"confirmResize": None}, "ACTIVE", 204)
         assert (host_of(stays), shown(stays)) == (host_of(there), [given])
         assert await addresses_on(running, id) == [given]
         assert [await addresses_held(running, each, left, new) for each in (id, move)] == [[0, 1], [0, 0]]
-        await nothing_to_mend(running)
+        await assert_nothing_to_repair(running)
         back = await unshelved_across(running, id, (given, new), left)
         await evacuated_across(running, id, (back, left), new)
         await admin.gone(id)
 
 
-async def told(running: Running, id: str, old: tuple[str, str], new: tuple[str, str]) -> None:
+async def assert_readdressed(running: Running, id: str, old: tuple[str, str], new: tuple[str, str]) -> None:
     """Of its newest operation, what it changed: address and segment before and after."""
     (port,) = await ports(running, id)
     said = (await explained(running.admin, id))["operations"][-1]["attempts"][-1]["readdressed"]
@@ -111,8 +111,8 @@ async def unshelved_across(running: Running, id: str, had: tuple[str, str], segm
     (now,) = await ports(running, id)
     assert (now["id"], now["mac_address"]) == (port["id"], port["mac_address"])
     assert await addresses_held(running, id, segment, had[1]) == [1, 0]
-    await told(running, id, had, (given, segment))
-    await nothing_to_mend(running)
+    await assert_readdressed(running, id, had, (given, segment))
+    await assert_nothing_to_repair(running)
     return given
 
 
@@ -121,7 +121,7 @@ async def evacuated_across(running: Running, id: str, had: tuple[str, str], segm
     await retire(running.admin, "host3", "enabled")
     live = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
     assert (await act(running, id, live)).status_code == 202
-    await running.let_go(id)
+    await running.wait_until_unlocked(id)
     assert (await migrations(running, id))[0]["status"] == "error", "a guest that runs keeps its address"
     dead = await killed(running, "host2")
     await dead.down()
@@ -131,11 +131,11 @@ async def evacuated_across(running: Running, id: str, had: tuple[str, str], segm
     assert await addresses_on(running, id) == [given]
     move = (await migrations(running, id))[0]["uuid"]
     assert [await addresses_held(running, each, had[1], segment) for each in (id, move)] == [[0, 1], [0, 0]]
-    await told(running, id, had, (given, segment))
-    await nothing_to_mend(running)
+    await assert_readdressed(running, id, had, (given, segment))
+    await assert_nothing_to_repair(running)
     await dead.returns()
     await cleaned(running, id, "host2")
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
 
 
 async def held_one_is_not_the_owners(running: Running, id: str, network: str, held: str, given: str) -> None:

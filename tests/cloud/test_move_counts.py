@@ -73,13 +73,13 @@ async def cost(
     conductor = region.conductor
     assert conductor is not None
     await until(lambda: not conductor.executing)
-    running.told_once.clear()
+    running.commands_once.clear()
     before = calls(running, "network") + calls(running, "volume")
     region.meter.reset()
     answer = await asked()
     assert answer.status_code in {200, 202, 204}, answer.text
-    await until(lambda: not conductor.executing and len(running.told_once) > 0)
-    found = counted(region.meter.statements), counted(region.meter.commits), len(running.told_once)
+    await until(lambda: not conductor.executing and len(running.commands_once) > 0)
+    found = counted(region.meter.statements), counted(region.meter.commits), len(running.commands_once)
     made = calls(running, "network") + calls(running, "volume") - before
     seen = await running.admin.settled(server)
     assert seen["status"] == status, seen
@@ -87,7 +87,7 @@ async def cost(
 
 
 @pytest.mark.slow
-async def test_what_each_costs(start: Start, rounds_are_far_away: None) -> None:
+async def test_statements_and_messages_of_each_move(start: Start, rounds_are_far_away: None) -> None:
     async with start(hosts=Hosts(count=4, physical_networks=(("physnet1",),))) as running:
         admin = running.admin
         id = (await admin.active("a"))["id"]
@@ -120,7 +120,7 @@ async def test_what_each_costs(start: Start, rounds_are_far_away: None) -> None:
 
 
 @pytest.mark.slow
-async def test_what_a_move_to_another_cell_costs(start: Start, rounds_are_far_away: None) -> None:
+async def test_statements_of_a_move_to_another_cell(start: Start, rounds_are_far_away: None) -> None:
     """Against one within the cell, by who has the permission and by who has not."""
     async with start(hosts=Hosts(count=4, physical_networks=(("physnet1",),)), policy=PERMITTED) as running:
         admin = running.admin

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import pytest
 from tests.cloud.conftest import Running, Start
 from tests.cloud.test_evacuate import force
-from tests.cloud.test_resize import host_of, migrations, nothing_to_mend
 from tests.cloud.test_rolling_upgrade import Upgrading
 from tests.cloud.test_shelve import act, failure, guests, until
 from tests.helpers.guaranteed_ports import (
@@ -25,6 +24,7 @@ from tests.helpers.guaranteed_ports import (
     show_port,
     used,
 )
+from tests.helpers.resized_cloud import assert_nothing_to_repair, host_of, migrations
 
 from moorage.main.config import Cell, Compute, Hosts, UpgradeLevels
 from moorage_testing.waiting import until as soon
@@ -94,7 +94,7 @@ class Guaranteed:
         reply = await act(self.running, self.id, action, at=at)
         assert reply.status_code == code, reply.text
         seen = await self.admin.settled(self.id)
-        await self.running.let_go(self.id)
+        await self.running.wait_until_unlocked(self.id)
         assert seen["status"] == status, await failure(self.running, self.id)
         return host_of(seen)
 
@@ -104,7 +104,7 @@ class Guaranteed:
         await self.is_on(there, held_by=left)
         assert (await act(self.running, self.id, {"confirmResize": None}, at=FIRST)).status_code == 204
         await until(lambda: self.admin.settled(self.id), lambda seen: seen["status"] == "ACTIVE")
-        await self.running.let_go(self.id)
+        await self.running.wait_until_unlocked(self.id)
         await self.is_on(there)
         return there
 
@@ -116,7 +116,7 @@ class Guaranteed:
             lambda rows: len(rows) > before and rows[0]["status"] in {"completed", "error", "failed"},
         )
         assert moves[0]["status"] == "completed", await failure(self.running, self.id)
-        await self.running.let_go(self.id)
+        await self.running.wait_until_unlocked(self.id)
         there = host_of(await self.admin.settled(self.id))
         await self.is_on(there)
         return there
@@ -139,7 +139,7 @@ class Guaranteed:
         reply = await act(self.running, self.id, action, at="2.94" if evacuation else "2.104")
         assert reply.status_code == (200 if evacuation else 202), reply.text
         seen = await self.admin.settled(self.id)
-        await self.running.let_go(self.id)
+        await self.running.wait_until_unlocked(self.id)
         assert (seen["status"], guests(self.running, self.id)) == ("ACTIVE", was)
         assert await self.everything() == before
         assert self.at.writes_by_conductor() == bound, "the network service was told nothing"
@@ -161,7 +161,7 @@ class Guaranteed:
         await force(self.running, host, True)
 
     async def gone(self) -> None:
-        await nothing_to_mend(self.running)
+        await assert_nothing_to_repair(self.running)
         await self.admin.gone(self.id)
         for bridge in self.bridges.values():
             assert await used(self.admin, bridge) == {EGR: 0, IGR: 0}
@@ -169,7 +169,7 @@ class Guaranteed:
         await self.at.close()
 
 
-async def test_moves_go_between_hosts_that_understand_them(start: Start) -> None:
+async def test_moves_use_only_hosts_that_support_them(start: Start) -> None:
     """host1 and host2 are of level 3, host3 is of level 2 and host4 of level 1."""
     async with start(**fleet(3, 3, 2, 1)) as running:
         one = await Guaranteed.on(running, "host1")
@@ -205,7 +205,7 @@ async def test_moves_go_between_hosts_that_understand_them(start: Start) -> None
 
 
 @pytest.mark.parametrize("pin", [1, 2])
-async def test_a_pin_refuses_what_it_would_strip(start: Start, pin: Literal[1, 2]) -> None:
+async def test_a_pinned_version_refuses_moves_it_cannot_express(start: Start, pin: Literal[1, 2]) -> None:
     """All hosts are new, and are spoken to as if they were not: the pin is what counts (S1.12). An unshelve needs nothing of it."""
     async with start(**fleet(3, 3, pin=pin)) as running:
         one = await Guaranteed.on(running, "host1")

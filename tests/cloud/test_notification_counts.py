@@ -1,4 +1,4 @@
-"""What notifications cost a boot: nothing when nobody wants them, and a statement in commits that are made anyway when somebody does."""
+"""What notifications cost a boot: nothing when they are off, and one statement in existing commits when they are on."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ BOOTS = 5
 
 async def booted(running: Running, name: str) -> None:
     """A server is shown ACTIVE before its operation ends."""
-    await running.let_go((await running.admin.active(name))["id"])
+    await running.wait_until_unlocked((await running.admin.active(name))["id"])
 
 
 async def spent(running: Running) -> tuple[Counter[str], Counter[str]]:
@@ -64,7 +64,7 @@ STEPS = ("accept", "claim_host", "record_server", "announce", "end")
 
 
 @pytest.mark.slow
-async def test_a_boot_pays_one_statement_for_each_commit_that_says_something(
+async def test_a_boot_costs_one_statement_for_each_notifying_commit(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count_the_told(monkeypatch)

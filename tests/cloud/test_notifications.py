@@ -1,4 +1,4 @@
-"""Notifications of a whole cloud, heard by the real oslo.messaging and on our own bus: each event once, in order, in Nova's words."""
+"""Notifications of a whole cloud, received with the real oslo.messaging and on the bus: each event once, in order, in Nova's format."""
 
 import asyncio
 import importlib.util
@@ -113,7 +113,7 @@ def wanted(url: str, **also: Any) -> Notifications:
 
 
 @pytest.mark.parametrize("url", ["fake://", "kombu+memory://"])
-async def test_a_life_is_told_in_both_formats_through_oslo_messaging(start: Start, url: str) -> None:
+async def test_a_servers_life_is_sent_in_both_formats_through_oslo_messaging(start: Start, url: str) -> None:
     with listening(url, "notifications") as old, listening(url, "versioned_notifications") as new:
         async with start(notifications=wanted(url, notification_format="both"), hosts=Hosts(count=2)) as running:
             server = await live(running)
@@ -141,30 +141,30 @@ async def test_a_life_is_told_in_both_formats_through_oslo_messaging(start: Star
         assert begun.payload["nova_object.data"]["host"] is None
 
 
-async def test_on_our_own_bus_and_off_by_default(start: Start) -> None:
+async def test_notifications_are_off_by_default_and_can_use_the_bus(start: Start) -> None:
     async with start(hosts=Hosts(count=1), notifications=Notifications(bus=True)) as running:
-        heard: list[tuple[str, Any]] = []
+        messages: list[tuple[str, Any]] = []
 
-        async def hear(subject: str, payload: bytes) -> None:
+        async def on_message(subject: str, payload: bytes) -> None:
             envelope = json.loads(payload)
             assert envelope["oslo.version"] == "2.0"
-            heard.append((subject, json.loads(envelope["oslo.message"])))
+            messages.append((subject, json.loads(envelope["oslo.message"])))
 
-        await running.cloud.region.bus.subscribe("moorage.notification.>", hear)
+        await running.cloud.region.bus.subscribe("moorage.notification.>", on_message)
         server = (await running.admin.active("a"))["id"]
-        await until(lambda: len(heard) == 2, PATIENCE_S)
-        assert [(subject, id_of(each["payload"]), each["event_type"]) for subject, each in heard] == [
+        await until(lambda: len(messages) == 2, PATIENCE_S)
+        assert [(subject, id_of(each["payload"]), each["event_type"]) for subject, each in messages] == [
             ("moorage.notification.notifications.info", server, "compute.instance.create.start"),
             ("moorage.notification.notifications.info", server, "compute.instance.create.end"),
         ]
     assert Notifications().wanted is False
 
 
-async def test_a_host_that_fails_has_its_error_and_the_next_one_its_start(start: Start) -> None:
+async def test_a_failed_host_sends_an_error_and_the_next_a_start(start: Start) -> None:
     with listening("fake://", "notifications") as old:
         changes = wanted("fake://", notify_on_state_change="vm_and_task_state")
         async with start(notifications=changes, hosts=Hosts(count=3)) as running:
-            running.dial_all(start_guest=VerbDial(fail_chance=1.0))
+            running.set_faults_everywhere(start_guest=VerbDial(fail_chance=1.0))
             refused = await running.admin.boot("nowhere", networks="private")
             found = await running.admin.settled(refused)
             assert found["status"] == "ERROR"
@@ -188,7 +188,7 @@ def states(listener: NotificationListener) -> list[str]:
     return [each.payload["state"] for each in listener.heard if each.event_type == "compute.instance.update"]
 
 
-async def test_what_is_changed_without_an_operation(start: Start) -> None:
+async def test_notifications_of_changes_without_an_operation(start: Start) -> None:
     """Locks are told in the newer format only; tags always; the rest where updates are wanted."""
     with listening("fake://", "notifications") as old, listening("fake://", "versioned_notifications") as new:
         changes = wanted("fake://", notification_format="both", notify_on_state_change="vm_state")
@@ -218,7 +218,7 @@ async def test_what_is_changed_without_an_operation(start: Start) -> None:
     assert old.heard[1].payload["metadata"] == {"a": "b"}
 
 
-async def test_a_broker_that_gives_back_gets_the_same_message(start: Start) -> None:
+async def test_a_message_returned_by_the_broker_is_sent_again_unchanged(start: Start) -> None:
     """At least once: what a reader gives back comes again with its id."""
     with listening("kombu+memory://", "notifications") as old:
         old.refusals = 1

@@ -1,4 +1,4 @@
-"""The `openstack` client of the field against a cloud of `moorage up`: every noun and verb that is built, over TLS.
+"""The `openstack` client against a cloud of `moorage up`: every supported command, over TLS.
 
 One cloud, one client process, which trusts the CA that `clouds.yaml` names; `MOORAGE_CLOUDS_YAML` names a running cloud to use in place of one of our own.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from tests.cloud import network_script, volume_script
 from tests.cloud import openstack_script as script
+from tests.cloud import openstack_services_script as services_script
 from tests.cloud import placement_script as placement
 
 from moorage.main.local_cluster.certificates import CertificateAuthority
@@ -114,9 +115,13 @@ class Client:
             name, _, rest = line.partition(" = ")
             line = f"{rest} -f json" if rest else line
             line, wanted, unwanted = (part.format_map(Kept(self.kept)) for part in (line, wanted, unwanted))
-            status, told = self._one(line, options)
-            if (status != 0) is not fails or wanted not in told or (unwanted and unwanted in told):
-                wrong.append(f"openstack {line}   (status {status}, looked for {wanted!r})\n{told}")
+            status, assert_all_passed = self._one(line, options)
+            if (
+                (status != 0) is not fails
+                or wanted not in assert_all_passed
+                or (unwanted and unwanted in assert_all_passed)
+            ):
+                wrong.append(f"openstack {line}   (status {status}, looked for {wanted!r})\n{assert_all_passed}")
             elif rest:
                 found = json.loads(self.answer)
                 found = found[0] if isinstance(found, list) else found
@@ -136,34 +141,34 @@ class Client:
         if "--wait" not in words:
             return self.say([*options, *words])
         words.remove("--wait")
-        status, told = self.say([*options, *words])
+        status, assert_all_passed = self.say([*options, *words])
         answer = self.answer
         if status != 0:
-            return status, told
+            return status, assert_all_passed
         names = words[2:] if words[1] == "delete" else [word for word in words if word not in {"-f", "json"}][-1:]
         for name in names:
             status, after = self._until("" if words[1] == "delete" else "ACTIVE", name, options)
-            told += after
+            assert_all_passed += after
         self.answer = answer
-        return status, told
+        return status, assert_all_passed
 
     def _until(self, wanted: str, server: str, options: tuple[str, ...]) -> tuple[int, str]:
         """Look until a server has the wanted status; "" is gone."""
         deadline = time.monotonic() + WAIT_S
         while True:
-            status, told = self.say([*options, "server", "show", "-c", "status", "-f", "value", server])
-            reached = status != 0 if wanted == "" else wanted in told
+            status, assert_all_passed = self.say([*options, "server", "show", "-c", "status", "-f", "value", server])
+            reached = status != 0 if wanted == "" else wanted in assert_all_passed
             if reached or time.monotonic() > deadline:
-                return 0 if reached else 1, told
+                return 0 if reached else 1, assert_all_passed
             time.sleep(0.02)
 
     def _losing(self, unwanted: str, words: list[str], options: tuple[str, ...]) -> tuple[int, str]:
         """Say it until the answer has a text no more."""
         deadline = time.monotonic() + WAIT_S
         while True:
-            status, told = self.say([*options, *words])
-            if status != 0 or unwanted not in told or time.monotonic() > deadline:
-                return (1 if unwanted in told else status), told
+            status, assert_all_passed = self.say([*options, *words])
+            if status != 0 or unwanted not in assert_all_passed or time.monotonic() > deadline:
+                return (1 if unwanted in assert_all_passed else status), assert_all_passed
             time.sleep(0.02)
 
 
@@ -174,7 +179,7 @@ def client(clouds_yaml: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     started.close()
 
 
-def told(wrong: list[str]) -> None:
+def assert_all_passed(wrong: list[str]) -> None:
     assert not wrong, "\n\n".join(wrong)
 
 
@@ -188,64 +193,66 @@ def at(version: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("version", ["2.1", "2.74", "2.latest"])
 def test_servers(client: Client, version: str) -> None:
-    told(client.run(script.SERVERS, *USER, *at(version)))
+    assert_all_passed(client.run(script.SERVERS, *USER, *at(version)))
     if version != "2.1":
-        told(client.run(script.SERVERS_SINCE_2_17, *USER, *at(version)))
+        assert_all_passed(client.run(script.SERVERS_SINCE_2_17, *USER, *at(version)))
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.48", "2.latest"])
 def test_interfaces(client: Client, version: str) -> None:
-    told(client.run(script.INTERFACES, *USER, *at(version)))
+    assert_all_passed(client.run(script.INTERFACES, *USER, *at(version)))
 
 
 def test_interfaces_with_tags(client: Client) -> None:
-    told(client.run(script.INTERFACES_SINCE_2_49, *USER, *at("2.latest")))
+    assert_all_passed(client.run(script.INTERFACES_SINCE_2_49, *USER, *at("2.latest")))
 
 
-def test_what_newer_versions_brought(client: Client) -> None:
-    told(client.run(script.SERVERS_SINCE_2_74, *ADMIN, *at("2.96")))
-    told(client.run(script.HOSTS_SINCE_2_74, *ADMIN, *at("2.96")))
+def test_commands_of_newer_versions(client: Client) -> None:
+    assert_all_passed(client.run(script.SERVERS_SINCE_2_74, *ADMIN, *at("2.96")))
+    assert_all_passed(client.run(script.HOSTS_SINCE_2_74, *ADMIN, *at("2.96")))
 
 
 @pytest.mark.parametrize("version", ["2.37", "2.latest"])
 def test_hosts_and_flavors(client: Client, version: str) -> None:
-    told(client.run(script.LIMITS, *ADMIN, *at(version)))
-    told(client.run(script.HOSTS, *ADMIN, *at(version)))
+    assert_all_passed(client.run(script.LIMITS, *ADMIN, *at(version)))
+    assert_all_passed(client.run(script.HOSTS, *ADMIN, *at(version)))
 
 
 @pytest.mark.skipif("MOORAGE_CLOUDS_YAML" in os.environ, reason="it turns the dials of hosts in our own data directory")
-def test_live_migrations(client: Client, clouds_yaml: Path) -> None:
+def test_live_migration_commands(client: Client, clouds_yaml: Path) -> None:
     """Of a guest that writes to its memory as fast as it is sent: it is aborted, forced, and left alone."""
     options = (*ADMIN, *at("2.latest"))
-    told(client.run(script.BEFORE_LIVE_MIGRATIONS, *options))
+    assert_all_passed(client.run(script.BEFORE_LIVE_MIGRATIONS, *options))
     dials = [each / "dials.json" for each in (clouds_yaml.parent / "data" / "hosts").iterdir() if each.is_dir()]
     for verb in ("abort", "force complete"):
         for each in dials:
             each.write_text('{"live_mib_per_s": 64, "live_dirty_mib_per_s": 64}')
-        told(client.run("server migrate --live-migration lives", *options))
+        assert_all_passed(client.run("server migrate --live-migration lives", *options))
         deadline = time.monotonic() + WAIT_S
         while "running" not in client.say([*options, "server", "migration", "list", "--server", "lives"])[1]:
             assert time.monotonic() < deadline, client.answer
             time.sleep(0.02)
-        told(client.run(getattr(script, f"LIVE_{verb.split()[0].upper()}"), *options))
+        assert_all_passed(client.run(getattr(script, f"LIVE_{verb.split()[0].upper()}"), *options))
         for each in dials:
             each.unlink()
-    told(client.run(script.LIVE_MIGRATIONS, *options))
+    assert_all_passed(client.run(script.LIVE_MIGRATIONS, *options))
 
 
 @pytest.mark.parametrize("text", ["NETWORK", "IDENTITY", "IMAGE"])
-def test_the_neighbours(client: Client, text: str) -> None:
-    told(client.run(getattr(script, text), *ADMIN))
+def test_commands_of_the_other_services(client: Client, text: str) -> None:
+    assert_all_passed(client.run(getattr(services_script, text), *ADMIN))
 
 
 @pytest.mark.parametrize("text", ["POOLS_AND_SHARING", "QOS", "ROUTERS", "TRUNKS_AND_SEGMENTS", "GROUPS"])
-def test_the_whole_network_service(client: Client, text: str) -> None:
-    told(client.run(getattr(network_script, text), *ADMIN))
+def test_commands_of_the_network_service(client: Client, text: str) -> None:
+    assert_all_passed(client.run(getattr(network_script, text), *ADMIN))
 
 
 @pytest.mark.parametrize("text", ["VOLUMES", "KINDS", "SITE"])
-def test_the_whole_volume_service(client: Client, text: str) -> None:
-    told(client.run(getattr(volume_script, text), *ADMIN, *at("2.latest"), "--os-volume-api-version", "3.71"))
+def test_commands_of_the_volume_service(client: Client, text: str) -> None:
+    assert_all_passed(
+        client.run(getattr(volume_script, text), *ADMIN, *at("2.latest"), "--os-volume-api-version", "3.71")
+    )
 
 
 def _owner(version: str, project: str, user: str) -> str:
@@ -260,7 +267,7 @@ def test_placement(client: Client, text: str, versions: tuple[str, ...]) -> None
     for version in versions:
         fresh = {name: str(uuid.uuid4()) for name in ("project", "user", "consumer", "other", "agg1", "agg2")}
         client.kept |= fresh | {"owner": _owner(version, fresh["project"], fresh["user"])}
-        told(client.run(text, *ADMIN, *at("2.41"), "--os-placement-api-version", version))
+        assert_all_passed(client.run(text, *ADMIN, *at("2.41"), "--os-placement-api-version", version))
 
 
 def test_no_command_of_osc_placement_is_forgotten() -> None:
@@ -272,4 +279,4 @@ def test_no_command_of_osc_placement_is_forgotten() -> None:
 
 
 def test_a_plain_user(client: Client) -> None:
-    told(client.run(script.PLAIN_USER, *USER, *at("2.latest")))
+    assert_all_passed(client.run(services_script.PLAIN_USER, *USER, *at("2.latest")))

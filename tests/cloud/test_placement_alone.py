@@ -1,4 +1,4 @@
-"""`moorage placement`: a process of its own, at the root path, with its own database and nothing else in it."""
+"""`moorage placement` as a separate process, at the root path, with a database of its own."""
 
 import sqlite3
 import subprocess
@@ -43,14 +43,14 @@ def alone(tmp_path: Path) -> Iterator[str]:
                 assert process.poll() is None, (tmp_path / "log").read_text()
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
-        assert "everybody" in (tmp_path / "log").read_text()
+        assert "every client of this port" in (tmp_path / "log").read_text()
         yield url
     finally:
         process.terminate()
         assert process.wait(180) == 0
 
 
-def test_alone_it_has_its_own_tables_and_judges_tokens_policy_and_origins(alone: str, tmp_path: Path) -> None:
+def test_a_separate_placement_has_its_own_tables_tokens_and_policy(alone: str, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "placement.db") as database:
         made = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert made == {*placement_metadata.tables, "placement_version"}
@@ -87,7 +87,7 @@ def test_alone_it_has_its_own_tables_and_judges_tokens_policy_and_origins(alone:
 
 
 @pytest.mark.skipif(not OPENSTACK.exists(), reason="the openstack client is not installed")
-def test_the_client_speaks_to_it(alone: str) -> None:
+def test_the_client_works_with_it(alone: str) -> None:
     def say(*words: str) -> str:
         who = ["--os-auth-type", "admin_token", "--os-endpoint", alone, "--os-token", "admin"]
         command = [str(OPENSTACK), *who, "--os-placement-api-version", "1.39", *words]

@@ -1,4 +1,4 @@
-"""A host cannot tell from what it is sent whether a port was made for the server or brought by its user (S3.2)."""
+"""A host cannot distinguish a port made for the server from one of its user (S3.2)."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def interfaces(running: Running, server: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("network", ["private", "routed"])
-async def test_the_guest_gets_the_same_for_our_port_and_for_the_users(running: Running, network: str) -> None:
+async def test_a_guest_sees_no_difference_between_created_and_user_ports(running: Running, network: str) -> None:
     admin = running.admin
     made = await admin.active("ours", networks=network)
     body = {"port": {"network_id": await admin.id_of("network", network)}}

@@ -45,7 +45,7 @@ def guest(running: Running, server: dict[str, Any]) -> Any:
     return driver._guests[ServerId(server["id"])]
 
 
-async def test_another_image_same_port_and_address(running: Running) -> None:
+async def test_a_rebuild_changes_the_image_and_keeps_port_and_address(running: Running) -> None:
     admin = running.admin
     server = await admin.active("old", user_data=base64.b64encode(b"old").decode())
     image = await second_image(running, auto_disk_config="true")
@@ -70,15 +70,15 @@ async def test_another_image_same_port_and_address(running: Running) -> None:
     rows = (await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()["instanceActions"]
     action = next(row for row in rows if row["action"] == "rebuild")
     assert action["message"] is None
-    whole = await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions/{action['request_id']}")
-    events = whole.json()["instanceAction"]["events"]
+    reply = await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions/{action['request_id']}")
+    events = reply.json()["instanceAction"]["events"]
     assert {(each["event"], each["result"]) for each in events} == {
         ("rebuild_server", "Success"),
         ("compute_rebuild_instance", "Success"),
     }
 
 
-async def test_a_stopped_server_comes_back_stopped_and_one_in_error_active(running: Running) -> None:
+async def test_a_stopped_server_stays_stopped_and_one_in_error_becomes_active(running: Running) -> None:
     admin = running.admin
     server = await admin.active("off")
     image = await admin.id_of("image", "tiny")
@@ -118,7 +118,7 @@ async def test_an_image_that_does_not_fit_is_refused_before_anything_is_destroye
     assert guest(running, server).rebuilds == 0
 
 
-async def test_images_that_are_not_there(running: Running) -> None:
+async def test_missing_images_are_refused(running: Running) -> None:
     server = await running.admin.active("stays")
     url = f"{running.config.api.image.url}/v2/images"
     new = {"name": "empty", "disk_format": "raw", "container_format": "bare"}
@@ -128,7 +128,7 @@ async def test_images_that_are_not_there(running: Running) -> None:
     assert (await rebuild(running, server["id"], server["image"]["id"], key_name="nobody's")).status_code == 400
 
 
-async def test_a_host_that_fails_leaves_an_error_with_its_fault_and_may_be_asked_again(running: Running) -> None:
+async def test_a_failed_rebuild_sets_error_with_a_fault_and_can_be_repeated(running: Running) -> None:
     admin = running.admin
     server = await admin.active("unlucky")
     image = await second_image(running)
@@ -144,7 +144,7 @@ async def test_a_host_that_fails_leaves_an_error_with_its_fault_and_may_be_asked
     assert guest(running, after).spec.image == image
 
 
-async def test_a_host_that_cannot_rebuild_leaves_the_server_as_it_was(running: Running) -> None:
+async def test_a_host_without_rebuild_leaves_the_server_unchanged(running: Running) -> None:
     admin = running.admin
     server = await admin.active("old-host")
     dial = VerbDial(fail_times=1, says="this host cannot do that", code="not_supported")
@@ -156,7 +156,7 @@ async def test_a_host_that_cannot_rebuild_leaves_the_server_as_it_was(running: R
     assert next(row for row in rows if row["action"] == "rebuild")["message"] == "Error"
 
 
-async def test_how_far_it_is_shows_and_a_delete_does_not_wait(running: Running) -> None:
+async def test_progress_is_shown_and_a_delete_does_not_wait(running: Running) -> None:
     admin = running.admin
     server = await admin.active("slow")
     running.dial(server["OS-EXT-SRV-ATTR:host"], rebuild_guest=VerbDial(delay_s=60.0))
@@ -195,7 +195,7 @@ async def test_cards_that_the_network_service_does_not_show_are_not_lost(running
     await admin.settled(server["id"])
 
 
-async def test_the_ephemeral_disk_is_preserved_when_asked(running: Running) -> None:
+async def test_the_ephemeral_disk_is_preserved_on_request(running: Running) -> None:
     admin = running.admin
     flavor = {"name": "with-ephemeral", "ram": 64, "vcpus": 1, "disk": 1, "OS-FLV-EXT-DATA:ephemeral": 1}
     (await admin.compute("POST", "/flavors", {"flavor": flavor})).raise_for_status()

@@ -1,4 +1,4 @@
-"""A network service that binds ports on no host: the owner is told that, and of no host; the operator is told each."""
+"""The network service binds ports on no host: the owner sees that without host names, the operator sees each host."""
 
 from tests.cloud.conftest import Start
 
@@ -7,7 +7,7 @@ from moorage.main.config import Cell, Hosts
 INSIDE = ("host1", "host2", "host3", "physnet", "cell1")
 
 
-async def test_the_owner_of_a_port_that_no_host_takes_learns_no_names(start: Start) -> None:
+async def test_the_owner_sees_no_host_names_when_no_host_binds_a_port(start: Start) -> None:
     hosts = Hosts(count=3, physical_networks=(("physnet1",),))
     async with start(hosts=hosts, cells=(Cell("cell1"),)) as running:
         network = running.cloud.embedded.network
@@ -29,8 +29,8 @@ async def test_the_owner_of_a_port_that_no_host_takes_learns_no_names(start: Sta
                 "/ext/operations",
                 f"/ext/operations/{operations[0]['id']}",
             ]
-            told = {place: (await demo.compute("GET", place)).text for place in places}
-        assert {place: text for place, text in told.items() if any(each in text for each in INSIDE)} == {}
+            output = {place: (await demo.compute("GET", place)).text for place in places}
+        assert {place: text for place, text in output.items() if any(each in text for each in INSIDE)} == {}
         explained = (await running.admin.compute("GET", f"/ext{at}/explain")).json()["explain"]
         said = str(explained["operations"][0]["attempts"])
         assert all(f"on host host{n}:" in said for n in (1, 2, 3)), "the operator reads which host, and why"

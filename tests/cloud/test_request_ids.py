@@ -1,4 +1,4 @@
-"""A caller's request id goes to the services, with what is asked at once and with what is done later."""
+"""A client's request id is sent to the services, during the request and later."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ async def action_of(person: Any, server: str, name: str) -> dict[str, Any]:
     return found
 
 
-async def test_a_callers_request_id_reaches_the_neighbours(start: Start, told: list[tuple[str, str]]) -> None:
+async def test_a_clients_request_id_is_sent_to_the_services(start: Start, told: list[tuple[str, str]]) -> None:
     async with start() as running, running.person("demo", "demo") as demo:
         told.clear()
         demo.http.headers["X-OpenStack-Request-ID"] = CALLERS

@@ -1,4 +1,4 @@
-"""Rescue and unrescue in a whole cloud: the guest on the rescue image and back, taken back when the host fails, and deleted."""
+"""Rescue and unrescue in a whole cloud: the guest on the rescue image and back, undone when the host fails, and deleted."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -27,7 +27,7 @@ async def act(running: Running, server: str, body: Any) -> Any:
     return await running.admin.compute("POST", f"/servers/{server}/action", body)
 
 
-async def test_rescue_and_back(running: Running) -> None:
+async def test_a_server_is_rescued_and_unrescued(running: Running) -> None:
     admin = running.admin
     server = await admin.active("sick")
     image = await second_image(running, "rescue", hw_rescue_device="cdrom", hw_rescue_bus="scsi")
@@ -47,7 +47,7 @@ async def test_rescue_and_back(running: Running) -> None:
     assert {"rescue", "unrescue"} <= {row["action"] for row in rows}
 
 
-async def test_a_rescued_guest_is_told_its_password(running: Running) -> None:
+async def test_a_rescued_guest_gets_its_password(running: Running) -> None:
     """On a config drive of its own, also after an unrescue that was taken back; and nobody else is."""
 
     async def told() -> tuple[str, str]:
@@ -66,7 +66,7 @@ async def test_a_rescued_guest_is_told_its_password(running: Running) -> None:
     running.dial(server["OS-EXT-SRV-ATTR:host"], unrescue_guest=VerbDial(fail_times=1, fail_when="after", says="no"))
     assert (await act(running, server["id"], {"unrescue": None})).status_code == 202
     after = await admin.settled(server["id"])
-    await running.let_go(server["id"])
+    await running.wait_until_unlocked(server["id"])
     rows = (await admin.compute("GET", f"/servers/{server['id']}/os-instance-actions")).json()["instanceActions"]
     assert (rows[0]["action"], rows[0]["message"]) == ("unrescue", "Error"), "it was taken back"
     assert (after["status"], await told()) == ("RESCUE", ("of the rescue", mac))
@@ -84,7 +84,7 @@ async def test_a_rescued_guest_is_told_its_password(running: Running) -> None:
     assert not any(server["id"] in file.name for file in host._room.rglob("*"))
 
 
-async def test_without_an_image_its_own_or_the_operators(start: Start) -> None:
+async def test_without_an_image_the_servers_or_the_configured_one_is_used(start: Start) -> None:
     async with start() as running:
         server = await running.admin.active("own")
         await act(running, server["id"], {"rescue": None})
@@ -106,7 +106,7 @@ async def test_a_stopped_server_is_rescued_and_active_afterwards(running: Runnin
 
 
 @pytest.mark.parametrize("off", [False, True])
-async def test_a_rescue_that_fails_is_taken_back(running: Running, off: bool) -> None:
+async def test_a_failed_rescue_is_undone(running: Running, off: bool) -> None:
     admin = running.admin
     server = await admin.active("as-it-was")
     if off:
@@ -123,7 +123,7 @@ async def test_a_rescue_that_fails_is_taken_back(running: Running, off: bool) ->
     assert next(row for row in rows if row["action"] == "rescue")["message"] == "Error"
 
 
-async def test_an_unrescue_that_fails_leaves_it_rescued(running: Running) -> None:
+async def test_a_failed_unrescue_leaves_the_server_rescued(running: Running) -> None:
     admin = running.admin
     server = await admin.active("still-rescued")
     await act(running, server["id"], {"rescue": None})
@@ -144,8 +144,8 @@ async def test_images_that_cannot_rescue(running: Running) -> None:
     for image in (odd, mapped, "00000000-0000-4000-8000-00000000dead"):
         answer = await act(running, server["id"], {"rescue": {"rescue_image_ref": image}})
         assert answer.status_code == 400
-        said = answer.json()["badRequest"]["message"]
-        assert said == f"Requested rescue image '{image}' is not supported"
+        result = answer.json()["badRequest"]["message"]
+        assert result == f"Requested rescue image '{image}' is not supported"
 
 
 async def test_the_operators_rescue_image(start: Start) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
-from tests.cloud.test_guaranteed_ports import explained
-from tests.cloud.test_resize import asked, host_of, migrations, nothing_to_mend, resized
 from tests.cloud.test_shelve import held
+from tests.helpers.explained_claims import explained
 from tests.helpers.guaranteed_ports import (
     EGR,
     KBPS,
@@ -20,6 +19,7 @@ from tests.helpers.guaranteed_ports import (
     show_port,
     used,
 )
+from tests.helpers.resized_cloud import asked, assert_nothing_to_repair, host_of, migrations, resized
 
 from moorage.main.config import Hosts
 from moorage.model.errors import HostFailed
@@ -68,7 +68,7 @@ def refuse_once(running: Running, monkeypatch: pytest.MonkeyPatch, what: str, so
         ("migrate", "bind_inactive", "confirmResize"),
     ],
 )
-async def test_guarantees_go_to_the_next_host(
+async def test_guarantees_move_to_the_next_host(
     running: Running, monkeypatch: pytest.MonkeyPatch, action: str, refusing: str, ending: str
 ) -> None:
     admin = running.admin
@@ -113,14 +113,14 @@ async def test_guarantees_go_to_the_next_host(
     assert told["attempts"][0]["failed"]["step"] == (
         "prepare_host" if refusing == "move_target" else "bind_destination"
     )
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     await asked(running, id, {ending: None}, "ACTIVE", 204 if ending == "confirmResize" else 202)
     stays, left = (there, here) if ending == "confirmResize" else (here, there)
     await is_on(stays)
     assert await held(running, move["uuid"]) == {}
     assert (await used(admin, bridge(left)))[EGR] == 0
     assert await bound() == {stays: "ACTIVE"}
-    await nothing_to_mend(running)
+    await assert_nothing_to_repair(running)
     await admin.gone(id)
     await admin.network("DELETE", f"/ports/{port['id']}")
     await admin.network("DELETE", f"/networks/{network}")

@@ -1,9 +1,10 @@
-"""Resizes where an operator allows more: on the server's own host, and confirmed by themselves."""
+"""Resizes with operator settings: on the server's own host, and confirmed automatically."""
 
 import pytest
 from tests.cloud.conftest import Start
-from tests.cloud.test_resize import asked, disk, held, letter, migrations, nothing_to_mend, power, quota, resized
-from tests.cloud.test_shelve import AheadClock, until
+from tests.cloud.test_resize import letter
+from tests.cloud.test_shelve import AheadClock, held, until
+from tests.helpers.resized_cloud import asked, assert_nothing_to_repair, disk, migrations, power, quota, resized
 
 from moorage.conductor.reconcilers.unconfirmed_resizes import ConfirmResizes
 from moorage.main.config import Compute, Hosts
@@ -12,7 +13,7 @@ from moorage.model.ids import ServerId
 
 
 @pytest.mark.parametrize("action", ["confirmResize", "revertResize", "delete"])
-async def test_a_server_is_resized_where_it_is(start: Start, action: str) -> None:
+async def test_a_server_is_resized_on_its_host(start: Start, action: str) -> None:
     """Both sizes are claimed on the one host until the move is over."""
     async with start(hosts=Hosts(count=1), compute=Compute(allow_resize_to_same_host=True)) as running:
         server = await running.admin.active("a")
@@ -24,7 +25,7 @@ async def test_a_server_is_resized_where_it_is(start: Start, action: str) -> Non
         assert spec(ServerId(id)).ram_mib == 192
         (move,) = await migrations(running, id)
         assert [(await held(running, each))["MEMORY_MB"] for each in (id, move["uuid"])] == [192, 128]
-        await nothing_to_mend(running)
+        await assert_nothing_to_repair(running)
         if action == "delete":
             await running.admin.gone(id)
             assert power(running, "host1", id) is PowerState.NOSTATE
@@ -34,10 +35,10 @@ async def test_a_server_is_resized_where_it_is(start: Start, action: str) -> Non
             assert disk(running, now) == whole
             assert power(running, "host1", id) is PowerState.RUNNING
         assert await held(running, move["uuid"]) == {}
-        await nothing_to_mend(running)
+        await assert_nothing_to_repair(running)
 
 
-async def test_a_resize_that_nobody_confirms_is_confirmed_when_its_time_is_over(start: Start) -> None:
+async def test_an_unconfirmed_resize_is_confirmed_after_its_time(start: Start) -> None:
     async with start(hosts=Hosts(count=4), compute=Compute(resize_confirm_window=3600)) as running:
         before = await quota(running)
         server = await running.admin.active("a", flavor="m1.micro")

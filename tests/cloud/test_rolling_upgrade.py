@@ -1,4 +1,4 @@
-"""A fleet is upgraded under load: agents of level 1, 2 and 3, gates that open and shut, boots in flight (S0.5 to S0.12, S0.22).
+"""A fleet is upgraded under load: agents of level 1, 2 and 3, gates that open and close, boots under way (S0.5 to S0.12, S0.22).
 
 Every write to the network service is counted where it is made: by the conductor's client, or by one that only old hosts have.
 """
@@ -103,7 +103,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("levels", sorted(WAYS))
-async def test_who_makes_and_who_binds(start: Start, levels: tuple[Level, ...]) -> None:
+async def test_who_makes_and_who_binds_ports_at_each_level(start: Start, levels: tuple[Level, ...]) -> None:
     """The four fleets of S0.9 and S0.12; and on delete ours are deleted, the user's let go (S0.8)."""
     opened, by_hosts, by_conductor = WAYS[levels]
     async with start(hosts=fleet(*levels)) as running:
@@ -161,13 +161,13 @@ async def test_a_failed_build_hands_its_ports_on(start: Start, levels: tuple[Lev
         await at.close()
 
 
-async def test_boots_are_in_flight_while_each_gate_opens_and_shuts(start: Start) -> None:
+async def test_boots_are_under_way_while_each_gate_opens_and_closes(start: Start) -> None:
     """Old only → mixed → new, and back again; whatever was begun ends as it was begun (RULES §13)."""
     async with start(hosts=fleet(1, 1, 1)) as running:
         at = await Upgrading.of(running)
         seen = [await at.open_gates()]
         servers: list[str] = []
-        running.dial_all(start_guest=VerbDial(delay_s=0.2))
+        running.set_faults_everywhere(start_guest=VerbDial(delay_s=0.2))
         before = at.writes_by_conductor()
         path: list[tuple[str, Level]] = [
             *(("host1", 2), ("host2", 2), ("host3", 2)),
@@ -193,7 +193,7 @@ async def test_boots_are_in_flight_while_each_gate_opens_and_shuts(start: Start)
         await at.close()
 
 
-async def test_the_pin_holds_a_new_fleet_at_the_old_behaviour(start: Start) -> None:
+async def test_a_pinned_new_fleet_keeps_the_old_behaviour(start: Start) -> None:
     async with start(hosts=fleet(2, 2), upgrade_levels=UpgradeLevels(compute=1)) as running:
         at = await Upgrading.of(running)
         await running.admin.active("pinned")
@@ -205,7 +205,7 @@ async def test_the_pin_holds_a_new_fleet_at_the_old_behaviour(start: Start) -> N
         await at.close()
 
 
-async def test_a_host_that_is_no_more_blocks_nothing(start: Start) -> None:
+async def test_a_removed_host_blocks_no_gate(start: Start) -> None:
     async with start(hosts=fleet(1, 3)) as running:
         at = await Upgrading.of(running)
         assert await at.open_gates() == (False, False)
@@ -218,10 +218,10 @@ async def test_a_host_that_is_no_more_blocks_nothing(start: Start) -> None:
         await at.close()
 
 
-async def test_gates_are_an_administrators_to_see(running: Running) -> None:
-    told = (await running.admin.compute("GET", "/ext/gates")).json()["gates"]
-    assert told["levels"] == {"3": 6}
-    assert told["credentials"] == "working"
-    assert [gate["open"] for gate in told["gates"]] == [True, True]
+async def test_gates_are_shown_to_administrators_only(running: Running) -> None:
+    answer = (await running.admin.compute("GET", "/ext/gates")).json()["gates"]
+    assert answer["levels"] == {"3": 6}
+    assert answer["credentials"] == "working"
+    assert [gate["open"] for gate in answer["gates"]] == [True, True]
     async with running.person("demo", "demo") as demo:
         assert (await demo.compute("GET", "/ext/gates")).status_code == 403

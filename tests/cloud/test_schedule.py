@@ -39,7 +39,7 @@ async def boot_one(directory: Path) -> set[str]:
     return best
 
 
-async def test_what_is_exported_decides_as_the_region_does(tmp_path: Path) -> None:
+async def test_an_exported_world_gives_the_regions_decision(tmp_path: Path) -> None:
     willing = await boot_one(tmp_path)
     photo, ask = await read_region(Config(data_dir=str(tmp_path)), SERVER)
     assert ask is not None
@@ -64,11 +64,13 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "say --world FILE"),
+        ([], "give --world FILE"),
         (["--world", "no-such-file"], "there is no file no-such-file"),
         (["--export", "w", "--data-dir", "no-such-directory"], "there is no region in"),
     ],
 )
-def test_what_the_asker_can_mend_is_said(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused_with_a_hint(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == 2
     assert says in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`moorage up` from a second data directory, on databases that a living conductor uses: it adopts nothing of it."""
+"""`moorage up` from a second data directory, on databases that a living conductor uses: it adopts none of its operations."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def on_postgresql(server: PostgresServer, directory: Path) -> Config:
 
 
 @pytest.mark.postgres
-async def test_a_second_directory_adopts_nothing_of_the_living(postgres_server: PostgresServer, tmp_path: Path) -> None:
+async def test_a_second_directory_adopts_no_living_operations(postgres_server: PostgresServer, tmp_path: Path) -> None:
     config = on_postgresql(postgres_server, tmp_path)
     opened = await open_databases(config)
     for owner in (LIVING, DEAD):

@@ -1,4 +1,4 @@
-"""Secrets of callers, put as canaries into everything that takes one, and looked for wherever something is kept or told.
+"""Secrets of callers are put into every field that accepts one, and searched for in everything that is stored, logged or sent.
 
 A token and a password to log in with are kept nowhere. What a guest must be given is kept where it is for the guest, and is in no
 log, fault, explanation, action, notification or line of the audit log.
@@ -122,7 +122,7 @@ def holding(files: dict[str, bytes], text: str) -> set[str]:
 
 
 @pytest.mark.slow
-async def test_secrets_are_told_nowhere_and_kept_only_for_guests(
+async def test_secrets_are_logged_nowhere_and_stored_only_for_guests(
     start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -135,13 +135,13 @@ async def test_secrets_are_told_nowhere_and_kept_only_for_guests(
             bus=True, notification_format="both", notify_on_state_change="vm_and_task_state"
         ),
     }
-    told: list[str] = []
+    calls: list[str] = []
     async with start(**changes) as running:
 
-        async def hear(_: str, payload: bytes) -> None:
-            told.append(payload.decode())
+        async def on_message(_: str, payload: bytes) -> None:
+            calls.append(payload.decode())
 
-        await running.cloud.region.bus.subscribe("moorage.notification.>", hear)
+        await running.cloud.region.bus.subscribe("moorage.notification.>", on_message)
         user = {"name": "demo", "domain": {"id": "default"}, "password": WRONG}
         auth = {"identity": {"methods": ["password"], "password": {"user": user}}}
         url = f"{running.config.api.identity.url}/v3/auth/tokens"
@@ -153,15 +153,15 @@ async def test_secrets_are_told_nowhere_and_kept_only_for_guests(
             files = kept_in(running.config.data)
             for server in servers:
                 await demo.gone(server)
-        await until(lambda: any("compute.instance.delete.end" in each for each in told))
+        await until(lambda: any("compute.instance.delete.end" in each for each in calls))
         after = kept_in(running.config.data)
         logins = [WRONG, admin_password(running.config), demo_password(running.config), *tokens]
-    assert len(told) > 30
+    assert len(calls) > 30
     assert len(answers) > 20
     places = {
         "log": caplog.text,
         "audit log": log_file.read_text(),
-        "notifications": "\n".join(told),
+        "notifications": "\n".join(calls),
         "answers": "\n".join(answers),
     }
     for secret in (*logins, *PASSWORDS.values(), *TO_GUESTS.values()):

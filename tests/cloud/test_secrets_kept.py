@@ -1,4 +1,4 @@
-"""What users tell their guests is on no disk of the region in clear, through a server's whole life and a change of keys."""
+"""What users pass to their guests is on no disk of the region in clear, through a server's whole life and a change of keys."""
 
 import base64
 from pathlib import Path
@@ -31,7 +31,7 @@ def in_clear(data: Path) -> list[str]:
     return [path.name for path in files if any(each.encode() in path.read_bytes() for each in SECRETS)]
 
 
-async def test_no_database_of_the_region_has_it_in_clear(start: Start) -> None:
+async def test_no_database_of_the_region_has_a_secret_in_clear(start: Start) -> None:
     async with start(hosts=Hosts(count=2)) as running:
         person = running.admin
         files = [{"path": "/etc/motd", "contents": FILE}]
@@ -40,7 +40,7 @@ async def test_no_database_of_the_region_has_it_in_clear(start: Start) -> None:
         person.http.headers["OpenStack-API-Version"] = f"compute {VERSION}"
         assert old.status_code == 202, old.text
         server = (await person.settled(old.json()["server"]["id"]))["id"]
-        await running.let_go(server)
+        await running.wait_until_unlocked(server)
         assert in_clear(running.config.data) == []
         shown = await person.server(server)
         assert shown is not None
@@ -61,7 +61,7 @@ async def test_no_database_of_the_region_has_it_in_clear(start: Start) -> None:
         assert rebuilt.status_code == 202, rebuilt.text
         assert rebuilt.json()["server"]["user_data"] == NEXT
         await person.settled(server)
-        await running.let_go(server)
+        await running.wait_until_unlocked(server)
         assert driver.spec_of(ServerId(server)).user_data == NEXT
         await keys_are_changed(running, server)
         assert in_clear(running.config.data) == []

@@ -1,11 +1,11 @@
-"""A storage pool that shares with a rack's hosts by aggregate: servers' groups are claimed there, move with them, and are given back."""
+"""A storage pool that shares with a rack's hosts by aggregate: groups of servers are claimed there, move with them, and are released."""
 
 import uuid
 from typing import Any
 
 from tests.cloud.conftest import Start
 from tests.cloud.test_audit import looked
-from tests.cloud.test_resize import asked
+from tests.helpers.resized_cloud import asked
 
 from moorage_testing.api_user import Person
 
@@ -47,7 +47,7 @@ async def licences(admin: Person, pool: str) -> int:
     return int((await call(admin, "GET", f"/resource_providers/{pool}/usages"))["usages"].get(LICENCE, 0))
 
 
-async def test_a_group_is_claimed_from_the_pool_moves_with_its_server_and_is_given_back(start: Start) -> None:
+async def test_a_group_of_a_sharing_provider_is_claimed_moved_and_released(start: Start) -> None:
     async with start() as running:
         admin = running.admin
         pool = await pool_of_all_hosts(admin)

@@ -1,4 +1,4 @@
-"""Shelving in a whole cloud: an offloaded server holds nothing but its ports and addresses, and comes back with its disk."""
+"""Shelving in a whole cloud: an offloaded server has only its ports and addresses, and returns with its disk."""
 
 import asyncio
 import time
@@ -52,8 +52,8 @@ async def failure(running: Running, server: str) -> Any:
     """What the newest action says of its events, to those who may see details."""
     path = f"/servers/{server}/os-instance-actions"
     newest = (await running.admin.compute("GET", path)).json()["instanceActions"][0]
-    told = (await running.admin.compute("GET", f"{path}/{newest['request_id']}")).json()["instanceAction"]
-    return [each.get("details") for each in told["events"]]
+    answer = (await running.admin.compute("GET", f"{path}/{newest['request_id']}")).json()["instanceAction"]
+    return [each.get("details") for each in answer["events"]]
 
 
 async def done(running: Running, server: str, action: dict[str, Any], status: str) -> dict[str, Any]:
@@ -61,7 +61,7 @@ async def done(running: Running, server: str, action: dict[str, Any], status: st
     reply = await act(running, server, action)
     assert reply.status_code == 202, reply.text
     seen = await running.admin.settled(server, PATIENCE_S)
-    await running.let_go(server)
+    await running.wait_until_unlocked(server)
     assert seen["status"] == status, await failure(running, server)
     return dict(seen)
 
@@ -105,7 +105,7 @@ def disk(running: Running, server: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.parametrize("network", ["private", ROUTED])
-async def test_a_server_leaves_its_host_and_comes_back(running: Running, network: str) -> None:
+async def test_a_server_is_offloaded_and_unshelved(running: Running, network: str) -> None:
     server = await running.admin.active("a", networks=network)
     running.cloud.fleet.drivers[server["OS-EXT-SRV-ATTR:host"]].write_disk(ServerId(server["id"]), "a letter\n")
     before, whole = (await ports(running, server["id"]))[0], disk(running, server)
@@ -134,7 +134,7 @@ async def test_a_server_leaves_its_host_and_comes_back(running: Running, network
     assert await actions(running, server["id"]) == wanted
 
 
-async def test_the_address_of_an_offloaded_server_is_given_to_nobody(start: Start) -> None:
+async def test_the_address_of_an_offloaded_server_stays_reserved(start: Start) -> None:
     """A segment has four addresses: three others and the shelved one."""
     async with start(hosts=Hosts(count=2, physical_networks=(("physnet1",),))) as running:
         first = await running.admin.active("a", networks=ROUTED)
@@ -148,7 +148,7 @@ async def test_the_address_of_an_offloaded_server_is_given_to_nobody(start: Star
 
 
 @pytest.mark.parametrize("verb", ["os-stop", "pause", "suspend"])
-async def test_what_does_not_run_is_shelved_too(running: Running, verb: str) -> None:
+async def test_a_stopped_server_is_shelved(running: Running, verb: str) -> None:
     server = await running.admin.active("a")
     await act(running, server["id"], {verb: None})
     await running.admin.settled(server["id"])
@@ -156,7 +156,7 @@ async def test_what_does_not_run_is_shelved_too(running: Running, verb: str) -> 
     await done(running, server["id"], {"unshelve": None}, "ACTIVE")
 
 
-async def test_a_server_may_stay_on_its_host_for_a_while(start: Start) -> None:
+async def test_a_shelved_server_stays_on_its_host_for_the_configured_time(start: Start) -> None:
     async with start(compute=Compute(shelved_offload_time=-1)) as running:
         server = await running.admin.active("a")
         shelved = await done(running, server["id"], {"shelve": None}, "SHELVED")
@@ -189,7 +189,7 @@ async def test_a_shelved_server_leaves_when_its_time_is_over(start: Start) -> No
         await done(running, server["id"], {"unshelve": None}, "ACTIVE")
 
 
-async def test_nothing_is_destroyed_whose_image_is_gone(start: Start) -> None:
+async def test_a_server_whose_image_is_gone_is_not_offloaded(start: Start) -> None:
     async with start(compute=Compute(shelved_offload_time=-1)) as running:
         server = await running.admin.active("a")
         await done(running, server["id"], {"shelve": None}, "SHELVED")
@@ -212,9 +212,9 @@ async def test_an_unshelve_without_its_image_is_an_error(running: Running) -> No
 
 
 @pytest.mark.parametrize("verb", ["power_off", "take_snapshot", "upload_snapshot"])
-async def test_a_shelve_that_fails_leaves_the_server_as_it_was(running: Running, verb: str) -> None:
+async def test_a_failed_shelve_leaves_the_server_unchanged(running: Running, verb: str) -> None:
     server = await running.admin.active("a")
-    running.dial_all(**{verb: VerbDial(fail_times=1, fail_when="after")})
+    running.set_faults_everywhere(**{verb: VerbDial(fail_times=1, fail_when="after")})
     back = await done(running, server["id"], {"shelve": None}, "ACTIVE")
     assert back["OS-EXT-SRV-ATTR:host"] == server["OS-EXT-SRV-ATTR:host"]
     driver = running.cloud.fleet.drivers[back["OS-EXT-SRV-ATTR:host"]]
@@ -223,7 +223,7 @@ async def test_a_shelve_that_fails_leaves_the_server_as_it_was(running: Running,
     assert (await actions(running, server["id"]))[0] == ("shelve", "Error")
 
 
-async def test_an_unshelve_goes_on_to_the_next_host(running: Running) -> None:
+async def test_an_unshelve_tries_the_next_host(running: Running) -> None:
     server = await running.admin.active("a")
     await done(running, server["id"], {"shelve": None}, "SHELVED_OFFLOADED")
     for host in neighbours_of(running, server["OS-EXT-SRV-ATTR:host"])[:2]:
@@ -233,10 +233,10 @@ async def test_an_unshelve_goes_on_to_the_next_host(running: Running) -> None:
     assert len(await ports(running, server["id"])) == 1
 
 
-async def test_an_unshelve_that_finds_no_host_gives_it_back(running: Running) -> None:
+async def test_an_unshelve_without_a_host_restores_the_shelved_server(running: Running) -> None:
     server = await running.admin.active("a", networks=ROUTED)
     await done(running, server["id"], {"shelve": None}, "SHELVED_OFFLOADED")
-    running.dial_all(start_guest=VerbDial(fail_times=99))
+    running.set_faults_everywhere(start_guest=VerbDial(fail_times=99))
     back = await done(running, server["id"], {"unshelve": None}, "SHELVED_OFFLOADED")
     assert (back["OS-EXT-SRV-ATTR:host"], back["addresses"]) == (None, server["addresses"])
     assert await held(running, server["id"]) == {IPV4_ADDRESS: 1}
@@ -244,11 +244,11 @@ async def test_an_unshelve_that_finds_no_host_gives_it_back(running: Running) ->
     assert (port["binding:host_id"], port["device_id"]) == ("", server["id"])
     assert len(await images(running)) == 1
     assert (await actions(running, server["id"]))[0] == ("unshelve", "Error")
-    told = (await running.admin.compute("GET", f"/ext/servers/{server['id']}/explain")).json()
-    unshelve = told["explain"]["operations"][-1]
+    answer = (await running.admin.compute("GET", f"/ext/servers/{server['id']}/explain")).json()
+    unshelve = answer["explain"]["operations"][-1]
     assert unshelve["name"] == "unshelve"
     assert unshelve["attempts"][0]["failed"]
-    running.dial_all()
+    running.set_faults_everywhere()
     await done(running, server["id"], {"unshelve": None}, "ACTIVE")
 
 
@@ -271,7 +271,7 @@ async def test_where_a_server_is_unshelved(running: Running) -> None:
     assert back["pinned_availability_zone"] is None
 
 
-async def test_what_is_forbidden_while_it_is_shelved(running: Running) -> None:
+async def test_actions_refused_for_a_shelved_server(running: Running) -> None:
     server = await running.admin.active("a")
     assert (await act(running, server["id"], {"unshelve": None})).status_code == 409
     assert (await act(running, server["id"], {"shelveOffload": None})).status_code == 409
@@ -294,7 +294,7 @@ async def test_a_shelved_server_is_deleted_with_its_image_and_ports(running: Run
     assert await held(running, server["id"]) == {}
 
 
-async def test_rounds_leave_an_offloaded_server_what_it_has(running: Running) -> None:
+async def test_reconcilers_keep_the_resources_of_an_offloaded_server(running: Running) -> None:
     server = await running.admin.active("a", networks=ROUTED)
     await done(running, server["id"], {"shelve": None}, "SHELVED_OFFLOADED")
     context = running.cloud.region.context

@@ -1,4 +1,4 @@
-"""What a snapshot, a shelve and an unshelve cost: commits by database, commands to hosts, and calls of the neighbours."""
+"""What a snapshot, a shelve and an unshelve cost: commits by database, commands to hosts, and calls of services."""
 
 from collections import Counter
 from typing import Any
@@ -68,7 +68,7 @@ def _seen(running: Running) -> tuple[Counter[str], Counter[str], Counter[str]]:
     for neighbour in region.clients.services:
         if neighbour.name in {"image", "network"}:
             calls.update({f"{neighbour.name} {call}": number for call, number in neighbour.calls.items()})
-    return commits, Counter(step for _, step in running.told_once), calls
+    return commits, Counter(step for _, step in running.commands_once), calls
 
 
 async def _cost(running: Running, server: str, action: dict[str, Any]) -> Any:
@@ -84,7 +84,7 @@ async def _cost(running: Running, server: str, action: dict[str, Any]) -> Any:
 
 
 @pytest.mark.slow
-async def test_what_images_and_shelving_cost(start: Start, rounds_are_far_away: None) -> None:
+async def test_statements_and_messages_of_images_and_shelving(start: Start, rounds_are_far_away: None) -> None:
     async with start(hosts=Hosts(count=2)) as running:
         server = (await running.admin.active("a"))["id"]
         for name, wanted in COSTS.items():

@@ -1,4 +1,4 @@
-"""Images of servers in a whole cloud: what is on the disk is in the image, and nothing is left of one that failed."""
+"""Images of servers in a whole cloud: the image has the data of the disk, and a failed snapshot leaves nothing."""
 
 import asyncio
 import time
@@ -75,7 +75,7 @@ def write(running: Running, server: dict[str, Any], text: str) -> None:
     running.cloud.fleet.drivers[server["OS-EXT-SRV-ATTR:host"]].write_disk(ServerId(server["id"]), text)
 
 
-async def test_what_is_on_the_disk_is_in_the_image_and_on_what_is_booted_from_it(running: Running) -> None:
+async def test_an_image_has_the_disks_data_and_boots(running: Running) -> None:
     server = await running.admin.active("a")
     write(running, server, "a letter\n")
     made = await snapshot(running, server["id"], metadata={"why": "because"})
@@ -109,7 +109,7 @@ async def test_servers_that_do_not_run_are_copied_too(running: Running, verb: st
     assert (await running.admin.settled(server["id"]))["status"] == stopped["status"]
 
 
-async def test_older_versions_are_told_where_the_image_is(running: Running) -> None:
+async def test_older_versions_return_the_image_in_a_header(running: Running) -> None:
     server = await running.admin.active("a")
     reply = await act(running, server["id"], {"createImage": {"name": "x"}}, "2.44")
     assert (reply.status_code, reply.content) == (202, b"")
@@ -127,7 +127,7 @@ async def test_older_versions_are_told_where_the_image_is(running: Running) -> N
     assert (reply.status_code, reply.json()["forbidden"]["message"]) == (403, "Image metadata limit exceeded")
 
 
-async def test_only_so_many_backups_are_kept(running: Running) -> None:
+async def test_backups_are_rotated(running: Running) -> None:
     server = await running.admin.active("a")
     kept = await snapshot(running, server["id"])
     made: list[str] = []
@@ -138,7 +138,7 @@ async def test_only_so_many_backups_are_kept(running: Running) -> None:
         made.append(reply.json()["image_id"])
         await until(lambda: image(running, made[-1]), lambda seen: seen["status"] == "active")
         await running.admin.settled(server["id"])
-    await running.let_go(server["id"])  # the oldest goes when the server is at rest already
+    await running.wait_until_unlocked(server["id"])  # the oldest goes when the server is at rest already
     left = await images(running, image_type="backup")
     assert {each["id"] for each in left} == set(made[1:])
     assert {each["backup_type"] for each in left} == {"daily"}
@@ -151,9 +151,9 @@ async def test_only_so_many_backups_are_kept(running: Running) -> None:
 
 @pytest.mark.parametrize("verb", ["take_snapshot", "upload_snapshot"])
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_nothing_is_left_of_a_copy_that_failed(running: Running, verb: str, when: Any) -> None:
+async def test_a_failed_copy_leaves_nothing(running: Running, verb: str, when: Any) -> None:
     server = await running.admin.active("a")
-    running.dial_all(**{verb: VerbDial(fail_times=1, fail_when=when)})
+    running.set_faults_everywhere(**{verb: VerbDial(fail_times=1, fail_when=when)})
     reply = await act(running, server["id"], {"createImage": {"name": "x"}})
     made = reply.json()["image_id"]
     await until(lambda: image(running, made), lambda seen: seen is None)
@@ -166,7 +166,7 @@ async def test_nothing_is_left_of_a_copy_that_failed(running: Running, verb: str
 
 async def test_a_delete_does_not_wait_for_the_copy(running: Running) -> None:
     server = await running.admin.active("a")
-    running.dial_all(upload_snapshot=VerbDial(fail_times=1, hang="before"))
+    running.set_faults_everywhere(upload_snapshot=VerbDial(fail_times=1, hang="before"))
     made = (await act(running, server["id"], {"createImage": {"name": "x"}})).json()["image_id"]
 
     async def task() -> Any:
@@ -179,7 +179,7 @@ async def test_a_delete_does_not_wait_for_the_copy(running: Running) -> None:
     await until(lambda: image(running, made), lambda seen: seen is None)
 
 
-async def test_a_disk_that_must_be_still_is_not_copied_while_it_is_written(running: Running) -> None:
+async def test_a_quiesced_disk_is_not_copied_while_it_is_written(running: Running) -> None:
     url = running.config.api.image.url
     wanted = {"name": "still", "disk_format": "raw", "container_format": "bare"}
     wanted |= {"hw_qemu_guest_agent": "yes", "os_require_quiesce": "yes"}
@@ -187,7 +187,7 @@ async def test_a_disk_that_must_be_still_is_not_copied_while_it_is_written(runni
     stream = {"Content-Type": "application/octet-stream"}
     await running.admin.http.put(f"{url}/v2/images/{still}/file", content=b"still", headers=stream)
     server = await running.admin.active("a", imageRef=still)
-    running.dial_all(quiesce=VerbDial(fail_times=1))
+    running.set_faults_everywhere(quiesce=VerbDial(fail_times=1))
     made = (await act(running, server["id"], {"createImage": {"name": "x"}})).json()["image_id"]
     await until(lambda: image(running, made), lambda seen: seen is None)
     await running.admin.settled(server["id"])
@@ -195,7 +195,7 @@ async def test_a_disk_that_must_be_still_is_not_copied_while_it_is_written(runni
     assert (found["os_require_quiesce"], await data_of(running, found["id"])) == ("yes", b"still")
 
 
-async def test_what_is_refused_leaves_no_image(running: Running) -> None:
+async def test_a_refused_snapshot_leaves_no_image(running: Running) -> None:
     server = await running.admin.active("a")
     body: dict[str, Any] = {"createImage": {"name": "x"}}
     assert (await act(running, "00000000-0000-4000-8000-000000000000", body)).status_code == 404
@@ -206,7 +206,7 @@ async def test_what_is_refused_leaves_no_image(running: Running) -> None:
     )
     for wrong in malformed:
         assert (await act(running, server["id"], wrong)).status_code == 400
-    off = running.hold_up("power_off")
+    off = running.delay_verb("power_off")
     assert (await act(running, server["id"], {"os-stop": None})).status_code == 202
     reply = await act(running, server["id"], body)
     assert reply.status_code == 409

@@ -1,4 +1,4 @@
-"""Soft delete and restore in a whole cloud: off and out of the quota, had back, deleted for good, reclaimed when its time is over."""
+"""Soft delete and restore in a whole cloud: off and out of the quota, restored, deleted finally, reclaimed after its time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,12 +36,12 @@ async def listed(running: Running, **filters: str) -> list[str]:
     return [row["name"] for row in rows]
 
 
-async def test_deleted_and_had_back(keeping: Running) -> None:
+async def test_a_server_is_soft_deleted_and_restored(keeping: Running) -> None:
     admin = keeping.admin
     server = await admin.active("comes-back")
     await admin.delete(server["id"])
     gone = await admin.settled(server["id"])
-    await keeping.let_go(server["id"])  # its place in the quota is given back after it is shown deleted
+    await keeping.wait_until_unlocked(server["id"])  # its place in the quota is given back after it is shown deleted
     assert (gone["status"], gone["OS-EXT-STS:vm_state"]) == ("SOFT_DELETED", "soft-delete")
     assert guest(keeping, gone).power is PowerState.SHUTDOWN
     assert await used(keeping) == 0
@@ -62,12 +62,12 @@ async def test_deleted_and_had_back(keeping: Running) -> None:
     assert [row["action"] for row in rows] == ["restore", "delete", "create"]
 
 
-async def test_its_room_in_the_quota_may_be_taken(keeping: Running) -> None:
+async def test_the_quota_of_a_soft_deleted_server_may_be_used(keeping: Running) -> None:
     admin = keeping.admin
     first = await admin.active("first")
     await admin.delete(first["id"])
     await admin.settled(first["id"])
-    await keeping.let_go(first["id"])
+    await keeping.wait_until_unlocked(first["id"])
     second = await admin.active("second")
     refused = await act(keeping, first["id"], {"restore": None})
     assert refused.status_code == 403
@@ -80,7 +80,7 @@ async def test_its_room_in_the_quota_may_be_taken(keeping: Running) -> None:
     assert (await admin.settled(first["id"]))["status"] == "ACTIVE"
 
 
-async def test_force_delete_is_for_good(keeping: Running) -> None:
+async def test_force_delete_is_final(keeping: Running) -> None:
     admin = keeping.admin
     server = await admin.active("no-more")
     await admin.delete(server["id"])
@@ -95,7 +95,7 @@ async def test_force_delete_is_for_good(keeping: Running) -> None:
 
 
 async def test_a_server_that_was_never_launched_is_deleted_at_once(keeping: Running) -> None:
-    keeping.dial_all(start_guest=VerbDial(fail_times=99, says="no"))
+    keeping.set_faults_everywhere(start_guest=VerbDial(fail_times=99, says="no"))
     server = await keeping.admin.boot("never-was")
     assert (await keeping.admin.settled(server))["status"] == "ERROR"
     await keeping.admin.delete(server)
@@ -104,7 +104,7 @@ async def test_a_server_that_was_never_launched_is_deleted_at_once(keeping: Runn
     assert await used(keeping) == 0
 
 
-async def test_a_restore_that_fails_leaves_it_deleted(keeping: Running) -> None:
+async def test_a_failed_restore_leaves_the_server_deleted(keeping: Running) -> None:
     admin = keeping.admin
     server = await admin.active("not-yet")
     await admin.delete(server["id"])
@@ -116,7 +116,7 @@ async def test_a_restore_that_fails_leaves_it_deleted(keeping: Running) -> None:
     assert await used(keeping) == 0
 
 
-async def test_it_is_reclaimed_when_its_time_is_over(start: Start) -> None:
+async def test_a_soft_deleted_server_is_reclaimed_after_its_time(start: Start) -> None:
     async with start(compute=Compute(reclaim_instance_interval=2.0)) as running:
         admin = running.admin
         server = await admin.active("goes")

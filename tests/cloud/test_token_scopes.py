@@ -1,4 +1,4 @@
-"""Real tokens of a domain, of the system and without a scope, of somebody who is administrator everywhere: nothing is theirs."""
+"""Real tokens of a domain, of the system and without a scope, of a user with administrator roles everywhere: they give no access to servers."""
 
 from typing import Any
 
@@ -44,8 +44,8 @@ async def test_only_tokens_of_projects_may_do_anything(running: Running) -> None
             "X-Auth-Token": issued.headers["x-subject-token"],
             "OpenStack-API-Version": "placement 1.39, volume 3.70",
         }
-        told = [(await admin.http.request(method, url, headers=sent)).status_code for method, url, _ in asks]
-        assert told == [status for _, _, status in asks], name
+        listed = [(await admin.http.request(method, url, headers=sent)).status_code for method, url, _ in asks]
+        assert listed == [status for _, _, status in asks], name
         ports = await admin.http.get(f"{api.network.url}/v2.0/ports", headers=sent)
         assert (ports.status_code, ports.json()) == (200, {"ports": []}), name
     await admin.volume("DELETE", f"/volumes/{mine}")

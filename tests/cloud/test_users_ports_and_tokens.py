@@ -1,4 +1,4 @@
-"""What a person brought stays theirs; what a person may do is judged before the 202, and needs their token no more after it."""
+"""Ports of a user stay the user's; permissions are checked before the 202, and the user's token is not needed afterwards."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -49,7 +49,7 @@ async def test_a_users_port_is_used_and_kept(running: Running) -> None:
         assert left == []
 
 
-async def test_two_boots_want_one_port(running: Running) -> None:
+async def test_two_boots_compete_for_one_port(running: Running) -> None:
     """Exactly one has it; the other is refused, or ends in ERROR, and does not take it along when it is deleted."""
     async with running.person("demo", "demo") as demo:
         port = await made_port(demo)
@@ -68,7 +68,7 @@ async def test_two_boots_want_one_port(running: Running) -> None:
         assert held["device_id"] == winners[0]
 
 
-async def test_refusals_at_the_request_leave_nothing(running: Running) -> None:
+async def test_refused_requests_leave_nothing(running: Running) -> None:
     stranger = "11111111-2222-3333-4444-555555555555"
     async with running.person("demo", "demo") as demo:
         theirs = await made_port(running.admin)
@@ -114,7 +114,7 @@ async def test_a_token_expires_between_accept_and_port_creation(start: Start, mo
         assert port["project_id"] == demo.project
 
 
-async def test_servers_of_others_cannot_be_seen_or_deleted(running: Running) -> None:
+async def test_servers_of_other_projects_cannot_be_read_or_deleted(running: Running) -> None:
     theirs = await running.admin.active("theirs")
     async with running.person("demo", "demo") as demo:
         for method in ("GET", "DELETE"):

@@ -35,7 +35,7 @@ async def snapshots(running: Running) -> list[dict[str, Any]]:
     return list(reply.json()["snapshots"])
 
 
-async def test_an_image_of_it_names_snapshots_of_its_volumes_and_boots(running: Running) -> None:
+async def test_its_image_names_volume_snapshots_and_boots(running: Running) -> None:
     server = await backed(running)
     reply = await act(running, server["id"], {"createImage": {"name": "copy", "metadata": {"why": "because"}}})
     assert reply.status_code == 202, reply.text
@@ -94,7 +94,7 @@ async def attachments(running: Running, server: str) -> list[tuple[str, str]]:
     return [(each["id"], each["status"]) for each in await held(running) if each["instance"] == server]
 
 
-async def test_a_shelved_server_keeps_its_volumes_reserved_and_no_image(running: Running) -> None:
+async def test_a_shelved_server_keeps_its_volumes_reserved_without_an_image(running: Running) -> None:
     server = await backed(running)
     rows = await attached(running, server["id"])
     before = [each["id"] for each in await images(running)]
@@ -119,11 +119,11 @@ async def test_a_shelved_server_keeps_its_volumes_reserved_and_no_image(running:
     assert await held(running) == []
 
 
-async def test_an_unshelve_that_fails_gives_its_volumes_back(running: Running) -> None:
+async def test_a_failed_unshelve_releases_its_volumes(running: Running) -> None:
     server = await backed(running)
     rows = await attached(running, server["id"])
     await shelved(running, server["id"])
-    running.dial_all(start_guest=VerbDial(fail_chance=1.0, fail_when="after", says="no memory"))
+    running.set_faults_everywhere(start_guest=VerbDial(fail_chance=1.0, fail_when="after", says="no memory"))
     assert (await act(running, server["id"], {"unshelve": None})).status_code == 202
     assert (await running.admin.settled(server["id"]))["status"] == "SHELVED_OFFLOADED"
     now = await attachments(running, server["id"])
@@ -190,7 +190,7 @@ async def other_image(running: Running) -> str:
     return id
 
 
-async def test_its_root_is_written_anew_since_2_93(running: Running) -> None:
+async def test_its_root_is_rewritten_from_2_93(running: Running) -> None:
     server = await backed(running)
     rows = await attached(running, server["id"])
     other = await other_image(running)
@@ -220,13 +220,13 @@ async def test_its_root_is_written_anew_since_2_93(running: Running) -> None:
 async def test_a_root_that_cannot_be_written_leaves_an_error_and_may_be_rebuilt(running: Running) -> None:
     server = await backed(running)
     other = await other_image(running)
-    running.dial_all(rebuild_guest=VerbDial(fail_chance=1.0, says="no memory"))
+    running.set_faults_everywhere(rebuild_guest=VerbDial(fail_chance=1.0, says="no memory"))
     assert (await act(running, server["id"], {"rebuild": {"imageRef": other}}, "2.93")).status_code == 202
     assert (await running.admin.settled(server["id"]))["status"] == "ERROR"
     now = await attachments(running, server["id"])
     assert {state for _, state in now} == {"attached"}
     assert {each["attachment_id"] for each in await attached(running, server["id"])} == {id for id, _ in now}
-    running.dial_all(rebuild_guest=VerbDial())
+    running.set_faults_everywhere(rebuild_guest=VerbDial())
     assert (await act(running, server["id"], {"rebuild": {"imageRef": other}}, "2.93")).status_code == 202
     assert (await running.admin.settled(server["id"]))["status"] == "ACTIVE"
     await running.admin.gone(server["id"])
@@ -275,10 +275,10 @@ async def test_its_guest_is_still_while_its_volumes_are_copied(
         (VerbDial(fail_times=1), 409, "Failed to quiesce instance"),
         (VerbDial(fail_times=1, code="not_supported"), 400, "Quiescing is not supported in instance"),
     ):
-        running.dial_all(quiesce=dial)
+        running.set_faults_everywhere(quiesce=dial)
         reply = await act(running, server["id"], create)
         assert (reply.status_code, word in reply.text) == (status_, True), reply.text
-    running.dial_all()
+    running.set_faults_everywhere()
     await running.admin.gone(server["id"])
     assert [len(await images(running)), len(await snapshots(running))] == before
 
@@ -288,7 +288,7 @@ async def test_its_guest_is_still_while_its_volumes_are_copied(
     await running.admin.gone(server["id"])
 
     server = await backed_by(running, hw_qemu_guest_agent="yes")
-    running.dial_all(quiesce=VerbDial(fail_times=1), thaw_guest=VerbDial(fail_times=9))
+    running.set_faults_everywhere(quiesce=VerbDial(fail_times=1), thaw_guest=VerbDial(fail_times=9))
     for frozen in (False, True):  # who has no need to be still is copied all the same; who cannot be told thaws in time
         id = (await act(running, server["id"], create)).json()["image_id"]
         made = await until(lambda id=id: image(running, id), lambda seen: seen is None or seen["status"] == "active")

@@ -1,5 +1,4 @@
-"""What boots from volumes cost, and what is done to servers that have some: statements, commits, commands to hosts, calls of the
-volume and the image service (docs/performance.md)."""
+"""What boots from volumes and actions on servers with volumes cost: statements, commits, commands to hosts, calls of the volume and the image service (docs/performance.md)."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -92,17 +91,19 @@ async def cost(
     conductor = region.conductor
     assert conductor is not None
     await until(lambda: not conductor.executing)
-    running.told_once.clear()
+    running.commands_once.clear()
     before = calls(running)
     region.meter.reset()
     answer = await asked()
     assert answer.status_code == 202, answer.text
     await until(lambda: not conductor.executing and ended(region.meter.commits))
-    found = counted(region.meter.statements), counted(region.meter.commits), len(running.told_once)
+    found = counted(region.meter.statements), counted(region.meter.commits), len(running.commands_once)
     return found, dict(calls(running) - before), answer
 
 
-async def test_what_each_costs(start: Start, rounds_are_far_away: None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_statements_and_messages_of_each_volume_operation(
+    start: Start, rounds_are_far_away: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("LOOK_FIRST_S", "LOOK_MOST_S"):
         monkeypatch.setattr(
             server_lock, name, 2.0

@@ -1,5 +1,4 @@
-"""Every form of a block device mapping that makes something: local disks, the older form, snapshots, blank volumes, types; and
-hosts that a volume cannot be exported to."""
+"""Every form of a block device mapping that creates something: local disks, version 1, snapshots, blank volumes, types; and hosts to which a volume cannot be exported."""
 
 from typing import Any
 
@@ -49,7 +48,7 @@ async def image(running: Running) -> str:
     return await running.admin.id_of("image", "tiny")
 
 
-async def test_local_disks_beside_an_image(running: Running) -> None:
+async def test_local_disks_with_an_image(running: Running) -> None:
     root = {"source_type": "image", "destination_type": "local", "uuid": await image(running), "boot_index": 0}
     blank = {"source_type": "blank", "destination_type": "local", "boot_index": -1}
     devices = [{**root}, {**blank, "volume_size": 3}, {**blank, "guest_format": "swap", "volume_size": 256}]
@@ -68,7 +67,7 @@ async def test_local_disks_beside_an_image(running: Running) -> None:
         assert (reply.status_code, says in reply.text) == (400, True), reply.text
 
 
-async def test_the_older_form(running: Running) -> None:
+async def test_block_device_mapping_version_1(running: Running) -> None:
     bootable = await volume(running, imageRef=await image(running))
     data = await volume(running)
     devices: list[dict[str, Any]] = [
@@ -143,7 +142,7 @@ def fails_to_export(running: Running, host: str) -> None:
 TRIES_MAX = 40
 
 
-async def test_a_back_end_that_fails_for_one_host_is_a_cause_and_the_next_is_tried(start: Start) -> None:
+async def test_a_back_end_failure_for_one_host_leads_to_the_next(start: Start) -> None:
     async with start(hosts=Hosts(count=2)) as running:
         fails, works = running.cloud.fleet.drivers
         fails_to_export(running, fails)
@@ -156,9 +155,9 @@ async def test_a_back_end_that_fails_for_one_host_is_a_cause_and_the_next_is_tri
             made = await running.admin.active(f"v{number}", imageRef="", block_device_mapping_v2=[device])
             assert made["OS-EXT-SRV-ATTR:host"] == works
             path = f"/ext/servers/{made['id']}/explain"
-            told = (await running.admin.compute("GET", path)).json()["explain"]
-            if UNREACHABLE in str(told):
-                assert any(root in line for line in _describe(told)), _describe(told)
+            answer = (await running.admin.compute("GET", path)).json()["explain"]
+            if UNREACHABLE in str(answer):
+                assert any(root in line for line in _describe(answer)), _describe(answer)
                 causes.add(UNREACHABLE)
             (attachment,) = [each for each in await held(running) if each["instance"] == made["id"]]
             assert attachment["status"] == "attached"
@@ -169,13 +168,15 @@ async def test_a_back_end_that_fails_for_one_host_is_a_cause_and_the_next_is_tri
 
 async def test_no_host_can_be_reached(start: Start) -> None:
     async with start(hosts=Hosts(count=2)) as running:
-        running.dial_all(volume_connector=VerbDial(fail_chance=1.0, says="no path to the storage", code=UNREACHABLE))
+        running.set_faults_everywhere(
+            volume_connector=VerbDial(fail_chance=1.0, says="no path to the storage", code=UNREACHABLE)
+        )
         root = {"source_type": "image", "destination_type": "volume", "uuid": await image(running), "boot_index": 0}
         asked = {"imageRef": "", "block_device_mapping_v2": [{**root, "volume_size": 1}]}
         made = await running.admin.settled(await running.admin.boot("a", **asked))
         assert made["status"] == "ERROR"
-        told = (await running.admin.compute("GET", f"/ext/servers/{made['id']}/explain")).json()["explain"]
-        assert UNREACHABLE in str(told), told
+        answer = (await running.admin.compute("GET", f"/ext/servers/{made['id']}/explain")).json()["explain"]
+        assert UNREACHABLE in str(answer), answer
         for each in await running.admin.volumes():
             await becomes(running, each["id"], "gone")
         assert await held(running) == []

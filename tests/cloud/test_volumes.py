@@ -117,7 +117,7 @@ async def test_a_volume_is_attached_and_detached(running: Running) -> None:
     await running.admin.gone(server["id"])
 
 
-async def test_a_delete_lets_volumes_go_and_deletes_those_that_go_with_the_server(running: Running) -> None:
+async def test_a_delete_detaches_volumes_and_deletes_the_marked_ones(running: Running) -> None:
     server, stays, goes = await running.admin.active("a"), await volume(running), await volume(running)
     assert (await attach(running, server["id"], stays)).status_code == 202
     assert (await attach(running, server["id"], goes, delete_on_termination=True)).status_code == 202
@@ -128,7 +128,7 @@ async def test_a_delete_lets_volumes_go_and_deletes_those_that_go_with_the_serve
     assert await held(running) == []
 
 
-async def test_who_may_not_attach_what(running: Running) -> None:
+async def test_refused_attaches(running: Running) -> None:
     server, other, disk = await running.admin.active("a"), await running.admin.active("b"), await volume(running)
     assert (await attach(running, server["id"], NO_SUCH)).status_code == 404
     assert (await attach(running, server["id"], disk)).status_code == 202
@@ -168,9 +168,9 @@ async def test_a_volume_that_is_not_in_use_forbids_rebuild_and_rescue(running: R
     await admin.gone(server)
 
 
-async def test_a_host_that_cannot_plug_leaves_nothing(running: Running) -> None:
+async def test_a_failed_plug_leaves_nothing(running: Running) -> None:
     server, disk = await running.admin.active("a"), await volume(running)
-    running.dial_all(attach_volume=VerbDial(fail_times=1, fail_when="after", says="no bus is free"))
+    running.set_faults_everywhere(attach_volume=VerbDial(fail_times=1, fail_when="after", says="no bus is free"))
     assert (await attach(running, server["id"], disk)).status_code == 202
     action = await ended(running, server["id"], "attach_volume")
     assert action["message"] == "Error"
@@ -181,7 +181,7 @@ async def test_a_host_that_cannot_plug_leaves_nothing(running: Running) -> None:
     await running.admin.gone(server["id"])
 
 
-async def test_a_volume_grows_under_its_server_and_may_be_told_to_go_with_it(running: Running) -> None:
+async def test_a_volume_grows_while_attached_and_its_delete_flag_can_be_changed(running: Running) -> None:
     server, disk = await running.admin.active("a"), await volume(running)
     assert (await attach(running, server["id"], disk)).status_code == 202
     await becomes(running, disk, "in-use")
@@ -204,7 +204,7 @@ async def test_a_busy_device_stays_attached(running: Running) -> None:
     server, disk = await running.admin.active("a"), await volume(running)
     assert (await attach(running, server["id"], disk)).status_code == 202
     await ended(running, server["id"], "attach_volume")
-    running.dial_all(detach_volume=VerbDial(fail_times=1, says="the device is busy", code="device_busy"))
+    running.set_faults_everywhere(detach_volume=VerbDial(fail_times=1, says="the device is busy", code="device_busy"))
     assert (await detach(running, server["id"], disk)).status_code == 202
     action = await ended(running, server["id"], "detach_volume")
     assert (action["message"], "busy" in action["events"][-1]["details"]) == ("Error", True)
@@ -242,7 +242,7 @@ async def snapshot_becomes(running: Running, snapshot: str, status: str, progres
         await asyncio.sleep(running.look_every_s)
 
 
-async def test_the_host_takes_and_drops_snapshots_for_the_volume_service(running: Running) -> None:
+async def test_the_host_makes_and_deletes_assisted_snapshots(running: Running) -> None:
     disk, path = await volume(running), "/os-assisted-volume-snapshots"
     made = [await snapshot_that_waits(running, disk) for _ in range(2)]
     server = await running.admin.active("a")
@@ -272,10 +272,10 @@ async def test_the_host_takes_and_drops_snapshots_for_the_volume_service(running
         lambda: chain() == ("file-1",)
     )  # Cinder keeps the progress of before: it says nothing of this one's end
     await snapshot_becomes(running, made[0], "deleting", "90%")
-    running.dial_all(take_volume_snapshot=VerbDial(fail_times=1, says="no room for another file"))
+    running.set_faults_everywhere(take_volume_snapshot=VerbDial(fail_times=1, says="no room for another file"))
     assert (await take(made[1], "file-2")).status_code == 200
     await snapshot_becomes(running, made[1], "error", "90%")
-    running.dial_all(drop_volume_snapshot=VerbDial(fail_times=1))
+    running.set_faults_everywhere(drop_volume_snapshot=VerbDial(fail_times=1))
     await reset(running, made[1], "deleting")
     unknown = f'{{"volume_id":"{disk}"}}'
     assert (await running.admin.compute("DELETE", f"{path}/{made[1]}", delete_info=unknown)).status_code == 204

@@ -1,4 +1,4 @@
-"""Servers that boot from volumes, in a whole cloud: made, held, exported, and gone with what went wrong."""
+"""Servers that boot from volumes in a whole cloud: created, reserved, exported, and cleaned up after failures."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ async def volumes(running: Running) -> list[dict[str, Any]]:
     return list(reply.json()["volumes"])
 
 
-async def test_an_image_is_written_on_a_volume_and_the_server_boots_from_it(running: Running) -> None:
+async def test_a_server_boots_from_a_volume_made_of_an_image(running: Running) -> None:
     root = {"source_type": "image", "destination_type": "volume", "uuid": await image(running), "boot_index": 0}
     data = {"source_type": "blank", "destination_type": "volume", "volume_size": 2, "boot_index": -1, "tag": "data"}
     devices = [{**root, "volume_size": 1, "delete_on_termination": True}, data]
@@ -58,7 +58,7 @@ async def test_a_volume_is_booted_from(running: Running) -> None:
     assert await status(running, root) == "available"
 
 
-async def test_a_host_that_fails_gives_its_volumes_to_the_next(start: Start) -> None:
+async def test_the_next_host_gets_the_volumes_of_a_failed_host(start: Start) -> None:
     async with start(hosts=Hosts(count=2)) as running:
         fails, works = running.cloud.fleet.drivers
         running.dial(fails, start_guest=VerbDial(fail_chance=1.0, fail_when="after", says="no memory"))
@@ -76,7 +76,7 @@ async def test_a_host_that_fails_gives_its_volumes_to_the_next(start: Start) -> 
 
 
 async def test_a_boot_that_fails_leaves_no_volume(running: Running) -> None:
-    running.dial_all(start_guest=VerbDial(fail_chance=1.0, says="no memory"))
+    running.set_faults_everywhere(start_guest=VerbDial(fail_chance=1.0, says="no memory"))
     root = {"source_type": "image", "destination_type": "volume", "uuid": await image(running), "boot_index": 0}
     made = await running.admin.settled(
         await running.admin.boot("a", imageRef="", block_device_mapping_v2=[{**root, "volume_size": 1}])
@@ -104,7 +104,7 @@ async def becomes_none(running: Running) -> None:
         "Volume type",
     ),
 ])  # fmt: skip
-async def test_what_is_refused(running: Running, device: dict[str, Any], said: str) -> None:
+async def test_refused_boots_from_volumes(running: Running, device: dict[str, Any], said: str) -> None:
     reply = await running.admin.ask_boot("a", imageRef="", block_device_mapping_v2=[device])
     assert reply.status_code == 400, reply.text
     assert said in reply.text
@@ -118,7 +118,7 @@ async def test_a_volume_without_an_image_is_not_bootable(running: Running) -> No
     assert (reply.status_code, "is not bootable" in reply.text) == (400, True)
 
 
-async def test_an_image_may_be_named_beside_a_volume_that_is_not_marked_bootable(running: Running) -> None:
+async def test_an_image_may_be_given_with_an_unbootable_volume(running: Running) -> None:
     blank = await volume(running)
     device = {"source_type": "volume", "destination_type": "volume", "uuid": blank, "boot_index": 0, "volume_size": 1}
     server = await running.admin.active("a", block_device_mapping_v2=[device])

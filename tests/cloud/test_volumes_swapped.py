@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from tests.cloud.conftest import Running
+from tests.cloud.test_multiattach_volumes import several
 from tests.cloud.test_volumes import NO_SUCH, attach, attached, becomes, disks, ended, held, running, status, volume
-from tests.cloud.test_volumes_of_several import several
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage_testing.api_user import VERSION
@@ -47,7 +47,7 @@ async def with_volume(running: Running, **more: Any) -> tuple[dict[str, Any], st
     return server, await moves(running, old)
 
 
-async def test_the_guest_goes_on_with_the_new_volume(running: Running) -> None:
+async def test_the_guest_continues_with_the_new_volume(running: Running) -> None:
     await as_service(running)
     server, old = await with_volume(running, tag="data")
     new = await volume(running, size=2)
@@ -77,11 +77,11 @@ async def test_a_paused_server_before_2_85(running: Running) -> None:
     assert disks(running, server) == [new]
 
 
-async def test_a_host_that_cannot_leaves_everything_as_it_was(running: Running) -> None:
+async def test_a_failed_swap_changes_nothing(running: Running) -> None:
     await as_service(running)
     server, old = await with_volume(running)
     new = await volume(running)
-    running.dial_all(swap_volume=VerbDial(fail_times=1, says="the copy failed"))
+    running.set_faults_everywhere(swap_volume=VerbDial(fail_times=1, says="the copy failed"))
     assert (await swap(running, server["id"], old, new)).status_code == 202
     action = await ended(running, server["id"], "swap_volume")
     assert (action["message"], "the copy failed" in action["events"][-1]["details"]) == ("Error", True)
@@ -92,7 +92,7 @@ async def test_a_host_that_cannot_leaves_everything_as_it_was(running: Running) 
     assert disks(running, server) == [old]
 
 
-async def test_what_is_refused(running: Running) -> None:
+async def test_refused_swaps(running: Running) -> None:
     server, old = await with_volume(running)
     new, id = await volume(running), server["id"]
     plain = running.person("demo", "demo")

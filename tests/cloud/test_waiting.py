@@ -61,7 +61,7 @@ async def full(running: Running, *addresses: int) -> tuple[list[dict[str, str]],
     return networks, servers
 
 
-async def test_first_come_first_served(start: Start) -> None:
+async def test_waiting_boots_are_served_in_order(start: Start) -> None:
     """As many are ACTIVE as addresses were freed, those that came first; the others sleep, and nobody was woken for anything else."""
     async with start(hosts=Hosts(count=2)) as running:
         networks, holders = await full(running)
@@ -97,14 +97,12 @@ async def test_first_come_first_served(start: Start) -> None:
             await running.admin.gone(each)
 
 
-async def test_what_is_freed_between_the_search_and_the_sleep_is_not_missed(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_capacity_freed_before_the_sleep_is_noticed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has searched in vain, and has not written yet that it sleeps; then the address is freed, and nothing else ever happens."""
     reached, go_on = asyncio.Event(), asyncio.Event()
     take_best = HostClaim.take_best
 
-    async def held_up(claim: HostClaim) -> Claim:
+    async def delayed(claim: HostClaim) -> Claim:
         try:
             return await take_best(claim)
         except NoCapacity:
@@ -114,7 +112,7 @@ async def test_what_is_freed_between_the_search_and_the_sleep_is_not_missed(
 
     async with start(hosts=Hosts(count=2)) as running:
         networks, holders = await full(running, 1, 1)
-        monkeypatch.setattr(HostClaim, "take_best", held_up)
+        monkeypatch.setattr(HostClaim, "take_best", delayed)
         (server,) = await boots(running, "w", networks=networks)
         await reached.wait()
         await running.admin.gone(holders[0])
@@ -125,7 +123,7 @@ async def test_what_is_freed_between_the_search_and_the_sleep_is_not_missed(
             await running.admin.gone(each)
 
 
-async def test_a_segment_that_an_earlier_attempt_found_exhausted_wakes_it(
+async def test_a_freed_address_of_an_exhausted_segment_wakes_a_boot(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The network service refused an address that placement had; the boot sleeps without anything of that host, and an address of that very
@@ -198,7 +196,7 @@ async def service(running: Running, host: str, **body: Any) -> None:
     assert reply.status_code == 200, reply.text
 
 
-async def test_a_host_that_is_back_in_service_and_a_place_in_a_group_wake(start: Start) -> None:
+async def test_an_enabled_host_or_a_free_place_in_a_group_wakes_a_boot(start: Start) -> None:
     async with start(hosts=Hosts(count=2)) as running:
         admin = running.admin
         for host in ("host1", "host2"):
@@ -242,7 +240,7 @@ async def test_guaranteed_bandwidth_that_is_freed_wakes(start: Start) -> None:
             await admin.network("DELETE", f"/ports/{port}")
 
 
-async def test_a_deleted_sleeper_leaves_nothing(start: Start) -> None:
+async def test_a_deleted_waiting_boot_leaves_nothing(start: Start) -> None:
     """With a volume that was made for it, and a port of its user's; its quota is held until then."""
     async with start(hosts=Hosts(count=1), quota=Quota(instances=3, cores=-1, ram=-1)) as running:
         admin = running.admin
@@ -277,7 +275,7 @@ async def test_a_deleted_sleeper_leaves_nothing(start: Start) -> None:
         await admin.network("DELETE", f"/ports/{port['id']}")
 
 
-async def test_ten_of_a_hundred_are_served_at_once(start: Start) -> None:
+async def test_freed_capacity_for_ten_serves_ten_of_a_hundred(start: Start) -> None:
     """Ten addresses are freed at one moment: exactly ten wake-ups, those that came first, and each is ACTIVE soon after the last delete."""
     async with start(hosts=Hosts(count=2)) as running:
         admin = running.admin

@@ -1,4 +1,4 @@
-"""Who may wait for a host, for how long, how many, and what people are shown of it."""
+"""Waiting for a host: permissions, time limit, number, and what users see."""
 
 import asyncio
 import json
@@ -69,7 +69,7 @@ async def test_limits(start: Start) -> None:
             await admin.gone(each["id"])
 
 
-async def test_a_flavor_says_so_and_a_hint_says_more(start: Start) -> None:
+async def test_a_flavor_sets_the_waiting_time_and_a_hint_changes_it(start: Start) -> None:
     async with start(hosts=Hosts(count=1)) as running:
         admin = running.admin
         await full_cloud(running)
@@ -85,7 +85,7 @@ async def test_a_flavor_says_so_and_a_hint_says_more(start: Start) -> None:
             await admin.gone(each)
 
 
-async def test_policy_turns_it_off(start: Start) -> None:
+async def test_policy_disables_waiting(start: Start) -> None:
     async with start(policy={"moorage:servers:wait": "!"}, hosts=Hosts(count=1)) as running:
         reply = await running.admin.ask_boot("w", networks="none", hints=WAIT)
         assert (reply.status_code, "moorage:servers:wait" in reply.text) == (403, True), reply.text
@@ -95,7 +95,7 @@ async def test_policy_turns_it_off(start: Start) -> None:
         assert (await running.admin.ask_boot("w", networks="none", hints=WAIT)).status_code == 403
 
 
-async def test_who_waits_is_shown(
+async def test_waiting_servers_are_shown(
     start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with start(hosts=Hosts(count=1)) as running:
@@ -145,11 +145,11 @@ async def test_who_waits_is_shown(
             monkeypatch.setenv(name, value)
         for command, words in ((waiting_command.main, ["list", "--all-projects"]), (explain_command.main, [ids[0]])):
             assert await asyncio.to_thread(command, words) == 0
-        told = capsys.readouterr().out
-        assert "2 servers wait" in told
-        assert "  2 for hosts, the first since " in told
-        assert all(each in told for each in ids)
-        assert "waits for hosts since " in told
+        output = capsys.readouterr().out
+        assert "2 servers wait" in output
+        assert "  2 for hosts, the first since " in output
+        assert all(each in output for each in ids)
+        assert "waits for hosts since " in output
         conductor = region.conductor
         assert conductor is not None
         await until(lambda: not conductor.executing)

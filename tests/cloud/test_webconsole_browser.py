@@ -1,4 +1,4 @@
-"""The web console in headless Chromium over a whole cloud: each page with real data, a boot followed live, a refusal explained, and no complaint.
+"""The web console in headless Chromium over a whole cloud: each page with real data, a boot followed live, a refusal explained, and no errors.
 
 Pictures of every page are written where `MOORAGE_PICTURES` names a directory; people look at them after a change of style.
 """
@@ -90,7 +90,7 @@ async def fill(running: Running) -> tuple[str, str]:
     return last, refused
 
 
-async def test_each_page_shows_what_there_is(start: Start, tmp_path: Path) -> None:
+async def test_each_page_shows_its_data(start: Start, tmp_path: Path) -> None:
     async with visiting(start, tmp_path, hosts=Hosts(count=6)) as visitor:
         running, page = visitor.running, visitor.page
         placed, refused = await fill(running)
@@ -172,9 +172,9 @@ async def test_each_page_shows_what_there_is(start: Start, tmp_path: Path) -> No
         await visitor.sees("Findings")
 
 
-async def test_a_boot_is_followed_live_from_click_to_active(start: Start, tmp_path: Path) -> None:
+async def test_a_boot_is_shown_live_until_active(start: Start, tmp_path: Path) -> None:
     async with visiting(start, tmp_path) as visitor:
-        page, gate = visitor.page, visitor.running.hold_up("start_guest")
+        page, gate = visitor.page, visitor.running.delay_verb("start_guest")
         await visitor.log_in()
         await visitor.visit("/servers")
         await page.run(
@@ -202,7 +202,7 @@ async def test_a_boot_is_followed_live_from_click_to_active(start: Start, tmp_pa
         await page.until("!document.querySelector('main').innerText.includes('live')")
 
 
-async def test_owners_see_causes_and_counts_and_no_host(start: Start, tmp_path: Path) -> None:
+async def test_owners_see_causes_and_counts_and_no_hosts(start: Start, tmp_path: Path) -> None:
     async with visiting(start, tmp_path) as visitor, visitor.running.person("demo", "demo") as demo:
         placed = await demo.boot("mine", networks="private")
         await demo.active(placed)
@@ -251,7 +251,7 @@ class _Away:
         return None
 
 
-async def test_it_is_there_at_once_on_phones_and_in_the_dark(start: Start, tmp_path: Path) -> None:
+async def test_pages_load_fast_and_support_phones_and_dark_mode(start: Start, tmp_path: Path) -> None:
     async with visiting(start, tmp_path) as visitor:
         page = visitor.page
         await visitor.log_in()
@@ -323,7 +323,7 @@ def a_fleet(hosts: int, segments: int) -> dict[str, Any]:
     }
 
 
-async def test_it_is_used_by_keyboard_and_has_labels(start: Start, tmp_path: Path) -> None:
+async def test_pages_work_with_the_keyboard_and_have_labels(start: Start, tmp_path: Path) -> None:
     async with visiting(start, tmp_path) as visitor:
         page = visitor.page
         await visitor.log_in()

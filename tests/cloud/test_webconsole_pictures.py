@@ -1,4 +1,4 @@
-"""Pages of the web console are as they were agreed: held against small pictures in tests/golden/pictures, within a tolerance.
+"""Pages of the web console match the small reference pictures in tests/golden/pictures, within a tolerance.
 
 Texts, times and names differ from run to run, and so do fonts from machine to machine; layout, colours and what is drawn do not.
 `MOORAGE_BLESS=1` writes them anew; look at them before they are committed.
@@ -55,7 +55,7 @@ async def viewing(start: Start, tmp_path: Path) -> AsyncIterator[tuple[Visitor, 
         yield visitor, Gallery(await visitor.page.other_tab())
 
 
-async def test_pages_look_as_agreed(start: Start, tmp_path: Path) -> None:
+async def test_pages_match_their_reference_pictures(start: Start, tmp_path: Path) -> None:
     async with viewing(start, tmp_path) as (visitor, gallery):
         placed, refused = await fill(visitor.running)
         await visitor.page.go(f"{visitor.url}/login")
@@ -78,7 +78,7 @@ async def test_pages_look_as_agreed(start: Start, tmp_path: Path) -> None:
         assert gallery.wrong == []
 
 
-async def test_a_page_without_its_style_is_too_far_from_its_picture(start: Start, tmp_path: Path) -> None:
+async def test_a_page_without_its_style_differs_from_its_picture(start: Start, tmp_path: Path) -> None:
     """Each of these would be seen: no style sheet, the colours of the dark, an empty page, another page."""
     async with viewing(start, tmp_path) as (visitor, gallery):
         page = visitor.page

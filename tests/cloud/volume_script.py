@@ -1,4 +1,4 @@
-"""More command lines for test_openstack_client.py: every noun of the volume service.
+"""More commands for test_openstack_client.py: every resource of the volume service.
 
 The form of a line is told in openstack_script.py.
 """

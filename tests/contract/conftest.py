@@ -1,4 +1,4 @@
-"""What the contracts are held against: two carriers for the bus; embedded and real services for the clients."""
+"""What the contract tests run against: two transports for the bus; embedded and real services for the clients."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

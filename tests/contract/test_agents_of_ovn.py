@@ -1,4 +1,4 @@
-"""What hosts are wired to, by the records of agents as Neutron 29 gives them: Open vSwitch, SR-IOV, Macvtap, and OVN's chassis."""
+"""Networks of hosts, from the records of agents in the format of Neutron 29: Open vSwitch, SR-IOV, Macvtap, and OVN's chassis."""
 
 from typing import Any, cast
 
@@ -42,7 +42,7 @@ def network() -> NetworkClient:
     return NetworkClient(ServiceClient("network", "http://network", transport=way))
 
 
-async def test_each_kind_of_agent_says_what_its_host_is_wired_to() -> None:
+async def test_each_kind_of_agent_reports_its_hosts_networks() -> None:
     client = network()
     wired: dict[str, set[str]] = {}
     for each in await client.wirings():
@@ -66,9 +66,7 @@ async def test_each_kind_of_agent_says_what_its_host_is_wired_to() -> None:
         ("direct", {"ovs", "sriov"}, True),
     ],
 )
-async def test_ports_are_bound_nowhere_where_all_who_could_are_dead(
-    vnic_type: str, dead: set[str], nothing: bool
-) -> None:
+async def test_ports_are_not_bound_when_all_agents_are_dead(vnic_type: str, dead: set[str], nothing: bool) -> None:
     """A DHCP agent that lives binds nothing; of a host without agents something else does."""
     rows = [each | {"alive": each["id"] not in dead} for each in AGENTS]
     rows.append(ROW | {"id": "dhcp", "host": "host4", "agent_type": "DHCP agent", "configurations": {"networks": 1}})
@@ -81,7 +79,7 @@ async def test_ports_are_bound_nowhere_where_all_who_could_are_dead(
     await client.close()
 
 
-async def test_hosts_of_ovn_are_wired_to_segments_where_nobody_else_reports_them() -> None:
+async def test_ovn_hosts_are_linked_to_segments_by_their_agents() -> None:
     small, client = await SmallRegion.open(), network()
     segments = tuple(
         SegmentFacts(f"segment-{each}", name=each, physical_network=each, network="routed")

@@ -1,4 +1,4 @@
-"""A bus that refuses, closes, freezes or is not there yet: it is out for as long as that lasts, and never longer."""
+"""A bus that refuses, closes, hangs or is not up yet counts as down exactly as long as that lasts."""
 
 import asyncio
 import os
@@ -120,7 +120,7 @@ async def test_a_refusal_of_the_server_does_not_end_the_bus(words: str) -> None:
     ],
     ids=["password", "connections"],
 )
-async def test_what_an_operator_changes_and_puts_back_ends_no_bus(usual: str, amiss: str) -> None:
+async def test_the_bus_recovers_after_a_broker_setting_is_restored(usual: str, amiss: str) -> None:
     with NatsServer(conf=usual) as server:
         url = server.url.replace("//", "//m:one@") if "user" in usual else server.url
         async with listening(url) as (bus, ear), listening(url) as (other, other_ear):
@@ -133,7 +133,7 @@ async def test_what_an_operator_changes_and_puts_back_ends_no_bus(usual: str, am
 
 
 @needs_program
-async def test_a_frozen_server_is_out_and_one_that_thaws_is_back() -> None:
+async def test_a_suspended_server_counts_as_down_until_it_resumes() -> None:
     """The connection stays open and nothing is answered: only the missing answer shows it."""
     with NatsServer() as server:
         async with listening(server.url) as (bus, ear):
@@ -149,7 +149,7 @@ async def test_a_frozen_server_is_out_and_one_that_thaws_is_back() -> None:
 
 
 @needs_program
-async def test_a_bus_that_is_not_there_yet_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_waits_for_a_bus_that_is_not_up_yet(caplog: pytest.LogCaptureFixture) -> None:
     """Whoever starts before the bus says so, without the password, and listens from when it is there."""
     (port,) = free_ports(1)
     url = f"nats://bob:secret@127.0.0.1:{port}"

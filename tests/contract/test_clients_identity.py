@@ -8,7 +8,7 @@ from tests.helpers.contract_services import Ground
 from moorage.model.errors import NotFound, Unauthenticated
 
 
-async def test_a_token_says_who_asks(ground: Ground) -> None:
+async def test_a_token_identifies_its_user(ground: Ground) -> None:
     tenant = await ground.tenant()
     principal = await ground.identity.validate(tenant.token)
     assert (principal.project, principal.user_name, principal.project_name) == (
@@ -24,7 +24,7 @@ async def test_a_token_says_who_asks(ground: Ground) -> None:
     assert "admin" in admin.roles
 
 
-async def test_one_token_is_asked_about_once(ground: Ground) -> None:
+async def test_a_token_is_validated_once(ground: Ground) -> None:
     tenant = await ground.tenant()
     await ground.identity.validate(tenant.token)
     ground.raw_identity.calls.clear()
@@ -32,7 +32,7 @@ async def test_one_token_is_asked_about_once(ground: Ground) -> None:
     assert not ground.raw_identity.calls
 
 
-async def test_nonsense_is_nobody(ground: Ground) -> None:
+async def test_an_invalid_token_has_no_user(ground: Ground) -> None:
     for token in ("", "nonsense", "gAAAA" + "x" * 180, "x" * 20_000, "new\nline"):
         with pytest.raises(Unauthenticated):
             await ground.identity.validate(token)
@@ -46,7 +46,7 @@ async def test_a_revoked_token_is_nobodys(ground: Ground) -> None:
         await ground.identity.validate(tenant.token)
 
 
-async def test_a_service_token_beside_the_users(ground: Ground) -> None:
+async def test_a_service_token_is_sent_with_the_users_token(ground: Ground) -> None:
     tenant = await ground.tenant()
     assert ground.raw_network.tokens is not None
     service = await ground.raw_network.tokens.get()
@@ -57,7 +57,7 @@ async def test_a_service_token_beside_the_users(ground: Ground) -> None:
     assert unproved.service_roles == ()
 
 
-async def test_our_own_revoked_token_is_replaced_unseen(ground: Ground) -> None:
+async def test_a_revoked_service_token_is_replaced(ground: Ground) -> None:
     assert ground.raw_identity.tokens is not None
     mine = await ground.raw_identity.tokens.get()
     await ground.raw_identity.call("DELETE", "/auth/tokens", token=mine, headers={"X-Subject-Token": mine})
@@ -73,7 +73,7 @@ async def test_whether_a_project_exists(ground: Ground) -> None:
     assert not await ground.identity.project_exists("../users")
 
 
-async def test_an_image_as_its_owner_sees_it(ground: Ground) -> None:
+async def test_an_image_is_shown_to_its_owner(ground: Ground) -> None:
     tenant, other = await ground.tenant(), await ground.tenant()
     fields = {"name": "tiny", "disk_format": "raw", "container_format": "bare", "min_disk": 2, "hw_disk_bus": "virtio"}
     made = (await ground.raw_image.call("POST", "/v2/images", token=tenant.token, body=fields)).body

@@ -1,4 +1,4 @@
-"""Our client of the image service, and a host's way to its data, over the embedded one and a real Glance: what every saga of images relies on."""
+"""The client of the image service, and a host's access to image data, with the embedded service and a real Glance: what every saga of images needs."""
 
 import hashlib
 import uuid
@@ -27,11 +27,11 @@ async def made(ground: Ground, who: Tenant, **said: Any) -> str:
     return str((await ground.image.make_as(who.token, record))["id"])
 
 
-async def test_made_by_its_owner_seen_by_those_who_may_and_made_whole_by_us(ground: Ground) -> None:
+async def test_an_image_is_created_by_its_owner_and_filled_by_the_service(ground: Ground) -> None:
     client, who, stranger = ground.image, await ground.tenant(), await ground.tenant()
-    said = {"id": new_id(), "min_disk": 3, "min_ram": 64, "visibility": "private", "hw_rescue_bus": "scsi", KEY: "made"}
-    id = await made(ground, who, **said)
-    assert id == said["id"]
+    body = {"id": new_id(), "min_disk": 3, "min_ram": 64, "visibility": "private", "hw_rescue_bus": "scsi", KEY: "made"}
+    id = await made(ground, who, **body)
+    assert id == body["id"]
     with pytest.raises(Conflict):
         await made(ground, who, id=id)
     found = await client.show(id, who.token)
@@ -46,8 +46,8 @@ async def test_made_by_its_owner_seen_by_those_who_may_and_made_whole_by_us(grou
         assert missing.value.public == f"Image {absent} could not be found."
     for _ in range(2):
         await client.fill_with_properties(id, {KEY: "whole", "bdm/v2~": "True"})
-    whole = await client.show(id, who.token)
-    assert (whole.status, whole.size_bytes, whole.properties[KEY], whole.properties["bdm/v2~"]) == (
+    reply = await client.show(id, who.token)
+    assert (reply.status, reply.size_bytes, reply.properties[KEY], reply.properties["bdm/v2~"]) == (
         "active",
         0,
         "whole",
@@ -57,7 +57,7 @@ async def test_made_by_its_owner_seen_by_those_who_may_and_made_whole_by_us(grou
         await client.fill_with_properties(new_id(), {KEY: "whole"})
 
 
-async def test_made_by_us_it_is_ours_and_once_it_is_gone_it_is_not_made_again(ground: Ground, tmp_path: Path) -> None:
+async def test_a_service_image_is_ours_and_not_created_again_after_a_delete(ground: Ground, tmp_path: Path) -> None:
     client, stranger, id = ground.image, await ground.tenant(), ImageId(new_id())
     record = {"id": id, "name": "moved", "visibility": "private", KEY: "made-by-us"}
     made_by_us = [await client.make(record) for _ in range(2)]
@@ -80,7 +80,7 @@ async def test_made_by_us_it_is_ours_and_once_it_is_gone_it_is_not_made_again(gr
     assert await client.every({KEY: "made-by-us"}, at_most=9) == []
 
 
-async def test_shared_with_another_project(ground: Ground) -> None:
+async def test_an_image_is_shared_with_another_project(ground: Ground) -> None:
     client, who, other = ground.image, await ground.tenant(), await ground.tenant()
     id = await made(ground, who, visibility="shared")
     with pytest.raises(NotFound):
@@ -90,7 +90,7 @@ async def test_shared_with_another_project(ground: Ground) -> None:
     assert (await client.show(id, other.token)).visibility == "shared"
 
 
-async def test_properties_are_replaced_and_nothing_else(ground: Ground) -> None:
+async def test_only_properties_are_replaced(ground: Ground) -> None:
     client, who = ground.image, await ground.tenant()
     record = await client.show_as(who.token, await made(ground, who, gone="1", kept="2", changed="3"))
     service = {
@@ -108,7 +108,7 @@ async def test_properties_are_replaced_and_nothing_else(ground: Ground) -> None:
     assert ground.raw_image.calls == before, "nothing is asked when nothing changes"
 
 
-async def test_those_of_a_kind_newest_first_and_no_page_too_many(
+async def test_images_of_a_kind_are_listed_newest_first_with_few_pages(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, who, stranger = ground.image, await ground.tenant(), await ground.tenant()
@@ -133,7 +133,7 @@ async def test_those_of_a_kind_newest_first_and_no_page_too_many(
     ]
 
 
-async def test_deleted_by_us_unless_it_is_protected(ground: Ground) -> None:
+async def test_an_unprotected_image_is_deleted_by_the_service(ground: Ground) -> None:
     client, who, stranger = ground.image, await ground.tenant(), await ground.tenant()
     kept, gone = await made(ground, who, protected=True), await made(ground, who)
     assert (await client.show(kept)).protected
@@ -153,7 +153,7 @@ async def test_deleted_by_us_unless_it_is_protected(ground: Ground) -> None:
         await client.delete_as(who.token, own)
 
 
-async def test_a_host_sends_data_once_and_reads_what_was_sent(ground: Ground, tmp_path: Path) -> None:
+async def test_a_host_uploads_data_once_and_downloads_it(ground: Ground, tmp_path: Path) -> None:
     who, data = await ground.tenant(), b"a disk " * 1000
     id = ImageId(await made(ground, who, disk_format="qcow2"))
     disk = tmp_path / "disk"

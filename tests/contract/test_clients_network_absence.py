@@ -1,4 +1,4 @@
-"""What is not shown is not gone (RULES §22), and what was seen is let go only as it was seen: on the embedded and the real service."""
+"""A list without a port or a segment does not mean that it is deleted (RULES §22), and it is released only at the revision that was listed: with the embedded and the real service."""
 
 import pytest
 from tests.helpers.contract_services import Ground, asks, server_id
@@ -20,7 +20,7 @@ async def a_stray(ground: Ground) -> tuple[str, str]:
     return server, port.id
 
 
-async def test_a_stray_port_goes_as_it_was_seen(ground: Ground) -> None:
+async def test_an_orphan_port_is_deleted_at_the_listed_revision(ground: Ground) -> None:
     server, port = await a_stray(ground)
     seen = (await ground.network.devices())[server]
     assert await ground.network.release_strays(server, list(seen.values())) == 1
@@ -29,7 +29,7 @@ async def test_a_stray_port_goes_as_it_was_seen(ground: Ground) -> None:
     assert await ground.network.release_strays(server, list(seen.values())) == 0
 
 
-async def test_a_stray_port_that_was_bound_since_it_was_seen_stays(ground: Ground) -> None:
+async def test_an_orphan_port_bound_since_it_was_listed_is_kept(ground: Ground) -> None:
     server, port = await a_stray(ground)
     seen = (await ground.network.devices())[server]
     await ground.network.bind_ports(server, "cmp1", "nova", await ground.network.ports_of(server))
@@ -38,7 +38,7 @@ async def test_a_stray_port_that_was_bound_since_it_was_seen_stays(ground: Groun
     assert (await ground.network.devices())[server][port].host == "cmp1"
 
 
-async def test_a_users_stray_port_is_let_go_as_it_was_seen(ground: Ground) -> None:
+async def test_a_users_orphan_port_is_released_at_the_listed_revision(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]
     mine = await ground.make("port", tenant.token, network_id=network, device_id=server)
@@ -51,7 +51,7 @@ async def test_a_users_stray_port_is_let_go_as_it_was_seen(ground: Ground) -> No
     assert (await ground.show(mine["id"]))["device_id"] == ""
 
 
-async def test_a_port_is_gone_when_its_id_is_not_found_by_one_who_sees_all(ground: Ground) -> None:
+async def test_a_port_is_deleted_when_an_administrator_gets_404(ground: Ground) -> None:
     server, port = await a_stray(ground)
     tenant = await ground.tenant()
     other = server_id()
@@ -62,7 +62,7 @@ async def test_a_port_is_gone_when_its_id_is_not_found_by_one_who_sees_all(groun
     assert await ground.network.ports_gone([port, kept.id], tenant.project) == {port}
 
 
-async def test_who_lost_the_role_is_not_believed_that_a_port_is_gone(ground: Ground) -> None:
+async def test_without_the_role_a_404_does_not_count(ground: Ground) -> None:
     """The service answers an empty list and 404, to whoever may not look."""
     server, port = await a_stray(ground)
     project = (await ground.network.port(port)).project
@@ -77,14 +77,14 @@ async def test_who_lost_the_role_is_not_believed_that_a_port_is_gone(ground: Gro
     await blind.close()
 
 
-async def test_a_segment_is_gone_when_its_id_is_not_found(ground: Ground) -> None:
+async def test_a_segment_is_deleted_when_its_id_gets_404(ground: Ground) -> None:
     routed = await ground.routed(await ground.tenant())
     nowhere = "5e9e7c0a-0000-4000-8000-000000000001"
     assert await ground.network.segments_gone([*routed.segments, nowhere]) == {nowhere}
 
 
 @pytest.mark.parametrize(("roles", "lacks"), [(("admin", "service"), None), (("admin",), "service"), (("member",), "")])
-async def test_our_account_is_tried_for_what_binding_a_port_takes(
+async def test_the_service_account_is_tested_for_binding(
     ground: Ground, roles: tuple[str, ...], lacks: str | None
 ) -> None:
     tenant = await ground.tenant(roles[0])
@@ -105,7 +105,7 @@ async def test_our_account_is_tried_for_what_binding_a_port_takes(
     await network.close()
 
 
-async def test_a_bind_that_our_account_may_not_do_is_our_fault_and_no_hosts(ground: Ground) -> None:
+async def test_a_bind_refused_by_missing_rights_blames_no_host(ground: Ground) -> None:
     server, _ = await a_stray(ground)
     admin = await ground.tenant("admin")
     tokens = ServiceTokens(ground.raw_identity, user=admin.user, password=admin.password, project=admin.user)

@@ -26,7 +26,7 @@ async def test_an_address_more_and_an_address_less(ground: Ground) -> None:
         await ground.network.add_address(server, other)
 
 
-async def test_on_a_routed_network_it_comes_from_the_ports_segment_or_from_nowhere(ground: Ground) -> None:
+async def test_an_added_address_comes_from_the_ports_segment(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     routed = await ground.routed(tenant, 29)  # five addresses each
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
@@ -41,7 +41,7 @@ async def test_on_a_routed_network_it_comes_from_the_ports_segment_or_from_nowhe
     assert len((await ground.network.ports_of(server))[0].fixed_ips) == 5
 
 
-async def test_a_group_shared_by_another_project_is_named_by_its_id(ground: Ground) -> None:
+async def test_a_shared_group_of_another_project_is_named_by_id(ground: Ground) -> None:
     tenant, other = await ground.tenant(), await ground.tenant()
     network = (await ground.flat(tenant))["id"]
     group = (await ground.make("security-group", other.token, name="theirs"))["id"]
@@ -62,7 +62,7 @@ async def test_a_group_shared_by_another_project_is_named_by_its_id(ground: Grou
         await check("theirs")  # names are the project's own
 
 
-async def test_what_a_server_will_be_shown_to_have_are_names_whatever_was_said(ground: Ground) -> None:
+async def test_security_groups_of_ports_are_resolved_to_names(ground: Ground) -> None:
     tenant = await ground.tenant()
     network = (await ground.flat(tenant))["id"]
     group = (await ground.make("security-group", tenant.token, name="web"))["id"]

@@ -1,4 +1,4 @@
-"""Lists are read to their end also where the service gives fewer rows at once than were asked for.
+"""Lists are read to their end even if the service returns fewer rows per page than requested.
 
 Operators of Neutron and Glance may limit that (`pagination_max_limit`, `api_limit_max`).  The service says that there are more.
 """
@@ -53,7 +53,7 @@ def glance_pages(request: httpx.Request) -> httpx.Response:
     return httpx.Response(200, json=body)
 
 
-async def test_all_ports_are_seen() -> None:
+async def test_all_pages_of_ports_are_read() -> None:
     network = NetworkClient(ServiceClient("network", "http://network", transport=httpx.MockTransport(neutron)))
     assert {key: set(ports) for key, ports in (await network.devices()).items()} == {
         f"of-{each}": {each} for each in ROWS
@@ -61,7 +61,7 @@ async def test_all_ports_are_seen() -> None:
     await network.close()
 
 
-async def test_all_images_are_seen_and_no_more_than_were_wanted() -> None:
+async def test_pages_of_images_are_read_up_to_the_limit() -> None:
     neighbour = ServiceClient("image", "http://image", transport=httpx.MockTransport(glance_pages))
     images = ImageClient(neighbour)
     for limit, wanted in ((100, ROWS), (3, ROWS[:3])):
@@ -88,7 +88,7 @@ def with_a_short_list(request: httpx.Request) -> httpx.Response:
             )
 
 
-async def test_a_network_is_not_known_by_a_list_that_lacks_a_subnet_of_it() -> None:
+async def test_a_network_with_an_unlisted_subnet_is_not_cached() -> None:
     network = NetworkClient(
         ServiceClient("network", "http://network", transport=httpx.MockTransport(with_a_short_list))
     )

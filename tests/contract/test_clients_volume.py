@@ -1,4 +1,4 @@
-"""Our client of the volume service, over the embedded one and a real Cinder: what every step of the sagas of volumes relies on."""
+"""The client of the volume service, with the embedded service and a real Cinder: what every step of the sagas of volumes needs."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ def new_id() -> str:
 
 
 @dataclass
-class Desk:
+class VolumeClients:
     ground: VolumeGround
     client: VolumeClient
     who: Person
@@ -46,15 +46,15 @@ class Desk:
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
-async def context(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Desk]:
+async def context(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[VolumeClients]:
     made = embedded_volume_ground(tmp_path)
     if request.param == "real":
         made = real_volume_ground(request.getfixturevalue("real_stack"))
     async with made as ground:
-        yield Desk(ground, VolumeClient(ground.neighbour), await ground.person())
+        yield VolumeClients(ground, VolumeClient(ground.neighbour), await ground.person())
 
 
-async def test_volumes_are_made_with_the_users_token_and_found_by_their_server(context: Desk) -> None:
+async def test_volumes_are_made_with_the_users_token_and_found_by_their_server(context: VolumeClients) -> None:
     client, who, server = context.client, context.who, new_id()
     wanted = NewVolume(size_gib=1, name="made", metadata={KEY: server})
     made = await client.create(wanted, who.project, who.token)
@@ -82,7 +82,7 @@ async def test_volumes_are_made_with_the_users_token_and_found_by_their_server(c
 
 
 async def test_where_a_volume_is_and_whether_the_service_is_new_enough(
-    context: Desk, monkeypatch: pytest.MonkeyPatch
+    context: VolumeClients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volume = await context.volume()
     assert await context.client.zone(volume) == (await context.client.show(volume)).availability_zone
@@ -93,13 +93,13 @@ async def test_where_a_volume_is_and_whether_the_service_is_new_enough(
         await context.client.zone(volume)
 
 
-async def test_types_are_known_by_both_names(context: Desk) -> None:
+async def test_volume_types_are_known_by_name_and_id(context: VolumeClients) -> None:
     found = await context.client.types(context.who.project, context.who.token)
     (id,) = [key for key in found if found[key] == "__DEFAULT__" and key != "__DEFAULT__"]
     assert found == {**found, "__DEFAULT__": "__DEFAULT__", id: "__DEFAULT__"}
 
 
-async def test_held_exported_in_use_and_let_go(context: Desk) -> None:
+async def test_a_volume_is_reserved_exported_attached_and_released(context: VolumeClients) -> None:
     client, server, other = context.client, new_id(), new_id()
     volume = await context.volume()
     held = await client.reserve(volume, server)
@@ -132,7 +132,7 @@ async def test_held_exported_in_use_and_let_go(context: Desk) -> None:
             await asked
 
 
-async def test_a_server_holds_its_volume_while_it_moves(context: Desk) -> None:
+async def test_a_moving_server_keeps_its_volume(context: VolumeClients) -> None:
     """A fresh reservation beside the export, then the export goes: nobody else gets the volume meanwhile."""
     client, server = context.client, new_id()
     volume = await context.volume()
@@ -152,7 +152,7 @@ async def test_a_server_holds_its_volume_while_it_moves(context: Desk) -> None:
     await client.drop_attachment(second.id)
 
 
-async def test_a_volume_is_said_to_be_going(context: Desk) -> None:
+async def test_a_volume_marked_for_deletion_is_shown_as_such(context: VolumeClients) -> None:
     client, volume = context.client, await context.volume()
     with pytest.raises(Invalid):
         await client.begin_detaching(volume)
@@ -172,7 +172,7 @@ async def test_a_volume_is_said_to_be_going(context: Desk) -> None:
     await client.roll_detaching(new_id())
 
 
-async def test_snapshots_for_an_image(context: Desk) -> None:
+async def test_snapshots_for_an_image(context: VolumeClients) -> None:
     client, who, image = context.client, context.who, new_id()
     volume = await context.volume()
     attachment = await context.exported(volume, new_id())
@@ -198,7 +198,7 @@ async def test_snapshots_for_an_image(context: Desk) -> None:
     await client.delete_snapshot(made.id)
 
 
-async def test_an_image_is_written_over_a_held_volume(context: Desk) -> None:
+async def test_an_image_is_written_over_a_held_volume(context: VolumeClients) -> None:
     client, volume, server = context.client, await context.volume(), new_id()
     image = await context.ground.image(context.who, b"anew", visibility="shared")
     attachment = await context.exported(volume, server)
@@ -212,7 +212,7 @@ async def test_an_image_is_written_over_a_held_volume(context: Desk) -> None:
     await client.drop_attachment(held.id)
 
 
-async def test_what_nobody_waits_for(context: Desk) -> None:
+async def test_completions_that_nothing_awaits_change_nothing(context: VolumeClients) -> None:
     client, volume, other = context.client, await context.volume(), await context.volume()
     for failed in (False, True):
         await client.complete_extend(volume, failed=failed)

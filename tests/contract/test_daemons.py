@@ -1,4 +1,4 @@
-"""Processes that run on without the agent."""
+"""Daemons that continue without the agent."""
 
 import asyncio
 import signal
@@ -19,7 +19,7 @@ def started(*words: str) -> subprocess.Popen[bytes]:
     return process
 
 
-async def test_it_is_found_by_its_word_and_not_by_its_number(tmp_path: Path) -> None:
+async def test_a_process_is_found_by_its_marker_not_its_pid(tmp_path: Path) -> None:
     process, file = await asyncio.to_thread(started, "--mark=ours"), tmp_path / "pid"
     try:
         assert daemons.pid_of(file, "--mark=ours") == process.pid, "it has written no number yet"
@@ -38,7 +38,7 @@ async def test_it_is_found_by_its_word_and_not_by_its_number(tmp_path: Path) -> 
         process.stdout.close()
 
 
-async def test_files_are_written_whole_and_only_when_they_differ(tmp_path: Path) -> None:
+async def test_files_are_replaced_atomically_and_only_when_changed(tmp_path: Path) -> None:
     file = tmp_path / "conf"
     assert daemons.write(file, "one", 0o600)
     assert not daemons.write(file, "one", 0o600)

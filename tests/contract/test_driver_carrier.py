@@ -64,9 +64,7 @@ async def test_questions_and_files(place: MigrationAddress, tmp_path: Path) -> N
         await carrier.send_file(place, "keep", ONE, "move", tmp_path / "carrier.pem")
 
 
-async def test_a_host_is_known_by_its_certificate_and_a_sender_by_the_key(
-    place: MigrationAddress, tmp_path: Path
-) -> None:
+async def test_a_host_is_verified_by_certificate_and_a_sender_by_key(place: MigrationAddress, tmp_path: Path) -> None:
     for other in ({"key": "0" * 64}, {"certificate": "0" * 64}, {"address": "127.0.0.2"}):
         with pytest.raises(HostFailed) as refused:
             await carrier.ask(msgspec.structs.replace(place, **other), "echo", ONE, "move", None, object)
@@ -75,7 +73,7 @@ async def test_a_host_is_known_by_its_certificate_and_a_sender_by_the_key(
     assert (tmp_path / "carrier.key").stat().st_mode & 0o077 == 0
 
 
-async def test_a_host_that_starts_again_has_the_same_key(tmp_path: Path) -> None:
+async def test_a_restarted_host_keeps_its_key(tmp_path: Path) -> None:
     made = []
     for _ in range(2):
         receiver = Receiver(tmp_path, Kept(tmp_path))
@@ -85,7 +83,7 @@ async def test_a_host_that_starts_again_has_the_same_key(tmp_path: Path) -> None
     assert made[0] == made[1]
 
 
-async def test_a_file_that_is_cut_off_is_not_there(
+async def test_a_truncated_file_is_refused(
     place: MigrationAddress, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -99,7 +97,7 @@ async def test_a_file_that_is_cut_off_is_not_there(
     assert await asyncio.to_thread(lambda: list(tmp_path.glob(f"{ONE}*"))) == []
 
 
-async def test_what_is_no_request_is_refused(place: MigrationAddress) -> None:
+async def test_invalid_requests_are_refused(place: MigrationAddress) -> None:
     for line in (b"no json\n", b"{}\n", b"\n"):
         async with carrier._connection(place) as (reader, writer):
             writer.write(line)
@@ -107,7 +105,7 @@ async def test_what_is_no_request_is_refused(place: MigrationAddress) -> None:
         assert reply.code == "garbled"
 
 
-def test_where_earlier_agents_take_guests() -> None:
+def test_older_agents_receive_guests_at_their_address() -> None:
     assert MigrationAddress.of(MoveTarget("127.0.0.1", "machine:/room")) == MigrationAddress("machine", "/room")
     with pytest.raises(HostFailed) as garbled:
         MigrationAddress.of(MoveTarget("", '{"machine": 1}'))

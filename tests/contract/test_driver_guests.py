@@ -1,5 +1,4 @@
-"""What every driver promises; the simulated one is held to it always, the real one by `make test-hypervisor`, another joins by one more
-fixture parameter."""
+"""The contract of every driver. The simulated one is always tested, the real one by `make test-hypervisor`; another one needs one more fixture parameter."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -62,7 +61,7 @@ def driver(ground: Ground) -> Driver:
     return ground.driver
 
 
-async def test_a_guest_starts_and_goes_and_both_are_safe_twice(driver: Driver, ground: Ground) -> None:
+async def test_start_and_destroy_of_a_guest_can_be_repeated(driver: Driver, ground: Ground) -> None:
     for _ in range(2):
         assert await driver.start_guest(ground.spec()) is PowerState.RUNNING
         assert await driver.guests() == {ONE: PowerState.RUNNING}
@@ -77,7 +76,7 @@ async def test_a_guest_may_be_made_and_left_off(driver: Driver, ground: Ground) 
     assert await driver.power_on(ONE) is PowerState.RUNNING
 
 
-async def test_power_and_each_is_safe_twice(driver: Driver, ground: Ground) -> None:
+async def test_power_verbs_can_be_repeated(driver: Driver, ground: Ground) -> None:
     await driver.start_guest(ground.spec())
     for _ in range(2):
         assert await driver.power_off(ONE, 0) is PowerState.SHUTDOWN
@@ -89,14 +88,14 @@ async def test_power_and_each_is_safe_twice(driver: Driver, ground: Ground) -> N
     assert await driver.guests() == {ONE: PowerState.RUNNING}
 
 
-async def test_what_is_not_there_is_named(driver: Driver) -> None:
+async def test_an_absent_guest_is_an_error_with_its_id(driver: Driver) -> None:
     for verb in (driver.power_on(ONE), driver.power_off(ONE, 0), driver.reboot(ONE, hard=True)):
         with pytest.raises(HostFailed) as absent:
             await verb
         assert absent.value.code == "guest_not_found"
 
 
-async def test_the_host_describes_itself_in_placements_words(driver: Driver) -> None:
+async def test_the_host_reports_placement_resource_classes(driver: Driver) -> None:
     told = await driver.describe()
     assert {"VCPU", "MEMORY_MB", "DISK_GB"} <= set(told.inventory)
     assert all(each.total > 0 and each.reserved < each.total for each in told.inventory.values())

@@ -49,9 +49,7 @@ LOCAL = {"driver_volume_type": "local", "device_path": "/vol", "format": "raw"}
         (("dev/kvm", "sys/module/kvm_intel/x"), "", "kvm"),
     ],
 )
-def test_kvm_is_taken_where_the_processor_has_it(
-    tmp_path: Path, made: tuple[str, ...], cpuinfo: str, said: str
-) -> None:
+def test_kvm_is_used_when_available(tmp_path: Path, made: tuple[str, ...], cpuinfo: str, said: str) -> None:
     for each in (*made, "proc/cpuinfo"):
         (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / each).write_text(cpuinfo)
@@ -80,7 +78,7 @@ def first_to_boot(domain: ET.Element) -> str:
     )
 
 
-def test_a_domain_is_marked_and_says_every_format(tmp_path: Path) -> None:
+def test_a_domain_is_marked_and_names_every_disk_format(tmp_path: Path) -> None:
     (tmp_path / "disk.config").touch()
     made = described(record(ephemeral_gib=1, swap_mib=64), tmp_path)
     mark = made.find(f"metadata/{{{NAMESPACE}}}guest")
@@ -96,7 +94,7 @@ def test_a_domain_is_marked_and_says_every_format(tmp_path: Path) -> None:
     assert made.findtext("cpu/model") == "qemu64"
 
 
-def test_the_rescue_disk_is_the_first_or_keeps_the_others_in_their_places() -> None:
+def test_the_rescue_disk_is_first_or_disks_keep_their_places() -> None:
     rescued = record()
     rescued.rescue = RescueSpec("image")
     moved = described(rescued)
@@ -112,7 +110,7 @@ def test_the_rescue_disk_is_the_first_or_keeps_the_others_in_their_places() -> N
     "properties",
     [{"hw_firmware_type": "uefi"}, {"hw_disk_bus": "carrier-pigeon"}, {"hw_vif_model": "carrier-pigeon"}],
 )
-def test_what_cannot_be_made_yet_is_said(properties: dict[str, str]) -> None:
+def test_unsupported_requests_are_refused_with_the_reason(properties: dict[str, str]) -> None:
     vif = VifData(PortId("p"), NetworkId("n"), "fa:16:3e:00:00:01")
     with pytest.raises(HostFailed) as cannot:
         described(record(image_properties=properties, vifs=(vif,)))
@@ -142,7 +140,7 @@ def test_limits_of_disks() -> None:
     "connection",
     [{"driver_volume_type": "rbd"}, LOCAL | {"device_path": "relative"}, LOCAL | {"format": "vmdk"}, {}],
 )
-def test_volumes_that_this_host_has_no_way_to(connection: dict[str, Any]) -> None:
+def test_volumes_of_unsupported_protocols_are_refused(connection: dict[str, Any]) -> None:
     far = record(volumes=(VolumeDisk("v", connection),))
     far.targets = {"v": "vdb"}
     with pytest.raises(HostFailed) as cannot:
@@ -175,7 +173,7 @@ def test_names_of_devices_are_made_of_ids() -> None:
     assert bridge_of(tagged, {"physnet1": "br-ex"}) == "mrvfedcba9876-"
 
 
-def test_the_embedded_network_service_binds_to_bridges_and_says_that_nothing_is_filtered() -> None:
+def test_the_embedded_network_service_binds_bridges_without_filters() -> None:
     segment = {"id": "s", "network_type": "vxlan", "physical_network": None, "segmentation_id": 1}
     agent = {"alive": True, "agent_type": "Linux bridge agent", "configurations": {"bridge_mappings": {}}}
     said = bound({"_segments": [segment]}, agent, "normal", None)
@@ -186,7 +184,7 @@ def test_the_embedded_network_service_binds_to_bridges_and_says_that_nothing_is_
 # --------------------------------------------------------------------------------------------------- its files
 
 
-def test_what_was_cut_off_before_its_record_goes_and_what_cannot_be_read_stays(tmp_path: Path) -> None:
+def test_guests_without_a_record_are_removed_and_unreadable_ones_kept(tmp_path: Path) -> None:
     (tmp_path / "guests" / ONE).mkdir(parents=True)
     bad = ServerId("22222222-0000-4000-8000-000000000000")
     (tmp_path / "guests" / bad / "d1").mkdir(parents=True)
@@ -220,17 +218,17 @@ class OneImage:
         raise AssertionError
 
 
-async def test_an_image_whose_first_bytes_say_something_else_is_refused(tmp_path: Path) -> None:
+async def test_an_image_with_another_format_than_declared_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "data"
     file.write_bytes(b"QFI\xfb and what may follow")
-    with pytest.raises(HostFailed, match="not what its disk_format says"):
+    with pytest.raises(HostFailed, match="not of its disk_format"):
         await ImageCache(tmp_path, OneImage(ImageFile(file, "raw", "bare")), 0.0).disk(ImageId("i"))
     file.write_bytes(b"no qcow2")
-    with pytest.raises(HostFailed, match="not what its disk_format says"):
+    with pytest.raises(HostFailed, match="not of its disk_format"):
         await ImageCache(tmp_path, OneImage(ImageFile(file, "qcow2", "bare")), 0.0).disk(ImageId("i"))
 
 
-async def test_an_image_is_fetched_once_and_goes_when_nothing_needs_it(tmp_path: Path) -> None:
+async def test_an_image_is_downloaded_once_and_removed_when_unused(tmp_path: Path) -> None:
     file = tmp_path / "data"
     file.write_bytes(b"raw")
     images = OneImage(ImageFile(file, "raw", "bare"))
@@ -303,7 +301,7 @@ def fails(code: int, domain: int = 0) -> Callable[[Any], None]:
     return work
 
 
-async def test_a_lost_connection_is_opened_anew(library: Library) -> None:
+async def test_a_lost_connection_is_reopened(library: Library) -> None:
     link = DaemonLink("uri")
     for failing, code in (
         (fails(38, Library.VIR_FROM_RPC), "hypervisor_out"),
@@ -319,7 +317,7 @@ async def test_a_lost_connection_is_opened_anew(library: Library) -> None:
     link.close()
 
 
-async def test_who_is_cancelled_waits_for_what_had_begun(library: Library) -> None:
+async def test_a_cancelled_call_waits_for_its_thread(library: Library) -> None:
     link, begun, go_on = DaemonLink("uri"), threading.Event(), threading.Event()
     done: list[str] = []
 
@@ -341,7 +339,7 @@ async def test_who_is_cancelled_waits_for_what_had_begun(library: Library) -> No
     link.close()
 
 
-async def test_what_takes_too_long_is_given_up(library: Library) -> None:
+async def test_a_slow_call_times_out(library: Library) -> None:
     link, go_on = DaemonLink("uri"), threading.Event()
     began = time.monotonic()
     with pytest.raises(HostFailed) as slow:
@@ -355,7 +353,7 @@ async def test_what_takes_too_long_is_given_up(library: Library) -> None:
 # ---------------------------------------------------------------------------------------------- its configuration
 
 
-def test_one_machine_is_the_host_of_moorage_up() -> None:
+def test_moorage_up_uses_one_machine_as_host() -> None:
     config = with_real_guests(Config(agent=AgentConfig(host="here", driver="libvirt")))
     plan = this_machine(config)
     assert (plan.host, plan.cell, plan.real) == ("here", "cell1", True)

@@ -1,4 +1,4 @@
-"""Simulated hosts and a guest that changes hosts while it runs: whatever dies when, it is on one of the two."""
+"""Simulated hosts and a guest that changes hosts while it runs: whichever process dies, the guest is on one of the two."""
 
 import asyncio
 import os
@@ -60,7 +60,7 @@ async def when(driver: SimulatedDriver, good: Callable[[LiveNow], bool]) -> Live
     return now
 
 
-async def test_it_goes_on_there_with_what_it_wrote(tmp_path: Path) -> None:
+async def test_a_guest_continues_on_the_other_host_with_its_data(tmp_path: Path) -> None:
     first, second = await pair(tmp_path)
     now = await when(first, lambda now: now.state is LiveState.SWITCHED)
     assert now.progress is not None
@@ -111,7 +111,7 @@ async def test_a_host_that_loses_its_power_before_the_guest_has_landed(
     assert await second.guests() == {ONE: then}
 
 
-async def test_an_abort_and_a_place_that_is_gone_leave_it_where_it_is(tmp_path: Path) -> None:
+async def test_an_abort_or_a_missing_destination_leaves_the_guest_at_its_source(tmp_path: Path) -> None:
     first, second = await pair(tmp_path, SLOW)
     await first.abort_live(ONE, "move")
     assert (await first.live_status(ONE, "move")).state is LiveState.ABORTED
@@ -134,7 +134,7 @@ async def test_an_abort_and_a_place_that_is_gone_leave_it_where_it_is(tmp_path: 
     await first.close()
 
 
-async def test_an_abort_that_is_given_up_is_not_answered(tmp_path: Path) -> None:
+async def test_a_cancelled_abort_is_not_answered(tmp_path: Path) -> None:
     """The host's authority ended meanwhile: its agent takes the command as never begun."""
     first, second = await pair(tmp_path, SLOW)
     transfer, lets_go = first._transfers[ONE], asyncio.Event()
@@ -160,7 +160,7 @@ async def test_an_abort_that_is_given_up_is_not_answered(tmp_path: Path) -> None
     await second.close()
 
 
-async def test_a_source_that_comes_back_later_clears_what_was_left(tmp_path: Path) -> None:
+async def test_a_source_that_returns_cleans_up_its_leftovers(tmp_path: Path) -> None:
     """It fell silent after the switch: its cell says then that the guest is elsewhere, and the disk goes; what left is never started."""
     first, second = await pair(tmp_path)
     await when(first, lambda now: now.state is LiveState.SWITCHED)
@@ -185,7 +185,7 @@ async def test_a_source_that_comes_back_later_clears_what_was_left(tmp_path: Pat
     journal.file.close()
 
 
-async def test_what_a_host_keeps_of_servers_that_came_and_went_has_a_limit(
+async def test_what_a_host_remembers_of_departed_servers_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guest_reconciliation, "OVER_KEPT_MAX", 2)
@@ -237,7 +237,7 @@ async def test_a_source_that_dies_at_the_switch(tmp_path: Path, monkeypatch: Any
 
 
 @pytest.mark.parametrize("looked", [False, True])
-async def test_a_destination_that_was_killed_has_what_arrived(tmp_path: Path, looked: bool) -> None:
+async def test_a_killed_destination_keeps_the_arrived_guest(tmp_path: Path, looked: bool) -> None:
     first, second = await pair(tmp_path)
     await when(first, lambda now: now.state is LiveState.SWITCHED)
     if looked:
@@ -256,9 +256,7 @@ async def test_a_place_waits_over_a_restart(tmp_path: Path) -> None:
     assert await again.guests() == {ONE: PowerState.RUNNING}
 
 
-async def test_an_agent_that_is_killed_within_the_switch_leaves_the_guest_as_it_was(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+async def test_an_agent_killed_during_the_switch_leaves_the_guest_unchanged(tmp_path: Path, monkeypatch: Any) -> None:
     first, _ = await pair(tmp_path, FaultSettings(live_mib_per_s=0.0, live_switch_s=3600.0))
     deadline = time.monotonic() + PATIENCE_S
     while (await first.guests())[ONE] is not PowerState.PAUSED:
@@ -271,7 +269,7 @@ async def test_an_agent_that_is_killed_within_the_switch_leaves_the_guest_as_it_
     await first.abort_live(ONE, "move")
 
 
-async def test_a_place_whose_agent_was_killed_before_its_sign_was_there_gets_one(tmp_path: Path) -> None:
+async def test_a_place_without_its_marker_gets_one_after_a_kill(tmp_path: Path) -> None:
     first, second = await host(tmp_path / "first"), await host(tmp_path / "second")
     await first.start_guest(SPEC)
     await second.prepare_live(SPEC, "move")

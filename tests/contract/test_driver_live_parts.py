@@ -36,7 +36,7 @@ def domain(owner: str, room: str, *, port: int, extra: str = "") -> str:
     </domain>"""
 
 
-def test_a_guest_is_described_with_what_is_the_destinations_own() -> None:
+def test_a_guest_is_described_with_the_destinations_values() -> None:
     source = domain("a", "/a", port=1, extra="<backingStore type='file'/><address slot='0x07'/>")
     made = ET.fromstring(at_destination(source, domain("b", "/b", port=2)))
     assert "/a/" not in ET.tostring(made, encoding="unicode")
@@ -56,7 +56,7 @@ def test_a_device_that_the_destination_does_not_have_is_named() -> None:
         at_destination(source, domain("b", "/b", port=2))
 
 
-def test_guests_that_are_awaited_or_have_left_are_not_here(tmp_path: Path) -> None:
+def test_arriving_and_departed_guests_are_not_listed(tmp_path: Path) -> None:
     records = GuestDirectory(tmp_path)
     records.open()
     for state in ({"incoming": True}, {"departed": True}):
@@ -68,7 +68,7 @@ def test_guests_that_are_awaited_or_have_left_are_not_here(tmp_path: Path) -> No
     records.close()
 
 
-async def test_the_table_of_a_host_is_written_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hosts_address_table_is_written_on_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
 
     async def run(*words: str, given: str = "", **_: Any) -> str:
@@ -91,7 +91,7 @@ async def test_the_table_of_a_host_is_written_when_it_changes(monkeypatch: pytes
     assert written[1] == "table bridge moorage_12345678\ndelete table bridge moorage_12345678\n"
 
 
-def test_which_networks_go_through_tunnels() -> None:
+def test_networks_that_use_tunnels() -> None:
     assert Tunnels("10.0.0.1", "239.77.0.1", "us").has(VIF)
     assert not Tunnels("", "239.77.0.1", "us").has(VIF)
     assert not Tunnels("10.0.0.1", "239.77.0.1", "us").has(msgspec.structs.replace(VIF, physical_network="physnet1"))

@@ -1,4 +1,4 @@
-"""The simulated host alone: guests outlive every process, and every dial turns."""
+"""The simulated host: guests outlive every process, and every fault can be set."""
 
 import asyncio
 import json
@@ -49,13 +49,13 @@ asyncio.run(main())
 """
 
 
-async def test_guests_go_on_when_everything_is_killed(tmp_path: Path) -> None:
+async def test_guests_outlive_all_processes(tmp_path: Path) -> None:
     died = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", _DIES, str(tmp_path)], check=False)
     assert died.returncode == -9
     assert await (await host(tmp_path)).guests() == {ONE: PowerState.RUNNING}
 
 
-async def test_what_was_sent_lies_there_until_it_is_taken_in_or_dropped(tmp_path: Path) -> None:
+async def test_a_received_disk_is_kept_until_it_is_used_or_dropped(tmp_path: Path) -> None:
     first, second = await host(tmp_path / "first"), await host(tmp_path / "second")
     await first.start_guest(spec())
     target = await second.move_target()
@@ -87,7 +87,7 @@ async def test_a_file_that_was_made_and_never_written_is_not_a_guest(tmp_path: P
     assert not (tmp_path / "guests" / f"{TWO}.json").exists()
 
 
-async def test_plugged_things_are_kept(tmp_path: Path) -> None:
+async def test_plugged_devices_are_stored(tmp_path: Path) -> None:
     driver = await host(tmp_path)
     await driver.start_guest(spec())
     vif, disk = VifData(PortId("p"), NetworkId("n"), "fa:16:3e:00:00:01"), VolumeDisk("v")
@@ -124,7 +124,7 @@ async def test_hanging_before_and_after_the_effect(tmp_path: Path) -> None:
         assert await driver.guests() == left
 
 
-async def test_chances_come_from_the_seed(tmp_path: Path) -> None:
+async def test_random_faults_come_from_the_seed(tmp_path: Path) -> None:
     async def run(name: str, seed: int) -> list[bool]:
         driver = await host(tmp_path / name, FaultSettings(seed=seed, verbs={"power_on": VerbDial(fail_chance=0.5)}))
         await driver.start_guest(spec())
@@ -142,7 +142,7 @@ async def test_chances_come_from_the_seed(tmp_path: Path) -> None:
     assert first == await run("b", 1) != await run("c", 2)
 
 
-async def test_delays_are_asked_of_the_clock(tmp_path: Path) -> None:
+async def test_delays_use_the_given_clock(tmp_path: Path) -> None:
     slept: list[float] = []
 
     class Clock(SystemClock):
@@ -155,7 +155,7 @@ async def test_delays_are_asked_of_the_clock(tmp_path: Path) -> None:
     assert 3 <= slept[0] <= 4
 
 
-async def test_a_host_that_lies_about_its_size(tmp_path: Path) -> None:
+async def test_a_host_can_report_a_wrong_size(tmp_path: Path) -> None:
     driver = await host(tmp_path, FaultSettings(vcpus=16, really=HostCapacity(vcpus=2)))
     assert (await driver.describe()).inventory["VCPU"].total == 16
     await driver.start_guest(spec(ONE, 2))
@@ -164,7 +164,7 @@ async def test_a_host_that_lies_about_its_size(tmp_path: Path) -> None:
     assert full.value.code == "host_full"
 
 
-async def test_dials_are_turned_by_a_file_while_it_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_faults_can_be_set_by_a_file_at_run_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     driver, file = await host(tmp_path, FaultSettings(vcpus=8)), tmp_path / "dials.json"
     await driver.start_guest(spec())
 
@@ -209,7 +209,7 @@ async def test_an_id_is_not_a_path(tmp_path: Path) -> None:
             await driver.destroy_guest(ServerId(bad))
 
 
-async def test_no_guest_stays_still_for_longer_than_was_asked_for(tmp_path: Path) -> None:
+async def test_a_guest_is_quiesced_no_longer_than_requested(tmp_path: Path) -> None:
     """Also if its agent was killed meanwhile: the time stands in the guest's file."""
 
     class Clock(SystemClock):

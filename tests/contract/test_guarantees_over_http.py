@@ -1,4 +1,4 @@
-"""The embedded network service at the Placement API: rivals, answers that are lost, and what does not fit."""
+"""The embedded network service at the Placement API: concurrent changes, lost answers, and shortages."""
 
 import json
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guarantees, "PAUSE_S", 0.0)
 
 
-async def test_what_the_servers_hold_beside_it_stays() -> None:
+async def test_allocations_of_the_servers_are_kept() -> None:
     placement = Placement()
     assert await placement.door(CHANGES, False)
     assert placement.held == AFTER
@@ -77,7 +77,7 @@ async def test_what_the_servers_hold_beside_it_stays() -> None:
     assert placement.held["s2"]["agent"] == {"PPS": 5}
 
 
-async def test_a_rival_is_read_again() -> None:
+async def test_a_concurrent_change_is_read_again() -> None:
     placement = Placement()
 
     def rival(post: int) -> None:
@@ -91,7 +91,7 @@ async def test_a_rival_is_read_again() -> None:
     assert placement.posts == 2
 
 
-async def test_who_never_wins_says_so_and_who_does_not_fit_is_told() -> None:
+async def test_conflicts_are_reported_and_shortages_refused() -> None:
     placement = Placement()
     placement.before = lambda post: refused(CONCURRENT_UPDATE)
     with pytest.raises(Unavailable, match="keeps changing"):
@@ -105,7 +105,7 @@ async def test_who_never_wins_says_so_and_who_does_not_fit_is_told() -> None:
     assert not await placement.door(CHANGES, True), "what must be is only said"
 
 
-async def test_a_lost_answer_is_looked_up_and_nothing_is_counted_twice() -> None:
+async def test_a_lost_answer_is_looked_up_and_not_counted_twice() -> None:
     placement = Placement()
 
     def lost(post: int) -> None:
@@ -129,11 +129,11 @@ async def test_a_lost_answer_is_looked_up_and_nothing_is_counted_twice() -> None
         lost(post)
 
     placement.after = lost_and_changed
-    with pytest.raises(Unavailable, match="nobody knows"):
+    with pytest.raises(Unavailable, match="it is unknown whether"):
         await placement.door(CHANGES, False)
 
 
-async def test_a_server_that_holds_nothing_is_no_servers_claim() -> None:
+async def test_a_server_without_allocations_gets_none() -> None:
     placement = Placement()
     placement.held["s2"] = {}
     assert not await placement.door(CHANGES, False)

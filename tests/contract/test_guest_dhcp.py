@@ -1,4 +1,4 @@
-"""What dnsmasq is told, to the letter; what guests make of it is in tests/hypervisor/test_guest_services.py."""
+"""The configuration of dnsmasq, exactly. What guests do with it is in tests/hypervisor/test_guest_services.py."""
 
 import os
 from pathlib import Path
@@ -39,7 +39,7 @@ def a_vif(*addresses: VifAddress, **more: object) -> VifData:
     )  # fmt: skip
 
 
-def told(network: ServedNetwork) -> DhcpFiles:
+def dhcp_files(network: ServedNetwork) -> DhcpFiles:
     made = files_of(HERE, network)
     assert made is not None
     return made
@@ -63,7 +63,7 @@ def test_addresses_names_routes_and_options() -> None:
         DhcpOption("bootfile-url", "tftp://x", 6),
     )
     vif = a_vif(v4, v6, dns_name="web", dns_domain="example.org.", dhcp_options=options)
-    made = told(ServedNetwork("mrgnet", [vif], forwarders=("8.8.8.8",)))
+    made = dhcp_files(ServedNetwork("mrgnet", [vif], forwarders=("8.8.8.8",)))
     assert made.conf == COMMON + (
         "server=8.8.8.8\n"
         "domain=example.org\nlocal=/example.org/\n"
@@ -91,16 +91,16 @@ def test_addresses_names_routes_and_options() -> None:
 @pytest.mark.parametrize(("mode", "kind"), [("slaac", "ra-only"), ("dhcpv6-stateless", "ra-stateless")])
 def test_prefixes_are_advertised(mode: str, kind: str) -> None:
     v6 = VifAddress("fd00::5", SubnetId("6"), "fd00::/64", "fd00::1", address_mode=mode, ra_mode=mode)
-    made = told(ServedNetwork("mrgnet", [a_vif(v6)]))
+    made = dhcp_files(ServedNetwork("mrgnet", [a_vif(v6)]))
     ending = f"dhcp-range=set:netfd00---64,fd00::,{kind},64,86400s\nenable-ra\nra-param=mrgnet,mtu:1450,600\n"
     assert made.conf == COMMON + ending
     assert made.hosts == ""
 
 
-def test_without_a_gateway_guests_are_told_the_way() -> None:
+def test_without_a_gateway_guests_get_a_route_to_metadata() -> None:
     network = ServedNetwork("mrgnet", [a_vif(VifAddress("10.0.0.5", SubnetId("4"), "10.0.0.0/24"))], metadata=True)
     mine = network.service_address
-    assert told(network).conf == "port=0\n" + COMMON + (
+    assert dhcp_files(network).conf == "port=0\n" + COMMON + (
         "dhcp-range=set:net10-0-0-0-24,10.0.0.0,static,255.255.255.0,86400s\n"
         "shared-network=mrgnet,10.0.0.0\n"
         "dhcp-option=tag:net10-0-0-0-24,option:router\n"
@@ -110,11 +110,11 @@ def test_without_a_gateway_guests_are_told_the_way() -> None:
     )
 
 
-def test_what_users_say_stays_in_its_line() -> None:
+def test_user_values_cannot_add_configuration_lines() -> None:
     v4 = VifAddress("10.0.0.5", SubnetId("4"), "10.0.0.0/24", "10.0.0.1")
     options = (DhcpOption("a\nb", "x"), DhcpOption("name", "x\ndhcp-script=/bin/sh"), DhcpOption("Name", "x"))
     vif = a_vif(v4, dns_name="web\n1.2.3.4 bank", dns_domain="x\nconf-file=/etc/shadow", dhcp_options=options)
-    made = told(ServedNetwork("mrgnet", [vif]))
+    made = dhcp_files(ServedNetwork("mrgnet", [vif]))
     assert (made.names, made.options) == ("", "")
     assert "conf-file" not in made.conf
     assert made.hosts == "fa:16:3e:00:00:01,set:net10-0-0-0-24,set:port0123456789a,10.0.0.5\n"
@@ -125,7 +125,7 @@ def test_subnets_without_dhcp_are_not_served() -> None:
     assert files_of(HERE, ServedNetwork("mrgnet", [a_vif(still)])) is None
 
 
-def test_what_the_network_service_says_comes_to_the_host() -> None:
+def test_dhcp_options_of_the_network_service_reach_the_host() -> None:
     subnet = subnet_of({
         "id": "s", "network_id": "n", "cidr": "fd00::/64", "ip_version": 6, "gateway_ip": "fd00::1", "enable_dhcp": True,
         "ipv6_address_mode": "slaac", "ipv6_ra_mode": "slaac", "dns_nameservers": ["fd00::53"],

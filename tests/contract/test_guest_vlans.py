@@ -1,4 +1,4 @@
-"""Networks with a VLAN: what `ip` is asked for, and what is said where the kernel cannot. With frames: tests/hypervisor/test_guest_vlans.py."""
+"""Networks with a VLAN: the calls of `ip`, and the error where the kernel has no support. With frames: tests/hypervisor/test_guest_vlans.py."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def wires_on(machine: Recorded, room: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return Wires("owner", told, Plumber(room, told), DescribedPorts(room))
 
 
-async def test_a_tagging_device_comes_and_goes_with_its_network(
+async def test_a_vlan_device_is_created_and_deleted_with_its_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = Recorded("br-ex")
@@ -73,13 +73,15 @@ async def test_a_tagging_device_comes_and_goes_with_its_network(
 
 
 @pytest.mark.parametrize("refusal", UNKNOWN)
-async def test_a_kernel_without_vlans_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: str) -> None:
+async def test_a_kernel_without_vlans_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: str
+) -> None:
     made = wires_on(Recorded("br-ex", refusal=f"Error: {refusal}."), tmp_path, monkeypatch)
     with pytest.raises(HostFailed, match="this host cannot plug into VLANs") as cannot:
         await made.plug([VIF])
     assert "modprobe 8021q" in cannot.value.private
 
 
-async def test_the_operators_bridge_must_be_there() -> None:
+async def test_the_configured_bridge_must_exist() -> None:
     with pytest.raises(HostFailed, match="no such bridge"):
         await Vlans("us").join(VIF, "br-ex", "mrvfedcba98765", ())

@@ -1,4 +1,4 @@
-"""Calls that people's clients make to the identity service, answered alike by the embedded one and by the real Keystone."""
+"""Calls of users' clients to the identity service, answered in the same way by the embedded one and the real Keystone."""
 
 import uuid
 from typing import Any

@@ -1,4 +1,4 @@
-"""The data of images that hosts keep: agents of one machine share the directory and know nothing of one another."""
+"""Image data in a directory that all agents of a machine share without knowing one another."""
 
 import asyncio
 import hashlib
@@ -58,7 +58,7 @@ async def test_two_agents_read_the_same_image_at_the_same_time(tmp_path: Path) -
     assert kept(tmp_path) == {IMAGE}
 
 
-async def test_what_an_agent_that_ended_had_read_is_dropped_and_what_is_being_read_is_not(tmp_path: Path) -> None:
+async def test_files_of_a_dead_agent_are_removed_and_open_ones_kept(tmp_path: Path) -> None:
     old, young = tmp_path / "a.1.new", tmp_path / "a.2.new"
     for each, age_s in ((old, DATA_DEADLINE_S + 60), (young, 60)):
         each.write_bytes(b"half")
@@ -69,7 +69,7 @@ async def test_what_an_agent_that_ended_had_read_is_dropped_and_what_is_being_re
     assert kept(tmp_path) == {IMAGE, young.name}
 
 
-async def test_who_comes_after_one_that_was_given_up_waits_for_the_next(tmp_path: Path) -> None:
+async def test_a_reader_after_a_cancelled_one_waits_for_the_next(tmp_path: Path) -> None:
     """Else each command whose time is over would let one more read the whole image beside the others."""
     served = Served()
     data = ImageData(cast("ServiceClient", served), tmp_path)
@@ -85,9 +85,7 @@ async def test_who_comes_after_one_that_was_given_up_waits_for_the_next(tmp_path
     assert served.reads == 2
 
 
-async def test_images_that_were_used_longest_ago_go_whoever_read_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_least_recently_used_images_are_removed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent that was restarted, and the other agents of its machine, go by the same files."""
 
     def was_used(name: str, ago_s: float) -> None:
@@ -117,7 +115,7 @@ async def test_images_that_were_used_longest_ago_go_whoever_read_them(
     assert kept(tmp_path) == {"four", *sorted(lately)[-2:]}
 
 
-async def test_a_host_goes_on_beating_while_it_takes_the_digest_of_a_large_image(
+async def test_a_host_sends_heartbeats_while_it_hashes_a_large_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest, threads = hashlib.file_digest, list[threading.Thread]()

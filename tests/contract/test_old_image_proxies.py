@@ -18,12 +18,12 @@ async def context(ground: Ground, tmp_path: Path) -> AsyncIterator[OldNet]:
 
 async def image(context: OldNet, **fields: Any) -> str:
     """A new image of the tenant's."""
-    said = {"name": "old", "disk_format": "raw", "container_format": "bare", **fields}
-    made = await context.ground.raw_image.call("POST", "/v2/images", token=context.tenant.token, body=said)
+    body = {"name": "old", "disk_format": "raw", "container_format": "bare", **fields}
+    made = await context.ground.raw_image.call("POST", "/v2/images", token=context.tenant.token, body=body)
     return str(made.body["id"])
 
 
-async def test_images_are_shown_as_they_once_were(context: OldNet) -> None:
+async def test_images_are_shown_in_the_old_format(context: OldNet) -> None:
     server = server_id()
     one = await image(context, min_ram=64, min_disk=1, instance_uuid=server, auto_disk_config="True", colour="blue")
     shown = (await context.ok("GET", f"/images/{one}"))["image"]

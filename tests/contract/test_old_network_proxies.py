@@ -23,7 +23,7 @@ def rule(group: str, **more: Any) -> Any:
     return {"security_group_rule": {**plain, **more}}
 
 
-async def test_security_groups_live(context: OldNet) -> None:
+async def test_security_groups_are_created_changed_and_deleted(context: OldNet) -> None:
     made = (await context.ok("POST", "/os-security-groups", GROUP))["security_group"]
     assert (made["name"], made["description"], made["rules"]) == ("web", "the web's", [])
     assert set(made) == {"id", "name", "description", "rules", "tenant_id"}
@@ -44,7 +44,7 @@ async def test_security_groups_live(context: OldNet) -> None:
     assert (await context.ask("GET", "/os-security-groups", at="2.36")).status_code == 404
 
 
-async def test_the_default_group_is_shown_in_the_old_networks_words(context: OldNet) -> None:
+async def test_the_default_group_is_shown_in_the_old_format(context: OldNet) -> None:
     (group,) = (await context.ok("GET", "/os-security-groups"))["security_groups"]
     itself = {"name": "default", "tenant_id": context.tenant.project}
     assert len(group["rules"]) == 2  # of four: only what comes in is shown
@@ -132,7 +132,7 @@ async def test_groups_of_a_server(context: OldNet) -> None:
     assert blank == (400, "Security group name cannot be empty")
 
 
-async def test_groups_need_ports_that_can_have_them(context: OldNet) -> None:
+async def test_groups_need_ports_with_port_security(context: OldNet) -> None:
     bare = await context.server()
     body = {"addSecurityGroup": {"name": "default"}}
     status, sentence = await context.refused("POST", f"/servers/{bare.id}/action", body)
@@ -242,7 +242,7 @@ async def test_floating_addresses(context: OldNet) -> None:
         await put_away(context)
 
 
-async def test_a_pool_that_is_unknown_and_one_that_is_empty(context: OldNet) -> None:
+async def test_an_unknown_pool_and_an_empty_pool(context: OldNet) -> None:
     unknown = await context.refused("POST", "/os-floating-ips", {"pool": "wings"})
     assert unknown == (404, "Floating IP pool not found.")
     network = (await context.ground.flat(context.tenant))["id"]
@@ -259,7 +259,7 @@ async def test_a_pool_that_is_unknown_and_one_that_is_empty(context: OldNet) -> 
         await put_away(context)
 
 
-async def test_another_projects_are_not_seen(context: OldNet) -> None:
+async def test_resources_of_other_projects_are_hidden(context: OldNet) -> None:
     stranger = await context.ground.tenant()
     made = (await context.ok("POST", "/os-security-groups", GROUP))["security_group"]
     assert (await context.ask("GET", f"/os-security-groups/{made['id']}", by=stranger.token)).status_code == 404

@@ -54,9 +54,9 @@ async def context(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             yield OldVolumes(ground, client, who)
 
 
-async def test_volumes_are_shown_as_they_once_were(context: OldVolumes) -> None:
-    said = {"size": "1", "display_name": "old", "display_description": "of old", "metadata": {"a": "b"}}
-    answer = await context.ask("POST", "/os-volumes", {"volume": said})
+async def test_volumes_are_shown_in_the_old_format(context: OldVolumes) -> None:
+    body = {"size": "1", "display_name": "old", "display_description": "of old", "metadata": {"a": "b"}}
+    answer = await context.ask("POST", "/os-volumes", {"volume": body})
     assert answer.status_code == 200, answer.text
     made = answer.json()["volume"]
     one = made["id"]
@@ -109,14 +109,14 @@ async def test_lists_and_deletions_of_volumes(context: OldVolumes) -> None:
         {"size": 1, "metadata": "x"}, {"size": 1, "metadata": {"a": 1}}, {"size": 1, "imageRef": "x"}, {"size": 10**30},
     ],
 )  # fmt: skip
-async def test_volumes_that_nobody_can_make(context: OldVolumes, wrong: dict[str, Any]) -> None:
+async def test_invalid_volumes_are_refused(context: OldVolumes, wrong: dict[str, Any]) -> None:
     assert (await context.refused("POST", "/os-volumes", {"volume": wrong}))[0] == 400
 
 
 async def test_snapshots(context: OldVolumes) -> None:
     volume = (await context.ground.volume(context.who))["id"]
-    said = {"volume_id": volume, "display_name": "s", "display_description": "d", "force": "true"}
-    made = (await context.ok("POST", "/os-snapshots", {"snapshot": said}))["snapshot"]
+    body = {"volume_id": volume, "display_name": "s", "display_description": "d", "force": "true"}
+    made = (await context.ok("POST", "/os-snapshots", {"snapshot": body}))["snapshot"]
     one = made["id"]
     await context.ground.until(context.who, one, "available", "snapshot")
     shown = (await context.ok("GET", f"/os-snapshots/{one}"))["snapshot"]

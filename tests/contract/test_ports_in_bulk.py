@@ -1,4 +1,4 @@
-"""Ports of many servers in few calls: who shares a call, who waits, and what each hears when it goes wrong."""
+"""Ports of many servers in few calls: which servers share a call, which wait, and what each gets when it fails."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -73,14 +73,14 @@ async def make(client: NetworkClient, server: str, *networks: str, project: str 
     return [port.device_id for port in await client.ensure_ports(server, project, nics)]
 
 
-async def test_servers_that_come_together_share_one_call(client: NetworkClient, service: Service) -> None:
+async def test_concurrent_servers_share_one_call(client: NetworkClient, service: Service) -> None:
     servers = [f"s{number}" for number in range(20)]
     made = await asyncio.gather(*(make(client, server, NET) for server in servers))
     assert made == [[server] for server in servers]
     assert service.posts == [servers]
 
 
-async def test_a_lone_server_waits_for_nobody_and_the_next_share_what_comes_after(
+async def test_a_single_server_does_not_wait_and_later_ones_share_a_call(
     client: NetworkClient, service: Service
 ) -> None:
     service.gate.clear()
@@ -98,12 +98,12 @@ async def test_a_lone_server_waits_for_nobody_and_the_next_share_what_comes_afte
     assert len(service.posts) == AT_ONCE + 2
 
 
-async def test_several_nics_of_one_server_stay_in_one_call(client: NetworkClient, service: Service) -> None:
+async def test_nics_of_one_server_are_in_one_call(client: NetworkClient, service: Service) -> None:
     await asyncio.gather(make(client, "a", NET, NET), make(client, "b", NET))
     assert service.posts == [["a", "a", "b"]]
 
 
-async def test_projects_and_chosen_addresses_have_calls_of_their_own(client: NetworkClient, service: Service) -> None:
+async def test_other_projects_and_fixed_addresses_have_separate_calls(client: NetworkClient, service: Service) -> None:
     await asyncio.gather(
         make(client, "a", NET, project="p"),
         make(client, "b", NET, project="q"),
@@ -113,7 +113,7 @@ async def test_projects_and_chosen_addresses_have_calls_of_their_own(client: Net
     assert sorted(service.posts) == [["a", "c"], ["b"], ["d"]]
 
 
-async def test_a_refused_bulk_is_asked_again_one_by_one(client: NetworkClient, service: Service) -> None:
+async def test_a_refused_bulk_is_repeated_server_by_server(client: NetworkClient, service: Service) -> None:
     """There is quota for some: they have their ports, and the others are told."""
     service.refuse = lambda asked: 409 if len(service.ports) + len(asked) > 3 else 0
     made = await asyncio.gather(*(make(client, f"s{number}", NET) for number in range(5)), return_exceptions=True)
@@ -124,7 +124,7 @@ async def test_a_refused_bulk_is_asked_again_one_by_one(client: NetworkClient, s
 
 
 @pytest.mark.parametrize(("status", "kind"), [(500, UnknownOutcome), (503, Unavailable)])
-async def test_an_outage_is_everybodys_and_each_looks_for_its_own(
+async def test_an_outage_fails_all_and_each_looks_up_its_ports(
     client: NetworkClient, service: Service, status: int, kind: type[Exception]
 ) -> None:
     service.refuse = lambda _: status
@@ -134,7 +134,7 @@ async def test_an_outage_is_everybodys_and_each_looks_for_its_own(
     assert len(service.posts) == 1
 
 
-async def test_whoever_is_gone_hears_of_no_port_later(client: NetworkClient, service: Service) -> None:
+async def test_a_cancelled_server_gets_no_port_later(client: NetworkClient, service: Service) -> None:
     """A server is deleted: if it still waits here it is never asked for; if it is under way, that is waited for and undone."""
     service.gate.clear()
     under_way = asyncio.create_task(make(client, "s0", NET))
@@ -155,7 +155,7 @@ async def test_whoever_is_gone_hears_of_no_port_later(client: NetworkClient, ser
     assert sorted(server for post in service.posts for server in post) == ["s0", "s1"]
 
 
-async def test_a_slow_service_is_asked_for_less_at_once_and_a_fast_one_for_more(
+async def test_the_bulk_size_follows_the_services_speed(
     client: NetworkClient, service: Service, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(
@@ -179,7 +179,7 @@ async def test_a_slow_service_is_asked_for_less_at_once_and_a_fast_one_for_more(
     assert all(len(post) < PORTS_AT_FIRST for post in service.posts[first:])
 
 
-async def test_a_call_names_the_request_it_is_for(client: NetworkClient, service: Service) -> None:
+async def test_a_call_has_its_request_id(client: NetworkClient, service: Service) -> None:
     async def asked(server: str, request: str) -> None:
         global_request_id.set(request)
         await make(client, server, NET)

@@ -1,4 +1,4 @@
-"""The Redfish fence plug-in against the emulator of its library's makers: what is off, what is switched off, and what nobody can say."""
+"""The Redfish fence plug-in against the emulator of its library: what counts as off, what is switched off, and what cannot be decided."""
 
 import asyncio
 import datetime
@@ -87,12 +87,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         {"uuid": uuid, "name": uuid[-2:], "power_state": state, "nics": []}
         for uuid, state in ((OFF, "Off"), (ON, "On"))
     ]
-    told = {
+    body = {
         "SUSHY_EMULATOR_FAKE_SYSTEMS": systems,
         "SUSHY_EMULATOR_STATE_DIR": str(files),
         "SUSHY_EMULATOR_AUTH_FILE": str(files / "users"),
     }
-    (files / "emulator.conf").write_text("".join(f"{name} = {value!r}\n" for name, value in told.items()))
+    (files / "emulator.conf").write_text("".join(f"{name} = {value!r}\n" for name, value in body.items()))
     words = ["--fake", "-i", "127.0.0.1", "-p", str(port), "--config", str(files / "emulator.conf")]
     words += ["--ssl-certificate", str(files / "cert.pem"), "--ssl-key", str(files / "key.pem")]
     with (files / "log").open("wb") as log:
@@ -117,7 +117,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         emulator.wait(PATIENCE_S)
 
 
-async def test_what_a_controller_says_is_off_is_off_and_nothing_else(site: Site) -> None:
+async def test_only_off_counts_as_off(site: Site) -> None:
     asked = fence(
         site.machine("off", OFF),
         site.machine("on", ON),
@@ -148,7 +148,7 @@ async def test_a_machine_is_switched_off_and_waited_for(site: Site) -> None:
     assert await asked.is_off("on")
 
 
-async def test_a_machine_that_goes_off_without_an_answer_is_looked_at(
+async def test_a_machine_that_goes_off_without_an_answer_is_checked(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A controller that answers late, or refuses because the machine is going off already."""
@@ -164,9 +164,7 @@ async def test_a_machine_that_goes_off_without_an_answer_is_looked_at(
     assert await asked.switch_off("off")
 
 
-async def test_questions_of_many_at_one_controller_share_their_answers(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_concurrent_requests_to_one_controller_are_shared(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, put = fence(site.machine("off", OFF)), list[RedfishMachine]()
     there = asked._is_off
     monkeypatch.setattr(asked, "_is_off", lambda machine: put.append(machine) or there(machine))
@@ -174,7 +172,7 @@ async def test_questions_of_many_at_one_controller_share_their_answers(
     assert len(put) <= 2
 
 
-async def test_controllers_that_hang_keep_no_thread_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_controllers_do_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row of machines has lost its power: names are looked up, and files read, all the same."""
     hosts = [f"host{number}" for number in range(100)]
     asked, begun, go_on = (

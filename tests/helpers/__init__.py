@@ -1,1 +1,1 @@
-"""What several tests share: each module says for which tests it is."""
+"""What several tests share; each module says for which tests it is."""

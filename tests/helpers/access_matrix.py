@@ -1,4 +1,4 @@
-"""Who may call what: personas, and what Nova's and Placement's own policies say of them.
+"""The access matrix: personas, and the policies of Nova and Placement for them.
 
 A line of `tests/golden/access/compute.txt` is a route, the checks that Nova makes there, and one column for each persona.
 The columns come of the checks and of the facts (`*_policies.tsv`), judged by oslo.policy's own enforcer with scopes: never
@@ -69,7 +69,7 @@ class Judge:
         self._enforcer.load_rules()
 
     def allows(self, principal: Principal, rule: str, target: Mapping[str, Any]) -> bool:
-        told: dict[str, Any] = {
+        body: dict[str, Any] = {
             "user_id": principal.user,
             "project_id": principal.project,
             "domain_id": principal.domain,
@@ -77,7 +77,7 @@ class Judge:
             "roles": list(principal.roles),
             "is_admin": "admin" in principal.roles,
         }
-        return bool(self._enforcer.enforce(rule, dict(target), told, do_raise=False))
+        return bool(self._enforcer.enforce(rule, dict(target), body, do_raise=False))
 
 
 def nova() -> Judge:

@@ -63,9 +63,9 @@ class Cell:
             subjects.hosts_of(CELL, subjects.HEARTBEAT),
             subjects.results_in_cell(CELL),
         ):
-            await self.bus.subscribe(pattern, self.hear)
+            await self.bus.subscribe(pattern, self.on_message)
 
-    async def hear(self, _: str, payload: bytes) -> None:
+    async def on_message(self, _: str, payload: bytes) -> None:
         message = read(payload)
         assert message is not None
         if isinstance(message, Heartbeat) and message.leaving:

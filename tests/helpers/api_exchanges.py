@@ -1,4 +1,4 @@
-"""What to ask so that a microversion's change can be seen: each is played just below the version, and at it.
+"""Calls that show the change of a microversion; each is made just below the version, and at it.
 
 A change of a noun that other tests prove more fully (servers) may stand in `PROVED_ELSEWHERE`, with the test that does.
 """
@@ -96,7 +96,7 @@ EXCHANGES: dict[tuple[int, int], tuple[Ask, ...]] = {
 }
 
 PROVED_ELSEWHERE: dict[tuple[int, int], str] = {
-    (2, 40): "tests/api/test_small_nouns.py::test_usage",
+    (2, 40): "tests/api/test_usage_and_extensions.py::test_usage",
     (2, 69): "tests/api/test_hosts.py::test_a_cell_that_does_not_answer",
 }
 """Version → `file::test`."""

@@ -1,4 +1,4 @@
-"""A small fleet that changes in every way that the provider cache knows, and asks of every kind: from one seed, the same again."""
+"""A small fleet that changes in every way that the provider cache supports, and requests of every kind, reproducible by a seed."""
 
 import random
 from collections.abc import Callable

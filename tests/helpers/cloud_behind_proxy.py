@@ -1,4 +1,4 @@
-"""A cloud whose network service is reached over a way on which things go wrong; the service itself is the embedded one, on its own."""
+"""A cloud whose network service is behind a proxy that makes faults; the service is the embedded one, on its own."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ CALL_S = 1.0
 
 
 @dataclass
-class Behind:
+class CloudBehindProxy:
     """A running cloud, the way to its network service, and that service."""
 
     running: Running
@@ -61,7 +61,7 @@ class Behind:
 
 
 @asynccontextmanager
-async def cloud_behind_proxy(data: Path, **changes: Any) -> AsyncIterator[Behind]:
+async def cloud_behind_proxy(data: Path, **changes: Any) -> AsyncIterator[CloudBehindProxy]:
     """The role `embedded` and all the others of one configuration, and a proxy between them; counted at the end."""
     changes = {"hosts": Hosts(count=4), "compute": Compute(lease_s=60.0), **changes}
     alone = a_config(data, **changes)
@@ -84,9 +84,9 @@ async def cloud_behind_proxy(data: Path, **changes: Any) -> AsyncIterator[Behind
         admin = await stack.enter_async_context(Person(seen))
         running = Running(cloud, admin)
         await running.listen()
-        behind = Behind(running, proxy, services, seen)
+        behind = CloudBehindProxy(running, proxy, services, seen)
         yield behind
-        proxy.calm()
+        proxy.clear_faults()
         for host, driver in cloud.fleet.drivers.items():
             driver.turn(plain(cloud, host))
         await behind.nothing_leaked()

@@ -1,4 +1,4 @@
-"""Moorage with simulated hosts beside its services, embedded or real, and people of fresh projects: one way to both."""
+"""Moorage with simulated hosts and its services, embedded or real, with users of new projects and one interface for both."""
 
 import asyncio
 import time
@@ -55,8 +55,8 @@ class Who:
         return reply.json() if reply.content else {}
 
     async def image(self) -> str:
-        said = {"name": "tiny", "disk_format": "raw", "container_format": "bare"}
-        made = str((await self.ok("image", "POST", "/images", said))["id"])
+        body = {"name": "tiny", "disk_format": "raw", "container_format": "bare"}
+        made = str((await self.ok("image", "POST", "/images", body))["id"])
         headers = {"Content-Type": "application/octet-stream"}
         url = f"{self._urls['image']}/images/{made}/file"
         (await self._http.put(url, content=b"\0" * 1024, headers=headers)).raise_for_status()

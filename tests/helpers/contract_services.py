@@ -1,4 +1,4 @@
-"""The ground of the clients' contract: the same services, embedded or real, with projects, users and hosts to play with.
+"""The services of the clients' contract, embedded or real, with projects, users and hosts.
 
 Hosts: cmp1 and cmp2 are wired to physnet1, cmp3 and cmp4 to physnet2, nobody to physnet3.
 """
@@ -29,7 +29,7 @@ from moorage_testing.real_services.stack import HOSTS, Stack
 _numbers = itertools.count(100)
 
 
-class Losing(httpx.AsyncBaseTransport):
+class LosingTransport(httpx.AsyncBaseTransport):
     """The request arrives and is carried out; the answer is lost on the way back."""
 
     def __init__(self, way: httpx.AsyncBaseTransport, method: str) -> None:
@@ -76,7 +76,10 @@ class Ground:
     def losing(self, method: str) -> NetworkClient:
         """A client that never hears the answers to `method`, though what it asked is done."""
         network = ServiceClient(
-            "network", self.raw_network.url, tokens=self.raw_network.tokens, transport=Losing(self.way(), method)
+            "network",
+            self.raw_network.url,
+            tokens=self.raw_network.tokens,
+            transport=LosingTransport(self.way(), method),
         )
         return NetworkClient(network)
 

@@ -1,5 +1,4 @@
-"""The ground of the volume service's contract: the embedded service or a real Cinder, a compute service that is a dictionary,
-and people who may ask.
+"""The volume service of the contract tests: the embedded service or a real Cinder, a compute service that is a dictionary, and users.
 
 What is asked here goes over plain HTTP, so that both are held against the same words.
 """
@@ -126,8 +125,8 @@ class VolumeGround:
 
     async def attached(self, who: Person, volume: str, server: str, host: str = "h1") -> str:
         """The id of an attachment that went all the way, and that compute knows of."""
-        said = {"volume_uuid": volume, "instance_uuid": server}
-        answer = await self.ask(who, "POST", "/attachments", {"attachment": said})
+        body = {"volume_uuid": volume, "instance_uuid": server}
+        answer = await self.ask(who, "POST", "/attachments", {"attachment": body})
         assert answer.status_code == 200, answer.text
         id = str(answer.json()["attachment"]["id"])
         connector = {"host": host, "mountpoint": "/dev/vdb"}
@@ -254,9 +253,9 @@ def compute_at(port: int, compute: Compute) -> Iterator[None]:
             self._answer(200, {"volumeAttachment": found})
 
         def do_POST(self) -> None:
-            said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            compute.told(said["events"])
-            self._answer(200, {"events": [each | {"code": 200, "status": "completed"} for each in said["events"]]})
+            answer = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            compute.told(answer["events"])
+            self._answer(200, {"events": [each | {"code": 200, "status": "completed"} for each in answer["events"]]})
 
         def _answer(self, status: int, body: Any) -> None:
             text = json.dumps(body).encode()

@@ -1,4 +1,4 @@
-"""What is common to tests of servers that go to other cells, in a cloud of three cells with two hosts each; and who watches them go."""
+"""What tests of moves between cells share: a cloud of three cells with two hosts each, and a watcher of the lists."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
 from moorage_testing.waiting import until
 from tests.cloud.conftest import Running
-from tests.cloud.test_resize import asked, host_of
+from tests.helpers.resized_cloud import asked, host_of
 
 PERMITTED = "compute:servers:resize:cross_cell"
 CELLS = ("cell1", "cell2", "cell3")

@@ -1,4 +1,4 @@
-"""A small cloud around the embedded network service: two hosts, a few people, and somebody who hears its events."""
+"""A small cloud for the embedded network service: two hosts, some users, and a receiver of its events."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -103,13 +103,17 @@ async def cloud_over(url: str) -> AsyncIterator[Cloud]:
     """The cloud, over a database of either kind."""
     events: list[dict[str, Any]] = []
 
-    async def hear(batch: list[dict[str, Any]]) -> None:
+    async def on_message(batch: list[dict[str, Any]]) -> None:
         events.extend(batch)
         made.news.set()
 
     database = await open_database(url, name="network", durability="process")
     service = make_network(
-        database, public_url="http://net", validate_token=_validate, notify_compute=hear, settings=NetworkSettings()
+        database,
+        public_url="http://net",
+        validate_token=_validate,
+        notify_compute=on_message,
+        settings=NetworkSettings(),
     )
     try:
         await service.start()

@@ -1,4 +1,4 @@
-"""Whether a format that was once written has only grown: names, types and meanings stay for ever (RULES §19)."""
+"""Whether a stored format has only new fields: names, types and meanings never change (RULES §19)."""
 
 from collections.abc import Collection
 from typing import Any

@@ -1,4 +1,4 @@
-"""Requests that nobody should send, for the Placement API: what a careless script, a broken proxy or ill will comes up with."""
+"""Malformed requests for the Placement API, as careless scripts, broken proxies or attackers send them."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Servers of an administrator at a `NeutronSite`, with a network of their own, and what they and Neutron say of them."""
+"""Servers of an administrator at a `NeutronSite`, with a network of their own, and what Moorage and Neutron show of them."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.helpers.neutron_ovs_site import NeutronSite, until, upload
-from tests.helpers.real_services_cloud import Desk
+from tests.helpers.real_services_cloud import ServicesClient
 
 SEEN = {"ACTIVE", "ERROR", "SHUTOFF", "VERIFY_RESIZE"}
 FLAVOR = "42"
@@ -24,7 +24,7 @@ class Guest:
 @dataclass
 class Guests:
     site: NeutronSite
-    admin: Desk
+    admin: ServicesClient
     network: str
     image: str
     _made: dict[str, list[str]] = field(default_factory=lambda: {"servers": [], "ports": [], "security-groups": []})

@@ -1,5 +1,6 @@
-"""Two hosts with real guests beside a real Neutron whose own agents wire them: RabbitMQ, Open vSwitch in userspace, `neutron-openvswitch-agent`
-on each host and `neutron-dhcp-agent` on one, all in namespaces of this machine.
+"""Two hosts with real guests and a real Neutron whose own agents wire them.
+
+RabbitMQ, Open vSwitch in userspace, `neutron-openvswitch-agent` on each host and `neutron-dhcp-agent` on one, all in namespaces of this machine.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from moorage_testing.real_services.open_vswitch import lacks_open_vswitch
 from moorage_testing.real_services.stack import Stack, start_stack
 from moorage_testing.waiting import PATIENCE_S
 from tests.helpers.libvirt_host import DISK, guest_files
-from tests.helpers.real_services_cloud import Desk
+from tests.helpers.real_services_cloud import ServicesClient
 
 AGENTS = {"Open vSwitch agent", "DHCP agent"}
 TUNNELS = "10.250.78"
@@ -108,10 +109,10 @@ class NeutronSite:
     def stop(self) -> None:
         self._stack.close()
 
-    def desk(self, who: str) -> Desk:
-        return Desk(self.neighbours, self.trial.config, who)
+    def desk(self, who: str) -> ServicesClient:
+        return ServicesClient(self.neighbours, self.trial.config, who)
 
-    async def agents_alive(self, admin: Desk) -> None:
+    async def agents_alive(self, admin: ServicesClient) -> None:
         """Neutron has heard all of them."""
 
         async def look() -> set[tuple[str, str]]:
@@ -138,7 +139,7 @@ class NeutronSite:
         self.trial.kill("conductor-1")
         self.trial.run("conductor-1", *self.trial.arguments_of("conductor-1"))
 
-    async def filters_with(self, admin: Desk, host: str, firewall: str) -> None:
+    async def filters_with(self, admin: ServicesClient, host: str, firewall: str) -> None:
         """Neutron's agent there begins anew with this `firewall_driver`, and Neutron has heard that."""
         its = self.hosts[host]
         await asyncio.to_thread(its.stop_agent, "neutron-openvswitch-agent")
@@ -184,7 +185,7 @@ def neighbours(stack: Stack, broker_port: int) -> RealServices:
     )
 
 
-async def upload(admin: Desk, stack: Stack) -> str:
+async def upload(admin: ServicesClient, stack: Stack) -> str:
     """The guest of the tests, as an image that everybody may use."""
     asked = {"name": "guest", "disk_format": "qcow2", "container_format": "bare", "visibility": "public"}
     made = await admin("image", "POST", "/images", asked)

@@ -1,4 +1,4 @@
-"""Allocation candidates by brute force: every choice of providers, judged by the letter of the API. Small worlds only.
+"""Allocation candidates by brute force: every choice of providers, checked against the text of the API. It is for small worlds only.
 
 It knows the API and nothing of the engine: no tree walk, no pruning, no order.
 """

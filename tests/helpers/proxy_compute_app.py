@@ -1,4 +1,4 @@
-"""A API over the ground's services, with real tokens, and servers whose ports are at the network service."""
+"""A Compute API over the services of the contract tests, with real tokens, and servers whose ports are at the network service."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

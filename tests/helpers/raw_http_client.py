@@ -1,4 +1,4 @@
-"""One listener of ours on a free port, an application behind it, and clients that speak to it byte by byte."""
+"""A listener on a free port with an application, and clients that send bytes to it."""
 
 import asyncio
 from collections.abc import AsyncIterator

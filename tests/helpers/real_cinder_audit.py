@@ -1,4 +1,4 @@
-"""All that a real Cinder holds, of everybody: counted, compared and emptied."""
+"""Everything that a real Cinder holds, of all projects: counted, compared and emptied."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A cloud beside a real Cinder, Keystone and Glance, in the form that the tests of `tests/cloud` take: so they run here, too.
+"""A cloud with a real Cinder, Keystone and Glance, in the form that the tests of `tests/cloud` use, so that these tests run here too.
 
 Its configuration names the real services where those tests look for the embedded ones.  It has flat networks of no address: what
 is proved here has nothing to do with ports, and a Neutron takes a second of CPU for each server.
@@ -97,7 +97,7 @@ def configured(stack: Stack, data: Path, **changes: Any) -> Config:
     login = stack.logins["moorage"]
     listens = {name: Listen(port=port) for name, port in zip(SERVICES, free_ports(len(SERVICES)), strict=True)}
     listens["compute"] = Listen(port=stack.site.our_compute_port)
-    said: dict[str, Any] = {
+    body: dict[str, Any] = {
         "data_dir": str(data),
         "region": RegionSettings(durability="process"),
         "api": ApiConfig(**listens),  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def configured(stack: Stack, data: Path, **changes: Any) -> Config:
         "quota": Quota(instances=-1, cores=-1, ram=-1),
         "log_level": "warning",
     }
-    return Config(**{**said, **changes})
+    return Config(**{**body, **changes})
 
 
 def as_seen(config: Config, stack: Stack) -> Config:
@@ -136,7 +136,7 @@ class SharedCinderCloud(Shared):
         running = self._running or await self._started()
         assert isinstance(running, RealRunning)
         running.told.clear()
-        running.told_once.clear()
+        running.commands_once.clear()
         running.admin.http.headers["OpenStack-API-Version"] = f"compute {VERSION}"
         try:
             yield running
@@ -182,8 +182,8 @@ class SharedCinderCloud(Shared):
 async def tiny_image(admin: Person) -> None:
     """The small image that embedded clouds begin with."""
     url = f"{admin.config.api.image.url}/v2/images"
-    said = {"name": "tiny", "disk_format": "raw", "container_format": "bare", "visibility": "public", "min_disk": 1}
-    made = await admin.http.post(url, json=said)
+    body = {"name": "tiny", "disk_format": "raw", "container_format": "bare", "visibility": "public", "min_disk": 1}
+    made = await admin.http.post(url, json=body)
     made.raise_for_status()
     id = str(made.json()["id"])
     headers = {"Content-Type": "application/octet-stream"}

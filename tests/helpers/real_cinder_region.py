@@ -1,4 +1,4 @@
-"""The small region of the proofs, with a real Cinder in the place of the one in dicts."""
+"""The small region of the proofs, with a real Cinder in the place of the dictionary."""
 
 import asyncio
 import json
@@ -127,8 +127,8 @@ class CinderRegion(SmallRegion):
         now = {each["id"]: each["status"] for each in await self._settled("volumes")}
         for name in VOLUMES:
             if ids.get(name) not in now:
-                said = {"volume": {"size": 1, "name": name}}
-                ids[name] = str((await cinder.ok("POST", "/volumes", said))["volume"]["id"])
+                body = {"volume": {"size": 1, "name": name}}
+                ids[name] = str((await cinder.ok("POST", "/volumes", body))["volume"]["id"])
             elif now[ids[name]] != "available":
                 await cinder.ok("POST", f"/volumes/{ids[name]}/action", {"os-reset_status": UNUSED})
         await self._settled("snapshots")
@@ -146,8 +146,8 @@ class CinderRegion(SmallRegion):
 
     async def snapshot(self) -> None:
         """Of the volume that the server boots from, for the image that waits for it."""
-        said = {"volume_id": self.named.ids[VOLUME], "force": True, "metadata": {MADE_FOR_IMAGE: IMAGE}}
-        made = await self.cinder.ok("POST", "/snapshots", {"snapshot": said})
+        body = {"volume_id": self.named.ids[VOLUME], "force": True, "metadata": {MADE_FOR_IMAGE: IMAGE}}
+        made = await self.cinder.ok("POST", "/snapshots", {"snapshot": body})
         self.named.ids[SNAPSHOT_OF_VOLUME] = str(made["snapshot"]["id"])
 
     async def grow(self, volume: str, size_gib: int) -> None:
@@ -203,8 +203,8 @@ async def cinder_region(stack: Stack) -> AsyncIterator[CinderRegion]:
 async def _image(stack: Stack) -> str:
     """Some bytes that a volume may be written with."""
     async with httpx.AsyncClient(headers={"X-Auth-Token": stack.token("moorage")}, timeout=60) as http:
-        said = {"name": OTHER_IMAGE, "disk_format": "raw", "container_format": "bare"}
-        made = await http.post(f"{stack.image_url}/v2/images", json=said)
+        body = {"name": OTHER_IMAGE, "disk_format": "raw", "container_format": "bare"}
+        made = await http.post(f"{stack.image_url}/v2/images", json=body)
         made.raise_for_status()
         id = str(made.json()["id"])
         octets = {"Content-Type": "application/octet-stream"}

@@ -1,4 +1,4 @@
-"""Two hosts with little bandwidth beside a real Neutron, and a person who boots there."""
+"""Two hosts with little bandwidth and a real Neutron, and a user who boots there."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -7,8 +7,8 @@ import pytest
 
 from moorage.main.config import Config
 from moorage_testing.real_services.stack import Stack
-from tests.helpers.real_services_cloud import Desk, until
-from tests.real.test_reporting import AGENT, admin, config, state, told  # noqa: F401  two of them are fixtures
+from tests.helpers.real_services_cloud import ServicesClient, until
+from tests.real.test_reporting import AGENT, admin, assert_reported, config, state  # noqa: F401  two of them are fixtures
 
 EGR, IGR, PPS = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_BW_IGR_KILOBIT_PER_SEC", "NET_PACKET_RATE_KILOPACKET_PER_SEC"
 BRIDGE = f"{AGENT}:br-physnet4"
@@ -18,7 +18,7 @@ KBPS, KPPS = 10_000, 100
 class Site:
     """Two hosts on physnet4 with little bandwidth, and a person who boots there."""
 
-    def __init__(self, admin: Desk, alice: Desk, image: str, flavor: str) -> None:  # noqa: F811
+    def __init__(self, admin: ServicesClient, alice: ServicesClient, image: str, flavor: str) -> None:  # noqa: F811
         self.admin, self.alice, self.image, self.flavor = admin, alice, image, flavor
         self.networks: list[str] = []
 
@@ -66,7 +66,7 @@ class Site:
         )
         await until(  # what was claimed for it is given back a moment later
             lambda: self.admin("compute", "GET", f"/ext/operations?server={server}&all_projects=1"),
-            lambda told: all(each["ended_at"] for each in told["operations"]),
+            lambda assert_reported: all(each["ended_at"] for each in assert_reported["operations"]),
         )
 
     async def cleared(self) -> None:
@@ -79,10 +79,10 @@ class Site:
 
 
 @pytest.fixture
-async def site(real_stack: Stack, config: Config, admin: Desk) -> AsyncIterator[Site]:  # noqa: F811
+async def site(real_stack: Stack, config: Config, admin: ServicesClient) -> AsyncIterator[Site]:  # noqa: F811
     for host in ("host1", "host3"):
-        await told(admin, state(host, "physnet1", "physnet4", kbps=KBPS, kpps=KPPS))
-    alice = Desk(real_stack, config, "alice")
+        await assert_reported(admin, state(host, "physnet1", "physnet4", kbps=KBPS, kpps=KPPS))
+    alice = ServicesClient(real_stack, config, "alice")
     flavor = (await alice("compute", "GET", "/flavors"))["flavors"][0]["id"]
     made = Site(admin, alice, await alice.upload("tiny"), flavor)
     try:

@@ -1,4 +1,4 @@
-"""A Moorage beside the real services, and people's ways to all of them."""
+"""A Moorage with the real services, and clients of all of them."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ DEADLINE_S = 180.0
 SeenT = TypeVar("SeenT")
 
 
-class Desk:
+class ServicesClient:
     """One user's way to all services."""
 
     def __init__(self, stack: Stack, config: Config, who: str) -> None:
@@ -128,7 +128,7 @@ async def until(look: Callable[[], Awaitable[SeenT]], wanted: Callable[[SeenT], 
     return seen
 
 
-async def until_server(context: Desk, server: str, wanted: str) -> Any:
+async def until_server(context: ServicesClient, server: str, wanted: str) -> Any:
     """The server when it has the status; ERROR is the end."""
 
     async def look() -> Any:
@@ -139,13 +139,13 @@ async def until_server(context: Desk, server: str, wanted: str) -> Any:
     return shown
 
 
-async def service_of(admin: Desk, host: str, **words: Any) -> None:
+async def service_of(admin: ServicesClient, host: str, **words: Any) -> None:
     """What an administrator says of a host."""
     services = (await admin("compute", "GET", f"/os-services?host={host}&binary=nova-compute"))["services"]
     await admin("compute", "PUT", f"/os-services/{services[0]['id']}", words)
 
 
-async def dies(cloud: RunningCloud, admin: Desk, host: str) -> None:
+async def dies(cloud: RunningCloud, admin: ServicesClient, host: str) -> None:
     """Nobody hears the host any more, and it is said to be down."""
 
     async def silent() -> bool:

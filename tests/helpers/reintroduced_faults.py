@@ -1,4 +1,4 @@
-"""Faults that the cloud once had, put back one at a time: what the simulation must find.
+"""Faults that the cloud once had, reintroduced one at a time: the simulation must find them.
 
 Each is a context manager that makes the product behave as it did.  None of them changes the simulation's rules.
 """

@@ -1,4 +1,4 @@
-"""What each route of the Compute API is asked with by tests that walk the table: a body that its schema takes, at its newest version."""
+"""A valid body for each route of the Compute API at its newest version, for tests that call all routes."""
 
 from typing import Any
 

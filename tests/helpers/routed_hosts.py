@@ -35,6 +35,8 @@ class Told(msgspec.Struct):
 
     version: int
     guests: tuple[GuestSpec, ...] = ()
+    coming: tuple[GuestSpec, ...] = ()
+    """Those that are recorded, and are not plugged in yet."""
     ports: tuple[PortDescription, ...] = ()
     sets: tuple[AddressSetPart, ...] = ()
 
@@ -127,6 +129,13 @@ class RoutedHosts:
     hosts: Sequence[RoutedHost]
     stations: list[Station] = field(default_factory=list)
 
+    def outside(self, address: str) -> Station:
+        """Beyond the hosts' devices `outside`."""
+        self.stations.append(Station(f"{PREFIX}-out", "outer", inside=("ip", "netns", "exec", f"{PREFIX}0")))
+        self.stations[-1].start()
+        self.stations[-1].call("ip", "address", "add", address, "dev", "eth0")
+        return self.stations[-1]
+
     def station(self, host: RoutedHost, guest: GuestSpec, name: str) -> Station:
         self.stations.append(host.station(guest, f"{PREFIX}-{name}"))
         return self.stations[-1]
@@ -140,11 +149,17 @@ def routed_hosts(room: Path, count: int) -> Iterator[RoutedHosts]:
         call("ip", "netns", "add", wire)
         call("ip", "-n", wire, "link", "add", "wire", "mtu", str(WIRE_MTU), "type", "bridge", "mcast_snooping", "0")
         call("ip", "-n", wire, "link", "set", "wire", "up")
+        call("ip", "-n", wire, "link", "add", "outer", "type", "bridge", "mcast_snooping", "0")
+        call("ip", "-n", wire, "link", "set", "outer", "up")
         for each in made.hosts:
             call("ip", "netns", "add", each.namespace)
             peer = ("type", "veth", "peer", "name", "under", "netns", each.namespace)
             call("ip", "-n", wire, "link", "add", each.namespace, "mtu", str(WIRE_MTU), *peer)
             call("ip", "-n", wire, "link", "set", each.namespace, "master", "wire", "up")
+            peer = ("type", "veth", "peer", "name", "outside", "netns", each.namespace)
+            call("ip", "-n", wire, "link", "add", f"{each.namespace}out", *peer)
+            call("ip", "-n", wire, "link", "set", f"{each.namespace}out", "master", "outer", "up")
+            call("ip", "-n", each.namespace, "link", "set", "outside", "up")
             call("ip", "-n", each.namespace, "link", "set", "lo", "up")
             call("ip", "-n", each.namespace, "address", "add", f"{each.address}/24", "dev", "under")
             call("ip", "-n", each.namespace, "link", "set", "under", "mtu", str(WIRE_MTU), "up")
@@ -177,8 +192,9 @@ async def _be_host(room: Path, address: str, owner: str) -> None:
         try:
             for each in wanted.guests:
                 await wires.plug(each.vifs)
-            await wires.serve([vif for each in wanted.guests for vif in each.vifs])
-            await services.keep(wires.seats(wanted.guests), described.ports, wires.far_side)
+            every = (*wanted.guests, *wanted.coming)
+            await wires.serve([vif for each in every for vif in each.vifs])
+            await services.keep(wires.seats(every), described.ports, wires.far_side)
             sys.stdout.write(json.dumps([DONE, wires.not_wired]) + "\n")
         except HostFailed as failure:
             sys.stdout.write(json.dumps([f"{failure} {failure.private}"]) + "\n")

@@ -1,4 +1,4 @@
-"""Random fleets in plain words, and a judge that tries everything on every host: what the account of a decision is held against.
+"""Random fleets in plain data, and an oracle that tries everything on every host; the explanation of a decision is compared with it.
 
 Nothing here is shared with the scheduler but the names of its filters: amounts are plain integers, sets are sets, and where
 several things must be placed together every way of placing them is tried.

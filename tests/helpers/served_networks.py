@@ -1,4 +1,4 @@
-"""Networks of a host, as it serves them to guests, without a hypervisor: stations stand in the guests' places."""
+"""Networks as a host serves them to guests, without a hypervisor: stations replace the guests."""
 
 import asyncio
 import json
@@ -151,9 +151,9 @@ async def ask(
 ) -> tuple[int, str, dict[str, str]]:
     headers = json.dumps(more.get("headers", {}))
     words = (sys.executable, "-c", ASK, host, path, str(more.get("method", "GET")), str(more.get("size", 0)), headers)
-    said: Output = await station.run(*words)
-    assert said.code == 0, said.out
-    status, body, told = json.loads(said.out)
+    reply: Output = await station.run(*words)
+    assert reply.code == 0, reply.out
+    status, body, told = json.loads(reply.out)
     return status, body, told
 
 

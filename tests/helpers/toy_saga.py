@@ -1,4 +1,4 @@
-"""A small invented saga in a world of dicts: everything a boot has, and nothing else.
+"""A small invented saga on dictionaries, with every kind of step that a boot has.
 
 `Flaws` plants the mistakes that people make; the harness must find each of them.
 """

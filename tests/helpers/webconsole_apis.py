@@ -1,4 +1,4 @@
-"""Keystone, compute and network as the web console sees them: answers that a test chooses, and what was asked."""
+"""Keystone, Compute and Neutron as the web console uses them: answers that a test chooses, and a record of the requests."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Pictures by hand, for tests of the scheduler."""
+"""Provider caches built by hand, for tests of the scheduler."""
 
 from types import SimpleNamespace
 from typing import Any

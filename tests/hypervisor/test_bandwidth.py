@@ -130,7 +130,7 @@ async def test_limits_in_both_directions_change_under_traffic(host: WiredHost) -
     assert "mif" not in sh("ip", "-br", "link")
 
 
-async def test_what_is_guaranteed_is_had_beside_others_that_want_all(host: WiredHost) -> None:
+async def test_guaranteed_rates_hold_against_greedy_ports(host: WiredHost) -> None:
     """60 Mbit/s for all: 36 are one's own, the rest is shared."""
     bridge = host.bridge("mrgtest")
     sure, greedy, target, other = (host.guest(number, bridge) for number in (1, 2, 3, 4))
@@ -193,7 +193,7 @@ async def test_rates_of_packets(host: WiredHost) -> None:
     assert packets_in_a_second(one, two) > 2_400
 
 
-async def test_rates_that_tc_cannot_count_are_no_limit_and_said(host: WiredHost) -> None:
+async def test_rates_beyond_tc_are_unlimited_and_logged(host: WiredHost) -> None:
     host.capacity_kbps = 0
     host.made_anew()
     bridge = host.bridge("mrgtest")

@@ -1,4 +1,4 @@
-"""A cloud image with systemd and cloud-init takes what it is told: from a config drive, and from the metadata service.
+"""A cloud image with systemd and cloud-init reads its metadata from a config drive and from the metadata service.
 
 It takes minutes, emulated, so it has a target of its own (`make test-hypervisor-cloud-init`).
 """
@@ -18,7 +18,7 @@ from tests.hypervisor.test_up import HOST, REAL, log_in
 from moorage.main.local_cluster.ports import free_ports
 from moorage_testing.api_user import Person
 from moorage_testing.hypervisor.leftovers import leftovers
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 
 pytestmark = [pytest.mark.hypervisor, pytest.mark.cloud_init]
 
@@ -60,8 +60,8 @@ async def upload(person: Person, path: Path) -> str:
     return image
 
 
-async def test_cloud_init_takes_what_it_is_told(tmp_path: Path) -> None:
-    up = Upped(tmp_path, REAL)
+async def test_cloud_init_applies_its_metadata(tmp_path: Path) -> None:
+    up = UpProcess(tmp_path, REAL)
     [up.metadata_port] = free_ports(1)
     room = tmp_path / "data" / "hosts" / HOST
     await asyncio.to_thread(up.start)

@@ -1,8 +1,8 @@
-"""Disks beside a guest's root, and limits of what it may write to each."""
+"""Further disks of a guest, and limits of what it may write to each."""
 
 import pytest
 from tests.helpers.libvirt_host import a_spec, says
-from tests.hypervisor.test_driver_real import ONE, call, types
+from tests.helpers.real_guests import ONE, call, types
 
 from moorage.drivers.libvirt.driver import LibvirtDriver
 

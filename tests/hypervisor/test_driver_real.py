@@ -1,10 +1,8 @@
-"""What the libvirt driver does with real guests; what every driver promises is in tests/contract/test_driver_guests.py."""
+"""The libvirt driver with real guests. What every driver promises is in tests/contract/test_driver_guests.py."""
 
 import asyncio
 import os
 import signal
-import subprocess
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,79 +21,28 @@ from tests.helpers.libvirt_host import (
     guest_files,
     says,
 )
+from tests.helpers.real_guests import ONE, TWO, a_vif, answers, call, qemu_of, types
 
 from moorage.drivers.libvirt import disks
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.drivers.libvirt.snapshots import _write_above
 from moorage.model.errors import HostFailed, Invalid
-from moorage.model.guest import GuestSpec, PowerState, Quiesce, VifAddress, VifData, VolumeDisk
-from moorage.model.ids import ImageId, NetworkId, PortId, ServerId, SubnetId
+from moorage.model.guest import GuestSpec, PowerState, Quiesce, VolumeDisk
+from moorage.model.ids import ImageId
 from moorage.model.image import ImageFile
 from moorage.model.instance_metadata import InstanceMetadata
 from moorage.model.rescue import RescueSpec
 from moorage_testing.hypervisor.leftovers import leftovers
-from moorage_testing.hypervisor.machine import start_daemon
 
 pytestmark = pytest.mark.hypervisor
-
-ONE, TWO = ServerId("aaaaaaaa-0000-4000-8000-000000000001"), ServerId("aaaaaaaa-0000-4000-8000-000000000002")
-NETWORK = NetworkId("bbbbbbbb-0000-4000-8000-000000000000")
-BRIDGE = f"mrg{NETWORK[:11]}"
-
-
-def a_vif(last: int) -> VifData:
-    address = VifAddress(f"10.77.5.{last}", SubnetId("s"), "10.77.5.0/24", "10.77.5.1")
-    return VifData(
-        PortId(f"{last:08x}-0000"), NETWORK, f"fa:16:3e:77:05:{last:02x}", "bridge", mtu=1450, addresses=(address,)
-    )
-
-
-async def answers(address: str) -> None:
-    ends = time.monotonic() + PATIENCE_S
-    while await ping(address):
-        assert time.monotonic() < ends, f"no answer of {address}"
-
-
-async def ping(address: str) -> int:
-    words = ("ping", "-c1", "-W1", address)
-    return await (await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)).wait()
-
-
-def qemu_of(server: ServerId) -> int:
-    return int(Path(f"/run/libvirt/qemu/guest-{server}.pid").read_text())
 
 
 def generations(room: Path) -> list[str]:
     return sorted(each.name for each in (room / "guests" / ONE).glob("d*"))
 
 
-def daemon() -> int:
-    return int(Path("/run/libvirt/libvirtd.pid").read_text())
-
-
-def call(*words: str) -> str:
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
-
-
 def first_bytes(volume: VolumeDisk, count: int) -> bytes:
     return Path(volume.connection["device_path"]).read_bytes()[:count]
-
-
-async def types(driver: LibvirtDriver, line: str, answer: str) -> None:
-    """Into the guest's serial console, until it answers so."""
-    serial = await driver.get_console(ONE, "serial")
-    reader, writer = await asyncio.open_connection(serial.host, serial.port)
-    writer.write(f"\n{line}\n".encode())
-    async with asyncio.timeout(PATIENCE_S):
-        await reader.readuntil(answer.encode())
-    writer.close()
-
-
-async def until_it_fails(driver: LibvirtDriver) -> None:
-    ends = time.monotonic() + PATIENCE_S
-    while time.monotonic() < ends:
-        await driver.guests()
-        await asyncio.sleep(0.05)
 
 
 @pytest.mark.hypervisor_ci
@@ -156,7 +103,7 @@ async def test_a_guest_on_its_network(driver: LibvirtDriver, tmp_path: Path) -> 
     assert (await driver.console_output(ONE, None)).count("GUEST: kernel") == 1, "it goes on, and does not boot"
 
 
-async def test_it_keeps_its_disk_and_shuts_down_when_asked(driver: LibvirtDriver) -> None:
+async def test_a_guest_keeps_its_disk_and_shuts_down_gracefully(driver: LibvirtDriver) -> None:
     await driver.start_guest(a_spec(ONE))
     await says(driver, ONE, "GUEST: ready")
     assert await driver.power_off(ONE, PATIENCE_S) is PowerState.SHUTDOWN
@@ -310,109 +257,3 @@ async def test_guests_of_others_are_left_alone(driver: LibvirtDriver, tmp_path: 
 async def test_two_agents_of_one_directory(driver: LibvirtDriver, room: Path) -> None:
     with pytest.raises(Invalid, match="another agent runs"):
         await a_driver(room).start()
-
-
-async def test_images_that_are_not_what_they_say(driver: LibvirtDriver, images: ImageFiles, tmp_path: Path) -> None:
-    secret, trap = tmp_path / "secret", tmp_path / "trap.qcow2"
-    secret.write_bytes(b"x" * 4096)
-    call("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(secret), str(trap), "1M")
-    images.files |= {
-        "trap": ImageFile(trap, "qcow2", "bare"),
-        "hidden": ImageFile(trap, "raw", "bare"),
-        "text": ImageFile(secret, "qcow2", "bare"),
-        "vmdk": ImageFile(secret, "vmdk", "bare"),
-    }
-    for name in ("trap", "hidden", "text", "vmdk"):
-        with pytest.raises(HostFailed) as refused:
-            await driver.start_guest(a_spec(ONE, image=ImageId(name)))
-        assert refused.value.code == "image_unusable", name
-        await driver.destroy_guest(ONE)
-
-
-async def test_an_image_is_kept_while_a_disk_needs_it(driver: LibvirtDriver, images: ImageFiles, room: Path) -> None:
-    await driver.start_guest(a_spec(ONE, power_on=False))
-    await driver.start_guest(a_spec(TWO, power_on=False))
-    assert images.fetched.count(DISK) == 1
-    driver._images._unused_s = 0.0
-    await driver.destroy_guest(TWO)
-    assert list((room / "images").glob("*.qcow2"))
-    await driver.destroy_guest(ONE)
-    assert not list((room / "images").glob("*.qcow2"))
-
-
-async def test_a_start_that_is_given_up_leaves_nothing(driver: LibvirtDriver) -> None:
-    """However far it had come: the destroy that follows finds all of it."""
-    for after_s in (0.0, 0.05, 0.2, 0.4, 0.8):
-        task = asyncio.create_task(driver.start_guest(a_spec(ONE, vifs=(a_vif(10),))))
-        await asyncio.wait([task], timeout=after_s)
-        task.cancel()
-        await asyncio.wait([task])
-        await driver.destroy_guest(ONE)
-        assert await driver.guests() == {}
-        assert [each for each in leftovers() if not each.startswith("file")] == []
-
-
-async def test_devices_that_were_cut_off_before_they_were_marked(driver: LibvirtDriver) -> None:
-    """Made, and the agent was killed before they said whose they are: they are taken as ours by their names, or go."""
-    tap = f"tap{a_vif(10).port[:11]}"
-    for started in (False, True):
-        await driver.start_guest(a_spec(ONE, vifs=(a_vif(10),), power_on=False))
-        call("ip", "link", "add", "name", BRIDGE, "type", "bridge")
-        call("ip", "tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr")
-        if started:
-            await driver.power_on(ONE)
-        await driver.destroy_guest(ONE)
-        assert leftovers() == []
-
-
-async def test_the_agent_and_the_daemon_go_and_the_guest_stays(driver: LibvirtDriver) -> None:
-    await driver.start_guest(a_spec(ONE, vifs=(a_vif(10),)))
-    await answers("10.77.5.10")
-    qemu = qemu_of(ONE)
-    await driver.close()
-    await driver.start()
-    assert await driver.guests() == {ONE: PowerState.RUNNING}
-
-    os.kill(daemon(), signal.SIGKILL)
-    with pytest.raises(HostFailed) as out:
-        await until_it_fails(driver)
-    assert out.value.code == "hypervisor_out"
-    assert await ping("10.77.5.10") == 0
-    await asyncio.to_thread(_start_daemon)
-    assert await driver.guests() == {ONE: PowerState.RUNNING}
-    assert qemu_of(ONE) == qemu
-
-    os.kill(qemu, signal.SIGKILL)
-    ends = time.monotonic() + PATIENCE_S
-    while (await driver.guests())[ONE] not in {PowerState.CRASHED, PowerState.SHUTDOWN}:
-        assert time.monotonic() < ends
-        await asyncio.sleep(0.1)
-    assert await driver.power_on(ONE) is PowerState.RUNNING
-    await answers("10.77.5.10")
-
-
-_daemons: list[subprocess.Popen[bytes]] = []
-"""Whoever started the first one stops the last one too."""
-
-
-def _start_daemon() -> None:
-    _daemons.append(start_daemon())
-
-
-async def test_a_daemon_that_hangs_is_not_waited_for(driver: LibvirtDriver) -> None:
-    await driver.start_guest(a_spec(ONE, power_on=False))
-    os.kill(daemon(), signal.SIGSTOP)
-    try:
-        with pytest.raises(HostFailed) as silent:
-            await driver.guests()
-        assert silent.value.code in {"hypervisor_out", "hypervisor_slow"}
-    finally:
-        os.kill(daemon(), signal.SIGCONT)
-    assert await driver.guests() == {ONE: PowerState.SHUTDOWN}
-
-
-async def test_a_crash_is_asked_for(driver: LibvirtDriver) -> None:
-    await driver.start_guest(a_spec(ONE))
-    await says(driver, ONE, "GUEST: ready")
-    assert await driver.crash_dump(ONE) is PowerState.RUNNING
-    assert (await driver.describe()).hypervisor_type == "QEMU"

@@ -74,7 +74,7 @@ async def pair(host: WiredHost) -> tuple[Guest, Guest]:
     return host.guest(1, bridge), host.guest(2, bridge)
 
 
-async def test_nothing_passes_a_port_that_nobody_described(host: WiredHost, pair: tuple[Guest, Guest]) -> None:
+async def test_a_port_without_a_description_is_closed(host: WiredHost, pair: tuple[Guest, Guest]) -> None:
     one, two = pair
     assert one.pings(two.four)
     await host.keep()
@@ -138,7 +138,7 @@ async def test_what_was_allowed_ends_with_its_rule(host: WiredHost, pair: tuple[
         assert say(talk) == "silent"
 
 
-async def test_nobody_is_somebody_else(host: WiredHost, pair: tuple[Guest, Guest]) -> None:
+async def test_spoofed_frames_are_dropped(host: WiredHost, pair: tuple[Guest, Guest]) -> None:
     one, two = pair
     open_to_all = (*EGRESS, FilterRule("ingress", 4), FilterRule("ingress", 6))
     await host.describe(host.described(one, one.filter(*open_to_all)), host.described(two, two.filter(*open_to_all)))

@@ -15,7 +15,7 @@ from moorage_testing.hypervisor.guests import act, upload
 from moorage_testing.hypervisor.guests import until_logged as says
 from moorage_testing.hypervisor.leftovers import leftovers
 from moorage_testing.hypervisor.stations import Station
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 
 pytestmark = pytest.mark.hypervisor
 
@@ -46,7 +46,7 @@ async def answers_outside(outside: Station, address: str, *, so: bool) -> float:
 
 
 async def test_metadata_and_a_floating_address(tmp_path: Path) -> None:
-    up = Upped(tmp_path, REAL + OUTSIDE)
+    up = UpProcess(tmp_path, REAL + OUTSIDE)
     [up.metadata_port] = free_ports(1)
     room = tmp_path / "data" / "hosts" / HOST
     outside = Station("outside", "")

@@ -1,4 +1,4 @@
-"""What guests have from their network: addresses, names, routes and metadata.  Most of it is told to namespaces in guests' places."""
+"""What guests get from their network: addresses, names, routes and metadata. Most tests use namespaces instead of guests."""
 
 import asyncio
 import hashlib
@@ -24,7 +24,7 @@ __all__ = ["make_host", "stations"]
 pytestmark = pytest.mark.hypervisor
 
 
-async def test_a_guest_that_was_known_before_its_bridge_was_made(
+async def test_a_guest_recorded_before_its_bridge_is_served(
     tmp_path: Path, make_host: Callable[[], Host], stations: Callable[[str, GuestSpec], Station]
 ) -> None:
     """Its record is written first, and ports may be described before it is plugged in."""
@@ -36,7 +36,7 @@ async def test_a_guest_that_was_known_before_its_bridge_was_made(
     assert (await ask(station))[0] == 200
 
 
-async def test_metadata_is_told_to_each_guest_of_its_own(
+async def test_each_guest_gets_its_own_metadata(
     tmp_path: Path, make_host: Callable[[], Host], stations: Callable[[str, GuestSpec], Station]
 ) -> None:
     """Also to guests of two networks with the same addresses, and without a gateway; whoever asks says nothing of who it is."""
@@ -86,8 +86,8 @@ async def test_metadata_is_told_to_each_guest_of_its_own(
 
     # By IPv6 the guest has a link-local address, which is no port's; the kernel first looks whether somebody else has it.
     async def is_usable() -> bool:
-        said = first.call("ip", "-6", "address", "show", "dev", "eth0", "scope", "link")
-        return "fe80:" in said and "tentative" not in said
+        reply = first.call("ip", "-6", "address", "show", "dev", "eth0", "scope", "link")
+        return "fe80:" in reply and "tentative" not in reply
 
     await until(is_usable)
     status, body, _ = await ask(first, host="fe80::a9fe:a9fe%eth0")

@@ -1,4 +1,4 @@
-"""`kill -9` of an agent, a libvirt daemon and a conductor in the middle of what is done to a real guest: it ends well, and is as it is shown."""
+"""`kill -9` of an agent, a libvirt daemon and a conductor during operations on a real guest: the operation ends well, and the guest is as it is shown."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import httpx
 import pytest
-from tests.hypervisor.test_driver_real import call
+from tests.helpers.real_guests import call
 from tests.hypervisor.test_set import host_of, nothing_left
 from tests.hypervisor.test_up import volume_of
 

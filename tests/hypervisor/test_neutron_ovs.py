@@ -92,7 +92,7 @@ async def test_guests_reach_one_another_by_neutrons_wires(site: NeutronSite, gue
         await guests.says_more(each, "GUEST: answer")
 
 
-async def test_a_port_that_nobody_wires_is_wired_on_the_next_host(site: NeutronSite, guests: Guests) -> None:
+async def test_a_port_not_wired_on_one_host_is_wired_on_the_next(site: NeutronSite, guests: Guests) -> None:
     """The agent of the best host has just died: Neutron binds there still."""
     await asyncio.to_thread(site.with_compute, WITHIN_S)
     try:

@@ -1,4 +1,4 @@
-"""What docs/operating/real-machines.md has a newcomer type: `moorage up --driver libvirt`, an image, a server, its console in a browser."""
+"""The steps of docs/operating/real-machines.md for beginners: `moorage up --driver libvirt`, an image, a server, its console in a browser."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.hypervisor.test_driver_real import answers
+from tests.helpers.real_guests import answers
 
 from moorage.main.clouds_yaml import ADMIN
 from moorage_testing.browser import chromium, missing

@@ -1,4 +1,4 @@
-"""The wire `ovs` on a real Open vSwitch in userspace: what is plugged, what is refused, and that nothing is left."""
+"""The wire driver `ovs` on a real Open vSwitch in userspace: what is plugged, what is refused, and that nothing is left."""
 
 import os
 import shutil
@@ -81,7 +81,7 @@ async def test_a_tap_of_ours_is_a_port_of_the_integration_bridge(switch: Switch)
     assert "moorage" not in tables()
 
 
-async def test_a_new_port_is_in_no_network_until_neutrons_agent_says_which(switch: Switch) -> None:
+async def test_a_new_port_is_isolated_until_neutrons_agent_wires_it(switch: Switch) -> None:
     """OVN's ports are bound as `ovs` as well, and it does not take such a tag away."""
     wire = OvsWire("one", switch.database)
     for driver, tag in (("openvswitch", "4095"), ("ovn", "[]")):
@@ -142,7 +142,7 @@ async def test_a_trunks_bridge_comes_and_goes_with_its_port(switch: Switch) -> N
     await wire.keep([])
 
 
-async def test_what_is_missing_is_said(switch: Switch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_programs_are_reported(switch: Switch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HostFailed, match="no bridge for this port") as absent:
         await OvsWire("one", switch.database).plug(a_vif(bridge_name="br-other"))
     assert "there is no br-other" in absent.value.private

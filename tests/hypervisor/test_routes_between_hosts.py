@@ -21,7 +21,15 @@ from moorage.model.port_description import (
     PortFilter,
     arp_set_id,
 )
-from moorage.model.route_description import ArpEntry, RoutedSubnet, RouterDescription, StaticRoute
+from moorage.model.route_description import (
+    ArpEntry,
+    ExternalNetwork,
+    FloatingAddress,
+    RoutedSubnet,
+    RouterDescription,
+    StaticRoute,
+)
+from moorage_testing.hypervisor.guests import Pinging
 from moorage_testing.hypervisor.stations import Station
 
 pytestmark = pytest.mark.hypervisor
@@ -33,6 +41,8 @@ SUBNETS = tuple(
     for number, network in NETWORKS.items()
 )
 ROUTER = RouterDescription("router", SUBNETS, routes=(StaticRoute("10.99.0.0/16", "10.77.6.10"),))
+FLOATING = "203.0.113.50"
+PUBLIC = ExternalNetwork(NetworkId("public"), "physnet1", "203.0.113.0/24", "203.0.113.1")
 PING, WEB = FilterRule("ingress", 4, 1), FilterRule("ingress", 4, 6, 80, 80)
 OUT = FilterRule("egress", 4)
 BRIDGE_A, BRIDGE_B = "mrgaaaaaaaa-00", "mrgbbbbbbbb-00"
@@ -73,19 +83,26 @@ class Known:
     places: dict[str, tuple[RoutedHost, GuestSpec]] = field(default_factory=dict)
     rules: dict[str, tuple[FilterRule, ...]] = field(default_factory=dict)
     routed: bool = True
+    floating: bool = False
     version: int = 0
 
     def told(self, host: RoutedHost) -> Told:
         mine = {name: guest for name, (at, guest) in self.places.items() if at is host}
         ports = tuple(self._port(name, guest) for name, guest in mine.items())
-        return Told(self.version, tuple(mine.values()), ports, self._sets(host) if self.routed and ports else ())
+        sets = self._sets(host) if self.routed and ports else ()
+        return Told(self.version, tuple(mine.values()), ports=ports, sets=sets)
 
     def _port(self, name: str, guest: GuestSpec) -> PortDescription:
         vif = guest.vifs[0]
         own = (*(each.address for each in vif.addresses), *(("10.99.0.0/16",) if name == "b" else ()))
         wanted = PortFilter((AllowedAddresses(vif.mac, own),), self.rules.get(name, (OUT,)))
-        routers = (ROUTER,) if self.routed else ()
-        return PortDescription(vif.port, self.version, vif.network, vif.mac, filter=wanted, routers=routers, bound=True)
+        router = replace(ROUTER, external=PUBLIC) if self.floating else ROUTER
+        routers = (router,) if self.routed else ()
+        found = PortDescription(
+            vif.port, self.version, vif.network, vif.mac, filter=wanted, routers=routers, bound=True
+        )
+        floating = (FloatingAddress(FLOATING, vif.addresses[0].address, PUBLIC),) if self.floating else ()
+        return replace(found, floating=floating)
 
     def _sets(self, host: RoutedHost) -> tuple[AddressSetPart, ...]:
         if all(at is host for at, _ in self.places.values()):
@@ -219,6 +236,53 @@ async def test_a_guest_that_moves_is_found_on_its_new_host(tmp_path: Path) -> No
         assert two.leftovers() == []
 
 
+async def test_a_guest_that_is_described_before_it_is_plugged_in(tmp_path: Path) -> None:
+    """Its boot was written down, and makes its devices in a moment."""
+    with routed_hosts(tmp_path, 2) as made:
+        one, two = made.hosts
+        known = Known({"a": (one, a_guest(10, 5)), "b": (two, a_guest(10, 6))}, rules={"b": (OUT, PING)})
+        first, _ = (made.station(*known.places[name], name) for name in ("a", "b"))
+        await known.say(two)
+        told = known.told(one)
+        assert await one.have(Told(told.version, coming=told.guests, ports=told.ports, sets=told.sets)) == []
+        assert BRIDGE_A not in one.devices()
+        await known.say(one)
+        assert await reaches(first, "10.77.6.10")
+        await until(
+            lambda: "fa:16:3e:77:05:0a dst 10.250.79.1" in two.call("bridge", "fdb", "show", "dev", "mvxaaaaaaaa-00"),
+            "it is announced when it is plugged in",
+        )
+
+
+async def test_a_floating_address_goes_where_its_port_is_bound(tmp_path: Path) -> None:
+    """The guest is on both hosts for a moment, as at the end of a live migration; the port's binding says which one has its address."""
+    with routed_hosts(tmp_path, 2) as made:
+        one, two = made.hosts
+        outside = made.outside("203.0.113.1/24")
+        guest = a_guest(10, 5)
+        at_one = Known({"a": (one, guest)}, rules={"a": (OUT, PING)}, floating=True)
+        at_two = Known({"a": (two, guest)}, rules={"a": (OUT, PING)}, floating=True, version=10)
+        made.station(one, guest, "a1")
+        await at_one.say(one)
+        assert await reaches(outside, FLOATING)
+        made.station(two, guest, "a2")
+        await at_two.say(two)
+        own = two.call("cat", "/sys/class/net/outside/address").strip()
+        await until(lambda: own in outside.call("ip", "neigh", "show", FLOATING), "it is announced from there")
+        pinging = Pinging(FLOATING, ("ip", "netns", "exec", outside.name))
+        at_one.places.clear()
+        await at_one.say(one)
+        assert await reaches(outside, FLOATING)
+        answered, lost = await asyncio.to_thread(pinging.end)
+        assert answered
+        assert lost == [], "who had it before is no longer asked"
+        assert FLOATING not in one.call("ip", "address", "show", "dev", "outside")
+        at_two.places.clear()
+        await at_two.say(two)
+        for each in made.hosts:
+            assert each.leftovers() == []
+
+
 async def test_a_network_that_cannot_be_made_is_said_and_keeps_nobody_from_starting(tmp_path: Path) -> None:
     with routed_hosts(tmp_path, 1) as made:
         [one] = made.hosts
@@ -230,7 +294,7 @@ async def test_a_network_that_cannot_be_made_is_said_and_keeps_nobody_from_start
         elsewhere = AddressSetPart(
             arp_set_id(NETWORKS[6], "10.77.6.10"), 1, arp_entries=(ArpEntry("10.77.6.10", "fa:16:3e:77:06:0a"),)
         )
-        [trouble] = await one.have(Told(1, told.guests, (port,), (elsewhere,)))
+        [trouble] = await one.have(Told(1, told.guests, ports=(port,), sets=(elsewhere,)))
         assert NETWORKS[6] in trouble
         assert "MTU" in trouble
         await one.have(Told(2))

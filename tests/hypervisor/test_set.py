@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.hypervisor.test_driver_real import call
+from tests.helpers.real_guests import call
 
 from moorage.main.local_cluster.cluster import TrialSet
 from moorage_testing.api_user import PATIENCE_S, Person

@@ -11,7 +11,16 @@ from tests.hypervisor.test_set import host_of, nothing_left
 
 from moorage.main.local_cluster.cluster import TrialSet
 from moorage_testing.api_user import Person
-from moorage_testing.hypervisor.guests import PINGS, Pinging, act, allow_ping, answers_of, upload, user_data
+from moorage_testing.hypervisor.guests import (
+    PINGS,
+    Pinging,
+    act,
+    allow_ping,
+    answers_of,
+    longest_loss_s,
+    upload,
+    user_data,
+)
 from moorage_testing.hypervisor.guests import until_logged as says
 from moorage_testing.hypervisor.stations import Station
 
@@ -21,17 +30,6 @@ HERE, NEAR = "host1", "host2"
 SETTINGS = "\n[compute]\nhost_deadline_s = 120\n"
 SILENT_MAX_S = 30.0
 """Of a guest that is emulated, on a machine that may do much else; measured: docs/operating/real-machines.md."""
-PING_EVERY_S = 0.02
-
-
-def longest_silence_s(lost: list[int]) -> float:
-    """Of a ping, by the numbers without an answer."""
-    longest = run = 0
-    before = None
-    for number in lost:
-        run = run + 1 if before is not None and number == before + 1 else 1
-        before, longest = number, max(longest, run)
-    return longest * PING_EVERY_S
 
 
 async def network_behind(person: Person, router: str, cidr: str) -> str:
@@ -45,7 +43,9 @@ async def boot(
     person: Person, name: str, host: str, image: str, network: str, **more: Any
 ) -> tuple[str, dict[str, Any]]:
     """The server, and its port."""
-    body = {"imageRef": image, "flavorRef": "42", "availability_zone": f"nova:{host}", "networks": [{"uuid": network}]}
+    body: dict[str, Any] = {"imageRef": image, "flavorRef": "42", "availability_zone": f"nova:{host}"}
+    body["networks"] = [{"uuid": network}]
+    body["config_drive"] = True  # a busy machine may be slower than the guest is patient
     server = str((await person.active(name, **body, **more))["id"])
     [port] = (await person.network("GET", "/ports", device_id=server)).json()["ports"]
     return server, port
@@ -98,7 +98,7 @@ async def _routed(trial: TrialSet, person: Person, outside: Station, record_prop
     assert await host_of(person, moves) == NEAR
     await answers_outside(outside, address, so=True)
     answered, lost = await asyncio.to_thread(pinging.end)
-    silent_s = longest_silence_s(lost)
+    silent_s = longest_loss_s(lost)
     record_property("silent_s", silent_s)
     print(f"silent for {silent_s:.2f} s; {answered} answers, {len(lost)} lost")  # noqa: T201 - a measure
     assert answered > 10

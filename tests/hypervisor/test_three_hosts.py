@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.contract.test_redfish_fence import certificate
-from tests.hypervisor.test_driver_real import call
+from tests.helpers.real_guests import call
 from tests.hypervisor.test_set import address_of, host_of, nothing_left, reached
 from tests.hypervisor.test_up import volume_of
 

@@ -1,4 +1,4 @@
-"""`moorage up --driver libvirt` as a process: a server is a real guest, and a kill at any moment loses none and leaves nothing."""
+"""`moorage up --driver libvirt` as a process: a server is a real guest, and a kill at any moment loses no server and leaves nothing."""
 
 import asyncio
 import base64
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hypervisor.test_driver_real import answers, call, ping, qemu_of
+from tests.helpers.real_guests import answers, call, ping, qemu_of
 
 from moorage.model.ids import ServerId
 from moorage_testing.api_user import PATIENCE_S, Person
 from moorage_testing.hypervisor.guests import Pinging, act, allow_ping, upload
 from moorage_testing.hypervisor.guests import until_logged as says
 from moorage_testing.hypervisor.leftovers import leftovers
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 
 pytestmark = pytest.mark.hypervisor
 
@@ -48,14 +48,14 @@ async def image_of(person: Person, image: str) -> dict[str, Any]:
         await asyncio.sleep(0.1)
 
 
-async def log_in(up: Upped) -> Person:
+async def log_in(up: UpProcess) -> Person:
     person = Person(up.config)
     await person.log_in()
     return person
 
 
 async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
-    up = Upped(tmp_path, REAL)
+    up = UpProcess(tmp_path, REAL)
     room = tmp_path / "data" / "hosts" / HOST
     await asyncio.to_thread(up.start)
     person = await log_in(up)
@@ -148,8 +148,8 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
             await asyncio.to_thread(up.end, signal.SIGKILL)
 
 
-async def test_what_is_missing_is_said(tmp_path: Path) -> None:
-    up = Upped(tmp_path, f'{REAL}\n[libvirt]\nuri = "qemu+unix:///system?socket={tmp_path}/nobody"\n')
+async def test_missing_programs_are_reported(tmp_path: Path) -> None:
+    up = UpProcess(tmp_path, f'{REAL}\n[libvirt]\nuri = "qemu+unix:///system?socket={tmp_path}/nobody"\n')
     words = [sys.executable, "-m", "moorage", "up", "--config", str(up.path), "--no-clouds-yaml"]
     ended = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, cwd=tmp_path)
     assert ended.returncode == 2

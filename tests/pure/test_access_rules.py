@@ -47,7 +47,7 @@ TOKENS = st.lists(st.sampled_from(["**", "*", "{id}", "a", "b", "/", ".", "{", "
 
 @settings(max_examples=500, deadline=None)
 @given(TOKENS, st.text(alphabet="ab/.{", max_size=12))
-def test_it_is_what_the_regular_expression_says(rule: str, path: str) -> None:
+def test_a_path_pattern_matches_as_its_regular_expression(rule: str, path: str) -> None:
     parts = []
     for part in re.split(r"(\*\*|\*|\{[^{}/]*\})", rule):
         one = part == "*" or (part.startswith("{") and part.endswith("}"))
@@ -56,13 +56,13 @@ def test_it_is_what_the_regular_expression_says(rule: str, path: str) -> None:
     assert permits([AccessRule("compute", "GET", rule)], "compute", "GET", path) is said
 
 
-def test_no_rule_keeps_the_service_busy() -> None:
+def test_no_rule_causes_long_matching() -> None:
     """As a regular expression this one would take years."""
     rule = AccessRule("compute", "GET", "/" + "**a" * 70 + "c")
     assert not permits([rule], "compute", "GET", "/" + "a" * 8_000 + "b")
 
 
-def test_who_is_asked() -> None:
+def test_which_service_a_rule_applies_to() -> None:
     rules = (AccessRule("compute", "GET", "/v2.1/servers"),)
     Principal("u").require_call("compute", "DELETE", "/v2.1/servers/1")
     bound = Principal("u", access_rules=rules)

@@ -1,4 +1,4 @@
-"""Which operations of an older region database may go on, beside what the cells have seen since."""
+"""Which operations of an older region database may continue, given what the cells have seen since."""
 
 from typing import Any
 

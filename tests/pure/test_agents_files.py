@@ -1,4 +1,4 @@
-"""What an agent's file may hold, and what is said of one that holds more; whom the bus settings take for secured."""
+"""The settings of an agent's file, the warnings about other settings, and which bus settings count as secured."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def config(said: str) -> Config:
         ('[service_user]\npassword = "secret"', "the password of [service_user]"),
     ],
 )
-def test_an_agent_says_that_it_has_no_use_for_what_others_need(said: str, why: str) -> None:
+def test_settings_that_an_agent_does_not_use_are_reported(said: str, why: str) -> None:
     (line,) = not_a_hosts(config(said))
     assert why in line
     assert "secret" not in line
@@ -36,7 +36,7 @@ def test_an_agent_says_that_it_has_no_use_for_what_others_need(said: str, why: s
         assert not_a_hosts(config(said + "\n[agent]\nlevel = 2")) == [], "it sees to ports itself"
 
 
-def test_the_file_of_an_agent_is_all_that_it_needs(tmp_path: Path) -> None:
+def test_an_agents_file_has_all_its_settings(tmp_path: Path) -> None:
     whole = config(
         f'[region]\ndatabase = "{DATABASE}"\n[[cells]]\nname = "cell1"\ndatabase = "{DATABASE}"\n[service_user]\npassword = "s3"\n'
         '[image_user]\npassword = "i3"\n[compute]\nhost_silence_s = 12.5\n[api.identity]\nport = 5001\n'
@@ -55,11 +55,11 @@ def test_the_file_of_an_agent_is_all_that_it_needs(tmp_path: Path) -> None:
 
 
 def test_tables_are_toml() -> None:
-    said = {"": {"a": 'x"y'}, "b": {"c": ["d", "é"], "e": True, "f": 1.5}}
-    assert msgspec.toml.decode(tables(said)) == {"a": 'x"y', "b": {"c": ["d", "é"], "e": True, "f": 1.5}}
+    body = {"": {"a": 'x"y'}, "b": {"c": ["d", "é"], "e": True, "f": 1.5}}
+    assert msgspec.toml.decode(tables(body)) == {"a": 'x"y', "b": {"c": ["d", "é"], "e": True, "f": 1.5}}
 
 
-def test_who_has_credentials_hears_the_hosts_of_its_cells_alone() -> None:
+def test_credentials_give_access_to_hosts_of_their_cells_only() -> None:
     open_bus, secured = config(""), config('[bus]\nurl = "nats://b"\nnkey = "k"')
     assert audible_hosts(open_bus) == AudibleHosts()
     assert audible_hosts(secured) == AudibleHosts((CellId("cell1"), CellId("cell2")), earlier=False)
@@ -67,7 +67,7 @@ def test_who_has_credentials_hears_the_hosts_of_its_cells_alone() -> None:
     assert not config("[bus]\nrelease_0_1 = false").bus.earlier
 
 
-def test_hosts_are_approved_by_operators_but_in_one_process() -> None:
+def test_hosts_are_approved_automatically_in_one_process_only() -> None:
     assert config("").approves_hosts_itself
     assert not config('[bus]\nurl = "nats://b"').approves_hosts_itself
     assert config('[bus]\nurl = "nats://b"\n[compute]\napprove_hosts = "automatic"').approves_hosts_itself

@@ -1,4 +1,4 @@
-"""A plan that evens out cells: it never makes them more uneven, every move fits, and it goes where moves help."""
+"""A plan that balances cells: it never makes them less balanced, every move fits, and it moves where this helps."""
 
 import random
 from functools import partial
@@ -86,7 +86,7 @@ def fleet_of(seed: int) -> Fleet:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_every_move_fits_and_none_makes_it_worse(seed: int) -> None:
+def test_every_move_of_a_plan_fits_and_improves_the_balance(seed: int) -> None:
     fleet = fleet_of(seed)
     before, balance = Levels(fleet.cloud.world()), fleet.planned()
     last = before.unevenness()
@@ -115,7 +115,7 @@ def test_every_move_fits_and_none_makes_it_worse(seed: int) -> None:
     assert {each.cell: each.memory_used_mib for each in balance.levels.rounded()} == memory
 
 
-def test_it_moves_the_cheapest_that_helps_most_and_stops() -> None:
+def test_the_cheapest_effective_moves_come_first_and_the_plan_ends() -> None:
     fleet = Fleet()
     for cell in (A, B):
         fleet.segment(f"s-{cell}", cell, 100, 8 if cell == A else 0)
@@ -129,7 +129,7 @@ def test_it_moves_the_cheapest_that_helps_most_and_stops() -> None:
     assert [(each.memory_used_mib, each.addresses_used) for each in balance.before] == [(16384, 8), (0, 0)]
 
 
-def test_addresses_alone_are_a_reason() -> None:
+def test_addresses_alone_can_cause_moves() -> None:
     fleet = Fleet()
     fleet.segment("s-a", A, 10, 9)
     fleet.segment("s-b", B, 10, 1)
@@ -140,7 +140,7 @@ def test_addresses_alone_are_a_reason() -> None:
     assert [each.addresses_used for each in balance.levels.rounded()] == [5, 5]
 
 
-def test_a_cell_without_room_is_not_asked_for_ever() -> None:
+def test_a_cell_without_capacity_is_not_tried_endlessly() -> None:
     fleet = Fleet()
     fleet.segment("s-a", A, 100, 40)
     fleet.segment("s-b", B, 100, 0)

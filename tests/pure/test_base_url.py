@@ -1,4 +1,4 @@
-"""Absolute links lead where they are configured to, or to a host: never to whatever a caller writes into its Host header."""
+"""Absolute links use the configured URL or the host's name, never the Host header of a client."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The bench's table: what misses, and what fails it."""
+"""The table of the benchmarks: missed budgets, and what fails a run."""
 
 from moorage_testing.bench.table import BenchRow, Table
 
@@ -14,5 +14,5 @@ def test_only_a_broken_counting_budget_fails() -> None:
     assert [row.name for row in table.broken] == ["commits"]
 
 
-def test_without_a_budget_nothing_is_missed() -> None:
+def test_without_a_budget_no_row_is_missed() -> None:
     assert not BenchRow("published", 1.28).missed

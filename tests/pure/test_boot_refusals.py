@@ -67,7 +67,9 @@ async def test_valid_boot_requests_are_accepted() -> None:
     ],
     ids=["zone", "certificates", "encrypted", "config-drive", "firmware", "processors"],
 )
-async def test_a_boot_is_a_bad_request(request_says: dict[str, Any], image_says: dict[str, str], said: str) -> None:
+async def test_invalid_boots_are_bad_requests(
+    request_says: dict[str, Any], image_says: dict[str, str], said: str
+) -> None:
     with pytest.raises(Invalid, match=said):
         await understood(request_says, image_says)
 
@@ -95,7 +97,7 @@ def test_unsupported_devices_are_refused(devices: tuple[BlockDevice, ...], said:
         check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=devices), LARGER)
 
 
-def test_too_many_devices_are_refused_before_they_are_read() -> None:
+def test_too_many_devices_are_refused_before_parsing() -> None:
     with pytest.raises(Forbidden, match="disk devices"):
         check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=(EMPTY,) * 65), LARGER)
 
@@ -115,7 +117,7 @@ def test_a_guest_gets_the_requested_disks(devices: tuple[BlockDevice, ...], ephe
     assert (guest.ephemeral_gib, guest.swap_mib) == (ephemeral_gib, swap_mib)
 
 
-def test_an_unwanted_device_of_the_image_is_left_out() -> None:
+def test_a_removed_device_of_the_image_is_left_out() -> None:
     rows = [{"source_type": "blank", "device_name": f"/dev/vd{letter}", "volume_size": 1} for letter in "bc"]
     image = Image(id=IMAGE, properties={"bdm_v2": "true", "block_device_mapping": msgspec.json.encode(rows).decode()})
     assert [each.device for each in merged(image, (LOCAL_ROOT,), ("vdb",))] == [None, "/dev/vdc"]

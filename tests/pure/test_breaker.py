@@ -1,4 +1,4 @@
-"""A service that keeps failing is left alone, asked again by one call at a time, and believed when it answers (N19)."""
+"""A service that keeps failing is not called, then probed by one call at a time, and used again when it answers (N19)."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def refused(breaker: Breaker, kind: str) -> CircuitOpen:
     return found.value
 
 
-def test_so_many_failures_in_a_row_open_it(breaker: Breaker) -> None:
+def test_failures_in_a_row_open_the_circuit(breaker: Breaker) -> None:
     fail(breaker, MAKE, MAKE)
     answer(breaker, MAKE)
     fail(breaker, MAKE, MAKE)
@@ -57,7 +57,7 @@ def test_so_many_failures_in_a_row_open_it(breaker: Breaker) -> None:
     assert [(each.neighbour, each.calls, each.failures) for each in breaker.open_circuits()] == [("network", MAKE, 3)]
 
 
-def test_one_kind_of_call_does_not_take_the_others_with_it(breaker: Breaker) -> None:
+def test_one_failing_kind_of_call_does_not_block_others(breaker: Breaker) -> None:
     fail(breaker, MAKE, MAKE, MAKE)
     refused(breaker, MAKE)
     answer(breaker, LIST)
@@ -65,20 +65,20 @@ def test_one_kind_of_call_does_not_take_the_others_with_it(breaker: Breaker) -> 
     answer(breaker, LIST)
 
 
-def test_several_kinds_and_no_answer_are_the_whole_service(breaker: Breaker) -> None:
+def test_several_failing_kinds_or_no_answer_open_the_whole_circuit(breaker: Breaker) -> None:
     fail(breaker, MAKE, BIND, LIST)
     for kind in (MAKE, BIND, LIST, "DELETE ports"):
         refused(breaker, kind)
     assert [each.calls for each in breaker.open_circuits()] == [""]
 
 
-def test_who_cannot_be_reached_is_out_as_a_whole(breaker: Breaker) -> None:
+def test_an_unreachable_service_opens_the_whole_circuit(breaker: Breaker) -> None:
     fail(breaker, MAKE, MAKE, MAKE, reached=False)
     refused(breaker, LIST)
     assert [each.calls for each in breaker.open_circuits()] == [""], "this kind of call is not to blame"
 
 
-def test_one_probe_at_a_time_decides(breaker: Breaker, hours: Hours) -> None:
+def test_one_probe_at_a_time_is_sent(breaker: Breaker, hours: Hours) -> None:
     fail(breaker, MAKE, MAKE, MAKE)
     hours.now += 1.9
     refused(breaker, MAKE)
@@ -93,7 +93,7 @@ def test_one_probe_at_a_time_decides(breaker: Breaker, hours: Hours) -> None:
     assert not breaker.open_circuits(), "it counts from the beginning again"
 
 
-def test_each_probe_that_fails_means_a_longer_rest(breaker: Breaker, hours: Hours) -> None:
+def test_each_failed_probe_lengthens_the_pause(breaker: Breaker, hours: Hours) -> None:
     fail(breaker, MAKE, MAKE, MAKE)
     rests = []
     for _ in range(5):
@@ -107,7 +107,7 @@ def test_each_probe_that_fails_means_a_longer_rest(breaker: Breaker, hours: Hour
     assert refused(breaker, MAKE).retry_after_s == 2.0
 
 
-def test_a_probe_that_is_given_up_decides_nothing_and_frees_its_place(breaker: Breaker, hours: Hours) -> None:
+def test_a_cancelled_probe_decides_nothing_and_allows_another(breaker: Breaker, hours: Hours) -> None:
     fail(breaker, MAKE, MAKE, MAKE)
     hours.now += 2.0
     breaker.enter(MAKE).left()
@@ -116,7 +116,7 @@ def test_a_probe_that_is_given_up_decides_nothing_and_frees_its_place(breaker: B
     assert not breaker.open_circuits()
 
 
-def test_calls_from_before_say_nothing(breaker: Breaker, hours: Hours) -> None:
+def test_late_results_of_earlier_calls_are_ignored(breaker: Breaker, hours: Hours) -> None:
     early: list[Permit] = [breaker.enter(MAKE) for _ in range(4)]
     fail(breaker, MAKE, MAKE, MAKE)
     early[0].failed("late")
@@ -129,13 +129,13 @@ def test_calls_from_before_say_nothing(breaker: Breaker, hours: Hours) -> None:
     assert not breaker.open_circuits()
 
 
-def test_its_own_word_of_when_to_come_back_is_heeded(breaker: Breaker) -> None:
+def test_retry_after_is_respected(breaker: Breaker) -> None:
     for asked_s in (1.0, 1.0, 30.0):
         breaker.enter(MAKE).failed("busy", rest_s=asked_s)
     assert refused(breaker, MAKE).retry_after_s == 30.0
 
 
-def test_it_can_be_turned_off(hours: Hours) -> None:
+def test_the_circuit_breaker_can_be_disabled(hours: Hours) -> None:
     never = Breaker("image", failures_max=0, monotonic=hours)
     fail(never, *[LIST] * 50)
     fail(never, *[LIST] * 50, reached=False)

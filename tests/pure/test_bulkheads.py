@@ -13,14 +13,14 @@ def fill(bulkheads: Bulkheads, berth: Berth, count: int) -> int:
     return len(bulkheads.next_ones(count))
 
 
-def test_a_thousand_boots_leave_the_places_of_deletes_and_actions_alone() -> None:
+def test_a_thousand_boots_leave_places_for_deletes_and_actions() -> None:
     bulkheads = Bulkheads(PLACES)
     assert sum(fill(bulkheads, Berth("boot", f"p{number}"), 100) for number in range(10)) == 10
     assert bulkheads.has_place(Berth("delete", "p1"))
     assert bulkheads.has_place(Berth("action", "p1"))
 
 
-def test_live_migrations_that_send_for_hours_leave_the_places_of_other_actions_alone() -> None:
+def test_long_live_migrations_leave_places_for_other_actions() -> None:
     bulkheads = Bulkheads(Places(live_migrations=4, actions=4))
     live = berth_of("live_migrate/1", "p", "cell1")
     assert fill(bulkheads, live, 100) == 2

@@ -1,4 +1,4 @@
-"""How many more fit is what the scheduler really places, on any fleet and with any dice; and on small ones nobody could place more."""
+"""The predicted number of further servers is the number that the scheduler really places, on any fleet and with any seed; on small fleets no placement has more."""
 
 import random
 from functools import partial

@@ -1,4 +1,4 @@
-"""How `moorage cell drain` ends: 0 only where nothing is left in the cell; and what is printed."""
+"""The exit code of `moorage cell drain` is 0 only if nothing is left in the cell; and its output."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def a_drain(status: str, **counts: int) -> dict[str, Any]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_it_says_0_only_where_nothing_is_left(
+def test_the_exit_code_is_0_only_when_nothing_is_left(
     monkeypatch: pytest.MonkeyPatch, words: str, drain: dict[str, Any], code: int
 ) -> None:
     def get(connection: Connection, path: str, **asked: Any) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def test_it_says_0_only_where_nothing_is_left(
     assert command.main(words.split()) == code
 
 
-def test_what_is_printed() -> None:
+def test_printed_output() -> None:
     told = a_drain("running", done=2, left=1)
     assert cell_drain.bar(told) == f"[{'#' * 15}{'.' * 15}] 1/2 hosts  2 done, 1 left"
     said = "\n".join(cell_drain.lines(told))

@@ -1,4 +1,4 @@
-"""What the census says of records of one server in two cells."""
+"""The census and the records of one server in two cells."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from moorage_testing.leak_audit_moves import CellRecord, wrong_seconds
 SHOWN, LEFT = CellRecord("s", "b", sealed=False), CellRecord("s", "a", sealed=True)
 
 
-def test_a_sealed_record_that_is_hidden_beside_the_shown_one_is_right() -> None:
+def test_a_sealed_hidden_record_is_correct() -> None:
     assert wrong_seconds([SHOWN], {"s": "b"}, ()) == []
     assert wrong_seconds([SHOWN, LEFT], {"s": "b"}, {("s", "a")}) == []
 
@@ -22,6 +22,6 @@ def test_a_sealed_record_that_is_hidden_beside_the_shown_one_is_right() -> None:
         ([SHOWN], [("s", "a")], "there is none"),
     ],
 )
-def test_what_is_wrong_is_said(records: list[CellRecord], hidden: list[tuple[str, str]], said: str) -> None:
+def test_wrong_records_are_reported(records: list[CellRecord], hidden: list[tuple[str, str]], said: str) -> None:
     (wrong,) = wrong_seconds(records, {"s": "b"}, hidden)
     assert said in wrong

@@ -1,4 +1,4 @@
-"""Which pages may open a console, what stays open of one that is not given, and what of the fake screen others rely on."""
+"""Which pages may open a console, what stays open if a console is refused, and which parts of the fake screen others rely on."""
 
 import asyncio
 import struct
@@ -49,13 +49,13 @@ def test_pages_that_may_not(
         refuse_stranger(origin, host, allowed, base_url=BASE, forwarded_proto=forwarded)
 
 
-def test_a_serial_console_counts_as_the_protocol_below_it() -> None:
+def test_a_serial_console_uses_its_underlying_protocol() -> None:
     refuse_stranger("https://c", "c", (), base_url="wss://c/")
     with pytest.raises(Forbidden):
         refuse_stranger("http://c", "c", (), base_url="wss://c/")
 
 
-def test_where_the_token_stands_in_a_url() -> None:
+def test_where_the_token_is_in_a_url() -> None:
     assert access_url("http://p/vnc.html?autoconnect=1", ConsoleType.NOVNC, "t") == (
         "http://p/vnc.html?autoconnect=1&path=%3Ftoken%3Dt"
     )
@@ -92,7 +92,7 @@ async def test_a_viewer_chooses_how_dots_are_sent(form: tuple[int, ...]) -> None
     assert any(any(row) for row in render_text(["A"]))
 
 
-async def test_a_host_that_takes_a_connection_and_says_nothing_keeps_none_open() -> None:
+async def test_a_silent_host_keeps_no_connection_open() -> None:
     """Whoever has a token may try again and again: each would cost the proxy a connection."""
     closed = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""What a returning agent decides, for every case; and for any case, what it must never do."""
+"""What a returning agent decides in every case, and what it must never do in any."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ def test_a_guest_that_moved_away_is_destroyed() -> None:
     assert plan == ConvergencePlan(know=((A, FencingToken(2)),), destroy=(A,))
 
 
-def test_killed_between_destroying_and_learning_it_is_safe_to_do_again() -> None:
+def test_a_repeated_convergence_after_a_kill_is_safe() -> None:
     told = [ServerTurn(A, FencingToken(2), here=False)]
     assert converge({}, {A: FencingToken(1)}, {A}, told) == ConvergencePlan(know=((A, FencingToken(2)),))
     assert converge({}, {A: FencingToken(2)}, {A}, told) == ConvergencePlan()
@@ -34,14 +34,14 @@ def test_a_guest_that_a_driver_made_too_late_is_destroyed() -> None:
     )
 
 
-def test_a_deleted_server_needs_no_turn_and_is_forgotten() -> None:
+def test_a_deleted_server_is_forgotten_without_a_token() -> None:
     assert converge({A: ON}, {A: FencingToken(5)}, {A}, [ServerTurn(A, gone=True)]) == ConvergencePlan(
         destroy=(A,), forget=(A,)
     )
     assert converge({}, {A: FencingToken(5)}, set(), [ServerTurn(A, gone=True)]) == ConvergencePlan(forget=(A,))
 
 
-def test_what_the_cell_did_not_speak_of_is_left_alone() -> None:
+def test_guests_the_cell_did_not_name_are_left_alone() -> None:
     assert converge({A: ON, B: ON}, {A: FencingToken(1)}, {A}, []) == ConvergencePlan()
 
 
@@ -56,7 +56,7 @@ def test_a_guest_without_a_journal_that_belongs_elsewhere_is_destroyed() -> None
     assert converge({A: ON}, {}, set(), [ServerTurn(A, FencingToken(1), here=False)]).destroy == (A,)
 
 
-def test_only_what_was_on_and_should_be_is_started() -> None:
+def test_only_guests_that_were_on_and_should_be_are_started() -> None:
     told = [ServerTurn(A, FencingToken(1)), ServerTurn(B, FencingToken(1), running=False)]
     states, turns = {A: OFF, B: OFF}, {A: FencingToken(1), B: FencingToken(1)}
     assert converge(states, turns, {A, B}, told).start == (A,)
@@ -100,10 +100,10 @@ def test_the_digest_is_of_the_states_and_not_of_their_order() -> None:
     assert digest({A: ON, B: OFF}) == digest({B: OFF, A: ON}) != digest({A: OFF, B: ON})
 
 
-def test_changes_name_what_is_new_other_and_gone() -> None:
+def test_changes_list_new_changed_and_removed_guests() -> None:
     assert changes({A: ON}, {A: OFF, B: ON}) == {A: OFF, B: ON}
     assert changes({A: ON, B: ON}, {B: ON}) == {A: PowerState.NOSTATE}
 
 
-def test_a_host_is_itself_after_it_lost_its_disk() -> None:
+def test_the_id_of_a_host_depends_on_its_name_only() -> None:
     assert host_id("n1") == host_id("n1") != host_id("n2")

@@ -1,4 +1,4 @@
-"""What dashboards and alert rules ask is PromQL, and names metrics and labels that exist; and the docs name all of them."""
+"""Queries of dashboards and alert rules are PromQL with existing metrics and labels; and the documentation names all of them."""
 
 import json
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ def problems(expression: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("where", "asked"), [pytest.param(*each, id=each[0]) for each in expressions()])
-def test_what_is_asked_exists(where: str, asked: str) -> None:
+def test_every_queried_metric_exists(where: str, asked: str) -> None:
     assert problems(asked) == [], where
 
 
@@ -86,26 +86,26 @@ def test_what_is_asked_exists(where: str, asked: str) -> None:
         ('sum by (cell) (moorage_hosts{state="up"}) / on (cell) sum by (cell) (moorage_hosts)', ""),
     ],
 )
-def test_the_check_finds_what_it_is_for(asked: str, says: str) -> None:
+def test_the_check_finds_an_error(asked: str, says: str) -> None:
     found = problems(asked)
     assert (says in found[0]) if says else not found
 
 
-def test_the_dashboard_shows_every_family() -> None:
+def test_the_dashboard_has_every_family() -> None:
     shown = "\n".join(asked for _, asked in expressions())
     absent = [name for name in FAMILIES if not any(sample in shown for sample in samples(name))]
     assert not absent
     assert len({panel["id"] for panel in panels()}) == len(panels())
 
 
-def test_every_alert_says_what_it_means_and_what_to_do() -> None:
+def test_every_alert_has_a_description_and_an_action() -> None:
     assert {each["alert"] for each in alerts()} >= WANTED
     for alert in alerts():
         assert alert["labels"]["severity"] in {"critical", "warning"}
         assert alert["annotations"].keys() == {"summary", "meaning", "action"}
 
 
-def test_the_page_names_every_family_and_alert() -> None:
+def test_the_page_documents_every_family_and_alert() -> None:
     page = (DOCS / "metrics.md").read_text()
     for name, family in FAMILIES.items():
         assert (

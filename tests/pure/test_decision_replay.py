@@ -1,4 +1,4 @@
-"""Decisions that were recorded are made again with the same answer, whatever happened to the fleet between them (N11)."""
+"""Recorded decisions are replayed with the same answer, whatever happened to the fleet between them (N11)."""
 
 import asyncio
 import os
@@ -94,7 +94,7 @@ def test_ten_thousand_of_ten_thousand(tmp_path: Path) -> None:
     all_replayed(tmp_path, 10_000)
 
 
-def test_the_whole_answer_is_the_same_and_is_found_by_its_id(tmp_path: Path) -> None:
+def test_a_replayed_decision_is_identical_and_found_by_id(tmp_path: Path) -> None:
     found = record(tmp_path, 60, seed=4)
     some = random.Random(1).sample(sorted(found), 12)
     for id in some:
@@ -105,7 +105,7 @@ def test_the_whole_answer_is_the_same_and_is_found_by_its_id(tmp_path: Path) -> 
     assert any(not verdict.best for _, verdict in found.values())
 
 
-def test_an_answer_that_is_another_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_answer_is_detected(tmp_path: Path) -> None:
     """As a release would give whose filters judge otherwise: here the recorded weights are not those that were decided by."""
     recorder, fleet = DecisionRecorder(tmp_path, multipliers={}, limits=PLENTY), ChangingFleet(3)
     for number in range(40):
@@ -117,7 +117,7 @@ def test_an_answer_that_is_another_is_noticed(tmp_path: Path) -> None:
     assert not replay_one([tmp_path], report.differing[0]).same
 
 
-def test_a_column_that_changed_uncounted_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_changed_without_notice_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache counts its changes, so that not all columns are compared each time; one that it forgot is not forgotten for ever."""
     monkeypatch.setattr(recorder_module, "COMPARED_AGAIN_EVERY", 5)
     recorder, fleet = a_recorder(tmp_path), ChangingFleet(2)
@@ -130,7 +130,7 @@ def test_a_column_that_changed_uncounted_is_found_again(tmp_path: Path, monkeypa
     assert report.same >= 12 - 5
 
 
-def test_what_a_killed_process_left_is_read_up_to_its_end(tmp_path: Path) -> None:
+def test_a_killed_processs_file_is_read_to_its_end(tmp_path: Path) -> None:
     found = record(tmp_path, 30)
     [path] = files_in([tmp_path])
     data = path.read_bytes()
@@ -144,7 +144,7 @@ def test_what_a_killed_process_left_is_read_up_to_its_end(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_a_disk_has_changed_is_passed_over_and_never_answered_wrongly(tmp_path: Path, seed: int) -> None:
+def test_corrupted_records_are_skipped_and_never_give_a_wrong_answer(tmp_path: Path, seed: int) -> None:
     draw, found = random.Random(seed), record(tmp_path, 40, seed=seed)
     [path] = files_in([tmp_path])
     data = path.read_bytes()
@@ -172,7 +172,7 @@ def kept_answer(directory: Path, id: str) -> Verdict | None:
         return None
 
 
-def test_files_have_a_limit_together_and_the_oldest_go(tmp_path: Path) -> None:
+def test_files_have_a_common_size_limit_and_the_oldest_are_deleted(tmp_path: Path) -> None:
     limits = RecorderLimits(60_000, 86_400.0)
     last = ""
     for life in range(3):
@@ -196,7 +196,7 @@ def until_written(recorder: DecisionRecorder) -> None:
     asyncio.run(until(lambda: recorder._writer.handled == recorder._writer.accepted))
 
 
-def test_files_too_old_go_with_the_next(tmp_path: Path) -> None:
+def test_too_old_files_are_deleted_with_the_next(tmp_path: Path) -> None:
     before = record(tmp_path, 5)
     [old] = files_in([tmp_path])
     os.utime(old, (1_000_000, 1_000_000))
@@ -206,7 +206,7 @@ def test_files_too_old_go_with_the_next(tmp_path: Path) -> None:
         replay_one([tmp_path], next(iter(before)))
 
 
-def test_nobody_but_the_owner_reads_them(tmp_path: Path) -> None:
+def test_files_are_readable_by_the_owner_only(tmp_path: Path) -> None:
     record(tmp_path / "data" / "decisions", 3)
     [path] = files_in([tmp_path / "data" / "decisions"])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -231,7 +231,7 @@ def test_a_disk_that_fails_costs_records_and_no_decision(tmp_path: Path, monkeyp
     assert report.lost >= 3
 
 
-def test_a_thread_that_is_too_far_behind_leaves_records_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_writer_drops_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are counted, and no decision waits; what comes later can be read."""
     recorder, fleet, go_on = a_recorder(tmp_path), ChangingFleet(1), threading.Event()
     writer = recorder._writer
@@ -261,12 +261,12 @@ def test_a_thread_that_is_too_far_behind_leaves_records_out(tmp_path: Path, monk
 @pytest.mark.parametrize(
     "text", ["", "x", "0123456789ab-1", "0123456789ab-1-x", "../../etc/passwd", "0123456789ab-1-2-3"]
 )
-def test_an_id_that_is_none_is_said(tmp_path: Path, text: str) -> None:
+def test_an_invalid_id_is_refused_with_the_reason(tmp_path: Path, text: str) -> None:
     with pytest.raises(Invalid, match="is no decision"):
         replay_one([tmp_path], text)
 
 
-def test_an_ask_is_kept_whole_and_one_of_an_older_release_is_read() -> None:
+def test_an_ask_is_stored_completely_and_older_releases_are_read() -> None:
     fleet = ChangingFleet(5)
     for _ in range(200):
         ask = fleet.ask()

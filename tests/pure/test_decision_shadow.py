@@ -1,4 +1,4 @@
-"""What other weights would have made of recorded decisions is what a computation from nothing says: every server counted anew."""
+"""What other weights would have decided for recorded decisions equals a full recomputation."""
 
 import asyncio
 import random
@@ -175,7 +175,7 @@ def a_day(tmp_path: Path, seed: int, processes: int, count: int = 120) -> tuple[
 
 
 @pytest.mark.parametrize(("seed", "processes"), [(1, 1), (2, 1), (3, 2), (4, 3)])
-def test_a_shadow_is_what_a_count_from_nothing_says(tmp_path: Path, seed: int, processes: int) -> None:
+def test_a_shadow_equals_a_full_recount(tmp_path: Path, seed: int, processes: int) -> None:
     _, counted, report, then, other = a_day(tmp_path, seed, processes)
     assert report.decisions == report.placements == 120
     assert report.placed == (then, other)
@@ -185,7 +185,7 @@ def test_a_shadow_is_what_a_count_from_nothing_says(tmp_path: Path, seed: int, p
         assert min(segment.left) >= min(segment.least) >= 0
 
 
-def test_its_own_weights_change_nothing(tmp_path: Path) -> None:
+def test_a_shadow_with_the_same_weights_changes_nothing(tmp_path: Path) -> None:
     a_day(tmp_path, 5, 1)
     report, _ = shadow([tmp_path / "0"], AS_DECIDED, 0.0, float("inf"), lambda done, total: None)
     assert (report.elsewhere, report.gained, report.missed) == (0, 0, 0)
@@ -220,7 +220,7 @@ def asks(memory: int, **more: object) -> Ask:
     return Ask(resources={"MEMORY_MB": memory}, **more)  # type: ignore[arg-type]
 
 
-def test_a_server_that_is_elsewhere_leaves_the_host_where_it_is(tmp_path: Path) -> None:
+def test_a_server_placed_elsewhere_keeps_the_recorded_host(tmp_path: Path) -> None:
     """Recorded: to the host with most memory. Shadow: to the other; so the move there goes the other way, and its end frees it there."""
     one, clock = two_hosts(tmp_path)
     first = decided(one, clock, asks(1_500), Subject("a", "boot-a", 1, "boot"))
@@ -238,7 +238,7 @@ def test_a_server_that_is_elsewhere_leaves_the_host_where_it_is(tmp_path: Path) 
     assert (report.missed, report.elsewhere) == (1, 2)
 
 
-def test_a_move_that_went_back_is_where_it_was(tmp_path: Path) -> None:
+def test_a_reverted_move_returns_to_its_host(tmp_path: Path) -> None:
     one, clock = two_hosts(tmp_path)
     decided(one, clock, asks(1_500), Subject("a", "boot-a", 1, "boot"))
     moved = decided(one, clock, asks(1_500, leaves=HostId("large")), Subject("a", "move-a", 1, "move", "migration"))
@@ -255,7 +255,7 @@ def test_a_move_that_went_back_is_where_it_was(tmp_path: Path) -> None:
     )
 
 
-def test_a_lost_claim_is_decided_again_and_counts_once(tmp_path: Path) -> None:
+def test_a_lost_claim_is_decided_again_and_counted_once(tmp_path: Path) -> None:
     one, clock = two_hosts(tmp_path)
     verdict = rank(asks(1_500), one.picture.world(), AS_DECIDED)
     for _ in range(3):
@@ -269,7 +269,7 @@ def test_a_lost_claim_is_decided_again_and_counts_once(tmp_path: Path) -> None:
     assert report.elsewhere == 2
 
 
-def test_only_the_time_that_is_asked_for_counts(tmp_path: Path) -> None:
+def test_only_the_requested_period_counts(tmp_path: Path) -> None:
     a_day(tmp_path, 6, 1, count=50)
     whole, _ = shadow([tmp_path / "0"], OTHER, 0.0, float("inf"), lambda done, total: None)
     middle = (whole.samples[0].at + whole.samples[-1].at) / 2

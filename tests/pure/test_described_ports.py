@@ -1,4 +1,4 @@
-"""Descriptions arrive in any order, twice, in parts, or not at all; what a host has is never older than what it had."""
+"""Port descriptions arrive in any order, twice, in parts, or not at all; a host never replaces one with an older one."""
 
 import random
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_the_higher_version_holds(tmp_path: Path) -> None:
     assert not held.ports
 
 
-def test_what_subnets_tell_guests_now_holds(tmp_path: Path) -> None:
+def test_changed_dhcp_options_of_subnets_are_used(tmp_path: Path) -> None:
     """A name server that went is told no longer; what nobody describes stays as it was when the port was bound."""
     held = DescribedPorts(tmp_path)
     four = VifAddress(
@@ -48,7 +48,7 @@ def test_what_subnets_tell_guests_now_holds(tmp_path: Path) -> None:
     ]
 
 
-def test_a_set_is_used_when_all_parts_of_one_version_are_there(tmp_path: Path) -> None:
+def test_a_set_is_used_when_all_its_parts_arrived(tmp_path: Path) -> None:
     held = DescribedPorts(tmp_path)
     new = [AddressSetPart("s", 2, number, 3, (f"10.0.0.{number}",)) for number in range(3)]
     old = [AddressSetPart("s", 1, number, 2, ("10.1.0.1",)) for number in range(2)]
@@ -64,7 +64,7 @@ def test_a_set_is_used_when_all_parts_of_one_version_are_there(tmp_path: Path) -
     assert not held.sets
 
 
-def test_it_outlives_a_restart(tmp_path: Path) -> None:
+def test_descriptions_survive_a_restart(tmp_path: Path) -> None:
     held = DescribedPorts(tmp_path)
     held.take([PortDescription(ONE, 5)], [AddressSetPart("s", 3, addresses=("10.0.0.1",))], None, 5)
     empty = held_digest({}, {})
@@ -98,7 +98,9 @@ def test_a_file_of_another_release_holds_until_all_is_sent_again(tmp_path: Path)
     held.take([PortDescription(ONE, 5, mac="m")], [AddressSetPart("s", 3, addresses=("10.0.0.1",))], None, 5)
     held.save()
     file = tmp_path / described_ports.FILE
-    file.write_bytes(file.read_bytes().replace(b'"form":1,', b""))
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b'"form":%d,' % described_ports.FORM, b""))
+    assert file.read_bytes() != whole
     again = DescribedPorts(tmp_path)
     again.load()
     assert again.ports[ONE].mac == "m"
@@ -118,13 +120,13 @@ def test_a_file_that_cannot_be_read_is_as_none(tmp_path: Path, text: str) -> Non
     held.save()
 
 
-def test_there_are_only_so_many_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_of_ports_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(described_ports, "NUMBER_MAX", described_ports.FIRST_NUMBER + 1)
     assert len(DescribedPorts(tmp_path).numbers(["a", "b", "c"])) == 2
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_order_the_newest_holds(tmp_path: Path, seed: int) -> None:
+def test_the_newest_version_wins_in_any_order(tmp_path: Path, seed: int) -> None:
     """Three states, one after the other, whose messages are mixed, doubled and lost; then the last state is sent whole."""
     dice = random.Random(seed)
     held = DescribedPorts(tmp_path)

@@ -1,4 +1,4 @@
-"""Every refused host and why, with numbers (N2): the account of a decision against a judge that tries everything, on random fleets."""
+"""Every refused host has a reason with numbers (N2): the explanation of a decision against an oracle, on random fleets."""
 
 import random
 import re
@@ -35,7 +35,7 @@ def parts(judge: str, why: str) -> frozenset[str]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_host_is_refused_for_what_is_wrong_with_it(seed: int) -> None:
+def test_every_refused_host_has_its_reason(seed: int) -> None:
     """The same hosts, the same first cause, the same numbers: of a thousand fleets, without one exception."""
     dice = random.Random(seed)
     for number in range(FLEETS_PER_SEED):
@@ -56,7 +56,7 @@ def test_every_host_is_refused_for_what_is_wrong_with_it(seed: int) -> None:
                    for group in ask.groups for amount in group.resources.values()), where  # fmt: skip
 
 
-def test_every_cause_is_met_by_the_dice() -> None:
+def test_random_worlds_cover_every_cause() -> None:
     """The fleets are not too kind: each filter refuses some host, as the first, somewhere; and some host is always willing."""
     met: set[str] = set()
     willing = 0
@@ -72,7 +72,7 @@ def test_every_cause_is_met_by_the_dice() -> None:
     assert willing > FLEETS_PER_SEED
 
 
-def test_the_judge_sees_a_wrong_account(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_detects_a_wrong_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter that lets one host more pass, or says another number, would be noticed."""
     dice = random.Random(3)
     fleets = [(fleet, an_ask(dice, fleet)) for fleet in (a_fleet(dice) for _ in range(50))]

@@ -1,4 +1,4 @@
-"""What fails, and who finds another place: each place is one that the scheduler would give, and who has none is refused by it."""
+"""After a failure, each server with another place has one that the scheduler would choose, and the scheduler refuses the others."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""`/ext/fit-map`: its columns are what the picture has, and ten thousand hosts cost little."""
+"""`/ext/fit-map`: its columns equal the provider cache, and ten thousand hosts cost little."""
 
 import base64
 import time
@@ -51,7 +51,7 @@ async def test_columns_are_in_the_order_of_names() -> None:
     assert [(each["free"], each["total"]) for each in found["segments"]] == [(3, 4), (0, 4)]
 
 
-async def test_totals_are_of_hosts_that_take_servers() -> None:
+async def test_totals_count_only_hosts_that_accept_servers() -> None:
     cloud = Cloud().segment("left", 3, 4).host("a", 8, wired=("left",)).host("b", 8, cell_disabled=True)
     found = (await fit_map.totals(a_call(cloud.world()))).body["totals"]
     assert found["hosts"] == {"all": 2, "usable": 1}
@@ -59,7 +59,7 @@ async def test_totals_are_of_hosts_that_take_servers() -> None:
     assert found["segments"] == [{"id": "left", "name": "left", "free": 3, "total": 4, "hosts": 1}]
 
 
-async def test_without_a_picture_it_is_unavailable() -> None:
+async def test_without_a_cache_the_map_is_unavailable() -> None:
     with pytest.raises(Unavailable):
         await fit_map.show(a_call(None))
 

@@ -1,4 +1,4 @@
-"""Invented fleets: what the file says is there, and what is wrong in it is said in a sentence; and the command that reads it."""
+"""Invented fleets: a file is read as written, errors are reported in one message; and the command that reads it."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,7 @@ def written(tmp_path: Path, fleet: dict[str, Any]) -> str:
     return str(path)
 
 
-def test_the_fleet_is_as_it_is_written() -> None:
+def test_a_fleet_file_is_read_as_written() -> None:
     fleet = read_fleet(json.dumps(FLEET).encode())
     built = build(fleet, Profile())
     assert len(built.residents) == 2 * 3 + 2
@@ -85,7 +85,7 @@ def test_the_command_answers_as_a_table_and_as_json(tmp_path: Path, capsys: pyte
     assert json.loads(capsys.readouterr().out)["fits"] == 3 * 1 + 2 * 2 + 2 * 2
 
 
-def test_the_command_says_who_has_no_other_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_servers_without_another_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, FLEET)
     assert command.main(["--world", path, "--each", "host"]) == 0
     assert capsys.readouterr().out.count("yes") == 6
@@ -97,7 +97,7 @@ def test_the_command_says_who_has_no_other_place(tmp_path: Path, capsys: pytest.
     assert [(each["servers"], each["placed"]) for each in rows] == [(6, 6), (6, 6)]
 
 
-def test_a_saved_picture_is_asked_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_saved_world_can_be_queried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     built = build(read_fleet(json.dumps(FLEET).encode()), Profile())
     saved = msgspec.structs.replace(photo_of(built.world), residents=built.residents)
     path, ask = tmp_path / "world.json", tmp_path / "ask.json"
@@ -136,7 +136,7 @@ def changed(name: str, /, **changes: Any) -> dict[str, Any]:
         (changed("hosts", count=100_001), r"Expected `int` <= 100000"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said(fleet: dict[str, Any], sentence: str) -> None:
+def test_invalid_fleets_are_refused_with_the_reason(fleet: dict[str, Any], sentence: str) -> None:
     with pytest.raises(Invalid, match=sentence):
         read_fleet(json.dumps(fleet).encode())
 
@@ -149,7 +149,7 @@ def test_what_is_wrong_is_said(fleet: dict[str, Any], sentence: str) -> None:
         ({"count": 11}, r"Server db-7 fits not on host r1-1: .*no free address|Server db-\d+ fits not on host"),
     ],
 )
-def test_servers_that_do_not_fit_are_said(servers: dict[str, Any], sentence: str) -> None:
+def test_servers_that_do_not_fit_are_named(servers: dict[str, Any], sentence: str) -> None:
     fleet = read_fleet(json.dumps(changed("servers", **servers)).encode())
     with pytest.raises(Invalid, match=sentence):
         build(fleet, Profile())

@@ -1,4 +1,4 @@
-"""Ports that tests pick are theirs until somebody listens there: not the kernel's to give to a connection, nor another process's to pick."""
+"""Ports that tests pick stay reserved: the kernel gives them to no connection, and no other process picks them."""
 
 import socket
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 from moorage.main.local_cluster.ports import EPHEMERAL, EPHEMERAL_FROM, PORTS_OF_A_PROCESS, PortRow, free_ports
 
 
-def test_they_differ_and_are_below_those_of_connections() -> None:
+def test_free_ports_differ_and_are_below_the_ephemeral_range() -> None:
     found = free_ports(20) + free_ports(20)
     assert len(set(found)) == 40
     lowest = int(EPHEMERAL.read_text().split()[0]) if EPHEMERAL.exists() else EPHEMERAL_FROM
     assert max(found) < lowest
 
 
-def test_a_row_belongs_to_one_and_a_port_that_is_taken_is_left_out(tmp_path: Path) -> None:
+def test_a_port_range_is_reserved_once_and_skips_used_ports(tmp_path: Path) -> None:
     mine, others = PortRow(tmp_path), PortRow(tmp_path)
     first = mine.next()
     assert first is not None

@@ -1,4 +1,4 @@
-"""Each gate, over every small fleet: open exactly when everybody it concerns can follow, and shut with the right names."""
+"""Each gate over every small fleet: open exactly when all processes it concerns support it, and closed with the right names."""
 
 from itertools import product
 
@@ -29,7 +29,7 @@ def facts(levels: tuple[int, ...], states: tuple[Credentials, ...], pin: int | N
 
 
 @pytest.mark.parametrize("pin", PINS)
-def test_every_small_fleet(pin: int | None) -> None:
+def test_gates_of_all_small_fleets(pin: int | None) -> None:
     for levels, states in product(LEVELS, STATES):
         gates = decide(facts(levels, states, pin))
         credentials = Credentials.REFUSED not in states

@@ -1,4 +1,4 @@
-"""How `moorage host` ends: 0 only where nothing is left on the host; and how a refusal is said."""
+"""The exit code of `moorage host` is 0 only if nothing is left on the host; and the output of a refusal."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -52,7 +52,7 @@ def a_drain(status: str, **counts: int) -> dict[str, Any]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_it_says_0_only_where_nothing_is_left(
+def test_the_exit_code_is_0_only_when_nothing_is_left(
     monkeypatch: pytest.MonkeyPatch, words: str, drain: dict[str, Any], code: int
 ) -> None:
     def get(connection: Connection, path: str, **asked: Any) -> dict[str, Any]:

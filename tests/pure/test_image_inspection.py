@@ -1,4 +1,4 @@
-"""Data of images: what each format is, what is refused, and that nothing in an image makes us open anything else."""
+"""Image data: the format of each image, what is refused, and that no image makes the inspection open another file."""
 
 import os
 import random
@@ -26,7 +26,7 @@ def written(tmp_path: Path, data: bytes) -> Path:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_each_format_is_known(tmp_path: Path, name: str) -> None:
+def test_each_format_is_detected(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, WHOLE[name])
     size = {"raw": len(WHOLE[name]), "iso": 64 * 1024, "vmdk": 20480 * 512}.get(name, GIB)
     assert check_upload(path, name, "bare") == check_use(path, name) == Inspected(name, size)
@@ -34,7 +34,9 @@ def test_each_format_is_known(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("why", WICKED)
 @pytest.mark.parametrize("container", ["bare", "ovf", "docker", "ami"])
-def test_what_names_other_files_is_refused_whatever_it_is_called(tmp_path: Path, why: str, container: str) -> None:
+def test_images_that_reference_other_files_are_refused_in_every_format(
+    tmp_path: Path, why: str, container: str
+) -> None:
     declared, data = WICKED[why]
     path = written(tmp_path, data)
     for each in dict.fromkeys((declared, "raw", "ami", "qcow2", "ploop")):
@@ -67,7 +69,7 @@ def test_what_names_other_files_is_refused_whatever_it_is_called(tmp_path: Path,
         ("raw", "bare", b"KDMV" + bytes(600), False, False),
     ],
 )
-def test_what_it_is_said_to_be(
+def test_declared_formats(
     tmp_path: Path, declared: str, container: str, data: bytes, uploads: bool, boots: bool
 ) -> None:
     path = written(tmp_path, data)
@@ -93,7 +95,7 @@ def test_a_disk_whose_boot_record_is_none_is_refused(tmp_path: Path) -> None:
         check_use(path, "raw")
 
 
-def test_a_header_that_is_cut_off_is_read_with_zeroes_behind_it(tmp_path: Path) -> None:
+def test_a_truncated_header_is_padded_with_zeroes(tmp_path: Path) -> None:
     """As whoever opens it reads it."""
     path = written(tmp_path, WICKED["a backing file"][1][:130])
     for declared in ("raw", "qcow2"):
@@ -101,7 +103,7 @@ def test_a_header_that_is_cut_off_is_read_with_zeroes_behind_it(tmp_path: Path) 
             check_upload(path, declared, "bare")
 
 
-def test_the_end_of_a_large_image_is_looked_at_too(tmp_path: Path) -> None:
+def test_the_end_of_a_large_image_is_inspected(tmp_path: Path) -> None:
     path = written(tmp_path, WHOLE["qcow2"])
     os.truncate(path, 5 * GIB)
     assert check_upload(path, "qcow2", "bare").virtual_size == GIB
@@ -133,7 +135,7 @@ def all_that_is_opened() -> Iterator[list[str]]:
         _watching.on = False
 
 
-def test_whatever_is_in_an_image_nothing_else_is_opened_and_all_that_goes_wrong_is_a_refusal(tmp_path: Path) -> None:
+def test_any_image_is_either_accepted_or_refused_and_opens_no_other_file(tmp_path: Path) -> None:
     path, seed = tmp_path / "image", random.randrange(2**32)
     dice = random.Random(seed)
     inspect(written(tmp_path, WHOLE["raw"]))  # what is imported with the first one

@@ -1,4 +1,4 @@
-"""What guests are told of themselves: versions, network_data.json, devices, EC2's tree, and the ISO 9660 image of it all."""
+"""Metadata of guests: versions, network_data.json, devices, EC2's tree, and the ISO 9660 image of all."""
 
 import base64
 import io
@@ -93,7 +93,7 @@ def image_of(model: InstanceMetadata) -> dict[str, bytes]:
     return trees[0]
 
 
-def test_each_version_adds_what_it_added() -> None:
+def test_each_version_adds_its_fields() -> None:
     assert openstack_names(MODEL, "2012-08-10") == ["meta_data.json", "user_data"]
     assert openstack_names(MODEL, "2013-10-17") == ["meta_data.json", "user_data", "password", "vendor_data.json"]
     assert openstack_names(MODEL, "latest")[-2:] == ["network_data.json", "vendor_data2.json"]
@@ -106,7 +106,7 @@ def test_each_version_adds_what_it_added() -> None:
     assert "dedicated_cpus" not in document("2018-08-27")
 
 
-def test_what_meta_data_says() -> None:
+def test_contents_of_meta_data() -> None:
     told = document("latest")
     assert told["uuid"] == MODEL.server
     assert told["meta"] == {"role": "web"}
@@ -119,7 +119,7 @@ def test_what_meta_data_says() -> None:
     assert not {"meta", "keys", "public_keys", "files", "admin_pass"} & bare.keys()
 
 
-def test_tagged_devices_and_what_a_guest_cannot_see() -> None:
+def test_tagged_devices_without_invisible_ones() -> None:
     nic, disk = document("2016-06-30")["devices"]
     assert nic == {"type": "nic", "mac": NIC.mac, "bus": "none", "address": "none", "tags": ["front"]}
     assert disk == {
@@ -132,7 +132,7 @@ def test_tagged_devices_and_what_a_guest_cannot_see() -> None:
     assert document("2018-08-27", model=model)["devices"][0]["vf_trusted"] is True
 
 
-def test_static_addresses_are_told_in_full() -> None:
+def test_static_addresses_are_described_in_full() -> None:
     told = network_data((NIC,))
     (link,) = told["links"]
     assert link == {
@@ -157,7 +157,7 @@ def test_static_addresses_are_told_in_full() -> None:
     assert [each["address"] for each in told["services"]] == ["10.0.0.2", "2001:db8::2"]
 
 
-def test_served_addresses_say_who_serves_them() -> None:
+def test_dhcp_addresses_are_described_as_such() -> None:
     dhcp = msgspec.structs.replace(V4, dhcp=True)
     told = network_data(
         (msgspec.structs.replace(NIC, addresses=(dhcp, msgspec.structs.replace(dhcp, address="10.0.0.6"))),)
@@ -201,7 +201,7 @@ def test_a_bound_port_becomes_an_interface() -> None:
     assert len(network_data((made,))["networks"]) == 1
 
 
-def test_host_names_get_a_domain_unless_they_are_full() -> None:
+def test_host_names_get_a_domain_unless_they_are_qualified() -> None:
     assert full_hostname("web", "novalocal") == "web.novalocal"
     assert full_hostname("web.example.org", "novalocal") == "web.example.org"
     assert full_hostname("web", "") == "web"
@@ -236,7 +236,7 @@ def test_vendor_data_of_the_file_and_of_services() -> None:
         openstack(MODEL, "2015-10-15", "vendor_data2.json")
 
 
-def test_the_image_has_both_trees_and_every_version() -> None:
+def test_the_drive_has_both_trees_and_every_version() -> None:
     tree = image_of(MODEL)
     assert sorted(tree) == sorted(path for path, _ in files(MODEL))
     for version in (*OPENSTACK_VERSIONS, "latest"):
@@ -251,12 +251,12 @@ def test_the_image_has_both_trees_and_every_version() -> None:
     assert not any(path.startswith("ec2/1.0") for path in tree)
 
 
-def test_what_no_message_could_carry_is_refused() -> None:
+def test_too_large_metadata_is_refused() -> None:
     with pytest.raises(TooLarge, match="config drive"):
         refuse_too_large(msgspec.structs.replace(MODEL, vendor_data={"big": {"x": "y" * 600_000}}))
 
 
-def test_disks_are_those_of_the_record() -> None:
+def test_disks_come_from_the_record() -> None:
     devices = (
         BlockDevice("image", "volume", 0, "image-1", device="/dev/vda", tag="root", volume="volume-1"),
         BlockDevice("volume", "volume", uuid="volume-2", device="/dev/vdb", tag="db", disk_bus="virtio"),
@@ -275,7 +275,7 @@ def test_disks_are_those_of_the_record() -> None:
     assert made.hostname == "web1.x"
 
 
-async def test_what_is_attached_when_the_guest_is_made_is_on_its_drive() -> None:
+async def test_devices_attached_at_boot_are_on_the_drive() -> None:
     server = a_server(block_devices=(BlockDevice("blank", "volume", tag="db"),))
     settings = SimpleNamespace(dhcp_domain="", static_vendor_data={})
     context: Any = SimpleNamespace(settings=settings, seals=None, vendor_data=None)

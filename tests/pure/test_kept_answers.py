@@ -1,4 +1,4 @@
-"""What the metadata service remembers: for a moment, within bounds, and one question for all who ask at once."""
+"""The cache of the metadata service: short, bounded, and one request for concurrent callers."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ class Asked:
         return self.count
 
 
-async def test_one_question_for_all_who_ask_at_once_and_for_a_while() -> None:
+async def test_concurrent_and_later_callers_share_one_request() -> None:
     now, asked = [0.0], Asked()
     kept: AnswerCache[int] = AnswerCache(lambda: now[0], life_s=15.0, most=10)
     waiting = [asyncio.create_task(kept.get("a", asked)) for _ in range(5)]
@@ -40,7 +40,7 @@ async def test_one_question_for_all_who_ask_at_once_and_for_a_while() -> None:
     assert await kept.get("a", asked) == 3
 
 
-async def test_a_failure_is_not_kept() -> None:
+async def test_failures_are_not_cached() -> None:
     asked = Asked()
     kept: AnswerCache[int] = AnswerCache(lambda: 0.0, life_s=15.0, most=10)
     asked.go.set()
@@ -51,7 +51,7 @@ async def test_a_failure_is_not_kept() -> None:
     assert await kept.get("a", asked) == 2
 
 
-async def test_nor_is_one_that_nobody_waited_for() -> None:
+async def test_cancelled_requests_are_not_cached() -> None:
     asked = Asked()
     kept: AnswerCache[int] = AnswerCache(lambda: 0.0, life_s=15.0, most=10)
     waiting = asyncio.create_task(kept.get("a", asked))
@@ -67,7 +67,7 @@ async def test_nor_is_one_that_nobody_waited_for() -> None:
     assert await kept.get("a", asked) == 2
 
 
-async def test_the_oldest_go() -> None:
+async def test_the_oldest_entries_are_removed() -> None:
     asked = Asked()
     asked.go.set()
     kept: AnswerCache[int] = AnswerCache(lambda: 0.0, life_s=15.0, most=2)

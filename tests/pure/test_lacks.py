@@ -1,4 +1,4 @@
-"""What a request lacks, which requests are of one kind, and what the picture notes as freed."""
+"""What a request lacks, which requests are of one kind, and what the provider cache notes as freed."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ SEGMENT, OTHER = ProviderId("segment"), ProviderId("other")
 ASK = Ask(resources={"VCPU": 2, "MEMORY_MB": 512}, nics=(NicRequirement("port-1", (SEGMENT,)),))
 
 
-def test_only_what_is_short_somewhere_is_lacked() -> None:
+def test_only_resources_short_on_some_host_are_lacks() -> None:
     """Each filter that refuses a host counts, whichever came first; a new host always would do."""
     cloud = Cloud().segment("segment", 0, 4)
     cloud.host("full", 1, wired=("segment",)).host("small", 8, 256, wired=("segment",))
@@ -34,7 +34,7 @@ def test_only_what_is_short_somewhere_is_lacked() -> None:
     assert "NET_BW_EGR_KILOBIT_PER_SEC" in lacks(bandwidth, cloud.world())
 
 
-def test_causes_have_words() -> None:
+def test_every_cause_has_a_text() -> None:
     keys = {"hosts", "VCPU", "IPV4_ADDRESS@s", "NET_BW_IGR_KILOBIT_PER_SEC", "group:g", "SRIOV_NET_VF", "DISK_GB", "X"}
     found = causes_of(keys)
     assert found == ("addresses", "bandwidth", "devices", "disk", "other", "server_group", "vcpu")
@@ -42,7 +42,7 @@ def test_causes_have_words() -> None:
     assert causes_of({"hosts"}) == ("hosts",)
 
 
-def test_a_kind_is_what_every_host_answers_alike() -> None:
+def test_requests_with_the_same_answers_have_one_kind() -> None:
     """The dice and the names of ports are each server's own."""
     group = RequestGroup("port-1", {"NET_BW_EGR_KILOBIT_PER_SEC": 9}, port="port-1")
     one = msgspec.structs.replace(ASK, groups=(group,), same_subtree=(("port-1",),), seed=1)
@@ -73,7 +73,7 @@ def stock(provider: str, resource: str, used: int, version: int, cap: int = 8192
     return SimpleNamespace(provider=provider, resource=resource, used=used, cap=cap, version=version)
 
 
-def test_the_picture_notes_what_becomes_free_and_nothing_else() -> None:
+def test_only_freed_resources_are_noted() -> None:
     picture, freed = noting()
     picture.apply(ProviderChanges(2, inventories=[stock("a", "MEMORY_MB", 8100, 2)]))
     assert not freed.news.is_set(), "less is free"
@@ -89,7 +89,7 @@ def test_the_picture_notes_what_becomes_free_and_nothing_else() -> None:
     assert freed.take().keys == {"VCPU", "VCPU@a"}
 
 
-def test_hosts_that_come_back_are_noted() -> None:
+def test_returning_hosts_are_noted() -> None:
     picture, freed = noting()
     picture.set_alive("a", True)
     assert not freed.news.is_set()
@@ -104,7 +104,7 @@ def test_hosts_that_come_back_are_noted() -> None:
     assert {"hosts", "VCPU@b"} <= freed.take().keys
 
 
-def test_a_place_in_a_group_is_noted_when_it_is_left() -> None:
+def test_a_freed_place_in_a_group_is_noted() -> None:
     picture, freed = noting()
     rows = [SimpleNamespace(server_group="g", host="a", n=1)]
     picture.apply(ProviderChanges(2, group_hosts=rows))  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ def test_a_place_in_a_group_is_noted_when_it_is_left() -> None:
     assert freed.take().keys == {"group:g"}
 
 
-def test_a_picture_that_is_read_anew_may_have_anything() -> None:
+def test_a_reloaded_cache_may_have_anything_free() -> None:
     picture, freed = noting()
     successor = picture.successor()
     assert isinstance(successor, NotingCache)

@@ -1,4 +1,4 @@
-"""What a newcomer installs is known by hashes: the locks have what pyproject.toml wants, in the versions of constraints.txt."""
+"""Packages are installed by hash: the locks contain what pyproject.toml requires, in the versions of constraints.txt."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def wanted(*extras: str) -> set[str]:
     ("lock", "extras"),
     [("requirements.lock", ["build", "client"]), ("requirements-dev.lock", ["build", "client", *DEV])],
 )
-def test_the_lock_has_all_that_is_wanted(lock: str, extras: list[str]) -> None:
+def test_the_lock_contains_all_requirements(lock: str, extras: list[str]) -> None:
     text = (ROOT / lock).read_text()
     versions = {plain(name): version for name, version in locked(text).items()}
     assert wanted(*extras) - versions.keys() == set(), "run `make lock`"
@@ -57,7 +57,7 @@ def test_the_makefile_installs_nothing_without_a_hash() -> None:
 # -------------------------------------------------------------------------------------------------- make audit-deps
 
 
-def test_a_licence_is_what_the_package_says() -> None:
+def test_a_licence_is_what_the_package_declares() -> None:
     about = Message()
     assert licence_of(about) == "unknown"
     about["License"] = "MIT\nand more"
@@ -85,7 +85,7 @@ HOLE = {"id": "PYSEC-1", "fix_versions": ["2.0"]}
         (None, UNCHECKED, "no advisories were checked"),
     ],
 )
-def test_what_nobody_could_be_asked_about_is_said(
+def test_unchecked_packages_are_reported(
     told: object, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = "" if told is None else json.dumps({"dependencies": told})

@@ -1,4 +1,4 @@
-"""Nothing of a caller's goes into a log line as it came; and the form of lines."""
+"""Input of clients is escaped in log lines; and the format of lines."""
 
 import io
 import json
@@ -29,13 +29,13 @@ def logged(formatter: logging.Formatter, out: io.StringIO, *said: object, failur
     return out.getvalue()
 
 
-def test_what_is_no_printable_character_is_escaped() -> None:
+def test_unprintable_characters_are_escaped() -> None:
     assert escaped("Überall 日本 fits") == "Überall 日本 fits"
     assert escaped("a\nb\tc\x1b[0m\x7f\x85") == "a\\nb\\tc\\x1b[0m\\x7f\\x85"
     assert escaped("\u2028\u202e\ud800\U000e0001") == "\\u2028\\u202e\\ud800\\U000e0001"
 
 
-def test_a_path_makes_no_line_of_its_own(lines: io.StringIO) -> None:
+def test_a_path_cannot_add_a_log_line(lines: io.StringIO) -> None:
     said = logged(TextFormatter(), lines, "%s %s", "GET", FORGED)
     assert said.count("\n") == 1
     assert said[:-1].isprintable()
@@ -64,7 +64,7 @@ def test_long_messages_are_cut(lines: io.StringIO) -> None:
     assert len(long) < 40_000
 
 
-def test_json_is_one_object_a_line(lines: io.StringIO) -> None:
+def test_json_logs_have_one_object_per_line(lines: io.StringIO) -> None:
     of_request, of_operation = request_id.set("req-1"), operation_id.set("op-1")
     carried = global_request_id.set("req-global")
     try:
@@ -88,13 +88,13 @@ def test_json_is_one_object_a_line(lines: io.StringIO) -> None:
     assert abs((datetime.now(UTC) - datetime.fromisoformat(record["time"])).total_seconds()) < 60
 
 
-def test_json_without_a_request_has_no_field_of_it(lines: io.StringIO) -> None:
+def test_json_lines_without_a_request_have_no_request_field(lines: io.StringIO) -> None:
     record = json.loads(logged(JsonFormatter(), lines, "ready"))
     assert sorted(record) == ["level", "logger", "message", "process", "time"]
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_all_loggers_of_a_process_write_so(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_loggers_use_the_format(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Libraries too: theirs are not left to handlers of their own."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
@@ -103,9 +103,9 @@ def test_all_loggers_of_a_process_write_so(form: str, capsys: pytest.CaptureFixt
         set_up_log(Config(log_format=form))  # type: ignore[arg-type]
         for name in ("moorage.api.app", "uvicorn.error", "asyncio"):
             logging.getLogger(name).error("%s", FORGED)
-        said = capsys.readouterr().err.splitlines()
+        output = capsys.readouterr().err.splitlines()
     finally:
         root.handlers[:] = before
         root.setLevel(level)
-    assert len(said) == 3
-    assert all(line.isprintable() for line in said)
+    assert len(output) == 3
+    assert all(line.isprintable() for line in output)

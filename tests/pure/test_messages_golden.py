@@ -1,4 +1,4 @@
-"""Messages only grow: a field once published keeps its name, its type and its meaning for ever (RULES §19).
+"""Messages only get new fields: a published field keeps its name, type and meaning (RULES §19).
 
 `MOORAGE_BLESS=1 pytest tests/pure/test_messages_golden.py` writes down what was added; it refuses to bless anything else.
 """
@@ -97,13 +97,13 @@ class _Before(msgspec.Struct):
         ([("size", int), ("name", str, ""), ("more", int, 0)], None),
     ],
 )
-def test_the_golden_check_finds_what_it_is_for(fields: list[Any], says: str | None) -> None:
+def test_the_golden_check_finds_a_change(fields: list[Any], says: str | None) -> None:
     after = msgspec.defstruct("_Before", fields, kw_only=True)
     found = broken({"_Before": schema(_Before)["_Before"]}, {"_Before": schema(after)["_Before"]})
     assert (says in found[0]) if says else (found == [])
 
 
-def test_messages_survive_the_way() -> None:
+def test_messages_survive_encoding_and_decoding() -> None:
     command = Command(
         server=ServerId("s"),
         turn=FencingToken(3, 1, UNDO),
@@ -122,7 +122,7 @@ def test_messages_survive_the_way() -> None:
     assert msgspec.json.decode(back.payload, type=GuestNow).power_state is PowerState.RUNNING
 
 
-def test_a_newer_peer_may_say_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_fields_of_newer_peers_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     beat = msgspec.json.decode(encode(Heartbeat("h", CellId("c"), "b")))
     assert read(msgspec.json.encode({**beat, "invented_later": [1]})) == Heartbeat("h", CellId("c"), "b")
     assert read(b'{"type":"invented_later"}') is None
@@ -130,7 +130,7 @@ def test_a_newer_peer_may_say_more(caplog: pytest.LogCaptureFixture) -> None:
     assert "is ignored" in caplog.text
 
 
-def test_turns_are_ordered_as_stories_go() -> None:
+def test_fencing_tokens_are_ordered() -> None:
     story = [
         FencingToken(1, 0),
         FencingToken(1, 0).undo(),

@@ -1,4 +1,4 @@
-"""The bridge between versions: negotiation, the order of changes, masks, and the shape of the past itself."""
+"""Version changes: negotiation, the order of changes, masks, and their form."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def seen(minor: int) -> dict[str, Any]:
     return shown
 
 
-def test_answers_are_carried_down_newest_change_first() -> None:
+def test_answers_are_downgraded_newest_change_first() -> None:
     assert seen(104) == {"name": "cup", "colour": "red", "weight": 3}
     assert seen(14) == TODAY
     assert seen(11) == {"name": "cup", "colour": "red", "blood": "B"}
@@ -60,12 +60,12 @@ def test_answers_are_carried_down_newest_change_first() -> None:
     assert seen(4) == {"label": "cup", "blood": "B"}
 
 
-def test_neighbouring_masks_are_one() -> None:
+def test_adjacent_masks_are_merged() -> None:
     assert len(compile_bridge(SHOW, Version(2, 4), PAST).down) == 3
     assert compile_bridge(SHOW, Version(2, 4), PAST).masks == {"thing": frozenset({"colour", "weight"})}
 
 
-def test_requests_are_carried_up_oldest_change_first() -> None:
+def test_requests_are_upgraded_oldest_change_first() -> None:
     up = compile_bridge(MAKE, Version(2, 7), PAST)
     assert up.carry_up({"thing": {"label": "cup"}}) == {"thing": {"name": "cup"}}
     with pytest.raises(Invalid, match="too long"):
@@ -92,7 +92,7 @@ def test_rows_are_reached_through_lists() -> None:
     assert list(rows_at(body, "nothing.here")) == []
 
 
-def test_the_past_is_in_order_and_says_what_it_is() -> None:
+def test_version_changes_are_in_order_and_documented() -> None:
     versions = [change.version for change in CHANGES]
     assert versions == sorted(versions)
     for change in CHANGES:
@@ -104,7 +104,7 @@ def test_the_past_is_in_order_and_says_what_it_is() -> None:
 
 
 @given(st.integers(1, 104))
-def test_every_version_we_have_is_understood_in_both_headers(minor: int) -> None:
+def test_every_version_is_accepted_in_both_headers(minor: int) -> None:
     assert negotiate(f"compute 2.{minor}", None) == negotiate(None, f"2.{minor}") == (2, minor)
 
 

@@ -1,4 +1,4 @@
-"""What is told of servers, word for word: one server in every event, both formats, and the envelope on the wire.
+"""Notifications of servers, exactly: one server in every event, both formats, and the envelope.
 
 `MOORAGE_BLESS=1 pytest tests/pure/test_notifications_golden.py` writes them anew; read the diff, others depend on it.
 """
@@ -87,44 +87,48 @@ BACKED = replaced(
 )  # fmt: skip
 
 
-def said(event: str, server: Server, **also: Any) -> Notification:
+def a_notification(event: str, server: Server, **also: Any) -> Notification:
     facts: dict[str, Any] = {"host": "host1", "request_id": "req-5b6c791d", "user": "fake", "project": "admins", **also}
     return Notification(id=f"operation-1/1/{event}", event=event, at=AT, server=without_secrets(server), **facts)
 
 
 CASES: dict[str, Notification] = {
-    "create.start": said("create.start", BUILDING),
-    "create.end": said("create.end", SERVER),
-    "create.error": said("create.error", BUILDING, trouble=TROUBLE),
-    "create.error-by-conductor": said("create.error", BUILDING, service="conductor", host="rack1", trouble=TROUBLE),
-    "delete.start": said("delete.start", replaced(task_state=TaskState.DELETING)),
-    "delete.end": said("delete.end", GONE),
-    "delete.start-not-scheduled": said("delete.start", NOWHERE, service="api", host="rack1"),
-    "power_off.end": said("power_off.end", replaced(vm_state=VmState.STOPPED, power_state=ApiPowerState.SHUTDOWN)),
-    "reboot.error": said("reboot.error", replaced(task_state=TaskState.REBOOTING), trouble=TROUBLE),
-    "lock": said("lock", replaced(locked=True, locked_reason="global warming"), service="api", host="rack1"),
-    "interface_attach.end": said("interface_attach.end", SERVER),
-    "volume_attach.end": said("volume_attach.end", SERVER, volume="a07f71dc-8151-4e7d-a0cc-cd24a3f11113"),
-    "volume_attach.start": said("volume_attach.start", SERVER, volume="a07f71dc-8151-4e7d-a0cc-cd24a3f11113"),
-    "volume_swap.end": said(
+    "create.start": a_notification("create.start", BUILDING),
+    "create.end": a_notification("create.end", SERVER),
+    "create.error": a_notification("create.error", BUILDING, trouble=TROUBLE),
+    "create.error-by-conductor": a_notification(
+        "create.error", BUILDING, service="conductor", host="rack1", trouble=TROUBLE
+    ),
+    "delete.start": a_notification("delete.start", replaced(task_state=TaskState.DELETING)),
+    "delete.end": a_notification("delete.end", GONE),
+    "delete.start-not-scheduled": a_notification("delete.start", NOWHERE, service="api", host="rack1"),
+    "power_off.end": a_notification(
+        "power_off.end", replaced(vm_state=VmState.STOPPED, power_state=ApiPowerState.SHUTDOWN)
+    ),
+    "reboot.error": a_notification("reboot.error", replaced(task_state=TaskState.REBOOTING), trouble=TROUBLE),
+    "lock": a_notification("lock", replaced(locked=True, locked_reason="global warming"), service="api", host="rack1"),
+    "interface_attach.end": a_notification("interface_attach.end", SERVER),
+    "volume_attach.end": a_notification("volume_attach.end", SERVER, volume="a07f71dc-8151-4e7d-a0cc-cd24a3f11113"),
+    "volume_attach.start": a_notification("volume_attach.start", SERVER, volume="a07f71dc-8151-4e7d-a0cc-cd24a3f11113"),
+    "volume_swap.end": a_notification(
         "volume_swap.end",
         SERVER,
         volume="a07f71dc-8151-4e7d-a0cc-cd24a3f11113",
         new_volume="227cc671-f30b-4488-96fd-7d0bf13648d8",
     ),
-    "update": said("update", replaced(task_state=TaskState.POWERING_OFF), update=StateUpdate("active", None)),
-    "update-from-nothing": said("update", BUILDING, service="conductor", host="rack1", update=StateUpdate()),
-    "update-name": said("update", SERVER, update=StateUpdate("active", None, "old-name")),
-    "exists": said("exists", SERVER, request_id="", user="", project="", period=(AT - 3_600_000_000, AT)),
-    "snapshot.start": said(
+    "update": a_notification("update", replaced(task_state=TaskState.POWERING_OFF), update=StateUpdate("active", None)),
+    "update-from-nothing": a_notification("update", BUILDING, service="conductor", host="rack1", update=StateUpdate()),
+    "update-name": a_notification("update", SERVER, update=StateUpdate("active", None, "old-name")),
+    "exists": a_notification("exists", SERVER, request_id="", user="", project="", period=(AT - 3_600_000_000, AT)),
+    "snapshot.start": a_notification(
         "snapshot.start",
         replaced(task_state=TaskState.IMAGE_SNAPSHOT),
         snapshot_image="d2aae36f-785c-4518-8016-bc9534d9fc7f",
     ),
-    "snapshot.end": said("snapshot.end", SERVER, snapshot_image="d2aae36f-785c-4518-8016-bc9534d9fc7f"),
-    "reboot.end-with-volumes": said("reboot.end", BACKED),
-    "pause.end-with-volumes": said("pause.end", BACKED),
-    "update-tags": said("update", SERVER, service="api", host="rack1", update=StateUpdate("active", None)),
+    "snapshot.end": a_notification("snapshot.end", SERVER, snapshot_image="d2aae36f-785c-4518-8016-bc9534d9fc7f"),
+    "reboot.end-with-volumes": a_notification("reboot.end", BACKED),
+    "pause.end-with-volumes": a_notification("pause.end", BACKED),
+    "update-tags": a_notification("update", SERVER, service="api", host="rack1", update=StateUpdate("active", None)),
 }
 WORDING = Wording("both", image_url="http://image.example")
 
@@ -162,16 +166,16 @@ def test_no_golden_notification_was_forgotten() -> None:
         ("live_migration_rollback_dest.start", "compute", None, 2),
     ],
 )
-def test_volumes_are_told_where_nova_tells_them(event: str, service: str, off: int | None, on: int) -> None:
+def test_volume_notifications_are_the_ones_nova_sends(event: str, service: str, off: int | None, on: int) -> None:
     """Nova's senders that have the block devices at hand tell them whatever `bdms_in_notifications` is."""
     for bdms, wanted in ((False, off), (True, on)):
-        (message,) = messages_of(said(event, BACKED, service=service), Wording("versioned", bdms=bdms))
+        (message,) = messages_of(a_notification(event, BACKED, service=service), Wording("versioned", bdms=bdms))
         devices = message.body["payload"]["nova_object.data"]["block_devices"]
         assert (None if devices is None else len(devices)) == wanted
         assert "secret-attachment" not in message.envelope().decode()
 
 
-def test_each_format_goes_to_its_topics_alone() -> None:
+def test_each_format_uses_its_own_topics() -> None:
     def queues(format: Any) -> list[str]:
         wording = Wording(format, ("notifications", "for-ceilometer"), ("versioned_notifications",))
         return [f"{each.topic}.{each.priority}" for each in messages_of(CASES["create.error"], wording)]
@@ -182,11 +186,11 @@ def test_each_format_goes_to_its_topics_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["lock", "interface_attach.end", "volume_attach.start", "volume_swap.end"])
-def test_what_nova_tells_in_one_format_only(name: str) -> None:
+def test_notifications_that_nova_sends_in_one_format_only(name: str) -> None:
     assert [each.topic for each in messages_of(CASES[name], WORDING)] == ["versioned_notifications"]
 
 
-def test_a_message_has_the_same_id_whenever_it_is_told() -> None:
+def test_a_message_keeps_its_id_when_sent_again() -> None:
     first, second = (
         {each.topic: each.body["message_id"] for each in messages_of(CASES["create.end"], WORDING)} for _ in range(2)
     )
@@ -194,7 +198,7 @@ def test_a_message_has_the_same_id_whenever_it_is_told() -> None:
     assert len(set(first.values())) == 2, "one id per message, not per event"
 
 
-def test_what_is_kept_is_read_again() -> None:
+def test_stored_notifications_are_read_again() -> None:
     for each in CASES.values():
         assert msgspec.json.decode(msgspec.json.encode(each), type=Notification) == each
 
@@ -271,7 +275,7 @@ ONE_FORMAT_ONLY = ("lock", "interface_attach.end", "volume_attach.start", "volum
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in ONE_FORMAT_ONLY])
-def test_ceilometer_finds_what_it_reads(name: str) -> None:
+def test_ceilometer_finds_the_fields_it_reads(name: str) -> None:
     """The fields of its event definitions and meters (Ceilometer 27)."""
     body = messages_of(CASES[name], WORDING)[0].body
     payload = body["payload"]
@@ -294,6 +298,6 @@ def test_ceilometer_finds_what_it_reads(name: str) -> None:
         ("year", "2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z"),
     ],
 )
-def test_the_last_period_that_is_over(unit: Any, began: str, ended: str) -> None:
+def test_the_last_complete_period(unit: Any, began: str, ended: str) -> None:
     assert [f"{moment(at):%Y-%m-%dT%H:%M:%SZ}" for at in last_completed(AT, unit)] == [began, ended]
     assert running(AT, unit) == (last_completed(AT, unit)[1], AT)

@@ -1,4 +1,4 @@
-"""What cannot be meant is said in one sentence, before anything is started."""
+"""Invalid options are refused with one message, before anything is started."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ MACHINE = '[[fence.machines]]\nhost = "{}"\nurl = "{}"\n'
         (["--config", "/"], "the configuration file / cannot be read: Is a directory"),
     ],
 )
-def test_options_that_cannot_be_meant(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_options_are_refused(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*options, "--data-dir", "/nowhere/to/be/written"]) == 2
     err = capsys.readouterr().err
     assert err.startswith("moorage: ")
@@ -58,12 +58,12 @@ def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
         DataLock(tmp_path / "file")
 
 
-def test_an_address_that_is_not_ours_is_not_called_taken() -> None:
+def test_a_foreign_address_is_not_reported_as_in_use() -> None:
     with pytest.raises(Invalid, match=r"cannot listen on 203\.0\.113\.1 port 9"):
         HttpServer("compute", Listen(host="203.0.113.1", port=9))
 
 
-async def test_an_address_that_cannot_be_read_is_refused_without_repeating_it() -> None:
+async def test_an_invalid_address_is_refused_without_repeating_it() -> None:
     """What stands before an unquoted slash of a password is taken for a port, and said in the library's refusal."""
     with pytest.raises(Invalid, match="the database URL of region cannot be read") as refused:
         await open_database("postgresql://moorage:sec@db:sec/region", name="region")

@@ -1,4 +1,4 @@
-"""Which cells can have a server that is moved, why others cannot, and in which order hosts are asked."""
+"""Which cells can have a moved server, why others cannot, and in which order hosts are tried."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -69,7 +69,7 @@ def cards(*cells: CellId) -> Cards:
     return Cards((Port(id="p1", network="n1", mac="m"),), {"n1": network})
 
 
-async def told(found: Any, of: Server, at: Cards, takes: Any) -> dict[str, str]:
+async def obstacles(found: Any, of: Server, at: Cards, takes: Any) -> dict[str, str]:
     return {cell: str(why) for cell, why in (await reach_of(found, of, at, takes)).unfit.items()}
 
 
@@ -77,29 +77,29 @@ async def test_each_obstacle_to_leaving_a_cell_is_named() -> None:
     zones = {NEAR: ("z1", "z2")}
     disks = Volumes({"v1": "z1", "v2": "z3", "v4": None})
     room = context(volumes=disks, volume_zones=zones, cell_links=frozenset({frozenset({HOME, FAR})}))
-    assert await told(room, server("v1"), cards(), ANEW) == {}
-    assert await told(room, server("v1", "v2"), cards(), RESIZE) == {
+    assert await obstacles(room, server("v1"), cards(), ANEW) == {}
+    assert await obstacles(room, server("v1", "v2"), cards(), RESIZE) == {
         NEAR: "a volume of the server cannot be reached from the host's cell (v2 is in zone z3)"
     }
-    assert await told(room, server("v3", "v4"), cards(), ANEW) == {}, "a volume that is gone, or that has no zone"
-    assert await told(room, server(), cards(), LIVE) == {NEAR: "the host's cell is not linked with the server's"}
+    assert await obstacles(room, server("v3", "v4"), cards(), ANEW) == {}, "a volume that is gone, or that has no zone"
+    assert await obstacles(room, server(), cards(), LIVE) == {NEAR: "the host's cell is not linked with the server's"}
     both = "its ephemeral or swap disk cannot go to another cell"
     for local in ({"swap_mib": 1}, {"ephemeral_gib": 1}):
-        assert await told(room, server(**local), cards(), RESIZE) == {NEAR: both, FAR: both}
-        assert await told(room, server(**local), cards(), ANEW) == {}, "they are made anew wherever it goes"
+        assert await obstacles(room, server(**local), cards(), RESIZE) == {NEAR: both, FAR: both}
+        assert await obstacles(room, server(**local), cards(), ANEW) == {}, "they are made anew wherever it goes"
     flat = "a network of the server has other addresses in the host's cell (net)"
-    assert await told(room, server(), cards(HOME, NEAR), ANEW) == {NEAR: flat, FAR: flat}
+    assert await obstacles(room, server(), cards(HOME, NEAR), ANEW) == {NEAR: flat, FAR: flat}
 
 
 async def test_old_services_keep_a_server_in_its_cell() -> None:
     one = "the network service has one binding of a port only"
-    assert await told(context(bindings=False), server(), cards(), RESIZE) == {NEAR: one, FAR: one}
-    assert await told(context(bindings=False), server(), Cards(), RESIZE) == {}
-    assert await told(context(bindings=False), server(), cards(), ANEW) == {}, "the port has no other host then"
+    assert await obstacles(context(bindings=False), server(), cards(), RESIZE) == {NEAR: one, FAR: one}
+    assert await obstacles(context(bindings=False), server(), Cards(), RESIZE) == {}
+    assert await obstacles(context(bindings=False), server(), cards(), ANEW) == {}, "the port has no other host then"
     old = "the volume service is too old for moves across cells (it does not know version 3.44 of its API)"
     room = context(volumes=Volumes({}, old=True))
-    assert await told(room, server("v1"), cards(), ANEW) == {NEAR: old, FAR: old}
-    assert await told(room, server(), cards(), ANEW) == {}
+    assert await obstacles(room, server("v1"), cards(), ANEW) == {NEAR: old, FAR: old}
+    assert await obstacles(room, server(), cards(), ANEW) == {}
 
 
 def test_after_a_failure_the_same_cell_is_tried_first_and_then_all() -> None:

@@ -38,7 +38,7 @@ def without_them(program: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_command_is_there_without_them(tmp_path: Path) -> None:
+def test_every_command_exists_without_the_embedded_package(tmp_path: Path) -> None:
     done = without_them(
         "import importlib\nfrom moorage.__main__ import COMMANDS\n"
         "for module, _ in COMMANDS.values():\n    importlib.import_module(module)\n"
@@ -49,7 +49,7 @@ def test_every_command_is_there_without_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["up", "embedded", "set"])
-def test_who_asks_for_embedded_services_is_told_that_they_are_missing(command: str, tmp_path: Path) -> None:
+def test_the_embedded_role_reports_the_missing_package(command: str, tmp_path: Path) -> None:
     config = tmp_path / "moorage.toml"
     config.write_text(f'data_dir = "{tmp_path / "data"}"\n')
     options = {"up": [], "embedded": ["--config", str(config)], "set": ["--directory", str(tmp_path / "set")]}

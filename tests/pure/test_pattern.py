@@ -1,4 +1,4 @@
-"""Regular expressions of callers: what is understood, what is refused, and that no search takes long."""
+"""Regular expressions of clients: which are accepted, which are refused, and that no search takes long."""
 
 import time
 
@@ -21,14 +21,14 @@ from moorage.model.pattern import CHARACTERS_MAX, Pattern, like, refusal
         ("^a\0$", None, None),
     ],
 )
-def test_what_means_only_a_text_is_known_as_that(text: str, literal: str | None, whole: str | None) -> None:
+def test_a_plain_text_pattern_is_recognized(text: str, literal: str | None, whole: str | None) -> None:
     assert (Pattern(text).literal, Pattern(text).exact) == (literal, whole)
 
 
 @pytest.mark.parametrize(
     "text", ["[", "a**", r"(a)\1", "(?=a)", "(?<!a)b", "a{1001}", "(((a{99}){99}){99}){99}", "\ud800", "a" * 256]
 )
-def test_what_is_refused_says_why(text: str) -> None:
+def test_refused_patterns_have_a_reason(text: str) -> None:
     assert refusal(text)
     with pytest.raises(Invalid, match="is not a regular expression: "):
         Pattern(text)
@@ -58,14 +58,14 @@ def test_no_search_explodes(text: str) -> None:
     ("text", "found"),
     [("node", True), ("N_DE", True), ("n%1", True), ("1%n", False), ("%", True), ("", True), ("de-1.", False), ("(", False), ("n" * 9_999, False)],
 )  # fmt: skip
-def test_like(text: str, found: bool) -> None:
+def test_like_patterns(text: str, found: bool) -> None:
     assert like(text)("node-1") is found
 
 
 @pytest.mark.parametrize(
     "text", ["%x" * 127, "%_" * 127, "_" * CHARACTERS_MAX, "\U0001f600" * CHARACTERS_MAX, "%a" * 9_999]
 )
-def test_like_does_not_explode(text: str) -> None:
+def test_like_patterns_match_in_linear_time(text: str) -> None:
     wanted, began = like(text), time.process_time()
     for _ in range(500):
         wanted("node-" + "x" * 200)

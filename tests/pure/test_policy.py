@@ -1,4 +1,4 @@
-"""Policy: Nova's and Placement's names, defaults and scopes, operators' files over them, and the speed it is asked at.
+"""Policy: Nova's and Placement's names, defaults and scopes, operators' files over them, and the speed of a check.
 
 `tests/golden/access` has the facts as Nova's and Placement's own policies state them; a rule that differs is a fault here.
 """
@@ -86,7 +86,7 @@ def test_no_project_is_nobodys_project() -> None:
         assert not PlacementPolicy().allows(NOWHERE, "placement:usages", {"project_id": nobody})
 
 
-def test_every_rule_can_be_judged() -> None:
+def test_every_rule_can_be_evaluated() -> None:
     policy = Policy()
     for rule in (*RULES, *BASE):
         policy.allows(MEMBER, rule)
@@ -114,7 +114,7 @@ def test_a_refusal_names_the_rule() -> None:
         Policy().require(MEMBER, "os_compute_api:os-services:list", {})
 
 
-def test_asking_again_costs_microseconds() -> None:
+def test_repeated_checks_cost_microseconds() -> None:
     policy = Policy()
     target = {"project_id": "p1", "user_id": "m"}
     policy.allows(MEMBER, "os_compute_api:servers:show", target)
@@ -140,7 +140,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_a_mistake_in_an_operators_file_is_said(tmp_path: Path, text: str) -> None:
+def test_an_error_in_a_policy_file_is_reported(tmp_path: Path, text: str) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(text)
     with pytest.raises(Internal, match=WRONG[text]):
@@ -152,7 +152,7 @@ def test_a_mistake_in_an_operators_file_is_said(tmp_path: Path, text: str) -> No
         PlacementPolicy.of_file(str(file))
 
 
-def test_rules_of_an_operators_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_rules_of_an_operator_replace_the_defaults(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file, delete = tmp_path / "p.yaml", "os_compute_api:servers:delete"
     file.write_text(
         f'"operators": "role:operator"\n"{delete}": "rule:operators and not role:reader"\n"admin_or_ownr": "@"\n"placement:traits:list": "!"'
@@ -167,7 +167,7 @@ def test_rules_of_an_operators_own(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "", "example.org"])
-def test_everybody_is_believed_on_this_machine_alone(host: str) -> None:
+def test_unvalidated_tokens_are_accepted_on_a_loopback_address_only(host: str) -> None:
     for near in ("127.0.0.1", "::1", "localhost", "127.9.9.9"):
         refuse_strangers(near)
     with pytest.raises(Invalid, match="a loopback address"):

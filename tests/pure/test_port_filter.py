@@ -1,4 +1,4 @@
-"""What the filters of ports say to nftables: the whole text, and each rule against a model of what it means."""
+"""The nftables ruleset of port filters: the whole text, and each rule against a model of its meaning."""
 
 import os
 import random
@@ -32,7 +32,7 @@ def port(number: int, wanted: PortFilter | None, **more: object) -> FilteredTap:
     return FilteredTap(f"tap{number}", "mrgone", mac, described)
 
 
-def test_the_whole_text() -> None:
+def test_the_whole_ruleset() -> None:
     rules = (
         FilterRule("egress", 4),
         FilterRule("egress", 6),
@@ -130,7 +130,7 @@ def test_what_is_routed_between_networks_is_one_connection_there_and_back() -> N
         FilterRule("ingress", 4, members="unknown"),
     ],
 )
-def test_what_has_no_words_is_left_out_and_said(rule: FilterRule) -> None:
+def test_unsupported_rules_are_left_out_and_logged(rule: FilterRule) -> None:
     with pytest.raises(Inexpressible):
         rule_line(rule, frozenset(SETS))
     bad = port(1, PortFilter((AllowedAddresses("02:00:00:00:00:01", ("10.0.0.1",)),), (rule, FilterRule("egress", 4))))
@@ -233,7 +233,7 @@ def lets(line: str, direction: str, packet: Packet) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_rule_lets_pass_what_it_means(seed: int) -> None:
+def test_a_rule_passes_the_packets_it_describes(seed: int) -> None:
     dice = random.Random(seed)
     rule = a_rule(dice)
     line = rule_line(rule, frozenset(SETS))
@@ -248,14 +248,14 @@ def test_a_rule_lets_pass_what_it_means(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_lists_are_shortened_and_mean_the_same(seed: int) -> None:
     dice = random.Random(seed)
-    said = [f"10.0.{dice.randrange(4)}.{dice.randrange(256)}/{dice.choice((24, 28, 31, 32))}" for _ in range(40)]
-    four, six, bad = networks([*said, "fd00::1", "nothing"])
+    listed = [f"10.0.{dice.randrange(4)}.{dice.randrange(256)}/{dice.choice((24, 28, 31, 32))}" for _ in range(40)]
+    four, six, bad = networks([*listed, "fd00::1", "nothing"])
     assert bad == ["nothing"]
     assert [str(each) for each in six] == ["fd00::1/128"]
     assert not any(one.overlaps(other) for one in four for other in four if one is not other), (
         "nftables refuses overlaps"
     )
-    before = [ip_network(each, strict=False) for each in said]
+    before = [ip_network(each, strict=False) for each in listed]
     for _ in range(200):
         address = ip_address(f"10.0.{dice.randrange(5)}.{dice.randrange(256)}")
         assert any(address in each for each in before) == any(address in each for each in four)

@@ -1,4 +1,4 @@
-"""Ranking: the right hosts, the right words for the others, and properties that no filter may break."""
+"""Ranking: the right hosts, the right reasons for the others, and properties that no filter may break."""
 
 import random
 
@@ -82,7 +82,7 @@ def test_each_cause_is_named_with_its_numbers() -> None:
     assert best(Ask(resources={"VGPU": 1}), world) == []
 
 
-def test_a_cell_that_cannot_have_a_server_says_why() -> None:
+def test_a_cell_that_refuses_a_server_has_a_reason() -> None:
     """Who may know sees which volume and which cell; the owner's fault has the cause alone."""
     cloud = Cloud().host("h1").host("h2", cell="d").host("h3", cell="e").host("h4", cell="e")
     unfit = {

@@ -1,4 +1,4 @@
-"""Groups: the right devices, the right words, and the same answer as trying everything on random fleets."""
+"""Request groups: the right devices, the right reasons, and the same answer as an exhaustive search on random fleets."""
 
 import itertools
 import random
@@ -41,7 +41,7 @@ def why(picture: ProviderCache, *groups: RequestGroup, **more: object) -> str:
     return verdict.explain()
 
 
-def test_the_provider_that_has_it_is_chosen_for_each_group() -> None:
+def test_each_group_gets_the_provider_that_has_its_resources() -> None:
     world = one_host(3_000, 6_000).world()
     verdict = rank(Ask(resources=SMALL, groups=(bw("a", 5_000), bw("b", 2_000))), world, Profile())
     assert verdict.best[0].providers == {"a": "h:ovs:br1", "b": "h:ovs:br0"}
@@ -68,7 +68,7 @@ def test_each_cause_is_named_with_its_numbers() -> None:
     assert "offers CUSTOM_X" in why(picture, RequestGroup("1", {"CUSTOM_X": 1}))
 
 
-def test_what_claims_under_way_hold_is_said() -> None:
+def test_claims_under_way_are_named_in_reasons() -> None:
     picture = one_host(3_000)
     picture.pend([(ProviderId("h:ovs:br0"), EGR, 2_500)], +1)
     assert "at most 500 free on one device, 2500 held by claims under way" in why(picture, bw("a", 1_000))
@@ -76,7 +76,7 @@ def test_what_claims_under_way_hold_is_said() -> None:
     assert rank(Ask(resources={}, groups=(bw("a", 1_000),)), picture.world(), Profile()).best
 
 
-def test_portions_are_each_groups_own() -> None:
+def test_each_group_is_checked_for_its_own_portion() -> None:
     cloud = Cloud().host("h").device("h", "d", {EGR: 10_000}, traits=(A, NORMAL), max_unit=1_000, step=100)
     world = cloud.picture().world()
     assert rank(Ask(resources={}, groups=(bw("a", 900), bw("b", 900))), world, Profile()).best
@@ -104,7 +104,7 @@ def test_a_virtual_function_is_of_the_device_that_has_the_bandwidth() -> None:
     assert "no virtual function free on a device with the bandwidth" in verdict.explain()
 
 
-def test_eight_equal_groups_over_eight_equal_devices_cost_little_and_so_does_no() -> None:
+def test_eight_equal_groups_over_eight_equal_devices_are_decided_quickly() -> None:
     picture = one_host(*[1_000] * 8)
     world = picture.world()
     eight = tuple(bw(f"g{n}", 1_000) for n in range(8))
@@ -118,12 +118,12 @@ def test_eight_equal_groups_over_eight_equal_devices_cost_little_and_so_does_no(
     assert time.process_time() - began < 5.0  # a product would take days
 
 
-def test_several_ways_on_one_host_are_offered_where_few_hosts_would_do() -> None:
+def test_several_placements_on_one_host_are_offered_when_hosts_are_few() -> None:
     best = rank(Ask(resources={}, groups=(bw("a", 1_000),)), one_host(3_000, 2_000, 1_000).world(), Profile()).best
     assert [choice.providers["a"] for choice in best] == ["h:ovs:br0", "h:ovs:br1", "h:ovs:br2"]
 
 
-def test_children_follow_their_host_as_rows_come_and_go() -> None:
+def test_child_providers_follow_their_host() -> None:
     picture = one_host(5_000)
     cloud = Cloud().host("h2").device("h", "late", {EGR: 20_000}, traits=(A, NORMAL))
     changes = {**cloud.rows, "gone": ["h:ovs:br0"]}
@@ -221,7 +221,7 @@ def random_ask(dice: random.Random) -> Ask:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_same_as_trying_everything(seed: int) -> None:
+def test_the_search_equals_exhaustive_search(seed: int) -> None:
     """Hosts that will do, hosts refused and every offered way, on random fleets: 100 % agreement."""
     dice = random.Random(seed)
     met = {"some": 0, "none": 0}

@@ -19,7 +19,7 @@ MULTI = {
 DEVICE, AGENT = ProviderId("device"), ProviderId("agent")
 
 
-def test_the_older_form_is_one_group_under_the_ports_id() -> None:
+def test_the_older_form_is_one_group_named_by_the_port() -> None:
     groups, together = groups_of(SINGLE, "port")
     assert groups == (RequestGroup("port", {"NET_BW_EGR_KILOBIT_PER_SEC": 1000}, ("CUSTOM_PHYSNET_A",), port="port"),)
     assert together == ()

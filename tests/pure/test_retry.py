@@ -1,4 +1,4 @@
-"""Pauses between tries, and a log that repeats itself seldom."""
+"""Pauses between tries, and log lines that are not repeated often."""
 
 import logging
 import random
@@ -8,7 +8,7 @@ import pytest
 from moorage.model.retry import Backoff, SeldomLog, jittered
 
 
-def test_pauses_double_up_to_the_longest_and_no_two_are_alike() -> None:
+def test_pauses_double_up_to_a_limit_with_jitter() -> None:
     backoff = Backoff(0.5, 15.0, random.Random(7))
     pauses = [backoff.next_s() for _ in range(12)]
     for number, pause in enumerate(pauses):
@@ -19,7 +19,7 @@ def test_pauses_double_up_to_the_longest_and_no_two_are_alike() -> None:
     assert backoff.next_s() <= 0.5
 
 
-def test_what_is_done_on_a_timer_is_spread() -> None:
+def test_periodic_work_is_spread() -> None:
     dice = random.Random(7)
     times = {jittered(10.0, 0.1, dice) for _ in range(100)}
     assert len(times) == 100
@@ -27,7 +27,7 @@ def test_what_is_done_on_a_timer_is_spread() -> None:
     assert max(times) <= 11.0
 
 
-def test_one_line_of_a_kind_in_ten_seconds_says_how_many_were_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_log_lines_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     now = 100.0
     log = SeldomLog(logging.getLogger("a-test"), lambda: now)
     for _ in range(500):

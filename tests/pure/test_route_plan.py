@@ -1,4 +1,4 @@
-"""What a host with routers puts into its kernel, to the letter; that it works is in tests/hypervisor/test_guest_routes.py."""
+"""The kernel configuration of a host with routers, exactly; that it works is in tests/hypervisor/test_guest_routes.py."""
 
 from dataclasses import replace
 
@@ -81,7 +81,7 @@ def test_a_router_with_an_outside() -> None:
     assert plan.troubles == []
 
 
-def test_a_device_with_an_address_of_its_own_is_what_guests_go_out_by() -> None:
+def test_guests_leave_by_the_device_with_an_address() -> None:
     plan = planned(PORTS, {"physnet1": Outside("eth1", ("198.51.100.7/24", "203.0.113.9/24"))})
     assert plan.addresses == {"203.0.113.50": "eth1"}
     assert 'ip saddr 10.0.2.0/24 oifname "eth1" snat to 203.0.113.9' in plan.chains
@@ -91,7 +91,7 @@ def test_a_device_with_an_address_of_its_own_is_what_guests_go_out_by() -> None:
     assert ours.addresses == planned(PORTS, DOOR).addresses, "what we put there is no address of the machine's"
 
 
-def test_without_a_device_nothing_goes_out() -> None:
+def test_without_a_device_no_route_leads_out() -> None:
     plan = planned(PORTS, {})
     assert plan.addresses == {}
     assert "snat" not in plan.chains
@@ -107,7 +107,7 @@ def test_networks_with_the_same_addresses() -> None:
     assert 'iifname "mrgz" oifname "mrgz" accept' in plan.chains, "nor is it in anybody's way"
 
 
-def test_nobody_leaves_nothing() -> None:
+def test_no_routers_leave_no_rules() -> None:
     plan = planned([], DOOR)
     assert (plan.chains, plan.tables, plan.rules, plan.addresses) == ("", {}, {}, {})
 

@@ -1,4 +1,4 @@
-"""What users tell their guests is encrypted with the first of the region's keys, and decrypted with any."""
+"""What users pass to their guests is encrypted with the first of the region's keys, and decrypted with any."""
 
 import base64
 import hashlib
@@ -53,7 +53,7 @@ def test_without_its_key_a_guest_is_not_made_and_user_data_are_hidden(caplog: py
     assert stranger.shown(damaged) is None
 
 
-def test_a_host_gets_everything_in_clear() -> None:
+def test_a_host_receives_everything_in_clear() -> None:
     seals = of(new_key())
     files = seals.files([InjectedFile("/etc/motd", SCRIPT)])
     assert SCRIPT not in files[0].contents

@@ -1,4 +1,4 @@
-"""Passwords may come from files and the environment; where one stands in the configuration, nobody else reads that."""
+"""Passwords may come from files and the environment; a configuration that contains one must be readable by its owner only."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ def written(path: Path, text: str, mode: int = 0o600) -> Path:
     ],
 )
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
-def test_a_password_that_others_may_read_is_refused(tmp_path: Path, text: str, named: str, mode: int) -> None:
+def test_a_password_in_a_file_readable_by_others_is_refused(tmp_path: Path, text: str, named: str, mode: int) -> None:
     file = written(tmp_path / "moorage.toml", text, mode)
     with pytest.raises(Invalid, match=f"{named} stands in it: chmod 600") as refused:
         read_config(file)
@@ -42,7 +42,7 @@ def test_a_password_that_others_may_read_is_refused(tmp_path: Path, text: str, n
     read_config(file)
 
 
-def test_a_configuration_without_a_password_may_be_read_by_all(tmp_path: Path) -> None:
+def test_a_configuration_without_a_password_may_be_public(tmp_path: Path) -> None:
     text = (
         'admin_password = ""\n[region]\ndatabase = "postgresql://moorage@db/region"\n[bus]\nurl = "nats://one:4222"\n'
     )
@@ -93,7 +93,9 @@ def test_secrets_come_from_files_and_the_environment(tmp_path: Path, monkeypatch
         ("{ file = 1 }", b"x", 0o600, "Expected `str`, got `object`"),
     ],
 )
-def test_what_cannot_be_had_is_said(tmp_path: Path, said: str, content: bytes | None, mode: int, sentence: str) -> None:
+def test_a_missing_secret_is_reported(
+    tmp_path: Path, said: str, content: bytes | None, mode: int, sentence: str
+) -> None:
     if content is not None:
         (tmp_path / "secret").write_bytes(content)
         (tmp_path / "secret").chmod(mode)
@@ -125,7 +127,7 @@ def test_a_directory_is_made_private_with_those_above_it(tmp_path: Path) -> None
     assert tmp_path.stat().st_mode & 0o777 == 0o755, "what was there is its owner's business"
 
 
-def test_a_secret_is_made_whole_and_once(tmp_path: Path) -> None:
+def test_a_secret_is_created_once_and_completely(tmp_path: Path) -> None:
     first = secret(tmp_path, "token-key")
     assert first
     assert secret(tmp_path, "token-key") == first

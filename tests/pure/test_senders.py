@@ -1,4 +1,4 @@
-"""What a host says is believed of that host alone; and hosts of release 0.1.0, which do not name themselves, are heard once."""
+"""A host may report only itself; hosts of release 0.1.0, which do not name themselves, are accepted once."""
 
 import logging
 
@@ -38,7 +38,7 @@ def senders() -> Senders:
 
 
 @pytest.mark.parametrize(("kind", "message"), SAID)
-def test_a_host_is_believed_of_itself_alone(senders: Senders, kind: str, message: FromHost) -> None:
+def test_a_host_may_report_only_itself(senders: Senders, kind: str, message: FromHost) -> None:
     payload = encode(message)
     assert senders.read(subjects.from_host(CELL, HOST, kind), payload) == message
     for cell, host in ((CELL, "n2"), (CellId("c2"), HOST), (CELL, "n1"), (CELL, "n1-example-org")):
@@ -46,7 +46,7 @@ def test_a_host_is_believed_of_itself_alone(senders: Senders, kind: str, message
     assert senders.forged == 4
 
 
-def test_what_hosts_do_not_say_is_left_lying(senders: Senders, caplog: pytest.LogCaptureFixture) -> None:
+def test_message_kinds_that_hosts_never_send_are_ignored(senders: Senders, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     subject = subjects.from_host(CELL, HOST, subjects.REPORT)
     command = Command(SERVER, FencingToken(9), "s", Verb.DESTROY_GUEST, OperationId("o"), 1e12, ASKER)
@@ -57,7 +57,7 @@ def test_what_hosts_do_not_say_is_left_lying(senders: Senders, caplog: pytest.Lo
     assert sum("hosts do not say" in each.message for each in caplog.records) == 1  # however many there are
 
 
-def test_what_is_said_twice_is_taken_once(senders: Senders) -> None:
+def test_a_repeated_message_is_handled_once(senders: Senders) -> None:
     named, unnamed = (
         subjects.from_host(CELL, HOST, subjects.HEARTBEAT),
         legacy_subjects.of_cell(CELL, subjects.HEARTBEAT),
@@ -71,14 +71,14 @@ def test_what_is_said_twice_is_taken_once(senders: Senders) -> None:
     assert senders.forged == 0
 
 
-def test_it_remembers_no_more_than_so_many(senders: Senders) -> None:
+def test_the_number_of_remembered_messages_is_limited(senders: Senders) -> None:
     for number in range(KEPT_MAX + 10):
         host = f"n{number}"
         senders.read(subjects.from_host(CELL, host, subjects.HEARTBEAT), encode(Heartbeat(host, CELL, f"life{number}")))
     assert len(senders._named) == KEPT_MAX
 
 
-async def test_an_agent_speaks_as_whoever_spoke_to_it_hears() -> None:
+async def test_an_agent_answers_on_the_subjects_of_its_peer() -> None:
     bus = MemoryBus()
     named, unnamed = (
         {kind: subject(kind) for kind in (subjects.HEARTBEAT, subjects.RETURNED)}
@@ -102,15 +102,15 @@ async def test_an_agent_speaks_as_whoever_spoke_to_it_hears() -> None:
 
 
 @pytest.mark.parametrize("knows_senders", [True, False])
-async def test_an_answer_goes_where_who_asked_hears_it(knows_senders: bool) -> None:
+async def test_an_answer_is_sent_to_the_subject_of_the_caller(knows_senders: bool) -> None:
     bus = MemoryBus()
     command = Command(
         SERVER, FencingToken(1), "s", Verb.POWER_ON, OperationId("o"), 1.0, ASKER, EMPTY, knows_senders=knows_senders
     )
     await Outgoing(bus, CELL, HOST).answer(command, RESULT)
     patterns = [subjects.results_for(ASKER), legacy_subjects.results_for(ASKER)]
-    heard = [[subjects.matches(pattern, subject) for pattern in patterns] for subject in bus.published]
-    assert heard == [[knows_senders, not knows_senders]]
+    listed = [[subjects.matches(pattern, subject) for pattern in patterns] for subject in bus.published]
+    assert listed == [[knows_senders, not knows_senders]]
 
 
 AMOUNT = ResourceInventory(10)
@@ -140,7 +140,7 @@ BEYOND = [
 
 
 @pytest.mark.parametrize("message", BEYOND)
-def test_what_nothing_could_hold_is_left_lying(senders: Senders, message: FromHost) -> None:
+def test_too_large_values_are_ignored(senders: Senders, message: FromHost) -> None:
     """A report of level 1,000 was stored, and from then on no process could read its picture any more."""
     kind = next(kind for kind, each in SAID if type(each) is type(message))
     assert senders.read(subjects.from_host(CELL, HOST, kind), encode(message)) is None
@@ -148,5 +148,5 @@ def test_what_nothing_could_hold_is_left_lying(senders: Senders, message: FromHo
 
 
 @pytest.mark.parametrize("payload", [b"\xc9", b'{"type":"heartbeat","host":"\xc9"}', b"[" * 100_000, b""])
-def test_what_cannot_be_read_is_left_lying(senders: Senders, payload: bytes) -> None:
+def test_unreadable_messages_are_ignored(senders: Senders, payload: bytes) -> None:
     assert senders.read(subjects.from_host(CELL, HOST, subjects.HEARTBEAT), payload) is None

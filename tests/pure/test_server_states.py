@@ -22,14 +22,14 @@ def test_a_record_changes_into_what_its_state_may_become_and_nothing_else(state:
             assert refused.value.private == f"from {state.value} to {wanted.value}"
 
 
-def test_nothing_leaves_deleted_and_everything_else_may_be_deleted_or_fail() -> None:
+def test_deleted_is_final_and_every_other_state_may_become_deleted_or_error() -> None:
     assert MAY_BECOME[VmState.DELETED] == frozenset()
     for state in set(VmState) - {VmState.DELETED, VmState.ERROR}:
         assert {VmState.DELETED, VmState.ERROR} <= MAY_BECOME[state]
 
 
 @pytest.mark.parametrize("state", list(VmState))
-def test_a_status_filter_finds_the_state_it_was_shown_for(state: VmState) -> None:
+def test_a_status_filter_finds_the_states_shown_with_it(state: VmState) -> None:
     assert state in states_of(status_of(state, None))[0]
 
 

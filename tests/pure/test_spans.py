@@ -1,4 +1,4 @@
-"""What is said of what is being done, and who hears it."""
+"""Spans: what they contain, and who receives them."""
 
 import asyncio
 import subprocess
@@ -47,7 +47,7 @@ def heard() -> Iterator[Heard]:
     leave()
 
 
-def test_while_nobody_watches_no_span_is_made() -> None:
+def test_without_tracing_no_span_is_made() -> None:
     assert not watched()
     with span(SpanType.STEP, "a", saga="boot/1") as doing:
         doing.annotate(tries=1)
@@ -58,7 +58,7 @@ def test_while_nobody_watches_no_span_is_made() -> None:
     assert traceparent() == ""
 
 
-def test_a_span_says_how_it_ended(heard: Heard) -> None:
+def test_a_span_has_its_outcome(heard: Heard) -> None:
     with span(SpanType.STEP, "well"):
         pass
     with span(SpanType.CALL, "said") as doing:
@@ -72,7 +72,7 @@ def test_a_span_says_how_it_ended(heard: Heard) -> None:
     assert all(each.took_s >= 0 for each in heard.spans)
 
 
-def test_who_leaves_hears_no_more(heard: Heard) -> None:
+def test_a_removed_listener_receives_nothing(heard: Heard) -> None:
     second = Heard("00-trace")
     leave = watch(second)
     with span(SpanType.STEP, "a"):
@@ -84,7 +84,7 @@ def test_who_leaves_hears_no_more(heard: Heard) -> None:
     assert (len(heard.spans), len(second.spans)) == (2, 1)
 
 
-def test_a_request_is_seen_by_the_service_that_answers_it(heard: Heard) -> None:
+def test_a_request_has_a_span_at_the_answering_service(heard: Heard) -> None:
     with span(SpanType.REQUEST, "compute", seed="req-1", service="compute") as asked, answering(asked):
         assert request("compute").seed == "req-1"
         request("image").annotate(route="/v2/images")  # asked inside, on its behalf
@@ -117,7 +117,7 @@ async def _breaks(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize(("trust", "parent"), [(True, f"00-{TRACE}-{PARENT}-01"), (False, "")])
-async def test_a_callers_trace_counts_where_it_is_trusted(heard: Heard, trust: bool, parent: str) -> None:
+async def test_a_clients_trace_is_accepted_only_where_trusted(heard: Heard, trust: bool, parent: str) -> None:
     await served(_answers, [(b"traceparent", f"00-{TRACE}-{PARENT}-01".encode())], trust=trust)
     (asked,) = heard.spans
     assert (asked.parent, asked.outcome, asked.name) == (parent, "404", "GET none")
@@ -146,7 +146,7 @@ async def test_a_method_of_somebodys_making_is_no_label(heard: Heard) -> None:
         b"x" * 65536,
     ],
 )
-def test_a_traceparent_that_is_none_is_not_there(told: bytes) -> None:
+def test_an_invalid_traceparent_is_ignored(told: bytes) -> None:
     assert traceparent_of([(b"traceparent", told)]) == ""
 
 
@@ -182,7 +182,7 @@ async def tracing() -> AsyncIterator[OtelWatcher]:
     await found.close()
 
 
-async def test_a_trace_that_is_not_kept_is_carried_as_such(tracing: OtelWatcher) -> None:
+async def test_the_not_sampled_flag_is_passed_on(tracing: OtelWatcher) -> None:
     """So that nobody further on keeps a part of it."""
     with span(SpanType.REQUEST, "a", seed="req-0af76519-16cd-43dd-8448-eb211c80319c", service="compute"):
         told = traceparent()
@@ -194,11 +194,11 @@ async def test_a_trace_that_is_not_kept_is_carried_as_such(tracing: OtelWatcher)
     assert traceparent() == ""
 
 
-async def test_neighbours_are_told_the_trace(tracing: OtelWatcher) -> None:
-    told: list[str | None] = []
+async def test_called_services_receive_the_trace(tracing: OtelWatcher) -> None:
+    calls: list[str | None] = []
 
     def answer(asked: httpx.Request) -> httpx.Response:
-        told.append(asked.headers.get("traceparent"))
+        calls.append(asked.headers.get("traceparent"))
         return httpx.Response(200, json={})
 
     neighbour = ServiceClient("network", "http://network/v2.0", transport=httpx.MockTransport(answer))
@@ -206,10 +206,10 @@ async def test_neighbours_are_told_the_trace(tracing: OtelWatcher) -> None:
     with span(SpanType.OPERATION, "boot/1", parent=f"00-{TRACE}-{PARENT}-00"):
         await neighbour.call("GET", "/ports", token="t")
     await neighbour.close()
-    assert told == [None, f"00-{TRACE}-{PARENT}-00"]
+    assert calls == [None, f"00-{TRACE}-{PARENT}-00"]
 
 
-async def test_who_is_told_a_trace_goes_on_in_it_whatever_is_around(tracing: OtelWatcher) -> None:
+async def test_a_given_trace_overrides_the_current_one(tracing: OtelWatcher) -> None:
     with span(SpanType.REQUEST, "a", service="compute"):
         around = traceparent()
         with span(SpanType.OBEY, "start_guest", parent=f"00-{TRACE}-{PARENT}-00"):
@@ -219,16 +219,16 @@ async def test_who_is_told_a_trace_goes_on_in_it_whatever_is_around(tracing: Ote
             assert traceparent()[:35] not in {around[:35], f"00-{TRACE}"}
 
 
-async def test_what_has_no_trace_around_it_makes_none(tracing: OtelWatcher) -> None:
+async def test_without_a_trace_none_is_started(tracing: OtelWatcher) -> None:
     with span(SpanType.CALL, "network GET ports"):
         assert traceparent() == ""
 
 
 @pytest.mark.slow
-def test_nothing_of_it_is_imported_where_it_is_off() -> None:
+def test_without_tracing_its_packages_are_not_imported() -> None:
     asks = (
         "import sys, moorage.main.up, moorage.main.roles, moorage.main.placement_role;"
         "print([each for each in sys.modules if each.split('.')[0] in ('prometheus_client', 'opentelemetry')])"
     )
-    said = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+    reply = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+    assert reply.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""What is stored only grows: journals, records of servers and hosts (RULES §19), and what the last releases wrote is read whole.
+"""Stored formats only get new fields: journals, records of servers and hosts (RULES §19); and what the last releases wrote is read completely.
 
 `MOORAGE_BLESS=1 pytest tests/pure/test_stored_golden.py` writes down what was added; it refuses to bless anything else.
 `tests/upgrade/write_samples.py` makes the samples, once for each release.
@@ -65,7 +65,7 @@ APART = (Server, Host, DecisionRecord, NetworkFacts, Port, Cause)
 
 
 @pytest.mark.parametrize("name", sorted(stored()))
-def test_what_is_stored_has_only_grown(name: str) -> None:
+def test_stored_formats_have_only_new_fields(name: str) -> None:
     file, now = GOLDEN / f"{name}.json", described(stored()[name], APART)
     then = json.loads(file.read_text()) if file.exists() else {}
     assert broken(then, now) == []
@@ -84,7 +84,7 @@ def test_no_golden_was_forgotten() -> None:
 @pytest.mark.parametrize(
     ("then", "now"), [(tuple[int, ...], tuple[str, ...]), (str, int), (int | None, int), (Server, Host)]
 )
-def test_another_type_is_found(then: Any, now: Any) -> None:
+def test_a_changed_type_is_detected(then: Any, now: Any) -> None:
     assert broken(described(then), described(now))
 
 
@@ -104,7 +104,7 @@ class _Before(msgspec.Struct):
         ([("size", int), ("name", str | None, None)], None),
     ],
 )
-def test_the_golden_check_finds_what_it_is_for(fields: list[Any], says: str | None) -> None:
+def test_the_golden_check_finds_a_change(fields: list[Any], says: str | None) -> None:
     after = msgspec.defstruct("_Before", fields, kw_only=True)
     found = broken(described(_Before), described(after))
     assert (says in found[0]) if says else (found == [])
@@ -131,14 +131,14 @@ def read_again(kind: Any, text: str | bytes) -> list[str]:
     return list(lost(msgspec.json.decode(text), msgspec.json.decode(again)))
 
 
-def test_the_comparison_finds_what_it_is_for() -> None:
+def test_the_comparison_finds_a_change() -> None:
     after = msgspec.defstruct("After", [("kept", int), ("renamed", list[int], msgspec.field(default_factory=list))])
     assert read_again(after, b'{"kept": 1, "named": [1]}') == [".named is lost"]
     assert read_again(after, b'{"kept": 1, "renamed": [1]}') == []
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda file: file.stem)
-def test_what_a_release_wrote_is_read_whole(sample: Path) -> None:
+def test_samples_of_a_release_are_read_completely(sample: Path) -> None:
     """Each request, line, result and record, through this release's types; whoever wrote it meant all of it."""
     wrong: list[str] = []
     sagas: set[str] = set()
@@ -150,10 +150,10 @@ def test_what_a_release_wrote_is_read_whole(sample: Path) -> None:
             steps = {step.name: get_type_hints(step.do)["return"] for step in saga.steps}
             for line in operation["journal"].splitlines():
                 wrong += read_again(Line, line)
-                told = json.loads(line)
-                assert set(told.get("steps", ())) <= set(steps)
-                if told["type"] == "result" and "value" in told:
-                    wrong += read_again(steps[told["step"]], json.dumps(told["value"]))
+                answer = json.loads(line)
+                assert set(answer.get("steps", ())) <= set(steps)
+                if answer["type"] == "result" and "value" in answer:
+                    wrong += read_again(steps[answer["step"]], json.dumps(answer["value"]))
         for kind, texts in (
             (Server, each["servers"]),
             (Host, each["hosts"]),
@@ -165,6 +165,6 @@ def test_what_a_release_wrote_is_read_whole(sample: Path) -> None:
     assert sagas, "a release that wrote nothing proves nothing"
 
 
-def test_there_are_samples_of_every_release() -> None:
+def test_every_release_has_samples() -> None:
     released = (GOLDEN.parent.parent / "upgrade" / "RELEASES").read_text().splitlines()
     assert {file.stem for file in SAMPLES} == {line.split()[0] for line in released if line and line[0] != "#"}

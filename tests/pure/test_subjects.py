@@ -1,4 +1,4 @@
-"""Subjects: names become single words, and patterns mean what NATS means by them."""
+"""Subjects: names become single tokens, and patterns mean what they mean in NATS."""
 
 import pytest
 
@@ -23,14 +23,14 @@ def test_patterns(pattern: str, subject: str, heard: bool) -> None:
     assert subjects.matches(pattern, subject) is heard
 
 
-def test_host_names_are_one_word_and_stay_different() -> None:
+def test_host_names_become_distinct_subject_tokens() -> None:
     names = ["n1.example.org", "n1-example-org", "n1%2Eexample", "n1 *", ">", "nœud", "n1"]
     words = [subjects.token(name) for name in names]
     assert len(set(words)) == len(names)
     assert not any(set(word) & set(".*> ") for word in words)
 
 
-def test_one_result_is_heard_by_the_asker_and_by_its_cell() -> None:
+def test_a_result_reaches_the_caller_and_its_cell() -> None:
     subject = subjects.result_from(CellId("c1"), "n1.example.org", ConductorId("k"))
     assert subjects.matches(subjects.results_for(ConductorId("k")), subject)
     assert subjects.matches(subjects.results_in_cell(CellId("c1")), subject)
@@ -41,7 +41,7 @@ def test_one_result_is_heard_by_the_asker_and_by_its_cell() -> None:
     assert not subjects.matches(subjects.hosts_of(CellId("c1"), subjects.REPORT), beat)
 
 
-def test_a_subject_names_its_sender_or_nobody() -> None:
+def test_a_subject_names_its_sender_or_none() -> None:
     cell, host = CellId("c.1"), "n1.example.org"
     for subject in (
         subjects.from_host(cell, host, subjects.REPORT),

@@ -1,4 +1,4 @@
-"""The steps of an operation as owners are shown them: in their order, with undos, and with nothing of what the journal holds."""
+"""The steps of an operation as owners see them: in order, with undos, and without internal data of the journal."""
 
 from moorage.operations.timeline import timeline
 from moorage.saga.journal import Begun, Cause, Ended, Failed, Intent, Stalled, StepResult, Undone, Unwinding, Waiting
@@ -8,7 +8,7 @@ def shown(*lines: object) -> list[tuple[str, int, str, bool]]:
     return [(each["step"], each["attempt"], each["state"], each["undo"]) for each in timeline(lines)]  # type: ignore[arg-type]
 
 
-def test_a_boot_that_goes_well_while_it_goes() -> None:
+def test_a_successful_boot_under_way() -> None:
     lines = [
         Intent(("make_ports",)),
         StepResult("make_ports"),
@@ -25,7 +25,7 @@ def test_a_boot_that_goes_well_while_it_goes() -> None:
     assert shown(*lines, StepResult("announce"), Ended())[-1] == ("announce", 1, "done", False)
 
 
-def test_a_host_that_fails_and_the_next_one() -> None:
+def test_a_failed_host_and_the_next() -> None:
     failed = Failed(
         Cause("start_guest", 1, public="the host failed", private="host7: secret"), (Begun("start_guest", 1),)
     )

@@ -1,4 +1,4 @@
-"""The texts of tokens: one for each, and no other opens."""
+"""The text form of tokens: one for each token, and no other is valid."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from moorage.model.errors import Unauthenticated
 from moorage_embedded.identity.tokens import Claims, Seal
 
 
-def test_a_token_has_one_text() -> None:
+def test_a_token_has_one_encoding() -> None:
     seal = Seal(b"key")
     texts = [seal.seal(Claims("u" * 16 * n, ("password",), "", "", 1.0, 2.0, ("a",))) for n in range(3)]
     token = next(text for text in texts if len(text) % 4)

@@ -1,4 +1,4 @@
-"""What the scheduler accepts is what allocation candidates offer, and both are what trying everything finds, on random worlds."""
+"""The scheduler, allocation candidates and an exhaustive search agree on random worlds."""
 
 from dataclasses import dataclass, replace
 
@@ -196,7 +196,7 @@ def test_a_group_is_served_by_a_provider_that_shares_with_the_host() -> None:
     assert "CUSTOM_FAST_GB: 6 asked, at most 5 free on one device" in said
 
 
-def test_who_shares_follows_what_is_read() -> None:
+def test_sharing_providers_follow_changes() -> None:
     """A trait that comes or goes, an aggregate that is left: the next decision knows it."""
     from moorage.store.region.placement.change_feed import ProviderChanges
 
@@ -211,13 +211,13 @@ def test_who_shares_follows_what_is_read() -> None:
     assert not rank(FAST, picture.world(), EVERYBODY).best
 
 
-def test_what_one_host_takes_of_a_pool_the_next_does_not_find() -> None:
+def test_a_pool_used_by_one_host_is_reduced_for_the_next() -> None:
     trial = Trial(storage().world(), lambda ask, world: rank(ask, world, EVERYBODY))
     assert trial.place(FAST).best
     assert not trial.place(FAST).best
 
 
-def test_a_virtual_function_is_the_hosts_own() -> None:
+def test_a_virtual_function_belongs_to_the_hosts_own_tree() -> None:
     """Whoever shares: no guest can use an interface of another host."""
     cloud = Cloud().host("h", wired=("rack",)).host("other", wired=("rack",))
     cloud.device("other", "nic", {SRIOV_NET_VF: 4}, traits=(SHARES,), aggregates=("rack",))
@@ -226,7 +226,7 @@ def test_a_virtual_function_is_the_hosts_own() -> None:
     assert [(choice.name, choice.providers) for choice in best] == [("other", {"p": ProviderId("nic")})]
 
 
-def test_what_failed_with_one_sibling_may_do_with_a_parent() -> None:
+def test_a_failure_with_one_sibling_may_succeed_with_a_parent() -> None:
     """Equal amounts are not enough to be alike where the place in the tree matters: of these three only two are in one subtree."""
     cloud = Cloud().host("h").device("h", "alone", {"CUSTOM_A": 1}).device("h", "upper", {"CUSTOM_A": 1})
     cloud.device("h", "upper:lower", {"CUSTOM_A": 1}, below="upper")

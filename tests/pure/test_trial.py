@@ -1,4 +1,4 @@
-"""Claims that are only tried: each takes what it was given from the next, and nothing from the picture."""
+"""Trial claims: each reduces what the next one can have, and does not change the provider cache."""
 
 from functools import partial
 

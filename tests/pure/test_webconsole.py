@@ -1,4 +1,4 @@
-"""The web console's server: logins, sessions, what may change something, what every answer says to browsers, and what is said when things fail."""
+"""The web console's server: logins, sessions, protection of changes, headers for browsers, and messages of failures."""
 
 import re
 from pathlib import Path
@@ -34,7 +34,7 @@ async def test_a_login_gives_a_session_whose_cookie_scripts_cannot_read(apis: Ap
         assert "ada-0" not in reply.text + cookie, "the token never leaves the console"
 
 
-async def test_beside_tls_the_cookie_is_for_tls_and_this_host_only(apis: Apis) -> None:
+async def test_with_tls_the_cookie_is_for_this_host_only(apis: Apis) -> None:
     async with console(apis, secure=True) as app:
         cookie = (await Browser(app).log_in()).headers["set-cookie"]
         assert cookie.startswith("__Host-moorage=")
@@ -43,7 +43,7 @@ async def test_beside_tls_the_cookie_is_for_tls_and_this_host_only(apis: Apis) -
 
 
 @pytest.mark.parametrize(("user", "password"), [("ada", "wrong"), ("nobody", PASSWORD)])
-async def test_a_wrong_login_says_one_sentence_for_all_that_is_wrong(apis: Apis, user: str, password: str) -> None:
+async def test_a_failed_login_has_one_message_for_all_causes(apis: Apis, user: str, password: str) -> None:
     async with console(apis) as app:
         reply = await Browser(app).log_in(user, password)
         assert reply.status_code == 401
@@ -73,7 +73,7 @@ async def test_logins_that_fail_too_often_wait_a_minute(apis: Apis) -> None:
         assert (await browser.log_in()).status_code == 429
 
 
-async def test_nobody_sees_anything_without_a_session(apis: Apis) -> None:
+async def test_pages_without_a_session_show_nothing(apis: Apis) -> None:
     async with console(apis) as app:
         browser = Browser(app)
         for path in ("/api/session", "/api/projects", "/api/topic?topic=servers", "/events?topic=servers"):
@@ -86,7 +86,7 @@ async def test_nobody_sees_anything_without_a_session(apis: Apis) -> None:
         assert (await browser.get("/login")).status_code == 200
 
 
-async def test_what_changes_something_needs_the_sessions_own_token(apis: Apis) -> None:
+async def test_changes_need_the_sessions_csrf_token(apis: Apis) -> None:
     async with console(apis) as app:
         browser = Browser(app)
         await browser.log_in()
@@ -115,7 +115,7 @@ async def test_what_changes_something_needs_the_sessions_own_token(apis: Apis) -
         ({"Sec-Fetch-Site": "same-site", "Origin": "https://cloud.example"}, 200),
     ],
 )
-async def test_another_sites_page_is_refused(apis: Apis, headers: dict[str, str], status: int) -> None:
+async def test_requests_of_another_sites_page_are_refused(apis: Apis, headers: dict[str, str], status: int) -> None:
     async with console(apis, allowed_origins=("https://cloud.example",)) as app:
         browser = Browser(app)
         await browser.log_in()
@@ -125,7 +125,7 @@ async def test_another_sites_page_is_refused(apis: Apis, headers: dict[str, str]
         assert (await browser.http.post("/api/login", json=body, headers=headers)).status_code == status
 
 
-async def test_every_answer_lets_browsers_load_nothing_from_elsewhere(apis: Apis) -> None:
+async def test_the_content_security_policy_allows_no_foreign_resources(apis: Apis) -> None:
     async with console(apis) as app:
         browser = Browser(app)
         await browser.log_in()
@@ -140,7 +140,7 @@ async def test_every_answer_lets_browsers_load_nothing_from_elsewhere(apis: Apis
             assert headers["cache-control"] in {"no-store", "no-cache"}
 
 
-def test_no_page_names_another_place_or_has_a_script_or_style_in_it() -> None:
+def test_no_page_has_foreign_urls_or_inline_scripts_and_styles() -> None:
     for path in STATIC.rglob("*"):
         if path.is_file() and path.suffix != ".svg":
             text = path.read_text().replace("http://www.w3.org/2000/svg", "")
@@ -149,7 +149,7 @@ def test_no_page_names_another_place_or_has_a_script_or_style_in_it() -> None:
             assert not re.search(r"<script(?![^>]*src=)|<style|style=|\son[a-z]+=", path.read_text()), path
 
 
-async def test_files_are_compressed_and_asked_for_once(apis: Apis) -> None:
+async def test_files_are_compressed_and_cached(apis: Apis) -> None:
     async with console(apis) as app:
         reply = await Browser(app).get("/static/js/main.js", **{"Accept-Encoding": "gzip"})
         assert reply.headers["content-encoding"] == "gzip"
@@ -186,7 +186,7 @@ async def test_a_session_ends_with_its_token(apis: Apis) -> None:
         assert len(app.sessions) == 0
 
 
-async def test_a_token_that_the_api_takes_no_more_ends_the_session(apis: Apis) -> None:
+async def test_an_expired_token_ends_the_session(apis: Apis) -> None:
     async with console(apis) as app:
         browser = Browser(app)
         await browser.log_in()
@@ -206,7 +206,7 @@ async def test_logout_ends_the_session_and_the_token(apis: Apis) -> None:
         assert (await browser.get("/api/session")).status_code == 401
 
 
-async def test_another_project_is_a_new_session(apis: Apis) -> None:
+async def test_changing_the_project_creates_a_new_session(apis: Apis) -> None:
     async with console(apis) as app:
         browser = Browser(app)
         await browser.log_in()
@@ -241,7 +241,7 @@ async def test_sessions_are_bounded(apis: Apis) -> None:
         (b"x" * 70_000, 413),
     ],
 )
-async def test_bad_input_is_a_sentence(apis: Apis, body: bytes, status: int) -> None:
+async def test_invalid_input_is_answered_with_a_message(apis: Apis, body: bytes, status: int) -> None:
     async with console(apis) as app:
         browser = Browser(app)
         await browser.log_in()
@@ -295,7 +295,7 @@ async def test_an_api_that_is_down_is_a_sentence(apis: Apis) -> None:
         assert "keystone:5000 cannot be reached" in (await Browser(app).log_in()).json()["error"]
 
 
-async def test_a_part_that_is_refused_or_out_is_a_sentence_in_its_place(apis: Apis) -> None:
+async def test_a_failing_part_of_a_page_shows_a_message(apis: Apis) -> None:
     apis.answers |= {
         "/ext/operations": {"operations": []},
         "/servers": {"servers": [ROW] * 3},
@@ -313,7 +313,7 @@ async def test_a_part_that_is_refused_or_out_is_a_sentence_in_its_place(apis: Ap
         assert shown["sleepers"] == {"trouble": "Policy doesn't allow it.", "status": 403}
 
 
-async def test_operations_that_sleep_make_nobody_ask_each_second(apis: Apis) -> None:
+async def test_sleeping_operations_are_polled_rarely(apis: Apis) -> None:
     """Servers that wait for a host may do so for days: the overview counts them, and is polled as when nothing is on its way."""
     apis.answers |= {
         "/ext/operations": {"operations": [{"id": "o1", "status": "open"}]},
@@ -330,7 +330,7 @@ async def test_operations_that_sleep_make_nobody_ask_each_second(apis: Apis) -> 
         assert (await topics.overview(reader, "", {})).lively
 
 
-async def test_a_refusal_of_the_api_is_its_own_sentence_and_status(apis: Apis) -> None:
+async def test_a_refusal_of_the_api_keeps_its_message_and_status(apis: Apis) -> None:
     apis.answers["/servers"] = (403, {"forbidden": {"message": "Quota exceeded for instances."}})
     body = {"change": "boot", "name": "n", "flavor": "1", "image": "i", "networks": ["x"]}
     async with console(apis) as app:
@@ -374,7 +374,7 @@ def _roles(apis: Apis) -> Any:
     return {str(each.url.path) for each in apis.requests}
 
 
-async def test_users_are_not_asked_for_what_administrators_see(apis: Apis) -> None:
+async def test_data_for_administrators_is_not_requested_for_users(apis: Apis) -> None:
     async with console(apis) as app:
         browser = Browser(app)
         await browser.log_in("bob")

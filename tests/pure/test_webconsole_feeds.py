@@ -1,4 +1,4 @@
-"""Feeds of the web console: one poll for many browsers, who is shown what, and what ends a stream."""
+"""Feeds of the web console: one poll for many browsers, who sees what, and what ends a stream."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ def apis() -> Apis:
     return Apis(answers={"/servers/detail": {"servers": [row("before")]}})
 
 
-async def test_two_hundred_browsers_cost_one_poll(apis: Apis, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_hundred_browsers_share_one_poll(apis: Apis, monkeypatch: pytest.MonkeyPatch) -> None:
     async with console(apis, streams_of_a_session_max=1000) as app:
         browser = Browser(app)
         await browser.log_in()
@@ -50,7 +50,7 @@ async def test_two_hundred_browsers_cost_one_poll(apis: Apis, monkeypatch: pytes
         assert app.sessions.find(browser.http.cookies["moorage"]).streams == 0  # type: ignore[union-attr]
 
 
-async def test_users_whose_policy_names_them_share_nothing(apis: Apis) -> None:
+async def test_with_user_specific_policies_nothing_is_shared(apis: Apis) -> None:
     apis.users["eve"] = apis.users["ada"]
     for shared, feeds_there in ((True, 1), (False, 2)):
         async with console(apis, share_between_users=shared) as app:
@@ -66,7 +66,7 @@ async def test_users_whose_policy_names_them_share_nothing(apis: Apis) -> None:
                 await each.leave()
 
 
-async def test_what_did_not_change_is_not_sent_again(apis: Apis) -> None:
+async def test_unchanged_data_is_not_sent_again(apis: Apis) -> None:
     async with console(apis) as app:
         browser = Browser(app)
         await browser.log_in()
@@ -76,7 +76,7 @@ async def test_what_did_not_change_is_not_sent_again(apis: Apis) -> None:
         await follower.leave()
 
 
-async def test_another_scope_has_a_feed_of_its_own(apis: Apis) -> None:
+async def test_another_scope_has_its_own_feed(apis: Apis) -> None:
     async with console(apis) as app:
         ada, bob = Browser(app), Browser(app)
         await ada.log_in("ada")
@@ -94,7 +94,7 @@ async def test_another_scope_has_a_feed_of_its_own(apis: Apis) -> None:
             await each.leave()
 
 
-async def test_who_joins_a_feed_is_first_asked_for_with_their_own_token(apis: Apis) -> None:
+async def test_a_new_reader_of_a_feed_is_authorized_with_its_own_token(apis: Apis) -> None:
     """A token that may see less, though its roles are the same, is shown nothing by another's poll."""
     async with console(apis) as app:
         first, second = Browser(app), Browser(app)
@@ -111,7 +111,7 @@ async def test_who_joins_a_feed_is_first_asked_for_with_their_own_token(apis: Ap
         await follower.leave()
 
 
-async def test_a_token_that_ends_takes_its_stream_and_leaves_the_others(apis: Apis) -> None:
+async def test_an_expired_token_ends_only_its_own_stream(apis: Apis) -> None:
     async with console(apis) as app:
         first, second = Browser(app), Browser(app)
         await first.log_in()
@@ -127,7 +127,7 @@ async def test_a_token_that_ends_takes_its_stream_and_leaves_the_others(apis: Ap
         await two.leave()
 
 
-async def test_an_api_that_goes_and_comes_is_told(apis: Apis) -> None:
+async def test_outages_of_the_api_are_shown(apis: Apis) -> None:
     async with console(apis) as app:
         browser = Browser(app)
         await browser.log_in()
@@ -159,7 +159,7 @@ async def test_streams_are_bounded(apis: Apis) -> None:
             await each.leave()
 
 
-async def test_what_is_large_is_fetched_and_costs_the_api_nothing(apis: Apis) -> None:
+async def test_large_lists_are_loaded_without_polling_the_api(apis: Apis) -> None:
     apis.answers["/servers/detail"] = {"servers": [row("x" * 200) for _ in range(1000)]}
     async with console(apis) as app:
         browser = Browser(app)
@@ -184,7 +184,7 @@ async def test_the_end_of_the_process_ends_streams(apis: Apis) -> None:
         await asyncio.wait_for(follower.task, 60)
 
 
-def test_a_slow_answer_is_asked_for_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_api_is_polled_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     feed = Feed(("fit-map",), "fit-map")
     assert feed.pause_s() == 5.0

@@ -12,7 +12,7 @@ from moorage.main.webconsole import make_webconsole, webconsole
 from moorage.model.errors import Invalid
 
 
-async def test_it_serves_pages_under_the_limits_and_headers_of_a_listener(tmp_path: Path) -> None:
+async def test_the_console_uses_the_limits_and_headers_of_a_listener(tmp_path: Path) -> None:
     api = ApiConfig(webconsole=Listen(port=free_port()), identity=Listen(port=free_port()))
     stopping = asyncio.Event()
     role = asyncio.create_task(webconsole(Config(data_dir=str(tmp_path), api=api), stopping))

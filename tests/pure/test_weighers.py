@@ -1,4 +1,4 @@
-"""Weighers of the network, multipliers of configuration and of aggregates, and what people are told of them."""
+"""Network weighers, multipliers of the configuration and of aggregates, and what the explanation shows of them."""
 
 import msgspec
 import pytest
@@ -37,7 +37,7 @@ def test_simulated_fleets_hold_more_servers_than_by_spreading_or_packing() -> No
         assert counts["network"] > max(counts["spread"], counts["pack"]), (name, counts)
 
 
-def test_the_segment_with_more_addresses_is_taken_though_its_hosts_are_smaller() -> None:
+def test_the_segment_with_more_addresses_is_preferred() -> None:
     world = (
         Cloud()
         .host("large", 64, wired=("low",))
@@ -52,7 +52,7 @@ def test_the_segment_with_more_addresses_is_taken_though_its_hosts_are_smaller()
     assert first(Ask(resources=SMALL, nics=(nic("low", "high"),)), world, segment_addresses=0) == "large"
 
 
-def test_the_last_addresses_are_left_to_who_can_be_nowhere_else() -> None:
+def test_the_last_addresses_are_kept_for_servers_that_need_them() -> None:
     cloud = (
         Cloud()
         .host("big", 64, wired=("large",))
@@ -67,7 +67,7 @@ def test_the_last_addresses_are_left_to_who_can_be_nowhere_else() -> None:
     assert first(Ask(resources=SMALL, nics=(nic("large"),)), world, segment_addresses=0) == "big"
 
 
-def test_bandwidth_is_left_to_who_asks_for_a_guarantee() -> None:
+def test_bandwidth_is_kept_for_ports_with_guarantees() -> None:
     cloud = Cloud().host("wide", 32, 32768).host("plain", 8)
     world = cloud.device("wide", "nic", {BANDWIDTH: 1_000_000}).world()
     assert first(Ask(resources=SMALL), world) == "plain"
@@ -94,7 +94,7 @@ def test_aggregates_set_multipliers_for_their_hosts_and_the_lowest_counts() -> N
     assert first(ask, on, cpu=0, ram=0) == "h1", "a weigher that is off counts where an aggregate says so"
 
 
-def test_a_move_that_may_leave_its_cell_stays_unless_it_is_told_to_leave() -> None:
+def test_a_move_stays_in_its_cell_unless_requested() -> None:
     """Requests of which no cell is preferred are not touched; a negative multiplier drains a cell, everywhere or host by host (S4.12)."""
     cloud = Cloud().host("here", 8).host("large", 64, 65536, cell="d").host("mid", 32, 32768, cell="e")
     world, moves = cloud.world(), Ask(resources=SMALL, prefer_cell=CellId("c"))
@@ -110,7 +110,7 @@ def test_a_move_that_may_leave_its_cell_stays_unless_it_is_told_to_leave() -> No
     assert (told["here"]["cross_cell_move"], told["large"]["cross_cell_move"]) == (10_000.0, 0.0)
 
 
-def test_staying_in_the_cell_leaves_the_other_weighers_their_say() -> None:
+def test_staying_in_the_cell_does_not_override_other_weighers() -> None:
     """Sums are float32: with Nova's million, what other weighers say of hosts of one cell would be below its precision."""
     cloud = Cloud().host("less", 1000, 8192).host("more", 1020, 8192).host("away", 4000, 8192, cell="d")
     ask = Ask(resources=SMALL, prefer_cell=CellId("c"))
@@ -118,7 +118,7 @@ def test_staying_in_the_cell_leaves_the_other_weighers_their_say() -> None:
     assert {first(msgspec.structs.replace(ask, seed=seed), cloud.world(), **only_cpu) for seed in range(20)} == {"more"}
 
 
-def test_the_account_says_what_each_weigher_gave_the_best() -> None:
+def test_the_explanation_has_the_scores_of_each_weigher() -> None:
     cloud = Cloud().host("h1", 16, wired=("s",)).host("h2", 8, wired=("t",)).segment("s", 200).segment("t", 100)
     ask = Ask(resources=SMALL, nics=(nic("s", "t"),))
     ledger = rank(ask, cloud.world(), Profile()).ledger

@@ -23,12 +23,12 @@ def test_a_test_names_its_source_files() -> None:
     assert "packages/testing/moorage_testing/which_tests.py" in find_tests(ROOT, Path(__file__))
 
 
-def test_a_test_names_the_file_that_it_is_called_after_and_what_its_helpers_import() -> None:
+def test_a_test_lists_its_namesake_and_the_imports_of_its_helpers() -> None:
     found = find_tests(ROOT, ROOT / "tests/cloud/test_resize.py")
     assert "src/moorage/operations/resize/resize.py" in found[:3]
     assert find_tests(ROOT, ROOT / "tests/cloud/test_limits.py"), "through what it imports of other tests"
 
 
-def test_a_file_of_nobody_is_refused() -> None:
+def test_a_file_outside_the_packages_is_refused() -> None:
     with pytest.raises(LookupError):
         find_tests(ROOT, ROOT / "README.md")

@@ -1,3 +1,3 @@
-"""The real services, for every test here."""
+"""The real services, for all tests here."""
 
 from moorage_testing.real_services.fixtures import *  # noqa: F403

@@ -1,10 +1,17 @@
-"""A server boots, is seen and goes, with the real Keystone, Glance and Neutron as neighbours."""
+"""A server boots, is shown and is deleted, with the real Keystone, Glance and Neutron."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.helpers.real_services_cloud import Desk, cloud_with_real_services, dies, service_of, until, until_server
+from tests.helpers.real_services_cloud import (
+    ServicesClient,
+    cloud_with_real_services,
+    dies,
+    service_of,
+    until,
+    until_server,
+)
 
 from moorage.main.config import Hosts
 from moorage.main.up import RunningCloud
@@ -15,13 +22,15 @@ pytestmark = pytest.mark.real
 
 async def test_a_server_boots_on_a_routed_network_and_leaves_nothing(real_stack: Stack, tmp_path: Path) -> None:
     async with cloud_with_real_services(real_stack, tmp_path, Hosts(count=4, beat_s=0.5), host_silence_s=5.0) as cloud:
-        alice, admin = (Desk(real_stack, cloud.config, name) for name in ("alice", "admin"))
+        alice, admin = (ServicesClient(real_stack, cloud.config, name) for name in ("alice", "admin"))
         await _boots_and_leaves_nothing(cloud, alice, admin, real_stack.logins["alice"].project_id)
         await alice.close()
         await admin.close()
 
 
-async def _boots_and_leaves_nothing(cloud: RunningCloud, alice: Desk, admin: Desk, project: str) -> None:
+async def _boots_and_leaves_nothing(
+    cloud: RunningCloud, alice: ServicesClient, admin: ServicesClient, project: str
+) -> None:
     image = await alice.upload("tiny")
     provider = {
         "provider:network_type": "vlan",
@@ -55,7 +64,7 @@ async def _boots_and_leaves_nothing(cloud: RunningCloud, alice: Desk, admin: Des
     await until(lambda: alice("network", "GET", f"/ports?network_id={network}"), lambda left: not left["ports"])
 
 
-async def _moves_to_the_other_segment(cloud: RunningCloud, admin: Desk, server: str, port: Any) -> None:
+async def _moves_to_the_other_segment(cloud: RunningCloud, admin: ServicesClient, server: str, port: Any) -> None:
     """The port keeps its old address beside the new one until that is confirmed: Neutron lets it, on a host of the new segment."""
     host = ""
 

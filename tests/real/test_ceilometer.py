@@ -1,4 +1,4 @@
-"""The real Ceilometer reads what we tell: events and samples are made by its own definitions, from our messages."""
+"""The real Ceilometer reads Moorage's notifications: it makes events and samples by its own definitions."""
 
 import json
 import subprocess
@@ -37,14 +37,14 @@ def ceilometer() -> Path:
     return install("ceilometer", HERE / "requirements-ceilometer.txt", HERE / "constraints-ceilometer.txt")
 
 
-def told() -> list[dict[str, Any]]:
+def golden_messages() -> list[dict[str, Any]]:
     """Every unversioned golden message."""
     every = [each for file in sorted(GOLDEN.glob("*.json")) for each in json.loads(file.read_text())]
     return [each["oslo.message"] for each in every if each["queue"].startswith("notifications.")]
 
 
 def test_it_makes_events_and_samples_of_every_message(ceilometer: Path) -> None:
-    messages = told()
+    messages = golden_messages()
     done = subprocess.run(
         [ceilometer, PROGRAM],
         input="".join(json.dumps(each) + "\n" for each in messages),

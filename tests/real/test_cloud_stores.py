@@ -1,4 +1,4 @@
-"""The cloud's own tests of volumes and images, beside a real Cinder and a real Glance: the same words, and the same answers.
+"""The cloud's own tests of volumes and images, with a real Cinder and a real Glance.
 
 After each of them Cinder holds nothing at all: no attachment, reservation, export, snapshot, volume or file, and nothing is charged.
 """
@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.cloud import (
+    test_multiattach_volumes,
     test_shelve,
     test_snapshots,
     test_volume_backed,
     test_volume_forms,
     test_volumes,
     test_volumes_boot,
-    test_volumes_of_several,
     test_volumes_swapped,
 )
 from tests.cloud.test_snapshots import act, until
@@ -32,18 +32,18 @@ from moorage_testing.real_services.fixtures import RealService
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 
 WITH_CLOUDS_OF_THEIR_OWN = {
-    "test_a_host_that_fails_gives_its_volumes_to_the_next",
-    "test_a_back_end_that_fails_for_one_host_is_a_cause_and_the_next_is_tried",
+    "test_the_next_host_gets_the_volumes_of_a_failed_host",
+    "test_a_back_end_failure_for_one_host_leads_to_the_next",
     "test_no_host_can_be_reached",
 }
 NOTHING_NEW = {
     "test_a_paused_server_before_2_85",
-    "test_local_disks_beside_an_image",
+    "test_local_disks_with_an_image",
     "test_servers_that_do_not_run_are_copied_too",
 }
 """What a real service has no part in, or no other than in the test beside it: each test takes it two seconds."""
 OF_SHELVING = {
-    "test_a_shelve_that_fails_leaves_the_server_as_it_was",
+    "test_a_failed_shelve_leaves_the_server_unchanged",
     "test_an_unshelve_without_its_image_is_an_error",
 }
 """What is about images; the rest is about ports, which there are none of here."""
@@ -67,7 +67,7 @@ for one in (
     test_volumes_boot,
     test_volume_backed,
     test_volume_forms,
-    test_volumes_of_several,
+    test_multiattach_volumes,
     test_volumes_swapped,
     test_snapshots,
     test_shelve,
@@ -137,7 +137,7 @@ async def test_cinder_moves_a_volume_under_a_running_server(running: RealRunning
 async def test_a_move_that_the_host_cannot_make_leaves_the_volume_where_it_was(running: RealRunning) -> None:
     server, disk = await with_volume(running)
     (before,) = await attached(running, server["id"])
-    running.dial_all(swap_volume=VerbDial(fail_times=1, says="the copy failed"))
+    running.set_faults_everywhere(swap_volume=VerbDial(fail_times=1, says="the copy failed"))
     assert await migration(running, disk) == "error"
     assert (await ended(running, server["id"], "swap_volume"))["message"] == "Error"
     assert await attached(running, server["id"]) == [before]
@@ -201,8 +201,8 @@ async def test_only_one_host_is_reached(running: RealRunning, no_way: Callable[.
     no_way(works)
     made = await running.admin.settled(await _boot_from_new(running))
     assert made["status"] == "ERROR"
-    told = (await running.admin.compute("GET", f"/ext/servers/{made['id']}/explain")).json()["explain"]
-    assert UNREACHABLE in str(told), told
+    answer = (await running.admin.compute("GET", f"/ext/servers/{made['id']}/explain")).json()["explain"]
+    assert UNREACHABLE in str(answer), answer
     await until(lambda: running.cinder.every("volumes"), lambda seen: [each["id"] for each in seen] == [root])
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.helpers.real_neutron_guarantees import KBPS, KPPS, Site
-from tests.helpers.real_services_cloud import Desk, until
+from tests.helpers.real_services_cloud import ServicesClient, until
 from tests.real.test_moves import HOSTS, Moved
-from tests.real.test_reporting import report, state, told
+from tests.real.test_reporting import assert_reported, report, state
 
 from moorage.main.hosts import planned_hosts
 from moorage.main.local_cluster.cluster import RealServices, TrialSet
@@ -59,9 +59,9 @@ async def trial(real_stack: Stack, tmp_path: Path) -> AsyncIterator[TrialSet]:
 
 @pytest.fixture
 async def site(real_stack: Stack, trial: TrialSet) -> AsyncIterator[Site]:
-    admin, alice = (Desk(real_stack, trial.config, name) for name in ("admin", "alice"))
+    admin, alice = (ServicesClient(real_stack, trial.config, name) for name in ("admin", "alice"))
     for host in HOSTS:
-        await told(admin, state(host, *WIRES, kbps=KBPS, kpps=KPPS))
+        await assert_reported(admin, state(host, *WIRES, kbps=KBPS, kpps=KPPS))
     flavor = (await alice("compute", "GET", "/flavors"))["flavors"][0]["id"]
     made = Site(admin, alice, await alice.upload("tiny"), flavor)
     try:

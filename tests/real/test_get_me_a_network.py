@@ -65,10 +65,10 @@ async def ready(country: Land, prefix: str = "10.200.0.0/16") -> AsyncIterator[s
     outside = (await admin.ok("network", "POST", "/networks", external))["network"]["id"]
     subnet = {"network_id": outside, "ip_version": 4, "cidr": "203.0.113.0/24"}
     await admin.ok("network", "POST", "/subnets", {"subnet": subnet})
-    said = {
+    body = {
         "name": "pool", "prefixes": [prefix], "default_prefixlen": 26, "is_default": True, "shared": True,
     }  # fmt: skip
-    pool = (await admin.ok("network", "POST", "/subnetpools", {"subnetpool": said}))["subnetpool"]["id"]
+    pool = (await admin.ok("network", "POST", "/subnetpools", {"subnetpool": body}))["subnetpool"]["id"]
     try:
         yield str(pool)
     finally:
@@ -160,7 +160,7 @@ async def test_none_means_none(country: Land) -> None:
     await who.delete(server["id"])
 
 
-async def test_names_of_groups_are_looked_at_though_nothing_will_have_them(country: Land) -> None:
+async def test_names_of_unused_groups_are_checked(country: Land) -> None:
     who = await country.person()
     status, sentence = await refusal(who, "none", security_groups=GROUPS)
     assert (status, "nobody" in sentence) == (400, True)

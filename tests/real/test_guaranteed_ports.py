@@ -1,4 +1,4 @@
-"""Servers with guaranteed ports beside a real Neutron, which reports its agents' bandwidth into our Placement itself (S2, N5)."""
+"""Servers with guaranteed ports with a real Neutron, which reports its agents' bandwidth to Moorage's Placement itself (S2, N5)."""
 
 from typing import Any
 
@@ -71,8 +71,8 @@ async def test_when_a_host_refuses_the_binding_names_the_next_ones_provider(site
         dials.write_text('{"verbs": {"start_guest": {"fail_times": 1}}}')
         server = await site.boot(port=port)
         await until_server(site.alice, server, "ACTIVE")
-        told = (await site.admin("compute", "GET", f"/ext/servers/{server}/explain"))["explain"]
-        attempts = told["operations"][0]["attempts"]
+        assert_reported = (await site.admin("compute", "GET", f"/ext/servers/{server}/explain"))["explain"]
+        attempts = assert_reported["operations"][0]["attempts"]
         if len(attempts) > 1:
             break
         await site.gone(server)
@@ -117,7 +117,10 @@ class Changing:
         """What an audit of everything finds."""
         admin = self.site.admin  # noqa: F811
         id = (await admin("compute", "POST", "/ext/audits", {"audit": {}}))["audit"]["id"]
-        done = await until(lambda: admin("compute", "GET", f"/ext/audits/{id}"), lambda told: told["audit"]["ended_at"])
+        done = await until(
+            lambda: admin("compute", "GET", f"/ext/audits/{id}"),
+            lambda assert_reported: assert_reported["audit"]["ended_at"],
+        )
         return [each for each in done["audit"]["findings"] if self.server in str(each)]
 
 

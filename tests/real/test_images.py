@@ -1,10 +1,10 @@
-"""Images of servers and shelved disks in a real Glance: what is on a disk goes there and comes back, and nothing is left behind."""
+"""Images of servers and shelved disks in a real Glance: disks are uploaded and downloaded, and nothing leaks."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.helpers.real_services_cloud import Desk, moorage_with_real_services, until, until_server
+from tests.helpers.real_services_cloud import ServicesClient, moorage_with_real_services, until, until_server
 
 from moorage.main.config import Hosts
 from moorage_testing.real_services.stack import Stack
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real
 class _People:
     def __init__(self, stack: Stack, config: Any) -> None:
         self.stack = stack
-        self.alice, self.admin = Desk(stack, config, "alice"), Desk(stack, config, "admin")
+        self.alice, self.admin = ServicesClient(stack, config, "alice"), ServicesClient(stack, config, "admin")
 
     async def act(self, server: str, **action: Any) -> Any:
         return await self.alice("compute", "POST", f"/servers/{server}/action", action)

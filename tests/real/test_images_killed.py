@@ -1,4 +1,4 @@
-"""Operations on images whose conductor dies after each step, beside a real Glance: the next one ends them, done or taken back.
+"""Operations on images whose conductor dies after each step, with a real Glance: the next one completes or undoes them.
 
 All images that Glance shows are compared, as in the proofs (`tests/sagas`): which are whole, and which nobody fills any more.
 """
@@ -130,7 +130,7 @@ async def small(real_image: RealService) -> AsyncIterator[GlanceRegion]:
         await each.close()
 
 
-PLOTS: dict[str, tuple[str, Any, Callable[[Any], Awaitable[Any]], tuple[str, ...]]] = {
+SCENARIOS: dict[str, tuple[str, Any, Callable[[Any], Awaitable[Any]], tuple[str, ...]]] = {
     "snapshot": ("snapshot/1", snapshotting(), imaged, ("take_snapshot", "upload_image", "record_snapshot")),
     "backup": ("snapshot/1", snapshotting("backup"), imaged, ("upload_image", "rotate_backups")),
     "shelve": (
@@ -161,18 +161,20 @@ PLOTS: dict[str, tuple[str, Any, Callable[[Any], Awaitable[Any]], tuple[str, ...
 """What is asked → saga, its order, the world, and the steps after which the conductor dies."""
 
 
-@pytest.mark.parametrize("what", sorted(PLOTS))
-async def test_killed_after_each_step_and_told_on_or_cancelled(what: str, small: GlanceRegion) -> None:
-    saga, asked, world, steps = PLOTS[what]
-    after_each = ProofPart("dying", plots="told", points=f"leaving do of ({'|'.join(steps)}), .*")
+@pytest.mark.parametrize("what", sorted(SCENARIOS))
+async def test_sagas_killed_after_each_step_are_completed_or_cancelled(what: str, small: GlanceRegion) -> None:
+    saga, asked, world, steps = SCENARIOS[what]
+    after_each = ProofPart("dying", scenarios="executed", points=f"leaving do of ({'|'.join(steps)}), .*")
     proof = await prove(SAGAS[saga], asked, lambda: world(small), after_each)
     assert proof.cases["killed"] == proof.cases["killed, then cancelled"] == len(steps)
 
 
 @pytest.mark.parametrize("what", ["snapshot", "shelve"])
 async def test_killed_while_it_is_taken_back(what: str, small: GlanceRegion) -> None:
-    saga, asked, world, _ = PLOTS[what]
-    on_the_way_back = ProofPart("dying", plots="upload_image failing", points="leaving undo of .*(image|snapshot).*")
+    saga, asked, world, _ = SCENARIOS[what]
+    on_the_way_back = ProofPart(
+        "dying", scenarios="upload_image failing", points="leaving undo of .*(image|snapshot).*"
+    )
     proof = await prove(SAGAS[saga], asked, lambda: world(small), on_the_way_back)
     assert proof.cases["killed"]
     assert IMAGE not in small.glance

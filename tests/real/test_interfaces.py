@@ -1,4 +1,4 @@
-"""Interfaces attached to running servers beside a real Neutron, and what it tells us of their ports afterwards (N5, C13).
+"""Interfaces attached to running servers with a real Neutron, and its events about their ports afterwards (N5, C13).
 
 Its nova notifier finds us in the catalog; nobody else tells us that a port was deleted or given another address.
 """

@@ -37,12 +37,12 @@ async def routed(admin: Who, project: str, *addresses: int) -> tuple[str, list[s
     for place, (segment, count) in enumerate(zip(segments, addresses, strict=True)):
         pools = [{"start": f"10.8{place}.0.10", "end": f"10.8{place}.0.{9 + count}"}]
         subnet = {"network_id": network, "segment_id": segment, "ip_version": 4, "cidr": f"10.8{place}.0.0/24"}
-        said = {"subnet": {**subnet, "allocation_pools": pools, "project_id": project}}
-        await admin.ok("network", "POST", "/subnets", said)
+        body = {"subnet": {**subnet, "allocation_pools": pools, "project_id": project}}
+        await admin.ok("network", "POST", "/subnets", body)
     return network, segments
 
 
-async def test_one_gets_it_and_the_others_go_elsewhere_or_are_told(country: Land) -> None:
+async def test_one_server_gets_the_address_and_the_others_another_segment_or_an_error(country: Land) -> None:
     who = await country.person()
     network, (tight, roomy) = await routed(country.admin, who.project, ONE, OTHER)
     flavor = (await who.ok("compute", "GET", "/flavors"))["flavors"][0]["id"]

@@ -1,4 +1,4 @@
-"""Moves of a server with a guaranteed port beside a real Neutron: the binding, the allocation and what is used say the same (S1.17)."""
+"""Moves of a server with a guaranteed port with a real Neutron: the binding, the allocation and the usage agree (S1.17)."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.helpers.real_neutron_guarantees import BRIDGE, EGR, IGR, KBPS, KPPS, Site, admin, site  # noqa: F401  two of them are fixtures
 from tests.helpers.real_services_cloud import cloud_with_real_services, dies, until, until_server
-from tests.real.test_reporting import report, state, told
+from tests.real.test_reporting import assert_reported, report, state
 
 from moorage.main.config import Cell, Config, Hosts
 from moorage.main.up import RunningCloud
@@ -49,7 +49,7 @@ async def config(cloud: RunningCloud) -> Config:
 @pytest.fixture
 async def three(site: Site) -> AsyncIterator[Site]:  # noqa: F811
     """host2 has bandwidth on physnet4, too; afterwards it is wired as it was."""
-    await told(site.admin, state("host2", "physnet1", "physnet4", kbps=KBPS, kpps=KPPS))
+    await assert_reported(site.admin, state("host2", "physnet1", "physnet4", kbps=KBPS, kpps=KPPS))
     try:
         yield site
     finally:
@@ -91,15 +91,15 @@ class Moved:
 
     async def ended(self, status: str = "ACTIVE", how: str = "done") -> str:
         """The last operation came to an end, and left it in that status."""
-        told = await until(self.operations, lambda seen: seen[-1]["status"] not in UNDER_WAY)
-        assert told[-1]["status"] == how, told[-1]
+        assert_reported = await until(self.operations, lambda seen: seen[-1]["status"] not in UNDER_WAY)
+        assert assert_reported[-1]["status"] == how, assert_reported[-1]
         shown = await until_server(self.site.admin, self.server, status)
         await until(self.operations, lambda seen: all(each["status"] not in UNDER_WAY for each in seen))
         return str(shown[GUEST_HOST])
 
     async def operations(self) -> Any:
-        told = await self.site.admin("compute", "GET", f"/ext/servers/{self.server}/explain")
-        return told["explain"]["operations"]
+        assert_reported = await self.site.admin("compute", "GET", f"/ext/servers/{self.server}/explain")
+        return assert_reported["explain"]["operations"]
 
     async def bindings(self) -> dict[str, tuple[str, set[str]]]:
         """Host → its status, and the providers that it names."""

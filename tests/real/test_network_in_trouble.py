@@ -1,4 +1,4 @@
-"""The way to a real Neutron resets, loses, delays and garbles: operations come through, and nothing is left there (N19)."""
+"""The connection to a real Neutron resets, loses, delays and garbles: operations succeed, and nothing leaks there (N19)."""
 
 import asyncio
 import time
@@ -44,9 +44,9 @@ async def test_a_storm_over_boots_and_deletes_leaves_nothing(real_stack: Stack, 
                 made = await who.ok("compute", "POST", "/servers", {"server": {**order, "networks": [nic]}})
                 return str(made["server"]["id"])
 
-            every = [proxy.upset(ProxyFault(kind, "POST", "/ports", delay_s=LATE_S, status=502)) for kind in KINDS]
+            every = [proxy.add_fault(ProxyFault(kind, "POST", "/ports", delay_s=LATE_S, status=502)) for kind in KINDS]
             servers = await asyncio.gather(*(boot(nic) for nic in nics))
-            met = proxy.storm(7, 0.25, LATE_S)
+            met = proxy.fail_randomly(7, 0.25, LATE_S)
 
             async def life(number: int, server: str) -> str:
                 if number % 2 == 0:
@@ -59,7 +59,7 @@ async def test_a_storm_over_boots_and_deletes_leaves_nothing(real_stack: Stack, 
             assert Counter(ends) == {"gone": BOOTS // 2, "ACTIVE": BOOTS // 2}
             await asyncio.gather(*(who.ok("compute", "DELETE", f"/servers/{each}") for each in servers[1::2]))
             assert sum(each.fired for each in every) + sum(met.values()) >= 5
-            proxy.calm()
+            proxy.clear_faults()
 
             deadline = time.monotonic() + STRAYS_S
             while True:

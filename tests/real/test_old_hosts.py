@@ -1,4 +1,4 @@
-"""Hosts of level 1 and 2 with an embedded network service and with a real Neutron: one port made once, whoever makes it (S0.5 to S0.12)."""
+"""Hosts of level 1 and 2 with an embedded network service and with a real Neutron: one port is made once, whichever process makes it (S0.5 to S0.12)."""
 
 from pathlib import Path
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""The real services answer, and keep people apart."""
+"""The real services answer, and separate projects."""
 
 import time
 
@@ -14,7 +14,7 @@ def _get(service: RealService, path: str, who: str) -> httpx.Response:
     return httpx.get(service.url + path, headers={"X-Auth-Token": service.token(who)}, timeout=120)
 
 
-def test_every_neighbour_answers_its_users(
+def test_every_service_answers_its_users(
     real_network: RealService, real_image: RealService, real_placement: RealService
 ) -> None:
     seen = _get(real_network, "/v2.0/networks", "alice").json()["networks"]

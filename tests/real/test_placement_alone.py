@@ -1,4 +1,4 @@
-"""A real Neutron reports to `moorage placement` alone, served below `/placement` by a proxy, as web servers do it.
+"""A real Neutron reports to a separate `moorage placement`, which a proxy serves below `/placement`.
 
 Its hosts' providers are made as any compute service makes them; host aggregates are those of a Moorage beside it.
 """
@@ -10,8 +10,8 @@ import httpx
 import msgspec
 import pytest
 from starlette.types import Receive, Scope, Send
-from tests.helpers.real_services_cloud import Desk, moorage_with_real_services
-from tests.real.test_reporting import AGENT, Routed, report, state, told, tree
+from tests.helpers.real_services_cloud import ServicesClient, moorage_with_real_services
+from tests.real.test_reporting import AGENT, Routed, assert_reported, report, state, tree
 
 from moorage.main.config import ApiConfig, Hosts, Listen
 from moorage.main.http_servers import HttpServer
@@ -44,8 +44,8 @@ class Below:
         target = path + ("?" + scope["query_string"].decode() if scope["query_string"] else "")
         headers = {name.decode(): value.decode() for name, value in scope["headers"] if name.decode() in PASSED_ON}
         reply = await self._there.request(scope["method"], target, content=body, headers=headers)
-        said = [(name.lower(), value) for name, value in reply.headers.raw if name.lower().decode() not in FOLDED]
-        await send({"type": "http.response.start", "status": reply.status_code, "headers": said})
+        listed = [(name.lower(), value) for name, value in reply.headers.raw if name.lower().decode() not in FOLDED]
+        await send({"type": "http.response.start", "status": reply.status_code, "headers": listed})
         await send({"type": "http.response.body", "body": reply.content})
 
     async def close(self) -> None:
@@ -53,7 +53,7 @@ class Below:
 
 
 @pytest.fixture
-async def admin(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Desk]:
+async def admin(real_stack: Stack, tmp_path: Path) -> AsyncIterator[ServicesClient]:
     """The way to all services; `placement` is the one alone, where the catalog says it is."""
     site, login = real_stack.site, real_stack.logins["moorage"]
     file = tmp_path / "placement.toml"
@@ -72,18 +72,18 @@ async def admin(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Desk]:
         )  # fmt: skip
         async with compute as config:
             api: ApiConfig = msgspec.structs.replace(config.api, placement=listen)
-            context = Desk(real_stack, msgspec.structs.replace(config, api=api), "admin")
+            context = ServicesClient(real_stack, msgspec.structs.replace(config, api=api), "admin")
             yield context
             await context.close()
         await door.close()
         await below.close()
 
 
-async def test_neutron_reports_segments_and_bandwidth(admin: Desk) -> None:
+async def test_neutron_reports_segments_and_bandwidth(admin: ServicesClient) -> None:
     assert (await admin.ask("placement", "GET", "/")).json()["versions"][0]["max_version"] == "1.39"
     for host in HOSTS:
         await admin("placement", "POST", "/resource_providers", {"name": host})
-    await told(admin, state("host1", "physnet1", "physnet4", kbps=10_000_000, kpps=2_000))
+    await assert_reported(admin, state("host1", "physnet1", "physnet4", kbps=10_000_000, kpps=2_000))
     bridge = (await tree(admin, "host1"))[f"host1:{AGENT}:br-physnet4"]
     assert bridge["parent"] == f"host1:{AGENT}"
     assert {"CUSTOM_PHYSNET_PHYSNET4", "CUSTOM_VNIC_TYPE_NORMAL"} <= bridge["traits"]

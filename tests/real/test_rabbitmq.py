@@ -1,4 +1,4 @@
-"""Notifications through a real RabbitMQ, with `moorage up` and its listener in processes of their own; the broker goes away, and we are killed."""
+"""Notifications through a real RabbitMQ, with `moorage up` and its listener as separate processes; the broker stops, and Moorage is killed."""
 
 import signal
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 from moorage_testing.api_user import Person
 from moorage_testing.notification_listener import listening
 from moorage_testing.rabbit import Rabbit, rabbit, rabbit_program
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 from moorage_testing.waiting import until
 
 pytestmark = [
@@ -30,16 +30,16 @@ def broker(tmp_path: Path) -> Iterator[Rabbit]:
 
 
 @pytest.fixture
-def upped(tmp_path: Path, broker: Rabbit) -> Iterator[Upped]:
+def upped(tmp_path: Path, broker: Rabbit) -> Iterator[UpProcess]:
     told = f'transport_url = "{broker.url}"\nnotification_format = "both"\npublisher_host = "rack1"\n'
-    up = Upped(tmp_path, f"[notifications]\n{told}retry_first_s = 0.2\nretry_most_s = 1.0\n")
+    up = UpProcess(tmp_path, f"[notifications]\n{told}retry_first_s = 0.2\nretry_most_s = 1.0\n")
     up.start()
     yield up
     if up.process is not None:
         up.end(signal.SIGKILL)
 
 
-async def test_a_broker_that_is_out_gets_it_all_when_it_is_back(upped: Upped, broker: Rabbit) -> None:
+async def test_a_broker_that_is_out_gets_it_all_when_it_is_back(upped: UpProcess, broker: Rabbit) -> None:
     with listening(broker.url, "notifications") as old, listening(broker.url, "versioned_notifications") as new:
         async with Person(upped.config) as admin:
             first = (await admin.active("first"))["id"]

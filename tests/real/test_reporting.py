@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.helpers.real_services_cloud import Desk, moorage_with_real_services, until, until_server
+from tests.helpers.real_services_cloud import ServicesClient, moorage_with_real_services, until, until_server
 
 from moorage.main.config import Config, Hosts
 from moorage_testing.real_services.stack import Stack
@@ -68,18 +68,18 @@ async def config(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Config]:
 
 
 @pytest.fixture
-async def admin(real_stack: Stack, config: Config) -> AsyncIterator[Desk]:
-    context = Desk(real_stack, config, "admin")
+async def admin(real_stack: Stack, config: Config) -> AsyncIterator[ServicesClient]:
+    context = ServicesClient(real_stack, config, "admin")
     yield context
     await context.close()
 
 
-async def report(admin: Desk, said: dict[str, Any]) -> None:
+async def report(admin: ServicesClient, said: dict[str, Any]) -> None:
     """The agent's report reaches Neutron as every agent's does."""
     assert (await admin("agents", "POST", "", said))["agent_status"] in {"new", "alive", "revived"}
 
 
-async def tree(admin: Desk, host: str) -> dict[str, dict[str, Any]]:
+async def tree(admin: ServicesClient, host: str) -> dict[str, dict[str, Any]]:
     """The host's providers by name: their parent's name, traits and inventories."""
     root = (await admin("placement", "GET", f"/resource_providers?name={host}"))["resource_providers"][0]["uuid"]
     found = (await admin("placement", "GET", f"/resource_providers?in_tree={root}"))["resource_providers"]
@@ -96,7 +96,7 @@ async def tree(admin: Desk, host: str) -> dict[str, dict[str, Any]]:
     return seen
 
 
-async def told(admin: Desk, said: dict[str, Any]) -> None:
+async def assert_reported(admin: ServicesClient, said: dict[str, Any]) -> None:
     """The agent's report reached Neutron, and Placement knows what it says.
 
     An agent's `resources_synced` is no sign of it: Neutron may have said that of an earlier report, to another Placement.
@@ -130,10 +130,10 @@ def stock(total: int) -> dict[str, Any]:
     return {**STOCK, "total": total, "max_unit": NO_LIMIT}
 
 
-async def test_an_agents_report_becomes_bandwidth_under_the_hosts_provider(admin: Desk) -> None:
+async def test_an_agents_report_becomes_bandwidth_under_the_hosts_provider(admin: ServicesClient) -> None:
     before = await tree(admin, "host1")
     assert not any(AGENT in name for name in before)
-    await told(admin, state("host1", "physnet1", "physnet4", kbps=10_000_000, kpps=2_000))
+    await assert_reported(admin, state("host1", "physnet1", "physnet4", kbps=10_000_000, kpps=2_000))
     agent = f"host1:{AGENT}"
     expected = {
         **before,
@@ -184,7 +184,7 @@ async def test_an_agents_report_becomes_bandwidth_under_the_hosts_provider(admin
 class Routed:
     """A network on physnet4, its segment, and what our side says of that segment."""
 
-    def __init__(self, admin: Desk, network: str, segment: str) -> None:
+    def __init__(self, admin: ServicesClient, network: str, segment: str) -> None:
         self.admin, self.network, self.segment = admin, network, segment
 
     async def subnet(self, cidr: str, *, dhcp: bool) -> str:
@@ -216,7 +216,7 @@ class Routed:
 
 
 @pytest.fixture
-async def routed(admin: Desk) -> AsyncIterator[Routed]:
+async def routed(admin: ServicesClient) -> AsyncIterator[Routed]:
     for host in ("host1", "host3"):
         await report(admin, state(host, "physnet1", "physnet4"))
     for host in ("host2", "host4"):
@@ -230,7 +230,7 @@ async def routed(admin: Desk) -> AsyncIterator[Routed]:
 
 
 async def test_a_subnet_on_a_segment_becomes_provider_aggregate_hosts_and_addresses(
-    admin: Desk, routed: Routed
+    admin: ServicesClient, routed: Routed
 ) -> None:
     subnet = await routed.subnet("10.40.0.0/28", dhcp=True)
     await routed.until_addresses((14, 2))  # 13 and the gateway; the gateway and a DHCP port are not for servers
@@ -270,11 +270,11 @@ async def test_a_subnet_on_a_segment_becomes_provider_aggregate_hosts_and_addres
 
 
 async def test_a_server_takes_one_of_the_addresses_neutron_reported(
-    real_stack: Stack, config: Config, admin: Desk, routed: Routed
+    real_stack: Stack, config: Config, admin: ServicesClient, routed: Routed
 ) -> None:
     subnet = await routed.subnet("10.41.0.0/29", dhcp=False)
     await routed.until_addresses((6, 1))
-    alice = Desk(real_stack, config, "alice")
+    alice = ServicesClient(real_stack, config, "alice")
     image = await alice.upload("tiny")
     flavor = (await alice("compute", "GET", "/flavors"))["flavors"][0]["id"]
     order = {"name": "one", "imageRef": image, "flavorRef": flavor, "networks": [{"uuid": routed.network}]}
@@ -294,14 +294,14 @@ async def test_a_server_takes_one_of_the_addresses_neutron_reported(
 
 
 async def test_a_guaranteed_port_is_served_from_the_bandwidth_neutron_reported(
-    real_stack: Stack, config: Config, admin: Desk, routed: Routed
+    real_stack: Stack, config: Config, admin: ServicesClient, routed: Routed
 ) -> None:
     """Of the two hosts on the segment one has bandwidth; the port's guarantee is claimed there, and Neutron binds with it."""
     await report(admin, state("host3", "physnet1", "physnet4", kbps=1_000_000, kpps=100))
     bridge = f"host3:{AGENT}:br-physnet4"
     below = await until(lambda: tree(admin, "host3"), lambda seen: bool(seen.get(bridge, {}).get("inventories")))
     assert below[bridge]["inventories"]["NET_BW_EGR_KILOBIT_PER_SEC"]["total"] == 1_000_000
-    alice = Desk(real_stack, config, "alice")
+    alice = ServicesClient(real_stack, config, "alice")
     image = await alice.upload("tiny")
     flavor = (await alice("compute", "GET", "/flavors"))["flavors"][0]["id"]
     subnet = await routed.subnet("10.42.0.0/29", dhcp=False)

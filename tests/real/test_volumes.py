@@ -1,11 +1,11 @@
-"""Volumes with the real Cinder: booted from, attached, detached and let go, and nothing left."""
+"""Volumes with the real Cinder: booted from, attached, detached and released, and nothing leaks."""
 
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from tests.helpers.real_services_cloud import Desk, moorage_with_real_services, until, until_server
+from tests.helpers.real_services_cloud import ServicesClient, moorage_with_real_services, until, until_server
 
 from moorage.main.config import Hosts
 from moorage_testing.real_services.fixtures import RealService
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.real
 async def test_volumes_of_servers_with_a_real_cinder(real_volume: RealService, tmp_path: Path) -> None:
     stack = real_volume.stack
     async with moorage_with_real_services(stack, tmp_path, Hosts(count=2), volumes=True) as config:
-        alice = Desk(stack, config, "alice")
+        alice = ServicesClient(stack, config, "alice")
         volumes, admin = Volumes(real_volume, "alice"), Volumes(real_volume, "admin")
         try:
             await _live(alice, volumes, admin)
@@ -48,7 +48,7 @@ class Volumes:
         )
 
 
-async def _live(alice: Desk, volumes: Volumes, admin: Volumes) -> None:
+async def _live(alice: ServicesClient, volumes: Volumes, admin: Volumes) -> None:
     image = await alice.upload("root")
     made = await volumes("POST", "/volumes", {"volume": {"size": 1, "name": "data"}})
     data = made["volume"]["id"]

@@ -1,4 +1,4 @@
-"""Sagas of volumes whose executor dies after each step, beside a real Cinder: the next one ends them, told or taken back.
+"""Sagas of volumes whose executor dies after each step, with a real Cinder: the next one completes or undoes them.
 
 All that Cinder holds is compared, as in the proofs (`tests/sagas`): volumes and their states, attachments, snapshots, and what its
 back end exports.  Reservations are attachments of no host.
@@ -141,9 +141,9 @@ STEPS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("saga", sorted(WORLDS))
-async def test_killed_after_each_step_and_told_on_or_cancelled(saga: str, small: CinderRegion) -> None:
+async def test_sagas_killed_after_each_step_are_completed_or_cancelled(saga: str, small: CinderRegion) -> None:
     asked, steps = await asked_of(saga, small), STEPS[saga]
-    after_each = ProofPart("dying", plots="told", points=f"leaving do of ({'|'.join(steps)}), .*")
+    after_each = ProofPart("dying", scenarios="executed", points=f"leaving do of ({'|'.join(steps)}), .*")
     proof = await prove(SAGAS[saga], asked, lambda: WORLDS[saga](small), after_each)
     assert proof.cases["killed"] == proof.cases["killed, then cancelled"] == len(steps)
 
@@ -165,6 +165,8 @@ TAKEN_BACK: dict[str, tuple[str, tuple[str, ...]]] = {
 @pytest.mark.parametrize("saga", sorted(TAKEN_BACK))
 async def test_killed_while_it_is_taken_back(saga: str, small: CinderRegion) -> None:
     asked, (fails, undone) = await asked_of(saga, small), TAKEN_BACK[saga]
-    on_the_way_back = ProofPart("dying", plots=f"{fails} failing", points=f"leaving undo of ({'|'.join(undone)}), .*")
+    on_the_way_back = ProofPart(
+        "dying", scenarios=f"{fails} failing", points=f"leaving undo of ({'|'.join(undone)}), .*"
+    )
     proof = await prove(SAGAS[saga], asked, lambda: WORLDS[saga](small), on_the_way_back)
     assert proof.cases["killed"] >= len(undone)

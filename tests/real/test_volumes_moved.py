@@ -1,4 +1,4 @@
-"""The cloud's own tests of moves with volumes, beside a real Cinder: both ends of a live migration, a resize, a dead host.
+"""The cloud's own tests of moves with volumes, with a real Cinder: both ends of a live migration, a resize, a dead host.
 
 After each of them Cinder holds nothing at all, and what is in use is exported to one host alone.
 """
@@ -22,9 +22,9 @@ CLOUD = {
     "hosts": Hosts(count=4, beat_s=0.5),
 }
 
-test_live_migrated = test_live_migration.test_volumes_are_at_both_ends_for_as_long_as_it_takes
-test_resized = test_resize.test_volumes_go_with_their_server
-test_evacuated = test_evacuate.test_volumes_go_along_and_the_plug_in_is_proof_enough
+test_live_migrated = test_live_migration.test_volumes_are_exported_to_both_hosts_during_the_migration
+test_resized = test_resize.test_volumes_move_with_their_server
+test_evacuated = test_evacuate.test_volumes_are_evacuated_with_the_fence_plug_in
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -39,12 +39,12 @@ async def shared(
 @pytest_asyncio.fixture(loop_scope="module")
 async def running(shared: SharedCinderCloud, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RealRunning]:
     for module in (test_live_migration, test_resize, test_evacuate):
-        monkeypatch.setattr(module, "nothing_to_mend", nothing_to_mend)
+        monkeypatch.setattr(module, "assert_nothing_to_repair", assert_nothing_to_repair)
     async with shared.for_a_test() as found:
         yield found
 
 
-async def nothing_to_mend(running: Running) -> None:
+async def assert_nothing_to_repair(running: Running) -> None:
     """No round of the reconcilers finds anything; a flat network has no ports that could be amiss."""
     context = running.cloud.region.context
     claims = await OrphanAllocations(context).run()

@@ -1,4 +1,4 @@
-"""`moorage up` beside a real Cinder, killed with -9 in the middle of boots from volumes, attaches and detaches."""
+"""`moorage up` with a real Cinder, killed with -9 during boots from volumes, attaches and detaches."""
 
 import asyncio
 import signal
@@ -13,7 +13,7 @@ from tests.helpers.real_cinder_cloud import RealPerson, as_seen, new_login, tiny
 from moorage_testing.leak_audit import nothing_leaked
 from moorage_testing.real_services.fixtures import RealService
 from moorage_testing.real_services.stack import Stack
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 
 pytestmark = pytest.mark.real
 
@@ -30,7 +30,7 @@ def beside(stack: Stack) -> str:
 
 async def test_killed_with_9(real_volume: RealService, tmp_path: Path) -> None:
     """What was accepted is there; whatever else there is, Cinder, records and guests agree on it, and nothing is exported to nobody."""
-    stack, up = real_volume.stack, Upped(tmp_path, beside(real_volume.stack))
+    stack, up = real_volume.stack, UpProcess(tmp_path, beside(real_volume.stack))
     cinder = Cinder(stack)
     await cinder.empty()
     up.start()

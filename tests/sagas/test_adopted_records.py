@@ -1,4 +1,4 @@
-"""`moorage db adopt` where a cell or the region was put back to before, or after, a server was shown in another cell."""
+"""`moorage db adopt` after a cell or the region was restored to before, or after, a server was shown in another cell."""
 
 from functools import partial
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 import sqlalchemy as sa
-from tests.sagas.test_cell_conductor import BOOT, AtCell, at
-from tests.sagas.test_cells_believe import Crossing, belongs
+from tests.helpers.cell_conductor import BOOT, CellUnderTest, at
+from tests.sagas.test_cell_conductor_cross_cell import Crossing, belongs
 
 from moorage.main import adopt
 from moorage.main.adopt_claims import Reclaimed, claim_again
@@ -80,7 +80,7 @@ async def region_put_back(move: Crossing, **more: Any) -> None:
 
 
 @pytest.mark.parametrize("last", ["over", "end"], ids=["waiting", "confirmed"])
-async def test_a_cell_restored_to_before_the_move_does_not_show_the_server_again(at: AtCell, last: str) -> None:
+async def test_a_cell_restored_to_before_the_move_does_not_show_the_server_again(at: CellUnderTest, last: str) -> None:
     move = Crossing(at)
     before = await kept(move, move.left)
     await move.to(last)
@@ -122,7 +122,7 @@ async def shown_as_waiting(move: Crossing) -> None:
 
 @pytest.mark.parametrize("with_record", [True, False], ids=["old record", "no record"])
 async def test_a_guest_that_a_revert_needs_is_kept_when_its_cell_is_restored_to_before_the_move(
-    at: AtCell, with_record: bool
+    at: CellUnderTest, with_record: bool
 ) -> None:
     """The cell that shows the server says so, and the other one is told again: else its host would be told to destroy the guest."""
     move = Crossing(at)
@@ -142,7 +142,7 @@ async def test_a_guest_that_a_revert_needs_is_kept_when_its_cell_is_restored_to_
     assert await held(move) == (move.there, [move.left], [])
 
 
-async def test_a_move_that_ended_after_the_other_cells_backup_is_not_recorded_again(at: AtCell) -> None:
+async def test_a_move_that_ended_after_the_other_cells_backup_is_not_recorded_again(at: CellUnderTest) -> None:
     """The record that is shown was put back to when it waited; the cell that was left remembers that it was confirmed."""
     move = await Crossing(at).to("over")
     await shown_as_waiting(move)
@@ -153,7 +153,7 @@ async def test_a_move_that_ended_after_the_other_cells_backup_is_not_recorded_ag
     assert not await move.small.cells[move.left].read(partial(record_transfer.has_rows, server=SERVER))
 
 
-async def test_the_claim_of_a_move_on_its_source_host_is_restored(at: AtCell) -> None:
+async def test_the_claim_of_a_move_on_its_source_host_is_restored(at: CellUnderTest) -> None:
     """The region was put back to before it: a revert finds what it takes back."""
     move = await Crossing(at).to("over")
     await shown_as_waiting(move)
@@ -172,14 +172,14 @@ async def test_the_claim_of_a_move_on_its_source_host_is_restored(at: AtCell) ->
 
 
 @pytest.mark.parametrize("last", ["over", "end"], ids=["waiting", "confirmed"])
-async def test_a_region_restored_to_before_show_there_learns_the_servers_cell(at: AtCell, last: str) -> None:
+async def test_a_region_restored_to_before_show_there_learns_the_servers_cell(at: CellUnderTest, last: str) -> None:
     move = await Crossing(at).to(last)
     await region_put_back(move)
     assert await settled(move, behind=True) == (1, 1 if last == "over" else 0)
     assert await held(move) == (move.there, [move.left] if last == "over" else [], [])
 
 
-async def test_the_later_record_is_shown_when_region_and_cell_were_restored(at: AtCell) -> None:
+async def test_the_later_record_is_shown_when_region_and_cell_were_restored(at: CellUnderTest) -> None:
     move = Crossing(at)
     before = await kept(move, move.left)
     await move.to("over")
@@ -189,7 +189,7 @@ async def test_the_later_record_is_shown_when_region_and_cell_were_restored(at: 
     assert await held(move) == (move.there, [move.left], [])
 
 
-async def test_an_operation_open_at_the_backup_continues_and_shows_the_server(at: AtCell) -> None:
+async def test_an_operation_open_at_the_backup_continues_and_shows_the_server(at: CellUnderTest) -> None:
     """Its action has ended in the cell that is not shown yet: that is no word that it is done."""
     move = await Crossing(at).to("seal")
     ended = Action(SERVER, "resize", "req-resize", "u", "p", 1, 2, finished_at=3)
@@ -217,7 +217,7 @@ async def test_an_operation_open_at_the_backup_continues_and_shows_the_server(at
     assert (await held(move))[0] == move.there
 
 
-async def test_an_operation_that_ended_before_the_restore_is_ended_by_the_servers_cell(at: AtCell) -> None:
+async def test_an_operation_that_ended_before_the_restore_is_ended_by_the_servers_cell(at: CellUnderTest) -> None:
     """A later one has written since, in the other cell: the record that is left behind says nothing of it."""
     move = await Crossing(at).to("over")
     later = Fence(BOOT, 3, 1, 1)
@@ -233,7 +233,7 @@ async def test_an_operation_that_ended_before_the_restore_is_ended_by_the_server
     assert await held(move) == (move.there, [move.left], [])
 
 
-async def test_a_shown_and_sealed_record_is_unsealed(at: AtCell) -> None:
+async def test_a_shown_and_sealed_record_is_unsealed(at: CellUnderTest) -> None:
     """Its cell was put back to between the seal and what took it back."""
     move = await Crossing(at).to("seal")
     await move._over()
@@ -242,7 +242,7 @@ async def test_a_shown_and_sealed_record_is_unsealed(at: AtCell) -> None:
     assert await held(move) == (move.left, [], [])
 
 
-async def test_a_server_whose_shown_record_is_lost_stays_missing(at: AtCell) -> None:
+async def test_a_server_whose_shown_record_is_lost_stays_missing(at: CellUnderTest) -> None:
     move = await Crossing(at).to("over")
     lost = cell_servers.servers.delete()
     await move.small.cells[move.there].write(lambda tx: tx.run(lost))
@@ -252,7 +252,7 @@ async def test_a_server_whose_shown_record_is_lost_stays_missing(at: AtCell) -> 
 
 
 async def test_the_unsealed_record_of_a_server_unknown_to_the_region_is_listed_again(
-    at: AtCell,
+    at: CellUnderTest,
 ) -> None:
     """And nothing is told of the sealed one: its task is not cleared, and it is claimed for nowhere."""
     move = await Crossing(at).to("over")

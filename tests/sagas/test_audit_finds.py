@@ -1,4 +1,4 @@
-"""Every kind of leak that is planted is found, named, and mended if it can be; and nothing is found where nothing is wrong (N4)."""
+"""Every kind of planted leak is found, named, and repaired if possible; and nothing is found in a correct region (N4)."""
 
 import dataclasses
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.helpers.planted_leaks import PLANTS, WITH_GUARANTEES
-from tests.sagas.test_port_drift import ToldAtOnce
+from tests.helpers.drifted_ports import ImmediateDispatcher
+from tests.helpers.planted_leaks import PLANTS
+from tests.helpers.planted_record_leaks import WITH_GUARANTEES
 
 from moorage.conductor.audit.audit_loop import BEGUN_AGAIN_S, GIVEN_UP, Audits
 from moorage.conductor.audit.auditor import Auditor
@@ -69,7 +70,7 @@ async def small(request: pytest.FixtureRequest) -> AsyncIterator[SmallRegion]:
     else:
         await attached(region, "routed")
     await region.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
-    region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ToldAtOnce(region)))
+    region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ImmediateDispatcher(region)))
     yield region
     await region.close()
 

@@ -1,10 +1,10 @@
-"""What an audit says of servers with records in two cells: nothing, while the region says which one is not shown; else it is mended."""
+"""The audit and servers with records in two cells: no finding while the region says which one is hidden; otherwise it is repaired."""
 
 from functools import partial
 
 import pytest
 import sqlalchemy as sa
-from tests.helpers.planted_leaks import elsewhere, here, record
+from tests.helpers.leak_planting import elsewhere, here, record
 from tests.sagas.test_audit_finds import look, small
 
 from moorage.model.ids import CellId, OperationId

@@ -1,4 +1,4 @@
-"""Ten thousand servers that are as they should be: nothing is found, and statements go with pages, not with servers."""
+"""Ten thousand correct servers: nothing is found, and the number of statements grows with pages, not with servers."""
 
 import dataclasses
 from functools import partial

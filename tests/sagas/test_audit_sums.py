@@ -1,4 +1,4 @@
-"""A counter that is summed again while somebody claims says what is claimed in the end; PostgreSQL needs a lock for that."""
+"""A counter that is recomputed during a claim has the right value afterwards; PostgreSQL needs a lock for that."""
 
 import asyncio
 from collections.abc import AsyncIterator

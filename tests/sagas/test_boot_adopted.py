@@ -1,4 +1,4 @@
-"""A boot whose executor dies at its very end: what people saw ACTIVE stays where it is, whatever its host does since."""
+"""A boot whose executor dies at its very end: a server that was shown ACTIVE stays on its host, whatever the host does afterwards."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from moorage.operations.steps import server_lock
 from moorage.saga import Killed, MemoryJournal, execute, first_lines
 from moorage.store.cell import servers
 from moorage.store.cell.servers import Fence
-from moorage_testing.fault_points import HeldClock, StagedLog, Trapdoor, staged
+from moorage_testing.fault_points import FaultTrigger, InstrumentedLog, ManualClock, instrumented
 from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 from moorage_testing.saga_proof import PROVED_OPERATION
 
@@ -31,14 +31,14 @@ async def killed_at(small: SmallRegion, point: str) -> MemoryJournal:
     """The journal of an executor who died there."""
     for at in range(1000):
         await small.fresh(a_server(), PROVED_OPERATION)
-        lease, door = MemoryJournal(first_lines(BOOT), small.transact), Trapdoor(at, "kill")
+        lease, door = MemoryJournal(first_lines(BOOT), small.transact), FaultTrigger(at, "kill")
         try:
             await execute(
-                staged(BOOT, door), PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, StagedLog(lease, door),
-                clock=HeldClock(),
+                instrumented(BOOT, door), PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, InstrumentedLog(lease, door),
+                clock=ManualClock(),
             )  # fmt: skip
         except Killed:
-            if door.sprung is not None and door.sprung.startswith(point):
+            if door.triggered_at is not None and door.triggered_at.startswith(point):
                 return lease
         else:
             break
@@ -60,7 +60,7 @@ async def test_an_announced_server_is_not_moved(small: SmallRegion) -> None:
         raise HostFailed("the host failed since", code="guest_failed")
 
     small.hosts.start_guest = broken  # type: ignore[method-assign]
-    await execute(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, lease.adopted(), clock=HeldClock())
+    await execute(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, lease.adopted(), clock=ManualClock())
     after = await row_of(small)
     assert (after.vm_state, after.host, after.launched_at) == (VmState.ACTIVE, before.host, before.launched_at)
     assert [host for host, _ in small.hosts.guests] == [before.host]
@@ -79,7 +79,7 @@ async def test_a_server_not_announced_yet_is_moved_to_the_next_host(small: Small
         return await start_guest(to, command_context, guest)
 
     small.hosts.start_guest = broken  # type: ignore[method-assign]
-    await execute(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, lease.adopted(), clock=HeldClock())
+    await execute(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, lease.adopted(), clock=ManualClock())
     after = await row_of(small)
     assert failed == [before.host]
     assert after.vm_state is VmState.ACTIVE
@@ -95,7 +95,7 @@ async def test_a_start_counts_only_once_the_server_is_announced(small: SmallRegi
     await small.fresh(a_server(), PROVED_OPERATION)
     await execute(
         BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context,
-        StagedLog(MemoryJournal(first_lines(BOOT), small.transact), Trapdoor(1000, "kill")), clock=HeldClock(),
+        InstrumentedLog(MemoryJournal(first_lines(BOOT), small.transact), FaultTrigger(1000, "kill")), clock=ManualClock(),
     )  # fmt: skip
     row = await row_of(small)
     assert small.hosts.counting == [(row.host, SERVER, a_boot(PROVED_OPERATION).seq)]
@@ -126,7 +126,7 @@ async def test_an_action_after_active_is_shown_gets_no_conflict(small: SmallRegi
     asking = asyncio.create_task(server_lock.accept(small.context, SERVER, "attach_interface", its_turn))
     done, _ = await asyncio.wait([asking], timeout=0.05)
     assert not done, asking.exception()
-    await execute(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, lease.adopted(), clock=HeldClock())
+    await execute(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, lease.adopted(), clock=ManualClock())
     with pytest.raises(Invalid, match="its turn has come: active"):
         await asyncio.wait_for(asking, 60)
 

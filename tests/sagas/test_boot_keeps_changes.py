@@ -1,4 +1,4 @@
-"""What an owner changes while a server is being built is there when it is built."""
+"""Changes of an owner during a build are kept."""
 
 import asyncio
 from collections.abc import AsyncIterator

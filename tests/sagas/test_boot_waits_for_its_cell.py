@@ -1,4 +1,4 @@
-"""A boot whose record may be in a cell waits for that cell's database as long as an outage takes: a server is never in two cells."""
+"""A boot whose record may be in a cell waits for that cell's database for the whole outage: a server is never in two cells."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ from moorage.operations.cell_databases import Cells
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
 from moorage.sql import Database, Tx
 from moorage.store.cell import servers
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 from moorage_testing.saga_proof import PROVED_OPERATION
 
@@ -55,7 +55,7 @@ async def rows_of(databases: dict[CellId, Database]) -> dict[CellId, Server]:
 
 @pytest.mark.parametrize("written", [True, False])
 async def test_a_boot_waits_for_a_write_of_unknown_outcome(small: SmallRegion, written: bool) -> None:
-    clock, real = HeldClock(), dict(small.cells)
+    clock, real = ManualClock(), dict(small.cells)
     first: list[CellId] = []
 
     def of(cell: CellId) -> Callable[[Any], Any]:
@@ -82,7 +82,7 @@ async def test_a_boot_waits_for_a_write_of_unknown_outcome(small: SmallRegion, w
 
 async def test_a_boot_waits_for_the_cell_of_an_earlier_attempts_record(small: SmallRegion) -> None:
     """Its host failed, its cell went out, and the next host is in another one: the first record goes before the second comes."""
-    clock, real = HeldClock(), dict(small.cells)
+    clock, real = ManualClock(), dict(small.cells)
     first: list[CellId] = []
     start_guest = small.hosts.start_guest
 

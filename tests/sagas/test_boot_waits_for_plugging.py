@@ -1,4 +1,4 @@
-"""ACTIVE waits for the network where an operator asked for that: inbox and port are both read (RULES §20)."""
+"""ACTIVE waits for the network if an operator configured it: inbox and port are both read (RULES §20)."""
 
 import asyncio
 import dataclasses

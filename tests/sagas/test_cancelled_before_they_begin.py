@@ -1,4 +1,4 @@
-"""A saga that is cancelled before its first step takes back what was done while its request was answered."""
+"""A saga that is cancelled before its first step undoes what was done while its request was answered."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any

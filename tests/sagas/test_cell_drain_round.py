@@ -1,4 +1,4 @@
-"""Rounds of a cell's drain, one at a time: which hosts it empties, whose record it moves, and what it does again after an accident."""
+"""Rounds of a cell's drain, one at a time: which hosts are drained, whose record is moved, and what is repeated after a crash."""
 
 import dataclasses
 from collections.abc import AsyncIterator
@@ -41,17 +41,17 @@ DRAIN = CellDrain(
 )
 
 
-class Tellers:
-    """Nobody tells what is accepted; it is kept for the test, which does."""
+class RecordingDispatcher:
+    """Executes nothing; keeps what is accepted, and the test executes it."""
 
     def __init__(self) -> None:
-        self.begun_: list[Accepted] = []
+        self.accepted_: list[Accepted] = []
 
     async def choose(self, saga: str) -> ConductorId:
         return ConductorId("conductor1")
 
     async def begun(self, new: Accepted) -> None:
-        self.begun_.append(new)
+        self.accepted_.append(new)
 
 
 class Ahead(SystemClock):
@@ -70,14 +70,14 @@ class Ground:
     """A small region with an offloaded server in its first cell, of which a drain is asked for."""
 
     def __init__(self, small: SmallRegion) -> None:
-        self.small, self.dispatcher, self.clock = small, Tellers(), Ahead()
+        self.small, self.dispatcher, self.clock = small, RecordingDispatcher(), Ahead()
 
     @property
     def context(self) -> SagaContext:
         return dataclasses.replace(self.small.context, dispatcher=cast("Any", self.dispatcher))
 
     async def round(self) -> CellDrain:
-        """One, and what it wrote."""
+        """Run one round, and return the drain as it wrote it."""
         await CellDrains(self.context, self.clock).run()
         found = await self.small.region.read(lambda tx: cell_drains.get(tx, DRAIN.id))
         assert found is not None
@@ -89,7 +89,7 @@ class Ground:
 
     async def accepted(self) -> list[Accepted]:
         """What was since this was asked last."""
-        began, self.dispatcher.begun_ = self.dispatcher.begun_, []
+        began, self.dispatcher.accepted_ = self.dispatcher.accepted_, []
         return began
 
     async def end(self, new: Accepted) -> None:

@@ -1,65 +1,30 @@
-"""The conductor's lease: lost, taken again under another id, never renewed by who does not believe itself alive."""
+"""The conductor's lease: a lost lease is taken again under another id, and a lease that ended is not renewed."""
 
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-import msgspec
 import pytest
+from tests.helpers.conductor_leases import FIRST, ME, OTHER, Ask, SteppedClock, T, carry_saga, row, write
 
 from moorage.bus.memory import MemoryBus
 from moorage.clients.deadline import LEASE_MARGIN_S
 from moorage.conductor import worker
 from moorage.conductor.bulkheads import Places
-from moorage.conductor.dispatcher import BusDispatcher
 from moorage.conductor.lease import ConductorLease, LeaseLost
-from moorage.conductor.operation_runner import AGAIN_MOST_S
 from moorage.conductor.options import ConductorOptions
 from moorage.conductor.reconcile_loop import ReconcileLoop
 from moorage.conductor.worker import Conductor
 from moorage.model.clock import SystemClock
-from moorage.model.errors import Unavailable, UnknownOutcome
-from moorage.model.ids import ConductorId, OperationId
-from moorage.model.operation import Operation, OperationStatus
-from moorage.operations.accept import accepted
+from moorage.model.operation import OperationStatus
 from moorage.operations.context import SagaContext
 from moorage.saga import Run, Saga, step
-from moorage.sql import Database, Tx, current_label
-from moorage.store.region import conductors, operations
+from moorage.sql import Database, Tx
+from moorage.store.region import conductors
 from moorage_testing.region_fixture import SmallRegion, a_server
 from moorage_testing.waiting import until
-
-T = TypeVar("T")
-ME, OTHER = ConductorId("me"), ConductorId("other")
-FIRST = OperationId("first")
-
-
-class Ask(msgspec.Struct, frozen=True):
-    name: str = "x"
-
-
-class Held(Exception):
-    pass
-
-
-class Hands:
-    """A clock in the test's hands; who sleeps is put off, and counted."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-        self.slept: list[float] = []
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        await asyncio.sleep(0)
 
 
 class Slow:
@@ -90,29 +55,6 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
     await region.fresh(a_server(), FIRST)
     yield region
     await region.close()
-
-
-def carry_saga(gate: asyncio.Event, seen: list[bool]) -> Saga[Ask, SagaContext]:
-    @step(no_undo="nothing is done")
-    async def carry(run: Run[Ask, SagaContext]) -> None:
-        seen.append(run.unsure)
-        await gate.wait()
-
-    return Saga("toy/1", Ask, carry)
-
-
-async def write(small: SmallRegion, saga: Saga[Ask, SagaContext], owner: ConductorId, *ids: str) -> None:
-    new = [
-        accepted(saga, OperationId(each), a_server(), Ask(), owner=owner, user="u", seq=1, request_id="r")
-        for each in ids
-    ]
-    await small.region.write(lambda tx: operations.accept(tx, new))
-
-
-async def row(small: SmallRegion, operation: OperationId = FIRST) -> Operation:
-    found = await small.region.read(lambda tx: operations.get(tx, operation))
-    assert found is not None
-    return found
 
 
 async def living(small: SmallRegion) -> set[str]:
@@ -189,7 +131,7 @@ async def test_an_overloaded_conductor_recovers(small: SmallRegion, monkeypatch:
 
 
 async def test_a_conductor_past_its_lease_does_not_renew_it(small: SmallRegion) -> None:
-    clock = Hands()
+    clock = SteppedClock()
     lease = ConductorLease(ME, small.region, clock, ["boot/1"], lease_s=15.0)
     await lease.take()
     clock.time += 15.0 - LEASE_MARGIN_S
@@ -203,7 +145,7 @@ async def test_a_conductor_past_its_lease_does_not_renew_it(small: SmallRegion) 
 
 
 async def test_a_late_renewal_does_not_revive_a_lease(small: SmallRegion) -> None:
-    clock = Hands()
+    clock = SteppedClock()
     slow = Slow(small.region)
     lease = ConductorLease(ME, cast("Database", slow), clock, ["boot/1"], lease_s=15.0)
     await lease.take()
@@ -219,7 +161,7 @@ async def test_a_late_renewal_does_not_revive_a_lease(small: SmallRegion) -> Non
 
 
 async def test_nothing_begins_after_a_gap_before_the_lease_is_renewed(small: SmallRegion) -> None:
-    clock = Hands()
+    clock = SteppedClock()
     lease = ConductorLease(ME, small.region, clock, ["boot/1"], lease_s=15.0)
     await lease.take()
     lease.tick()
@@ -257,7 +199,7 @@ async def test_a_database_clock_that_steps_back_keeps_no_dead_conductor_alive(
     gate.set()
     saga = carry_saga(gate, seen)
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
-    clock = Hands()
+    clock = SteppedClock()
     conductor = Conductor(ME, small.context, MemoryBus(), clock, ConductorOptions(lease_s=15.0))
     await conductor.lease.take()
     await small.region.write(lambda tx: conductors.take(tx, OTHER, (), "host", ["boot/1"], 3_600.0))
@@ -276,124 +218,8 @@ async def test_a_database_clock_that_steps_back_keeps_no_dead_conductor_alive(
     assert await living(small) == {ME}
 
 
-async def test_operations_of_an_unknown_saga_are_adopted_once_a_conductor_knows_it(
-    small: SmallRegion, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate, seen = asyncio.Event(), list[bool]()
-    gate.set()
-    saga = carry_saga(gate, seen)
-    await small.region.write(lambda tx: conductors.take(tx, OTHER, (), "host", ["boot/1"]))
-    await write(small, saga, OTHER, FIRST)
-    gone = conductors.conductors.delete().where(conductors.conductors.c.id == OTHER)
-    await small.region.write(lambda tx: tx.run(gone))  # tidied away long ago
-    conductor = Conductor(ME, small.context, MemoryBus(), Hands())
-    await conductor.lease.take()
-    assert await conductor.adopt() == 0
-    monkeypatch.setitem(worker.SAGAS, saga.name, saga)
-    assert await conductor.adopt() == 1
-    await conductor.poll()
-    await until(lambda: seen == [True])
-    await until(lambda: conductor.executing == 0)
-
-
-class Full:
-    """The region, on a disk that is full: reads answer, and every commit fails when all was written."""
-
-    def __init__(self, under: Database) -> None:
-        self.under = under
-        self.full = True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.under, name)
-
-    async def write(self, work: Callable[[Tx], T]) -> T:
-        if not self.full or current_label() == "lease":
-            return await self.under.write(work)
-
-        def taken_back(tx: Tx) -> None:
-            work(tx)
-            raise Held
-
-        try:
-            await self.under.write(taken_back)
-        except Held:
-            raise UnknownOutcome("the disk is full") from None
-        raise AssertionError
-
-
-async def test_after_a_write_of_unknown_outcome_an_operation_waits_longer_each_time(
-    small: SmallRegion, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    gate, seen = asyncio.Event(), list[bool]()
-    gate.set()
-    saga = carry_saga(gate, seen)
-    monkeypatch.setitem(worker.SAGAS, saga.name, saga)
-    full, clock = Full(small.region), Hands()
-    context = dataclasses.replace(small.context, region=cast("Database", full))
-    conductor = Conductor(ME, context, MemoryBus(), clock, ConductorOptions(lease_s=1e6))
-    await conductor.lease.take()
-    await write(small, saga, ME, FIRST)
-    await conductor.poll()
-    await until(lambda: len(clock.slept) >= 8)
-    full.full = False
-    await until(lambda: conductor.executing == 0)
-    assert (await row(small)).status is OperationStatus.DONE
-    assert len(seen) <= len(clock.slept) + 1, "a pause before each time"
-    for number, pause_s in enumerate(clock.slept):
-        whole_s = min(0.5 * 2**number, AGAIN_MOST_S)
-        assert whole_s / 2 <= pause_s <= whole_s
-    assert len([each for each in caplog.records if "read again after a pause" in each.getMessage()]) == 1
-
-
-async def test_waiting_boots_delay_no_stop_or_delete(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, seen = asyncio.Event(), list[bool]()
-    boots = msgspec_renamed(carry_saga(gate, seen), "boot/99")
-    opened, done = asyncio.Event(), list[bool]()
-    opened.set()
-    others = [msgspec_renamed(carry_saga(opened, done), name) for name in ("power/99", "delete/99")]
-    for saga in (boots, *others):
-        monkeypatch.setitem(worker.SAGAS, saga.name, saga)
-    conductor = Conductor(ME, small.context, MemoryBus(), Hands(), ConductorOptions(lease_s=1e6))
-    await conductor.lease.take()
-    await write(small, boots, ME, *(f"boot-{number}" for number in range(1_500)))
-    await conductor.poll()
-    await until(lambda: len(seen) == 250)  # what one project gets
-    for saga in others:
-        await write(small, saga, ME, saga.name)
-    await conductor.poll()
-    await until(lambda: len(done) == 2)
-    assert conductor.bulkheads.waiting <= 5_000
-    for task in list(conductor._tasks.values()):
-        task.cancel()
-    await until(lambda: conductor.executing == 0)
-
-
-def msgspec_renamed(saga: Saga[Ask, SagaContext], name: str) -> Saga[Ask, SagaContext]:
-    return Saga(name, Ask, *saga.steps)
-
-
-async def test_a_saga_unknown_to_a_living_conductor_is_refused(small: SmallRegion) -> None:
-    conductor = Conductor(ME, small.context, MemoryBus(), Hands())
-    await conductor.lease.take()
-    await conductor.adopt()
-    apart, local = BusDispatcher(small.region, MemoryBus()), BusDispatcher(small.region, MemoryBus(), conductor)
-    assert await apart.choose("boot/1") == ME
-    assert await local.choose("boot/1") == ME
-    await small.region.write(lambda tx: conductors.take(tx, OTHER, (), "old-host", ["boot/0"]))
-    await conductor.adopt()
-    for dispatcher in (BusDispatcher(small.region, MemoryBus()), local):
-        with pytest.raises(Unavailable) as refused:
-            await dispatcher.choose("boot/1")
-        assert "all conductors run this release" in refused.value.public
-        assert "old-host" in refused.value.private
-    await small.region.write(lambda tx: conductors.retire(tx, OTHER))
-    await conductor.adopt()
-    assert await local.choose("boot/1") == ME
-    assert await BusDispatcher(small.region, MemoryBus()).choose("boot/1") == ME
-
-
 async def test_one_living_conductor_leads_and_another_after_its_death(small: SmallRegion) -> None:
-    conductors_of = [Conductor(name, small.context, MemoryBus(), Hands()) for name in (ME, OTHER)]
+    conductors_of = [Conductor(name, small.context, MemoryBus(), SteppedClock()) for name in (ME, OTHER)]
     for each in conductors_of:
         await each.lease.take()
         await asyncio.sleep(0.005)

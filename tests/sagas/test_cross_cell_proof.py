@@ -21,7 +21,7 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.store.cell import migrations, record_transfer
 from moorage.store.cell import servers as cell_servers
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_cells import records_held
 from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
 from moorage_testing.region_moved import LARGER, MOVE, TEMPORARY, crossable, crossing_cells
@@ -49,9 +49,11 @@ async def test_every_kind_of_server_goes_to_another_cell(small: SmallRegion, kin
     await prove(SAGA, asked, PreparedRegion(small, lambda: crossable(small, **world)), part)
 
 
-async def told(small: SmallRegion, asked: Resize, clock: SagaClock = WALL) -> None:
-    paper = MemoryJournal(first_lines(SAGA), small.transact)
-    await execute(SAGA, PROVED_OPERATION, asked, small.context, paper, clock=clock, notification_writer=small.on_commit)
+async def execute_resize(small: SmallRegion, asked: Resize, clock: SagaClock = WALL) -> None:
+    journal = MemoryJournal(first_lines(SAGA), small.transact)
+    await execute(
+        SAGA, PROVED_OPERATION, asked, small.context, journal, clock=clock, notification_writer=small.on_commit
+    )
 
 
 async def held(small: SmallRegion) -> dict[str, Any]:
@@ -84,7 +86,7 @@ class Started:
 async def test_the_record_is_copied_in_its_final_state(small: SmallRegion) -> None:
     asked = await crossing_cells(small)
     started = Started(small, lambda host: False)
-    await told(small, asked)
+    await execute_resize(small, asked)
     now = await held(small)
     assert (now["shown in"], now["hidden in"], now["amiss"]) == (THERE, [LEFT], [])
     there = await small.cells[THERE].read(lambda tx: record_transfer.read(tx, SERVER))
@@ -116,11 +118,11 @@ async def test_the_record_is_copied_in_its_final_state(small: SmallRegion) -> No
 
 
 async def test_notifications_come_in_pairs_as_within_a_cell(small: SmallRegion) -> None:
-    await told(small, await crossing_cells(small))
-    said = [(each.event, each.host) for each in await small.notifications() if each.event.startswith("resize")]
+    await execute_resize(small, await crossing_cells(small))
+    notifications = [(each.event, each.host) for each in await small.notifications() if each.event.startswith("resize")]
     there = (await held(small), await small.cells[THERE].read(lambda tx: cell_servers.get(tx, SERVER)))[1]
     assert there is not None
-    assert said == [
+    assert notifications == [
         ("resize_prep.start", there.host),
         ("resize_prep.end", there.host),
         ("resize.start", "host1"),
@@ -139,7 +141,7 @@ async def test_hosts_of_the_same_cell_are_tried_first_and_then_its_own(
     there = {"host2", "host5", "host6"}
     started = Started(small, lambda host: host in there)
     with pytest.raises(Unwound):
-        await told(small, asked)
+        await execute_resize(small, asked)
     assert len(set(started.hosts)) == 3
     assert set(started.hosts) == there
     assert small.hosts.guests == {("host1", SERVER): PowerState.RUNNING}
@@ -157,7 +159,7 @@ async def test_a_move_that_failed_in_another_cell_may_end_in_its_own(
     far = tuple(seen.host_ids[seen.slots_by_name[each]] for each in ("host5", "host6"))
     leaves_first(small, monkeypatch)
     started = Started(small, lambda host: host == "host2")
-    await told(small, msgspec.structs.replace(asked, far=far))
+    await execute_resize(small, msgspec.structs.replace(asked, far=far))
     assert started.hosts[0] == "host2"
     assert started.hosts[-1] in {"host3", "host4"}
     now = await held(small)
@@ -180,7 +182,7 @@ async def test_guarantees_and_addresses_are_claimed_in_the_other_cell(
 ) -> None:
     """N6: ports with a resource request go along, bound with the new host's providers; and a card may leave its segment with its cell."""
     asked = await crossing_cells(small, **world)
-    await told(small, asked)
+    await execute_resize(small, asked)
     now = await held(small)
     assert (now["shown in"], now["hidden in"], now["amiss"]) == (THERE, [LEFT], [])
     whole = await small.held()
@@ -206,7 +208,7 @@ async def test_an_unreachable_cell_costs_no_attempt(small: SmallRegion, monkeypa
 
     monkeypatch.setattr(small.cells[THERE], "write", out)
     started = Started(small, lambda host: False)
-    await told(small, asked)
+    await execute_resize(small, asked)
     assert started.hosts[-1] in {"host3", "host4"}
     monkeypatch.undo()
     now = await held(small)
@@ -223,7 +225,7 @@ async def test_a_failure_of_the_old_host_ends_the_move(small: SmallRegion, monke
 
     monkeypatch.setattr(small.hosts, "power_off", refused)
     with pytest.raises(Unwound, match="it cannot be switched off"):
-        await told(small, asked)
+        await execute_resize(small, asked)
     assert tried == ["host1"]
 
 
@@ -233,7 +235,7 @@ async def test_a_host_that_already_has_a_guest_of_the_server_is_skipped(small: S
     for host in ("host2", "host5"):
         small.hosts.guests[host, SERVER] = PowerState.SHUTDOWN
     started = Started(small, lambda host: False)
-    await told(small, asked)
+    await execute_resize(small, asked)
     assert started.hosts == ["host6"]
 
 
@@ -250,7 +252,7 @@ async def test_an_unsuitable_cell_is_named(small: SmallRegion) -> None:
 
     await small.cells[LEFT].write(with_swap)
     with pytest.raises(Unwound, match="its ephemeral or swap disk cannot go to another cell"):
-        await told(small, asked)
+        await execute_resize(small, asked)
     assert small.hosts.guests == {("host1", SERVER): PowerState.RUNNING}
     assert (await held(small))["shown in"] == CellId("cell1")
 
@@ -269,7 +271,7 @@ async def test_a_cell_lost_before_the_copy_does_not_keep_the_guest_off(
 
     monkeypatch.setattr(small.cells[THERE], "write", goes_out)
     with pytest.raises(Unwound, match="the cell's database does not answer"):
-        await told(small, asked, HeldClock())
+        await execute_resize(small, asked, ManualClock())
     monkeypatch.undo()
     now = await held(small)
     assert (now["shown in"], sorted(now["records"]), now["hidden in"]) == (LEFT, [LEFT], [THERE])

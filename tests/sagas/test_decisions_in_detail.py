@@ -1,4 +1,4 @@
-"""What is easily lost from a decision or a wait without anybody noticing: each of these once survived the whole suite."""
+"""Details of decisions and waits that are easily broken unnoticed: each of these faults once passed the whole suite."""
 
 import dataclasses
 from collections.abc import AsyncIterator

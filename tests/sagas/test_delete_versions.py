@@ -1,4 +1,4 @@
-"""Which version of a delete is begun: the one that takes away what the server has when it is accepted, not what its reader saw."""
+"""Which version of a delete is begun: it depends on what the server has when the delete is accepted, not when it was read."""
 
 import dataclasses
 from collections.abc import AsyncIterator, Callable

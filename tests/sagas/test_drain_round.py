@@ -1,4 +1,4 @@
-"""Rounds of a drain, one at a time: whose move it confirms, whom it moves, and what it does again after an accident."""
+"""Rounds of a drain, one at a time: whose move is confirmed, which servers are moved, and what is repeated after a crash."""
 
 import asyncio
 import dataclasses
@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 import pytest_asyncio
-from tests.helpers.planted_leaks import change
+from tests.helpers.leak_planting import change
 
 from moorage.conductor.audit import record_checks as audited
 from moorage.conductor.audit.snapshot import SnapshotPage
@@ -56,30 +56,30 @@ DRAIN = Drain(
 )
 
 
-class Tellers:
-    """Nobody tells what is accepted; it is kept for the test, which does."""
+class RecordingDispatcher:
+    """Executes nothing; keeps what is accepted, and the test executes it."""
 
     def __init__(self) -> None:
-        self.begun_: list[Accepted] = []
+        self.accepted: list[Accepted] = []
 
     async def choose(self, saga: str) -> ConductorId:
         return ConductorId("conductor1")
 
     async def begun(self, new: Accepted) -> None:
-        self.begun_.append(new)
+        self.accepted.append(new)
 
 
 class Ground:
     """A small region whose server nobody holds, and a drain of its first host."""
 
     def __init__(self, small: SmallRegion) -> None:
-        self.small, self.dispatcher = small, Tellers()
+        self.small, self.dispatcher = small, RecordingDispatcher()
 
     @property
     def context(self) -> SagaContext:
         return dataclasses.replace(self.small.context, dispatcher=cast("Any", self.dispatcher))
 
-    async def let_go(self, holder: OperationId = PROVED_OPERATION) -> None:
+    async def unlock_server(self, holder: OperationId = PROVED_OPERATION) -> None:
         await self.small.region.write(lambda tx: region_servers.release(tx, SERVER, holder))
 
     async def ask(self, drain: Drain = DRAIN) -> None:
@@ -87,19 +87,19 @@ class Ground:
         await self.small.cells[CELL].write(lambda tx: cell_hosts.report(tx, a_host(), 1))
 
     async def round(self) -> Drain:
-        """One, and what it wrote."""
+        """Run one round, and return the drain as it wrote it."""
         await Drains(self.context, SystemClock()).run()
         found = await self.small.region.read(lambda tx: drains.get(tx, DRAIN.id))
         assert found is not None
         return found
 
     async def began(self) -> list[str]:
-        """The sagas that were accepted since this was asked last."""
-        began, self.dispatcher.begun_ = self.dispatcher.begun_, []
-        return [each.saga for each in began]
+        """The sagas that were accepted since the last call."""
+        accepted, self.dispatcher.accepted = self.dispatcher.accepted, []
+        return [each.saga for each in accepted]
 
     async def end(self, new: Accepted) -> None:
-        """Its operation comes to its good end."""
+        """Execute its operation to its end."""
         saga = SAGAS[new.saga]
         asked = msgspec.json.decode(new.asked, type=saga.input_type)
         await execute(saga, new.id, asked, self.small.context, MemoryJournal(first_lines(saga), self.small.transact))
@@ -133,7 +133,7 @@ async def began_by(ground: Ground, request_id: str) -> None:
 async def test_only_what_the_drain_moved_itself_is_confirmed(ground: Ground) -> None:
     """A resize of its owner's stays to be confirmed or reverted, though it left the host that is emptied."""
     await moved(ground.small)
-    await ground.let_go()
+    await ground.unlock_server()
     await ground.ask()
     now = await ground.round()
     assert await ground.began() == []
@@ -144,7 +144,7 @@ async def test_only_what_the_drain_moved_itself_is_confirmed(ground: Ground) -> 
 
 async def test_what_the_drain_moved_is_confirmed(ground: Ground) -> None:
     await moved(ground.small)
-    await ground.let_go()
+    await ground.unlock_server()
     await began_by(ground, f"req-{DRAIN.id}")
     await ground.ask()
     now = await ground.round()
@@ -155,7 +155,7 @@ async def test_what_the_drain_moved_is_confirmed(ground: Ground) -> None:
 async def test_the_old_disk_of_a_server_lost_by_its_new_host_is_kept(ground: Ground) -> None:
     """A confirm of it is refused, once a second for ever; and the place is for others meanwhile, also while nobody hears that host."""
     await moved(ground.small)
-    await ground.let_go()
+    await ground.unlock_server()
     await began_by(ground, f"req-{DRAIN.id}")
     await ground.ask()
     ground.small.hosts.silent.add("host3")
@@ -175,7 +175,7 @@ async def test_the_old_disk_of_a_server_lost_by_its_new_host_is_kept(ground: Gro
 async def test_a_broken_server_with_its_disk_on_the_host_stays(ground: Ground, *, known: bool) -> None:
     """Its live migration's new host has lost it, and nobody has decided yet: the host is not empty, and no audit calls that a leak."""
     await moved(ground.small)
-    await ground.let_go()
+    await ground.unlock_server()
     row = await recorded(ground.small)
     assert row.moved is not None
     await change(ground.small, vm_state=VmState.ERROR, moved=msgspec.structs.replace(row.moved, live=True))
@@ -204,7 +204,7 @@ async def test_a_move_records_the_request_that_began_it(ground: Ground) -> None:
 
 async def test_a_confirm_applies_only_to_the_move_that_was_read(ground: Ground) -> None:
     await moved(ground.small)
-    await ground.let_go()
+    await ground.unlock_server()
     seen = await recorded(ground.small)
     assert seen.moved is not None
     other = msgspec.structs.replace(seen, moved=msgspec.structs.replace(seen.moved, migration="another"))
@@ -217,7 +217,7 @@ async def test_a_confirm_applies_only_to_the_move_that_was_read(ground: Ground) 
 async def test_a_server_that_has_left_the_host_is_not_moved_again(ground: Ground) -> None:
     """It was on the host when the round looked, and its owner's move ended before the round came to it."""
     await booted(ground.small)
-    await ground.let_go()
+    await ground.unlock_server()
     seen = await recorded(ground.small)
     assert seen.host == HOST
     for way, live in ((MoveMethod.COLD, False), (MoveMethod.LIVE, True)):
@@ -235,7 +235,7 @@ async def test_a_server_that_has_left_the_host_is_not_moved_again(ground: Ground
 async def test_a_host_disabled_only_in_its_cell_is_disabled_in_the_region(ground: Ground) -> None:
     """Whoever disabled it died after the cell had it: boots still came."""
     await booted(ground.small)
-    await ground.let_go()
+    await ground.unlock_server()
     await ground.ask(msgspec.structs.replace(DRAIN, status=DrainStatus.WAITING))
     cell, region = ground.small.cells[CELL], ground.small.region
     await cell.write(lambda tx: cell_hosts.set_disabled(tx, HOST, True, "dust", 2))
@@ -249,7 +249,7 @@ async def test_a_host_disabled_only_in_its_cell_is_disabled_in_the_region(ground
 async def test_moves_begun_by_an_overtaken_round_finish_after_the_drain_is_cancelled(ground: Ground) -> None:
     """The round begins a move, a cancel overtakes its write, and the move is confirmed all the same."""
     await booted(ground.small)
-    await ground.let_go()
+    await ground.unlock_server()
     await ground.ask()
     plain = drain_moves.leave
 
@@ -261,7 +261,7 @@ async def test_moves_begun_by_an_overtaken_round_finish_after_the_drain_is_cance
         patch.setattr(drain_moves, "leave", cancelled_meanwhile)
         before = await ground.round()
     assert (before.cancel, before.servers[0].progress) == (True, DrainProgress.WAITING), "its write was too late"
-    (new,) = ground.dispatcher.begun_
+    (new,) = ground.dispatcher.accepted
     assert await ground.began() == ["resize/1"]
     now = await ground.round()
     assert (now.status, now.servers[0].progress) == (DrainStatus.RUNNING, DrainProgress.MOVING)
@@ -273,7 +273,7 @@ async def test_moves_begun_by_an_overtaken_round_finish_after_the_drain_is_cance
 
 async def test_a_cancelled_drain_with_only_waiting_servers_ends(ground: Ground) -> None:
     await booted(ground.small)
-    await ground.let_go()
+    await ground.unlock_server()
     await ground.ask()
     await ground.small.region.write(lambda tx: drains.cancel(tx, DRAIN.id))
     now = await ground.round()
@@ -284,7 +284,7 @@ async def test_a_cancelled_drain_with_only_waiting_servers_ends(ground: Ground) 
 async def test_servers_that_left_before_and_may_come_back_are_named(ground: Ground) -> None:
     """It was in VERIFY_RESIZE when the drain was asked for: what it keeps on the host is its owner's to give up."""
     await moved(ground.small)
-    await ground.let_go()
+    await ground.unlock_server()
     await ground.ask(msgspec.structs.replace(DRAIN, servers=()))
     now = await ground.round()
     (row,) = now.servers
@@ -302,23 +302,21 @@ async def test_servers_that_left_before_and_may_come_back_are_named(ground: Grou
 async def test_claims_of_other_consumers_are_named_and_not_waited_for(ground: Ground) -> None:
     """A consumer of the Placement API keeps its claim for ever; a server's claim comes to be a server there yet."""
     provider = ProviderId(host_id(HOST))
-    ours, foreign = (
-        claim_statements.Owner(SERVER, "p", "u", operation="boot", attempt=1),
-        claim_statements.Owner("reserved", "p", "u"),
-    )
+    ours = claim_statements.Owner(SERVER, "p", "u", operation="boot", attempt=1)
+    foreign = claim_statements.Owner("reserved", "p", "u")
     for owner in (ours, foreign):
         await ground.small.region.write(
             lambda tx, owner=owner: claim_statements.write(tx, owner, {(provider, "VCPU"): 1}, 1)
         )
     await ground.ask(msgspec.structs.replace(DRAIN, servers=()))
     now = await ground.round()
-    assert (now.status, now.why) == (DrainStatus.RUNNING, "somebody has a claim there, and no record yet")
+    assert (now.status, now.why) == (DrainStatus.RUNNING, "an operation has a claim there, and no record yet")
 
-    def let_go(tx: Tx) -> None:
+    def drop_claim(tx: Tx) -> None:
         claim_statements.drop(tx, SERVER)
         claim_statements.forget(tx, SERVER)
 
-    await ground.small.region.write(let_go)
+    await ground.small.region.write(drop_claim)
     now = await ground.round()
     assert (now.status, now.why) == (DrainStatus.DONE, "what others claimed there stays: reserved")
 
@@ -341,7 +339,7 @@ async def test_a_plan_does_not_wait_for_busy_servers(ground: Ground, monkeypatch
 
 async def test_an_unreachable_database_costs_no_attempt(ground: Ground) -> None:
     await booted(ground.small)
-    await ground.let_go()
+    await ground.unlock_server()
     await ground.ask()
 
     async def out(*_: Any, **__: Any) -> None:
@@ -358,7 +356,7 @@ async def test_an_unreachable_database_costs_no_attempt(ground: Ground) -> None:
 async def test_all_hosts_are_disabled_before_the_first_move(ground: Ground) -> None:
     """The first drain's server would go to the second's host otherwise."""
     await booted(ground.small)
-    await ground.let_go()
+    await ground.unlock_server()
     await ground.ask(msgspec.structs.replace(DRAIN, status=DrainStatus.WAITING))
     other = msgspec.structs.replace(DRAIN, id="other", host="host3", status=DrainStatus.WAITING, servers=(), asked_at=2)
     await ground.small.region.write(lambda tx: drains.ask(tx, other))
@@ -382,7 +380,7 @@ async def test_a_server_held_by_another_operation_does_not_count_against_the_lim
     await ground.ask()
     (row,) = (await ground.round()).servers
     assert (row.progress, row.attempts, row.why) == (DrainProgress.WAITING, 0, "another action on it is under way")
-    await ground.let_go()
+    await ground.unlock_server()
     (row,) = (await ground.round()).servers
     assert (row.progress, row.attempts, row.why) == (DrainProgress.MOVING, 1, "")
     assert await ground.began() == ["resize/1"]
@@ -390,7 +388,7 @@ async def test_a_server_held_by_another_operation_does_not_count_against_the_lim
 
 async def test_a_move_begun_by_an_earlier_leader_counts_as_moving(ground: Ground) -> None:
     await booted(ground.small)
-    await ground.let_go()
+    await ground.unlock_server()
     await ground.ask()
     seen = await recorded(ground.small)
     await drain_moves.leave(

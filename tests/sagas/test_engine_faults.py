@@ -1,4 +1,4 @@
-"""The harness finds each planted fault: a proof that cannot fail proves nothing."""
+"""The proof finds each planted fault: a proof that cannot fail proves nothing."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tests.helpers.toy_saga import ASKED, TOY, Toy, ToyRun
 
 from moorage.model.errors import Internal
 from moorage.saga import Run, Saga, Step, step
-from moorage_testing.saga_proof import Disproved, prove
+from moorage_testing.saga_proof import ProofFailed, prove
 
 
 async def nothing(run: ToyRun) -> None:
@@ -29,7 +29,7 @@ async def works_once_only(run: ToyRun) -> None:
     del run.context.rows[run.input.server]
 
 
-async def opens_the_door_again(run: ToyRun) -> None:
+async def undo_leaves_no_token(run: ToyRun) -> None:
     run.context.guests.pop(run.input.server, None)  # leaves no turn behind
 
 
@@ -39,17 +39,17 @@ async def makes_more_each_time(run: ToyRun) -> tuple[str, ...]:
     return (made,)
 
 
-async def hears_the_dead(run: ToyRun) -> int:
+async def accepts_a_late_do(run: ToyRun) -> int:
     for name in run[toy_saga.make_ports]:
         run.context.ports[name] = run[toy_saga.claim_host]
     return 1
 
 
-async def obeys_anybody(run: ToyRun) -> None:
+async def ignores_the_token(run: ToyRun) -> None:
     run.context.guests[run.input.server] = run[toy_saga.claim_host]
 
 
-async def does_not_look(run: ToyRun) -> str:
+async def does_not_read_first(run: ToyRun) -> str:
     run.context.fence(run)
     run.context.letters.append(run.input.server)
     return ""
@@ -79,16 +79,16 @@ async def claims_and_forgets(run: ToyRun) -> str:
 FAULTS: dict[str, Step[Any, Any, Any]] = {
     "ports are not deleted": toy_saga.make_ports.but(undo=nothing),
     "the claim is not released": toy_saga.claim_host.but(undo=nothing),
-    "ports stay bound": toy_saga.bind_ports.but(do=hears_the_dead),
+    "ports stay bound": toy_saga.bind_ports.but(do=accepts_a_late_do),
     "the disk stays attached": toy_saga.attach_disk.but(undo=nothing),
     "the row stays": toy_saga.record_server.but(undo=nothing),
     "the guest stays": toy_saga.start_guest.but(undo=nothing),
     "an undo reads its own result": toy_saga.attach_disk.but(undo=reads_its_own_result),
     "an undo reads what was lost": toy_saga.start_guest.but(undo=reads_a_lost_result),
     "an undo works only once": toy_saga.record_server.but(undo=works_once_only),
-    "an undo leaves the door open": toy_saga.start_guest.but(do=obeys_anybody, undo=opens_the_door_again),
+    "an undo leaves the door open": toy_saga.start_guest.but(do=ignores_the_token, undo=undo_leaves_no_token),
     "a do doubles": toy_saga.make_ports.but(do=makes_more_each_time),
-    "a do does not look": toy_saga.send_letter.but(do=does_not_look),
+    "a do does not look": toy_saga.send_letter.but(do=does_not_read_first),
     "a region step writes outside its commit": toy_saga.claim_host.but(do=writes_outside_the_commit),
     "a claim is replaced but not dropped": toy_saga.claim_host.but(do=claims_and_forgets),
 }
@@ -97,14 +97,14 @@ FAULTS: dict[str, Step[Any, Any, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_injected_engine_faults_are_found(fault: str) -> None:
-    with pytest.raises(Disproved):
+    with pytest.raises(ProofFailed):
         await prove(TOY.but(FAULTS[fault]), ASKED, Toy)
 
 
 async def test_a_missing_host_local_mark_is_found() -> None:
     moved: Step[Any, Any, Any] = Step(toy_saga.attach_disk.do)
     moved.undo_with = toy_saga.attach_disk.undo_with
-    with pytest.raises(Disproved, match=r"attach_disk|start_guest|bind_ports|record_server"):
+    with pytest.raises(ProofFailed, match=r"attach_disk|start_guest|bind_ports|record_server"):
         await prove(TOY.but(moved), ASKED, Toy)
 
 
@@ -116,11 +116,11 @@ class TestRefusedAtImport:
         with pytest.raises(Internal, match="neither an undo nor a reason"):
             Saga("x/1", toy_saga.Asked, leave_it)
 
-    def test_needs_what_is_not_before_it(self) -> None:
+    def test_a_needed_result_of_a_later_step_is_refused(self) -> None:
         with pytest.raises(Internal, match="needs claim_host"):
             Saga("x/1", toy_saga.Asked, toy_saga.make_ports, toy_saga.bind_ports)
 
-    def test_two_steps_of_one_name(self) -> None:
+    def test_two_steps_with_one_name_are_refused(self) -> None:
         with pytest.raises(Internal, match="one name"):
             Saga("x/1", toy_saga.Asked, toy_saga.make_ports, toy_saga.make_ports)
 

@@ -1,10 +1,10 @@
-"""The harness proves a sound saga, and finds each planted fault."""
+"""The proof accepts a correct saga, and finds each planted fault."""
 
 import pytest
 from tests.helpers.proof_parameters import every_part
 from tests.helpers.toy_saga import ASKED, TOY, Toy
 
-from moorage_testing.fault_points import Onlooker
+from moorage_testing.fault_points import PointRecorder
 from moorage_testing.proof_cases import Case, Tried
 from moorage_testing.saga_proof import PARTS, ProofPart, prove
 
@@ -34,12 +34,12 @@ async def test_skipped_points_are_equivalent_to_tested_ones(monkeypatch: pytest.
     same, add = Tried.same, Tried.add
     alike: list[Case] = []
 
-    def added(self: Tried, case: Case, onlooker: Onlooker) -> None:
+    def added(self: Tried, case: Case, recorder: PointRecorder) -> None:
         if (other := same(self, case)) is not None:
             passed = [seen for each, seen, _ in self._cases[case.way, case.at] if each is other]
-            assert passed == [onlooker.passed], f"{case} and {other}"
+            assert passed == [recorder.passed], f"{case} and {other}"
             alike.append(case)
-        add(self, case, onlooker)
+        add(self, case, recorder)
 
     monkeypatch.setattr(Tried, "same", lambda *_: None)
     monkeypatch.setattr(Tried, "add", added)

@@ -19,7 +19,7 @@ from moorage.saga import MemoryJournal, Unwound, execute, first_lines
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations
 from moorage.store.region.placement import claim_statements
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_evacuated import CELL, DEAD, evacuable, evacuating
 from moorage_testing.region_fixture import SERVER, SmallRegion
 from moorage_testing.region_moved import MOVE, recorded
@@ -41,9 +41,9 @@ async def small() -> AsyncIterator[SmallRegion]:
     await region.close()
 
 
-async def told(small: SmallRegion, asked: Any) -> None:
-    paper = MemoryJournal(first_lines(EVACUATE), small.transact)
-    await execute(EVACUATE, PROVED_OPERATION, asked, small.context, paper, clock=HeldClock())
+async def execute_evacuation(small: SmallRegion, asked: Any) -> None:
+    journal = MemoryJournal(first_lines(EVACUATE), small.transact)
+    await execute(EVACUATE, PROVED_OPERATION, asked, small.context, journal, clock=ManualClock())
 
 
 @pytest.mark.matrix
@@ -71,7 +71,7 @@ async def test_a_host_that_answers_switches_the_guest_off_first(small: SmallRegi
     assert small.hosts.guests[DEAD, SERVER] is PowerState.RUNNING
     monkeypatch.setattr(small.hosts, "start_guest", alone)
     monkeypatch.setattr(small.hosts, "power_off", off)
-    await told(small, asked)
+    await execute_evacuation(small, asked)
     assert len(set(names)) == len(names) > 1
     server = await recorded(small)
     assert server.host != DEAD
@@ -88,7 +88,7 @@ async def test_removing_the_forced_down_mark_stops_the_start(small: SmallRegion,
 
     monkeypatch.setattr(small.network, "bind_ports", then_up)
     with pytest.raises(Unwound):
-        await told(small, asked)
+        await execute_evacuation(small, asked)
     server = await recorded(small)
     assert (server.host, server.vm_state) == (DEAD, VmState.ACTIVE)
     assert server.fault is not None
@@ -131,7 +131,7 @@ async def test_a_forced_down_host_that_answers_is_asked_itself(small: SmallRegio
     await small.cells[CELL].write(lambda tx: cell_hosts.record_heartbeats(tx, [DEAD], 10**15))
     assert (await fencing.refuse_unfenced(small.context, await recorded(small))).by is FencedBy.OPERATOR
     assert small.hosts.guests[DEAD, SERVER] is PowerState.RUNNING
-    await told(small, asked)
+    await execute_evacuation(small, asked)
     assert (await recorded(small)).host != DEAD
     assert small.hosts.guests.get((DEAD, SERVER)) is not PowerState.RUNNING
 
@@ -169,7 +169,7 @@ async def test_an_old_host_that_returns_during_the_unwinding_keeps_its_disk(
 
     monkeypatch.setattr(moving, "with_status", showing)
     with pytest.raises(Unwound):
-        await told(small, asked)
+        await execute_evacuation(small, asked)
     assert seen[-1] is MigrationStatus.PRE_MIGRATING
     assert (MigrationStatus.MIGRATING in shown) is (why == "no host can")
 
@@ -196,7 +196,7 @@ async def test_ports_that_cannot_be_bound_to_the_dead_host_do_not_block_the_unwi
     monkeypatch.setattr(small.network, "bind_ports", dead)
     monkeypatch.setattr(small.hosts, "start_guest", fails)
     with pytest.raises(Unwound):
-        await told(small, asked)
+        await execute_evacuation(small, asked)
     server = await recorded(small)
     assert (server.host, server.vm_state) == (DEAD, VmState.ERROR)
     mine = [each for each in small.network.ports.values() if each.device_id == SERVER]
@@ -219,7 +219,7 @@ async def test_a_server_with_unexported_volumes_is_not_shown_active(
 
     monkeypatch.setattr(small.network, "bind_ports", then_up)
     with pytest.raises(Unwound):
-        await told(small, asked)
+        await execute_evacuation(small, asked)
     assert (await recorded(small)).vm_state is state
 
 
@@ -244,7 +244,7 @@ async def test_guarantees_need_hosts_that_support_them(
     bound = dict(small.network.ports)
     held = await small.region.read(lambda tx: claim_statements.held(tx, SERVER))
     with pytest.raises(Unwound, match="cannot be evacuated before all of the hosts concerned are upgraded"):
-        await told(small, asked)
+        await execute_evacuation(small, asked)
     server = await recorded(small)
     assert (server.host, server.vm_state, server.task_state) == (DEAD, VmState.ACTIVE, None)
     assert small.hosts.guests == {(DEAD, SERVER): PowerState.RUNNING}
@@ -257,7 +257,7 @@ async def test_guarantees_need_hosts_that_support_them(
 
     asked = await evacuating(small)
     ages()
-    await told(small, asked)
+    await execute_evacuation(small, asked)
     assert (await recorded(small)).host != DEAD
 
 
@@ -292,10 +292,10 @@ async def test_the_operation_switches_the_machine_off_not_the_request(small: Sma
     assert await fencing.refuse_unfenced(small.context, await recorded(small)) is None, "no proof yet"
     assert switch.told == []
     if works:
-        await told(small, asked)
+        await execute_evacuation(small, asked)
         assert (await recorded(small)).host != DEAD
     else:
         with pytest.raises(Unwound):
-            await told(small, asked)
+            await execute_evacuation(small, asked)
         assert (await recorded(small)).host == DEAD
     assert switch.told == [DEAD], "once, before anything was touched"

@@ -1,4 +1,4 @@
-"""A cell's conductor and hosts that nobody approved, or that say more than they were approved for."""
+"""A cell's conductor and hosts that are not approved, or that report more than they were approved for."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,7 +23,7 @@ from moorage_testing.waiting import until
 NEW, LIFE = "new1.example.org", "life-1"
 
 
-class Doors:
+class ApprovingConductor:
     """A conductor of the first cell that hears only who was approved, and what hosts are told."""
 
     def __init__(self, small: SmallRegion, cell: CellId) -> None:
@@ -38,7 +38,7 @@ class Doors:
             CellConductorOptions(**said),
         )  # fmt: skip
 
-    async def hear(self, subject: str, payload: bytes) -> None:
+    async def on_message(self, subject: str, payload: bytes) -> None:
         self.told.append((subject, payload))
 
     async def say(self, message: Message, subject: str = "") -> None:
@@ -69,106 +69,106 @@ class Doors:
 
 
 @pytest.fixture
-async def doors(tmp_path: Path) -> AsyncIterator[Doors]:
+async def approving(tmp_path: Path) -> AsyncIterator[ApprovingConductor]:
     small = await SmallRegion.open(tmp_path)
     await small.fresh(a_server(), OperationId("boot"))
-    found = Doors(small, next(iter(small.cells)))
-    await found.bus.subscribe("moorage.cell.*.host.*", found.hear)
+    found = ApprovingConductor(small, next(iter(small.cells)))
+    await found.bus.subscribe("moorage.cell.*.host.*", found.on_message)
     yield found
     await small.close()
 
 
-async def test_a_host_without_approval_is_unusable_and_gets_no_data(doors: Doors) -> None:
-    await doors.speaks()
-    assert (doors.told, doors.placed(), NEW in await doors.listed()) == ([], False, False)
-    await doors.look()
-    row = await doors.row()
+async def test_a_host_without_approval_is_unusable_and_gets_no_data(approving: ApprovingConductor) -> None:
+    await approving.speaks()
+    assert (approving.told, approving.placed(), NEW in await approving.listed()) == ([], False, False)
+    await approving.look()
+    row = await approving.row()
     assert row is not None
-    assert (row.cell, row.approved_at, row.key) == (doors.cell, None, None)
-    await doors.approve(NEW, doors.cell)
-    await doors.speaks()
-    assert not doors.placed(), "what operators said is read with the next look"
-    await doors.look()
-    await doors.speaks()
-    assert doors.placed()
-    assert NEW in await doors.listed()
-    assert {subject for subject, _ in doors.told} == {subjects.to_host(doors.cell, NEW)}
+    assert (row.cell, row.approved_at, row.key) == (approving.cell, None, None)
+    await approving.approve(NEW, approving.cell)
+    await approving.speaks()
+    assert not approving.placed(), "what operators said is read with the next look"
+    await approving.look()
+    await approving.speaks()
+    assert approving.placed()
+    assert NEW in await approving.listed()
+    assert {subject for subject, _ in approving.told} == {subjects.to_host(approving.cell, NEW)}
 
 
-async def test_a_host_approved_for_another_cell_is_refused_and_shown(doors: Doors) -> None:
-    other = next(cell for cell in doors.small.cells if cell != doors.cell)
-    await doors.approve(NEW, other)
-    await doors.look()
-    await doors.speaks()
-    await doors.look()
-    row = await doors.row()
+async def test_a_host_approved_for_another_cell_is_refused_and_shown(approving: ApprovingConductor) -> None:
+    other = next(cell for cell in approving.small.cells if cell != approving.cell)
+    await approving.approve(NEW, other)
+    await approving.look()
+    await approving.speaks()
+    await approving.look()
+    row = await approving.row()
     assert row is not None
-    assert row.refused_why == f"it says that it is in cell {doors.cell}, and is approved for {other}"
+    assert row.refused_why == f"it reports that it is in cell {approving.cell}, and is approved for {other}"
     assert row.refused_at is not None
-    assert (doors.told, doors.placed(), row.cell) == ([], False, other)
-    await doors.approve(NEW, doors.cell, now=2)
-    row = await doors.row()
+    assert (approving.told, approving.placed(), row.cell) == ([], False, other)
+    await approving.approve(NEW, approving.cell, now=2)
+    row = await approving.row()
     assert row is not None
     assert row.refused_why == "", "an operator has decided"
 
 
-async def test_a_message_in_another_hosts_name_is_refused_and_shown(doors: Doors) -> None:
+async def test_a_message_in_another_hosts_name_is_refused_and_shown(approving: ApprovingConductor) -> None:
     """In another's name under its own subject, and of another's node."""
     for host in (NEW, "victim"):
-        await doors.approve(host, doors.cell)
-    await doors.look()
-    await doors.speaks("victim")
-    await doors.speaks()
-    forged = HostReport("victim", doors.cell, "x", LIFE, inventory={"VCPU": ResourceInventory(100_000)})
-    await doors.say(forged, subjects.from_host(doors.cell, NEW, subjects.REPORT))
-    await doors.look()
-    row = await doors.row()
+        await approving.approve(host, approving.cell)
+    await approving.look()
+    await approving.speaks("victim")
+    await approving.speaks()
+    forged = HostReport("victim", approving.cell, "x", LIFE, inventory={"VCPU": ResourceInventory(100_000)})
+    await approving.say(forged, subjects.from_host(approving.cell, NEW, subjects.REPORT))
+    await approving.look()
+    row = await approving.row()
     assert row is not None
-    assert "it says that it comes from host 'victim'" in row.refused_why
-    await doors.say(HostReport(NEW, doors.cell, "x", LIFE, hypervisor_hostname="victim"))
-    await doors.look()
-    row, victim = await doors.row(), await doors.row("victim")
+    assert "it claims to come from host 'victim'" in row.refused_why
+    await approving.say(HostReport(NEW, approving.cell, "x", LIFE, hypervisor_hostname="victim"))
+    await approving.look()
+    row, victim = await approving.row(), await approving.row("victim")
     assert row is not None
     assert victim is not None
     assert row.refused_why == f"host {NEW} reports node victim, which is host victim's"
     assert victim.refused_at is None
-    found = doors.small.engine.host_named("victim")
+    found = approving.small.engine.host_named("victim")
     assert found is not None
 
 
-async def test_a_revoked_approval_marks_the_host_as_down(doors: Doors) -> None:
-    await doors.approve(NEW, doors.cell)
-    await doors.look()
-    await doors.speaks()
-    world = doors.small.engine.world()
+async def test_a_revoked_approval_marks_the_host_as_down(approving: ApprovingConductor) -> None:
+    await approving.approve(NEW, approving.cell)
+    await approving.look()
+    await approving.speaks()
+    world = approving.small.engine.world()
     slot = world.slots_by_name[NEW]
     assert world.alive[slot]
-    assert await doors.small.region.write(lambda tx: host_approvals.revoke(tx, NEW))
-    await doors.look()
-    assert not doors.small.engine.world().alive[slot]
-    await doors.speaks()
-    assert not doors.small.engine.world().alive[slot]
+    assert await approving.small.region.write(lambda tx: host_approvals.revoke(tx, NEW))
+    await approving.look()
+    assert not approving.small.engine.world().alive[slot]
+    await approving.speaks()
+    assert not approving.small.engine.world().alive[slot]
     # and a conductor that begins now does not take it for up because it was heard lately
-    await doors.small.cells[doors.cell].write(lambda tx: cell_hosts.record_heartbeats(tx, [NEW], 2**52))
-    doors.small.engine.set_alive(NEW, True)
-    another = doors.another(approves_itself=False)
+    await approving.small.cells[approving.cell].write(lambda tx: cell_hosts.record_heartbeats(tx, [NEW], 2**52))
+    approving.small.engine.set_alive(NEW, True)
+    another = approving.another(approves_itself=False)
     await another.start()
     try:
-        assert not doors.small.engine.world().alive[slot]
+        assert not approving.small.engine.world().alive[slot]
     finally:
         await another.stop()
 
 
-async def test_automatically_approved_hosts_stay_approved(doors: Doors) -> None:
-    doors.conductor = doors.another(approves_itself=True)
-    await doors.speaks()
-    assert doors.placed()
-    await doors.look()
-    row = await doors.row()
+async def test_automatically_approved_hosts_stay_approved(approving: ApprovingConductor) -> None:
+    approving.conductor = approving.another(approves_itself=True)
+    await approving.speaks()
+    assert approving.placed()
+    await approving.look()
+    row = await approving.row()
     assert row is not None
-    assert (row.approved_by, row.cell) == ("automatic", doors.cell)
-    doors.conductor = doors.another(approves_itself=False)
-    await doors.look()
-    doors.told.clear()
-    await doors.speaks()
-    assert doors.told, "it is approved where operators have to"
+    assert (row.approved_by, row.cell) == ("automatic", approving.cell)
+    approving.conductor = approving.another(approves_itself=False)
+    await approving.look()
+    approving.told.clear()
+    await approving.speaks()
+    assert approving.told, "it is approved where operators have to"

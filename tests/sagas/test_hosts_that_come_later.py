@@ -1,4 +1,4 @@
-"""Hosts that report after their wires and agents were seen get what these offer at once, not with the next whole round."""
+"""Hosts that report after their networks and agents were read get their links at once, not with the next full round."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

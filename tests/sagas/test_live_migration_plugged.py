@@ -1,4 +1,4 @@
-"""Ports that are plugged at the destination before the guest comes: Neutron says nothing of them while their binding there is not active."""
+"""Ports that are plugged at the destination before the guest arrives: Neutron sends no event for them while their binding there is inactive."""
 
 import dataclasses
 import logging
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.sagas.test_live_migration_in_trouble import SOURCE, told
+from tests.helpers.live_migrations import SOURCE, execute_move
 
 from moorage.model.errors import HostFailed
 from moorage.model.network import Port
@@ -36,8 +36,8 @@ async def migrating(small: SmallRegion, monkeypatch: pytest.MonkeyPatch, said: s
     async def bound(*words: Any, **more: Any) -> tuple[Port, ...]:
         ports = await bind(*words, **more)
         if said:
-            told_of = [ExternalEvent(SERVER, "network-vif-plugged", each.id, said, 1) for each in ports]
-            rows = [msgspec.structs.asdict(each) for each in told_of]
+            audit_notifications = [ExternalEvent(SERVER, "network-vif-plugged", each.id, said, 1) for each in ports]
+            rows = [msgspec.structs.asdict(each) for each in audit_notifications]
             await small.region.write(lambda tx: tx.run(inbox.inbox.insert(), rows))
         return tuple(msgspec.structs.replace(each, vif_details={"ovs_hybrid_plug": True}) for each in ports)
 
@@ -47,18 +47,18 @@ async def migrating(small: SmallRegion, monkeypatch: pytest.MonkeyPatch, said: s
     return asked
 
 
-async def test_silence_does_not_hold_it_up(
+async def test_silence_does_not_delay_the_migration(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    await told(small, await migrating(small, monkeypatch))
+    await execute_move(small, await migrating(small, monkeypatch))
     moved = await recorded(small)
     assert (moved.host != SOURCE, moved.vm_state) == (True, VmState.ACTIVE)
     assert "nothing was said of ports that wait there" in caplog.text
 
 
-async def test_a_port_that_failed_ends_it(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_plug_ends_the_migration(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unwound) as unwound:
-        await told(small, await migrating(small, monkeypatch, "failed"))
+        await execute_move(small, await migrating(small, monkeypatch, "failed"))
     assert isinstance(unwound.value.cause, HostFailed)
     assert (await recorded(small)).host == SOURCE

@@ -1,4 +1,4 @@
-"""The network service stops taking our credentials, before or while an interface is attached or detached (S0.10).
+"""The network service refuses Moorage's credentials, before or while an interface is attached or detached (S0.10).
 
 Nothing is begun that could not be taken back; and what is under way keeps no delete waiting for credentials that may never come back.
 """
@@ -24,7 +24,7 @@ from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
 from moorage.saga import MemoryJournal, Stuck, Unwound, execute, first_lines
 from moorage.store.region import servers as region_servers
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_fixture import SERVER, SmallRegion, a_server
 from moorage_testing.region_states import Card, attached, attaching, booted, detaching
 from moorage_testing.saga_proof import PROVED_OPERATION
@@ -32,7 +32,7 @@ from moorage_testing.saga_proof import PROVED_OPERATION
 DELETE = OperationId("delete")
 
 
-class Losing:
+class LosingTransport:
     """The network service, which takes our credentials for so many calls more."""
 
     def __init__(self, under: Any, calls: int) -> None:
@@ -57,10 +57,12 @@ async def small() -> AsyncIterator[SmallRegion]:
     await region.close()
 
 
-async def told(small: SmallRegion, name: str, asked: Any, calls: int, operation: OperationId = PROVED_OPERATION) -> Any:
-    context = dataclasses.replace(small.context, network=cast("Any", Losing(small.network, calls)))
-    paper = MemoryJournal(first_lines(SAGAS[name]), small.transact)
-    return await execute(SAGAS[name], operation, asked, context, paper, clock=HeldClock())
+async def execute_without_credentials(
+    small: SmallRegion, name: str, asked: Any, calls: int, operation: OperationId = PROVED_OPERATION
+) -> Any:
+    context = dataclasses.replace(small.context, network=cast("Any", LosingTransport(small.network, calls)))
+    journal = MemoryJournal(first_lines(SAGAS[name]), small.transact)
+    return await execute(SAGAS[name], operation, asked, context, journal, clock=ManualClock())
 
 
 async def ask_to_delete(small: SmallRegion) -> None:
@@ -69,7 +71,9 @@ async def ask_to_delete(small: SmallRegion) -> None:
 
 async def delete(small: SmallRegion, seq: int) -> dict[str, Any]:
     """The delete that waited has its turn, with credentials that work; what is held after a round."""
-    await told(small, "delete/4", Delete(a_server(operation=DELETE), seq, "req-delete", "user-1"), 1_000, DELETE)
+    await execute_without_credentials(
+        small, "delete/4", Delete(a_server(operation=DELETE), seq, "req-delete", "user-1"), 1_000, DELETE
+    )
     await OrphanPorts(small.context).run()
     return await small.held()
 
@@ -80,7 +84,7 @@ async def test_an_attach_that_cannot_be_undone_delays_no_delete(small: SmallRegi
     await booted(small)
     await ask_to_delete(small)
     with pytest.raises(Unwound):
-        await told(small, "attach_interface/2", attaching(card), calls)
+        await execute_without_credentials(small, "attach_interface/2", attaching(card), calls)
     where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None
     assert where.operation == DELETE
@@ -94,7 +98,7 @@ async def test_a_detach_that_cannot_release_its_port_delays_no_delete(small: Sma
     asked = await detaching(small, card)
     await attached(small, card)
     await ask_to_delete(small)
-    await told(small, "detach_interface/1", msgspec.structs.replace(asked, seq=3), 1)
+    await execute_without_credentials(small, "detach_interface/1", msgspec.structs.replace(asked, seq=3), 1)
     held = await delete(small, 4)
     assert (held["claims"], held["guests"], held["rows"]) == (0, 0, 0)
     assert [port for port in small.network.ports.values() if port.device_id or port.ours] == []
@@ -104,7 +108,7 @@ async def test_a_port_waits_for_credentials_unless_the_server_is_deleted(small: 
     """The server lives on, and its port with it: it is not forgotten."""
     await booted(small)
     with pytest.raises(Stuck):
-        await told(small, "attach_interface/2", attaching("made"), 1)
+        await execute_without_credentials(small, "attach_interface/2", attaching("made"), 1)
     where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None
     assert where.operation == PROVED_OPERATION
@@ -114,7 +118,9 @@ async def test_attach_and_detach_are_refused_without_credentials(small: SmallReg
     await booted(small)
     await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     shut = Gates(early_ports=False, bind_in_conductor=False, credentials=False)
-    context = dataclasses.replace(small.context, gates=lambda: shut, network=cast("Any", Losing(small.network, 0)))
+    context = dataclasses.replace(
+        small.context, gates=lambda: shut, network=cast("Any", LosingTransport(small.network, 0))
+    )
     server = (await records.find(context, SERVER)).server
     assert server is not None
     principal = Principal(user="user-1", project=server.project)

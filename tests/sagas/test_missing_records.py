@@ -1,4 +1,4 @@
-"""The region knows a server that its cell does not: nothing is destroyed, released or unplugged, and it is said (RULES §22)."""
+"""The region has a server that its cell does not have: nothing is destroyed, released or unplugged, and it is reported (RULES §22)."""
 
 import asyncio
 import dataclasses
@@ -63,14 +63,14 @@ async def told_wrong(small: SmallRegion, cell: CellId, *guests: ServerId) -> lis
     wrong: list[ServerId] = []
     last = asyncio.Event()
 
-    async def hear(_: str, payload: bytes) -> None:
+    async def on_message(_: str, payload: bytes) -> None:
         message = read(payload)
         assert isinstance(message, ServersOfHost)
         if message.boot == "the last":
             last.set()
         wrong.extend(each.server for each in message.servers if not each.here)
 
-    await bus.subscribe(subjects.to_host(cell, host), hear)
+    await bus.subscribe(subjects.to_host(cell, host), on_message)
     conductor = CellConductor(cell, small.cells[cell], small.region, small.engine, bus, SystemClock())
     await conductor.take_report(
         HostReport(

@@ -1,4 +1,4 @@
-"""Which version of a move is begun: the one that may leave a segment, where that is allowed and every conductor knows it."""
+"""Which version of a move is begun: the one that may leave a segment, if that is allowed and every conductor knows it."""
 
 import dataclasses
 from collections.abc import AsyncIterator

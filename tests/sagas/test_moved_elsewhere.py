@@ -1,4 +1,4 @@
-"""Servers whose guests are made, or go on, in another cell: what each of the two cells has of them afterwards."""
+"""Servers whose guests start, or continue, in another cell: the records of both cells afterwards."""
 
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from moorage.operations.registry import SAGAS
 from moorage.operations.resize.revert_resize import RevertResize
 from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell import migrations, record_transfer
-from moorage_testing.fault_points import HeldClock
+from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_cells import records_held
 from moorage_testing.region_evacuated import evacuating_elsewhere
 from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
@@ -36,9 +36,9 @@ async def small() -> AsyncIterator[SmallRegion]:
     await region.close()
 
 
-async def told(small: SmallRegion, name: str, asked: Any, by: OperationId = PROVED_OPERATION) -> None:
-    paper = MemoryJournal(first_lines(SAGAS[name]), small.transact)
-    await execute(SAGAS[name], by, asked, small.context, paper, clock=HeldClock())
+async def execute_saga(small: SmallRegion, name: str, asked: Any, by: OperationId = PROVED_OPERATION) -> None:
+    journal = MemoryJournal(first_lines(SAGAS[name]), small.transact)
+    await execute(SAGAS[name], by, asked, small.context, journal, clock=ManualClock())
 
 
 async def held(small: SmallRegion) -> tuple[Any, ...]:
@@ -52,8 +52,8 @@ async def move_in(small: SmallRegion, cell: CellId) -> Migration:
     return found
 
 
-async def test_an_evacuated_server_leaves_a_sealed_record_that_tells_its_old_host(small: SmallRegion) -> None:
-    await told(small, "evacuate/3", await evacuating_elsewhere(small))
+async def test_an_evacuated_server_leaves_a_sealed_record_for_its_old_host(small: SmallRegion) -> None:
+    await execute_saga(small, "evacuate/3", await evacuating_elsewhere(small))
     server = await recorded(small)
     assert (server.cell, server.vm_state, server.task_state) == (THERE, VmState.ACTIVE, None)
     assert small.hosts.guests == {(server.host, SERVER): PowerState.RUNNING}
@@ -65,14 +65,14 @@ async def test_an_evacuated_server_leaves_a_sealed_record_that_tells_its_old_hos
 
 
 async def test_a_server_that_may_leave_its_cell_is_evacuated_within_it_first(small: SmallRegion) -> None:
-    await told(small, "evacuate/3", await evacuating_elsewhere(small, may_stay=True))
+    await execute_saga(small, "evacuate/3", await evacuating_elsewhere(small, may_stay=True))
     assert (await recorded(small)).cell == LEFT
     assert await held(small) == (LEFT, [LEFT], [], [])
     assert ((await move_in(small, LEFT)).status, (await move_in(small, LEFT)).dest_cell) == (MigrationStatus.DONE, None)
 
 
 async def test_a_live_migrated_server_leaves_nothing_in_its_old_cell(small: SmallRegion) -> None:
-    await told(small, "live_migrate/2", await live_migrating_elsewhere(small))
+    await execute_saga(small, "live_migrate/2", await live_migrating_elsewhere(small))
     server = await recorded(small)
     assert (server.cell, server.vm_state, server.moved) == (THERE, VmState.ACTIVE, None)
     assert small.hosts.guests == {(server.host, SERVER): PowerState.RUNNING}
@@ -81,8 +81,8 @@ async def test_a_live_migrated_server_leaves_nothing_in_its_old_cell(small: Smal
     assert (move.status, move.source_cell, move.dest_cell) == (MigrationStatus.COMPLETED, LEFT, THERE)
 
 
-async def test_one_that_stays_in_its_cell_is_recorded_there(small: SmallRegion) -> None:
-    await told(small, "live_migrate/2", await live_migrating_elsewhere(small, may_stay=True))
+async def test_a_server_that_stays_in_its_cell_is_recorded_there(small: SmallRegion) -> None:
+    await execute_saga(small, "live_migrate/2", await live_migrating_elsewhere(small, may_stay=True))
     assert (await recorded(small)).cell == LEFT
     assert await held(small) == (LEFT, [LEFT], [], [])
     assert (await move_in(small, LEFT)).status is MigrationStatus.COMPLETED
@@ -94,22 +94,22 @@ async def test_a_guest_lost_in_another_cell_is_reverted_from_the_old_one(
     """Its new host has lost the guest, and the old host's disk is all there is: both records stay until somebody decides."""
     asked, tell_host = await live_migrating_elsewhere(small), small.hosts.change_guest
 
-    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+    async def executing(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         answer = await tell_host(to, command_context, server, verb, payload)
         if verb is Verb.SEND_LIVE:
             small.hosts.guests.clear()
             small.hosts.waits.clear()
         return answer
 
-    monkeypatch.setattr(small.hosts, "change_guest", telling)
-    await told(small, "live_migrate/2", asked)
+    monkeypatch.setattr(small.hosts, "change_guest", executing)
+    await execute_saga(small, "live_migrate/2", asked)
     server = await recorded(small)
     assert (server.cell, server.vm_state) == (THERE, VmState.ERROR)
     assert server.moved is not None
     assert (server.moved.cell, server.moved.host) == (LEFT, "host1")
     assert await held(small) == (THERE, [LEFT, THERE], [LEFT], [])
     await small.hand_to(REVERTED)
-    await told(small, "revert_resize/2", RevertResize(server, 3, "req-revert", "user-1"), REVERTED)
+    await execute_saga(small, "revert_resize/2", RevertResize(server, 3, "req-revert", "user-1"), REVERTED)
     server = await recorded(small)
     assert (server.cell, server.host, server.vm_state, server.moved) == (LEFT, "host1", VmState.ACTIVE, None)
     assert small.hosts.guests == {("host1", SERVER): PowerState.RUNNING}

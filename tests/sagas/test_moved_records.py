@@ -1,4 +1,4 @@
-"""The record of an offloaded server goes to another cell: who may begin that, and what is left while a cell is out."""
+"""The record of an offloaded server moves to another cell: when this may begin, and what remains while a cell is down."""
 
 import dataclasses
 from collections.abc import AsyncIterator
@@ -81,8 +81,8 @@ async def test_a_cell_lost_after_show_there_does_not_block_the_operation(
     assert where.operation is None
 
 
-class Tellers:
-    """Takes what is accepted."""
+class RecordingDispatcher:
+    """Keeps what is accepted."""
 
     def __init__(self) -> None:
         self.told: list[Accepted] = []
@@ -98,7 +98,7 @@ class Tellers:
 async def context(small: SmallRegion) -> SagaContext:
     await shelved(small, offload=True)
     await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
-    return dataclasses.replace(small.context, dispatcher=Tellers())  # type: ignore[arg-type]
+    return dataclasses.replace(small.context, dispatcher=RecordingDispatcher())  # type: ignore[arg-type]
 
 
 async def begun(context: SagaContext, to: CellId = CELLS[1]) -> OperationId:
@@ -123,7 +123,7 @@ async def test_the_move_of_a_record_is_accepted_for_an_offloaded_server(
 async def test_the_move_of_a_record_is_refused_for_a_server_on_a_host(small: SmallRegion) -> None:
     await shelved(small, offload=False)
     await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
-    context = dataclasses.replace(small.context, dispatcher=Tellers())  # type: ignore[arg-type]
+    context = dataclasses.replace(small.context, dispatcher=RecordingDispatcher())  # type: ignore[arg-type]
     with pytest.raises(Conflict, match="not shelved offloaded"):
         await begun(context)
     await small.region.write(lambda tx: tx.run(region_servers.servers.delete()))

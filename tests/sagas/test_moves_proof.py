@@ -1,4 +1,4 @@
-"""Moves of servers with volumes, with guarantees, on routed networks, that are off, and where they are: each step fails."""
+"""Moves of servers with volumes, with guarantees, on routed networks, switched off, and on the same host: each step fails."""
 
 from collections.abc import AsyncIterator
 from typing import Any

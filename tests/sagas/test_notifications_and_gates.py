@@ -1,4 +1,4 @@
-"""With early ports and binding in the conductor on or off the same is told: types and payloads; publishers may differ (S0.19)."""
+"""Notifications are the same with early ports and binding in the conductor on or off: types and payloads; publishers may differ (S0.19)."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -41,7 +41,7 @@ def plain(part: Any) -> Any:
     return [plain(each) for each in part] if isinstance(part, list) else part
 
 
-async def told(old: OldRegion, gates: str, *, refused: bool) -> tuple[list[Any], list[str]]:
+async def notifications_of_boot(old: OldRegion, gates: str, *, refused: bool) -> tuple[list[Any], list[str]]:
     """A boot that succeeds, at once or at the second host: the messages in both formats, and who said them."""
     levels, credentials = LEVELS[gates]
     await old.of(dict(zip(("host1", "host2", "host3"), levels, strict=True)), credentials=credentials)
@@ -52,16 +52,16 @@ async def told(old: OldRegion, gates: str, *, refused: bool) -> tuple[list[Any],
     boot = msgspec.structs.replace(a_boot(BOOTED), gates=decided, min_level=decided.min_level)
     log = MemoryJournal(first_lines(BOOT), old.transact)
     await execute(BOOT, BOOTED, boot, old.context, log, notification_writer=old.on_commit)
-    said = [each for each in await old.notifications() if each.event.startswith("create")]
-    messages = [message.body for each in said for message in messages_of(each, Wording("both"))]
+    notifications = [each for each in await old.notifications() if each.event.startswith("create")]
+    messages = [message.body for each in notifications for message in messages_of(each, Wording("both"))]
     return [plain(each) for each in messages], [each["publisher_id"] for each in messages]
 
 
 @pytest.mark.parametrize("gates", [name for name in LEVELS if name != "all gates open"])
 @pytest.mark.parametrize("refused", [False, True])
 async def test_notifications_are_the_same_with_open_and_shut_gates(gates: str, refused: bool, old: OldRegion) -> None:
-    new_way, _ = await told(old, "all gates open", refused=refused)
-    old_way, publishers = await told(old, gates, refused=refused)
+    new_way, _ = await notifications_of_boot(old, "all gates open", refused=refused)
+    old_way, publishers = await notifications_of_boot(old, gates, refused=refused)
     ends = [each["event_type"] for each in new_way if each["event_type"].startswith("instance")]
     assert ends[0] == "instance.create.start"
     assert ends[-1] == "instance.create.end"
@@ -99,9 +99,9 @@ async def test_the_maker_of_the_ports_reports_that_they_could_not_be_made(gates:
             MemoryJournal(first_lines(BOOT), old.transact),
             notification_writer=old.on_commit,
         )
-    said = [each for each in await old.notifications() if each.event.startswith("create")]
-    services = {each.service for each in said if each.event == "create.error"}
-    events = [each.event for each in said]
+    notifications = [each for each in await old.notifications() if each.event.startswith("create")]
+    services = {each.service for each in notifications if each.event == "create.error"}
+    events = [each.event for each in notifications]
     assert events == ["create.start", "create.error"] * (len(events) // 2)
     assert services == {"conductor" if gates == "all gates open" else "compute"}
-    assert {each.server.vm_state.value for each in said} == {"building"}
+    assert {each.server.vm_state.value for each in notifications} == {"building"}

@@ -1,4 +1,4 @@
-"""Boot and delete, broken in every way, while a gate is shut: hosts that see to ports themselves, and a conductor that cannot."""
+"""Boot and delete, broken in every way, while a gate is closed: hosts that make and bind ports, and a conductor that cannot."""
 
 from collections.abc import AsyncIterator
 from typing import Any

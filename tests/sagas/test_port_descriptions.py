@@ -1,4 +1,4 @@
-"""A cell's conductor brings descriptions of ports to hosts: newer ones at once, everything after a loss, and nothing that is too large."""
+"""A cell's conductor sends port descriptions to hosts: newer ones at once, all after a loss, and nothing that is too large."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -139,7 +139,7 @@ async def ground(tmp_path: Path) -> Ground:
     return made
 
 
-async def test_what_is_newer_is_sent_once(ground: Ground) -> None:
+async def test_a_newer_description_is_sent_once(ground: Ground) -> None:
     ground.service.put("one", "two")
     assert await ground.round() == 1
     assert set(ground.agent.ports) == {"one", "two"}
@@ -199,7 +199,7 @@ async def test_a_service_of_an_older_state_is_asked_for_all(ground: Ground) -> N
     assert ground.service.asked == [0, 51]
 
 
-async def test_what_was_lost_is_sent_again(ground: Ground) -> None:
+async def test_a_lost_description_is_sent_again(ground: Ground) -> None:
     ground.service.put("one")
     ground.lossy = True
     assert await ground.round() == 1
@@ -210,14 +210,14 @@ async def test_what_was_lost_is_sent_again(ground: Ground) -> None:
     assert await ground.round(SETTLES_WITHIN_S * 2) == 0
 
 
-async def test_a_host_that_does_not_keep_what_it_is_sent_is_sent_it_ever_more_seldom(ground: Ground) -> None:
+async def test_a_host_that_never_confirms_is_sent_descriptions_less_often(ground: Ground) -> None:
     ground.service.put("one")
     ground.lossy = True
     sent = [await ground.round(10) for _ in range(60)]
     assert 5 < sum(sent) < 25
 
 
-async def test_an_agent_that_starts_again_is_asked_first_what_it_has(ground: Ground) -> None:
+async def test_a_restarted_agent_is_asked_for_its_versions_first(ground: Ground) -> None:
     ground.service.put("one")
     await ground.round()
     known = ground.hosts[HOST]
@@ -231,7 +231,7 @@ async def test_an_agent_that_starts_again_is_asked_first_what_it_has(ground: Gro
     assert set(ground.agent.ports) == {"one"}
 
 
-async def test_a_service_that_describes_nothing_is_asked_seldom(ground: Ground) -> None:
+async def test_a_service_without_descriptions_is_asked_rarely(ground: Ground) -> None:
     ground.service.served = False
     for _ in range(30):
         await ground.round()
@@ -240,7 +240,7 @@ async def test_a_service_that_describes_nothing_is_asked_seldom(ground: Ground) 
     assert len(ground.service.asked) == 2
 
 
-async def test_a_service_that_is_out_changes_nothing(ground: Ground) -> None:
+async def test_an_outage_of_the_service_changes_nothing(ground: Ground) -> None:
     ground.service.put("one")
     await ground.round()
     ground.service.out = True
@@ -252,7 +252,9 @@ async def test_a_service_that_is_out_changes_nothing(ground: Ground) -> None:
     assert await ground.round() == 1
 
 
-async def test_what_a_host_does_not_wire_is_said_once(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
+async def test_ports_that_a_host_does_not_wire_are_reported_once(
+    ground: Ground, caplog: pytest.LogCaptureFixture
+) -> None:
     known = ground.hosts[HOST]
     report = HostReport(
         HOST, CELL, "id", "boot-1", takes_descriptions=True, not_wired=("port one: a rule is left out",)
@@ -263,7 +265,7 @@ async def test_what_a_host_does_not_wire_is_said_once(ground: Ground, caplog: py
     assert caplog.text.count("port one: a rule is left out") == 1
 
 
-async def test_hosts_that_take_none_are_sent_none(ground: Ground) -> None:
+async def test_hosts_without_support_get_no_descriptions(ground: Ground) -> None:
     known = ground.hosts[HOST]
     known.stored(HostReport(HOST, CELL, "id", "boot-1"), known.doubts)
     ground.service.put("one")
@@ -285,7 +287,7 @@ async def test_no_message_is_too_large_for_the_broker(ground: Ground) -> None:
     assert await ground.round(20) == 0
 
 
-def test_messages_are_cut_where_they_grow_too_large() -> None:
+def test_too_large_messages_are_split() -> None:
     wide = PortFilter(rules=tuple(FilterRule("ingress", 4, 6, n, n) for n in range(2_000)))
     ports = tuple(PortDescription(PortId(f"p{n}"), 1, filter=wide) for n in range(20))
     made = list(messages_for(HOST, HostDescriptions(1, ports, (), Present())))

@@ -1,13 +1,12 @@
-"""What the network service says of ports is carried into records and claims, whether it was said or found out."""
+"""The reconciler of port drift: changes of ports in the network service are carried into records and claims."""
 
-import dataclasses
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import pytest
+from tests.helpers.drifted_ports import record, routed_port, small
 
 from moorage.conductor import external_events as events_of_ports
 from moorage.conductor.external_events import LOOK_EVERY_S, Events
@@ -15,16 +14,12 @@ from moorage.conductor.reconcilers import port_drift
 from moorage.conductor.reconcilers.port_drift import PortDrift, PortDriftDone
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
-from moorage.model.ids import ConductorId, OperationId, ProviderId, ServerId
+from moorage.model.ids import ProviderId, ServerId
 from moorage.model.network import FixedIp, Port, SubnetFacts
-from moorage.model.operation import Accepted
 from moorage.model.resources import IPV4_ADDRESS
-from moorage.model.server import Server
 from moorage.operations.context import SagaContext
 from moorage.operations.interfaces import port_sync
-from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
-from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell.servers import servers
 from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
@@ -32,59 +27,19 @@ from moorage.store.region.inbox import ExternalEvent
 from moorage.store.region.placement import claim_statements
 from moorage.store.servers import replace_server
 from moorage_testing.region_fixture import SERVER, SmallRegion, a_server
-from moorage_testing.region_guarantees import BANDWIDTH, PACKETS
 from moorage_testing.region_network import NETWORK, SEGMENTS
-from moorage_testing.region_states import INDEX, attached
 from moorage_testing.saga_proof import PROVED_OPERATION
 
+__all__ = ["small"]
+
+
 HOST1S_SEGMENT = next(iter(SEGMENTS))
-
-
-class ToldAtOnce:
-    """Executors that tell what is accepted before they answer."""
-
-    def __init__(self, small: SmallRegion) -> None:
-        self.small = small
-        self.told: list[str] = []
-
-    async def choose(self, saga: str) -> ConductorId:
-        return ConductorId("conductor")
-
-    async def begun(self, new: Accepted) -> None:
-        saga = SAGAS[new.saga]
-        self.told.append(new.saga)
-        asked = msgspec.json.decode(new.asked, type=saga.input_type)
-        await execute(saga, new.id, asked, self.small.context, MemoryJournal(first_lines(saga), self.small.transact))
-
-    async def cancelled(self, operation: OperationId, owner: ConductorId) -> None:
-        raise AssertionError("nothing here is stopped")
-
-
-@pytest.fixture
-async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
-    """A server on host1 with three cards, the last on a routed network; nobody holds it."""
-    region = await SmallRegion.open(tmp_path)
-    await attached(region, "routed")
-    await region.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
-    region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ToldAtOnce(region)))
-    yield region
-    await region.close()
-
-
-async def record(small: SmallRegion) -> Server:
-    found = (await records.find(small.context, SERVER)).server
-    assert found is not None
-    return found
 
 
 async def held(small: SmallRegion) -> dict[str, int]:
     """Segment → addresses claimed."""
     rows = await small.region.read(lambda tx: claim_statements.held(tx, SERVER))
     return {provider: used for (provider, resource), used in rows.items() if resource == IPV4_ADDRESS}
-
-
-def routed_port(small: SmallRegion) -> str:
-    return next(key for key, port in small.network.ports.items() if port.index == INDEX)
 
 
 def give_another_address(small: SmallRegion) -> None:
@@ -234,121 +189,12 @@ async def test_an_event_repeated_while_it_is_handled_is_kept(small: SmallRegion)
     assert await small.region.read(lambda tx: inbox.of_server(tx, SERVER)) == [again]
 
 
-async def test_a_grown_guarantee_is_released_completely_with_its_port(tmp_path: Path) -> None:
-    """The policy was changed while the port was bound, and the network service claimed the rest itself."""
-    small = await SmallRegion.open(tmp_path)
-    await attached(small, "made", guarantees=True)
-    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
-    small.context = dataclasses.replace(small.context, dispatcher=cast("Any", ToldAtOnce(small)))
-    guaranteed = (await record(small)).nics[-1].guarantees
-    assert guaranteed
-    provider, resource, amount = guaranteed[0]
-    key = ProviderId(provider), resource
-    before = (await small.region.read(lambda tx: claim_statements.held(tx, SERVER)))[key]
-    truth = {ProviderId(provider): before + 7}
-    await small.region.write(partial(small.engine.correct, consumer=SERVER, resource=resource, truth=truth))
-    del small.network.ports[routed_port(small)]
-    assert (await PortDrift(small.context).run()).mended == (SERVER,)
-    after = await small.region.read(lambda tx: claim_statements.held(tx, SERVER))
-    assert after.get(key, 0) == before - amount
-    await small.close()
-
-
-# ------------------------------------------------------------------------------------------------------ guarantees
-
-
-@pytest.fixture
-async def guaranteed(tmp_path: Path) -> AsyncIterator[SmallRegion]:
-    """The same server, whose ports are guaranteed bandwidth and packets; nobody holds it."""
-    region = await SmallRegion.open(tmp_path)
-    await attached(region, "made", guarantees=True)
-    await region.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
-    region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ToldAtOnce(region)))
-    yield region
-    await region.close()
-
-
-async def all_held(small: SmallRegion) -> dict[tuple[ProviderId, str], int]:
-    return await small.region.read(lambda tx: claim_statements.held(tx, SERVER))
-
-
-def changed(small: SmallRegion, **changes: Any) -> None:
-    key = routed_port(small)
-    small.network.ports[key] = msgspec.structs.replace(small.network.ports[key], **changes)
-
-
-async def test_port_drift_of_guarantees_already_fine(guaranteed: SmallRegion) -> None:
-    before = await guaranteed.held(), await record(guaranteed)
-    assert await PortDrift(guaranteed.context).run() == PortDriftDone(looked_at=1)
-    assert (await guaranteed.held(), await record(guaranteed)) == before
-
-
-@pytest.mark.parametrize("resource", [BANDWIDTH, PACKETS])
-@pytest.mark.parametrize("factor", [0, 2])
-async def test_a_claim_of_guarantees_is_set_to_the_ports_requests(
-    guaranteed: SmallRegion, resource: str, factor: int
-) -> None:
-    small, before = guaranteed, await all_held(guaranteed)
-    wrong = {provider: factor * amount for (provider, name), amount in before.items() if name == resource}
-    assert wrong
-    wrong = {provider: amount for provider, amount in wrong.items() if amount}
-    await small.region.write(partial(small.engine.correct, consumer=SERVER, resource=resource, truth=wrong))
-    assert await all_held(small) != before
-    assert await PortDrift(small.context).run() == PortDriftDone(1, (SERVER,))
-    assert await all_held(small) == before
-    assert await PortDrift(small.context).run() == PortDriftDone(1)
-    assert await small.region.read(claim_statements.drift) == []
-
-
-async def test_a_policy_that_was_changed_is_recorded_and_claimed(guaranteed: SmallRegion) -> None:
-    small, before = guaranteed, await all_held(guaranteed)
-    port = small.network.ports[routed_port(small)]
-    assert port.resource_request is not None
-    (bandwidth, packets) = port.resource_request["request_groups"]
-    less = {**port.resource_request, "request_groups": [bandwidth | {"resources": {BANDWIDTH: 50}}, packets]}
-    changed(small, resource_request=less)
-    assert await PortDrift(small.context).run() == PortDriftDone(1, (SERVER,))
-    after = await all_held(small)
-    bridge = next(key for key in before if key[1] == BANDWIDTH)
-    assert after == before | {bridge: before[bridge] - 200 + 50}
-    assert (bridge[0], BANDWIDTH, 50) in (await record(small)).nics[-1].guarantees
-    more = {**less, "request_groups": [bandwidth | {"resources": {BANDWIDTH: 5_000}}, packets]}
-    changed(small, resource_request=more)
-    assert await PortDrift(small.context).run() == PortDriftDone(1, (SERVER,))
-    assert (await all_held(small))[bridge] == before[bridge] - 200 + 5_000, (
-        "it is in use, though there is no more than 1,000"
-    )
-    changed(small, resource_request=None, profile={})
-    assert await PortDrift(small.context).run() == PortDriftDone(1, (SERVER,))
-    assert (await all_held(small))[bridge] == before[bridge] - 200
-    assert (await record(small)).nics[-1].guarantees == ()
-    assert await small.region.read(claim_statements.drift) == []
-
-
-@pytest.mark.parametrize("elsewhere", [False, True])
-async def test_a_difference_that_cannot_be_corrected_is_logged_and_kept(
-    guaranteed: SmallRegion, elsewhere: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The binding names nobody, or a provider of another host: nobody knows whose the claim should be."""
-    small, before, recorded = guaranteed, await all_held(guaranteed), await record(guaranteed)
-    port = small.network.ports[routed_port(small)]
-    other = {key: provider.replace("host1", "host2") for key, provider in port.profile["allocation"].items()}
-    changed(small, profile={"allocation": other} if elsewhere else {})
-    assert await PortDrift(small.context).run() == PortDriftDone(1, (), (SERVER,))
-    assert await all_held(small) == before
-    assert ("is not below host host1" if elsewhere else "names no provider") in caplog.text
-    assert (await record(small)).nics == recorded.nics
-    changed(small, profile=port.profile)
-    assert await PortDrift(small.context).run() == PortDriftDone(1)
-    assert await all_held(small) == before
-
-
 async def test_events_of_one_failing_server_do_not_block_others(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = Events(small.context, cast("Any", None), SystemClock())
     bad = ServerId("0d0c0b0a-0000-4000-8000-00000000bad0")
-    told = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (bad, SERVER)]
+    listed = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (bad, SERVER)]
     looked: list[ServerId] = []
 
     async def look(context: SagaContext, server: ServerId, *, deleted: Collection[str]) -> port_sync.SyncOutcome:
@@ -358,7 +204,7 @@ async def test_events_of_one_failing_server_do_not_block_others(
         return port_sync.SyncOutcome.TRUE
 
     monkeypatch.setattr(port_sync, "reconcile", look)
-    monkeypatch.setattr(inbox, "ready", lambda tx, names, limit, after: told)
+    monkeypatch.setattr(inbox, "ready", lambda tx, names, limit, after: listed)
     assert await events.process_pending() == 1
     assert sorted(looked) == sorted([bad, SERVER])
 
@@ -383,8 +229,8 @@ async def test_unhandled_events_do_not_hide_later_ones(small: SmallRegion, monke
     clock = StoppedClock()
     events = Events(small.context, cast("Any", None), clock)
     bad = [ServerId(f"0d0c0b0a-0000-4000-8000-0000bad0{number:04x}") for number in range(12)]
-    told = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (*bad, SERVER)]
-    rows = [msgspec.structs.asdict(each) for each in told]
+    listed = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (*bad, SERVER)]
+    rows = [msgspec.structs.asdict(each) for each in listed]
     others = [msgspec.structs.replace(a_server(), id=each, operation=None) for each in bad]
     await small.region.write(lambda tx: region_servers.insert(tx, others))
     await small.region.write(lambda tx: tx.run(inbox.inbox.insert(), rows))

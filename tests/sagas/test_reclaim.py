@@ -1,4 +1,4 @@
-"""The round that deletes what can be restored no longer: a world that is fine is left alone, the old ones go, each once."""
+"""The reconciler that deletes soft-deleted servers after their time: it changes nothing in a correct region, and deletes each old server once."""
 
 import dataclasses
 import time

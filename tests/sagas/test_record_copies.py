@@ -1,4 +1,4 @@
-"""What the region keeps of a cell's servers, and what of it comes back when the cell's database is lost."""
+"""What the region copies of a cell's servers, and what is restored from it when the cell's database is lost."""
 
 import dataclasses
 from functools import partial
@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from tests.helpers.cell_conductor import BOOT, CellUnderTest, at, known
 from tests.sagas.test_adopted_records import kept, shown_as_waiting
-from tests.sagas.test_cell_conductor import BOOT, AtCell, at, known
-from tests.sagas.test_cells_believe import Crossing, belongs
+from tests.sagas.test_cell_conductor_cross_cell import Crossing, belongs
 
 from moorage.conductor.reconcilers.record_copies import RecordCopies, RecordCopiesDone
 from moorage.main.adopt_copies import record_again
@@ -28,18 +28,18 @@ from moorage_testing.region_fixture import SERVER
 __all__ = ["at"]
 
 
-async def lost(at: AtCell) -> None:
+async def lost(at: CellUnderTest) -> None:
     """The cell's database is another one, and empty."""
     tables = cell_servers.servers, cell_servers.fences, migrations.migrations, cell_hosts.hosts
     await at.small.cells[at.cell].write(lambda tx: [tx.run(each.delete()) for each in tables])
     assert await missing_in(at.small.region, at.cell, at.small.cells[at.cell]) == [SERVER]
 
 
-async def again(at: AtCell) -> list[str]:
+async def again(at: CellUnderTest) -> list[str]:
     return await record_again(at.small.region, at.cell, at.small.cells[at.cell], 1 << 60)
 
 
-async def test_changed_records_are_copied_and_deleted_ones_removed(at: AtCell) -> None:
+async def test_changed_records_are_copied_and_deleted_ones_removed(at: CellUnderTest) -> None:
     await known(at)
     small, home = at.small, at.small.cells[at.cell]
     round_ = RecordCopies(small.context)
@@ -57,7 +57,7 @@ async def test_changed_records_are_copied_and_deleted_ones_removed(at: AtCell) -
     assert await out.run() == RecordCopiesDone(forgotten=1, waiting=(at.cell,))
 
 
-async def test_record_copies_already_fine(at: AtCell) -> None:
+async def test_record_copies_already_fine(at: CellUnderTest) -> None:
     """Nothing has changed, so nothing is written."""
     await known(at)
     round_ = RecordCopies(at.small.context)
@@ -66,7 +66,7 @@ async def test_record_copies_already_fine(at: AtCell) -> None:
     assert await round_.run() == RecordCopiesDone()
 
 
-async def test_a_lost_cell_database_is_restored_from_copies(at: AtCell) -> None:
+async def test_a_lost_cell_database_is_restored_from_copies(at: CellUnderTest) -> None:
     """As they were copied, and nobody is at work with them; it is done once."""
     await known(at)
     home = at.small.cells[at.cell]
@@ -90,7 +90,7 @@ async def test_a_lost_cell_database_is_restored_from_copies(at: AtCell) -> None:
     ]
 
 
-async def test_a_possibly_stale_copy_is_not_used(at: AtCell) -> None:
+async def test_a_possibly_stale_copy_is_not_used(at: CellUnderTest) -> None:
     """Its server has moved since, or an operation was begun: it stays missing."""
     await RecordCopies(at.small.context).run()
     await lost(at)
@@ -108,7 +108,7 @@ async def test_a_possibly_stale_copy_is_not_used(at: AtCell) -> None:
     assert await missing_in(region, at.cell, at.small.cells[at.cell]) == [SERVER]
 
 
-async def test_a_server_waiting_in_a_lost_cell_can_be_reverted(at: AtCell) -> None:
+async def test_a_server_waiting_in_a_lost_cell_can_be_reverted(at: CellUnderTest) -> None:
     """The copy is of the cell that shows it by now, with its move; the record that it left is hidden, as before."""
     move = await Crossing(at).to("over")
     await shown_as_waiting(move)

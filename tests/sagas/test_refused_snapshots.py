@@ -1,4 +1,4 @@
-"""A snapshot of a server's volumes that is refused half-way leaves nothing: what is still being made is waited for."""
+"""A snapshot of a server's volumes that is refused half-way leaves nothing: unfinished snapshots are waited for."""
 
 from contextlib import nullcontext
 

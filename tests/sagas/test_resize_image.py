@@ -1,4 +1,4 @@
-"""The temporary image of a move: its steps, in a saga that has nothing else, and what the round makes of what is left."""
+"""The temporary image of a move: its steps, in a saga that has nothing else, and how the reconciler removes leftovers."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -96,16 +96,16 @@ async def test_the_temporary_image_never_leaks(
     await prove(SAGA, await asked(small, 1), lambda: world(small), part)
 
 
-async def told(small: SmallRegion, attempts: int) -> list[str]:
+async def calls_of_resize(small: SmallRegion, attempts: int) -> list[str]:
     """What was said to host and image service, in order."""
-    wish, said = await asked(small, attempts), list[str]()
+    wish, calls = await asked(small, attempts), list[str]()
     await world(small)
 
     def listen(of: Any, name: str) -> None:
         whole = getattr(of, name)
 
         async def call(*args: Any, **named: Any) -> Any:
-            said.append(name)
+            calls.append(name)
             return await whole(*args, **named)
 
         setattr(of, name, call)
@@ -119,7 +119,7 @@ async def told(small: SmallRegion, attempts: int) -> list[str]:
     ):
         listen(of, name)
     await execute(SAGA, PROVED_OPERATION, wish, small.context, MemoryJournal(first_lines(SAGA), small.transact))
-    return said
+    return calls
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,13 @@ async def told(small: SmallRegion, attempts: int) -> list[str]:
 async def test_the_disk_is_sent_once_however_many_hosts_are_tried(
     small: SmallRegion, attempts: int, expected: list[str]
 ) -> None:
-    assert await told(small, attempts) == expected
+    assert await calls_of_resize(small, attempts) == expected
     assert (small.images.whole.get(TEMPORARY), small.hosts.copies) == (None, {})
 
 
 async def test_a_move_within_its_cell_makes_no_image(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "PLACES", PLACES[1:])
-    assert await told(small, 1) == []
+    assert await calls_of_resize(small, 1) == []
 
 
 @pytest.mark.parametrize("where", ["forward", "back"])
@@ -154,12 +154,12 @@ async def test_an_unreachable_image_service_does_not_delay_the_deletion_of_the_i
         raise Unavailable("the image service is out")
 
     monkeypatch.setattr(small.images, "delete", out)
-    telling = execute(SAGA, PROVED_OPERATION, wish, small.context, MemoryJournal(first_lines(SAGA), small.transact))
+    executing = execute(SAGA, PROVED_OPERATION, wish, small.context, MemoryJournal(first_lines(SAGA), small.transact))
     if where == "forward":
-        await telling
+        await executing
     else:
         with pytest.raises(Unwound):
-            await telling
+            await executing
     assert small.images.whole == {TEMPORARY: True, "backup-1": True, "backup-2": True}
     assert small.images.properties[TEMPORARY]["moorage_made_for"] == "resize"
     assert small.images.properties[TEMPORARY]["instance_uuid"] == SERVER

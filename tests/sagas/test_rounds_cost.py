@@ -1,4 +1,4 @@
-"""Rounds read servers by the page: what they cost does not grow into one statement, let alone two, for each server."""
+"""Reconcilers read servers in pages: the number of statements does not grow with the number of servers."""
 
 from pathlib import Path
 

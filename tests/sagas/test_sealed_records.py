@@ -1,4 +1,4 @@
-"""What a user writes while a record goes to another cell: it waits for the seal to go, and is written where the record is shown."""
+"""Writes of a user while a record moves to another cell: they wait until the seal is removed, and go to the shown record."""
 
 import asyncio
 from collections.abc import AsyncIterator

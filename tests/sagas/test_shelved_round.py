@@ -1,4 +1,4 @@
-"""The round that takes shelved servers off their hosts has nothing to do where none is shelved for long."""
+"""The reconciler that offloads shelved servers has nothing to do if none is shelved for long."""
 
 import dataclasses
 import time

@@ -1,4 +1,4 @@
-"""A record is changed only into a state that may follow: whoever would do otherwise finds it as it was."""
+"""A record is changed only into a permitted state: any other change leaves it unchanged."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The round that confirms resizes begins nothing where none waits for longer than the window, or where there is no window."""
+"""The reconciler that confirms resizes begins nothing if none waits for longer than the window, or if there is no window."""
 
 import dataclasses
 from typing import Any

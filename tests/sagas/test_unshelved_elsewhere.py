@@ -1,4 +1,4 @@
-"""An offloaded server comes out of its shelf in another cell: who may have that, and how hosts are tried."""
+"""An offloaded server is unshelved in another cell: when this is allowed, and in which order hosts are tried."""
 
 import dataclasses
 from collections.abc import AsyncIterator
@@ -76,7 +76,7 @@ async def test_after_a_failure_a_host_of_another_cell_is_used(
     assert await held(small) == (CELLS[0], [CELLS[0]], [], [])
 
 
-class Tellers:
+class RecordingDispatcher:
     """Takes what is accepted; conductors know all, or all but what crosses cells."""
 
     def __init__(self, *unknown: str) -> None:
@@ -101,7 +101,7 @@ async def test_a_server_leaves_its_cell_with_permission_and_when_all_processes_s
     who = Principal("user-1", project=server.project, roles=("admin",))
 
     async def begun(wish: UnshelveWish, *unknown: str) -> tuple[str, bool]:
-        dispatcher = Tellers(*unknown)
+        dispatcher = RecordingDispatcher(*unknown)
         context = dataclasses.replace(small.context, dispatcher=dispatcher)  # type: ignore[arg-type]
         await accept_unshelve.begin(context, who, server, wish, check=lambda _: None)
         (told,) = dispatcher.told

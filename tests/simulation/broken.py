@@ -1,4 +1,4 @@
-"""Runs seeds on a cloud that was broken on purpose, until one finds it that finds nothing in a whole one.
+"""Runs seeds on a cloud with a reintroduced fault, until a seed finds it that finds nothing in a correct cloud.
 
 `python broken.py NAME [NAME …]`: names of `tests/helpers/reintroduced_faults.py`, each with the scene that is in its plans.
 """

@@ -1,4 +1,4 @@
-"""The simulation finds what it is for: each fault that the cloud once had, put back, is caught; and the same plans hold without it."""
+"""The simulation finds each reintroduced fault; and the same plans pass without it."""
 
 import pytest
 from tests.helpers.reintroduced_faults import REGRESSIONS, SCENE_OF
@@ -8,13 +8,13 @@ HERE = SOURCE.parent / "tests" / "simulation"
 CHUNKS = 3
 
 
-def test_every_regression_has_a_scene() -> None:
+def test_every_reintroduced_fault_has_a_scene() -> None:
     assert REGRESSIONS.keys() == SCENE_OF.keys()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_what_was_broken_once_is_found(chunk: int) -> None:
+def test_reintroduced_faults_are_found(chunk: int) -> None:
     names = sorted(REGRESSIONS)[chunk::CHUNKS]
     ended = interpreted(str(HERE / "broken.py"), *names)
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr[-4000:]}"

@@ -1,4 +1,4 @@
-"""Plans that once failed, each for a reason of its own; their names say which."""
+"""Plans that once failed, each for its own reason; their names say which."""
 
 from pathlib import Path
 
@@ -9,6 +9,6 @@ PLANS = sorted((Path(__file__).parent / "plans").glob("*.json"))
 
 
 @pytest.mark.slow
-def test_what_failed_once_holds() -> None:
+def test_plans_that_failed_once_pass() -> None:
     ended = simulated("--whole", *(word for plan in PLANS for word in ("--plan", str(plan))))
     assert ended.returncode == 0, f"{ended.stdout[-20000:]}\n{ended.stderr[-4000:]}"

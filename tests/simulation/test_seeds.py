@@ -1,4 +1,4 @@
-"""The whole cloud under the faults of many seeds: nothing is lost, nothing is left, nothing is stuck."""
+"""The whole cloud under the faults of many seeds: nothing is lost, nothing leaks, nothing is stuck."""
 
 import pytest
 from tests.helpers.simulation_processes import interpreted, simulated
@@ -34,14 +34,14 @@ def test_many_seeds(chunk: int) -> None:
 @pytest.mark.slow
 def test_a_seed_replays_exactly() -> None:
     """Two interpreters, one trace; another seed has another."""
-    said = [simulated("--seed", seed, "--whole").stdout.splitlines()[-1] for seed in ("7", "7", "8")]
-    assert said[0].startswith("trace ")
-    assert said[0] == said[1]
-    assert said[0] != said[2]
+    output = [simulated("--seed", seed, "--whole").stdout.splitlines()[-1] for seed in ("7", "7", "8")]
+    assert output[0].startswith("trace ")
+    assert output[0] == output[1]
+    assert output[0] != output[2]
 
 
 @pytest.mark.slow
-def test_seeds_that_begin_together_go_on_as_if_alone() -> None:
+def test_seeds_started_together_run_as_if_alone() -> None:
     """What one does is nothing to the next."""
     ended = interpreted("-c", TOGETHER)
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr[-4000:]}"

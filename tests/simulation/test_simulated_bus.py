@@ -1,4 +1,4 @@
-"""The simulated bus keeps what a real connection keeps: messages of one way arrive in their order."""
+"""The simulated bus has the ordering of a real connection: messages of one direction arrive in order."""
 
 import asyncio
 import random
@@ -20,16 +20,16 @@ def loop() -> Iterator[VirtualLoop]:
     made.close()
 
 
-def test_what_was_sent_to_a_sleeping_machine_comes_before_what_was_sent_later(loop: VirtualLoop) -> None:
+def test_messages_to_a_suspended_machine_keep_their_order(loop: VirtualLoop) -> None:
     hub = Hub(loop, random.Random(1), Trace(loop))
-    heard: list[bytes] = []
+    messages: list[bytes] = []
 
-    async def hear(_: str, payload: bytes) -> None:
-        heard.append(payload)
+    async def on_message(_: str, payload: bytes) -> None:
+        messages.append(payload)
 
-    async def story() -> None:
+    async def course() -> None:
         sleeper = SimulatedProcess("sleeper")
-        hub.subscribe(sleeper, "news", hear)
+        hub.subscribe(sleeper, "news", on_message)
         hub.weather.late_s = 1.0
         loop.freeze(sleeper)
         await asyncio.sleep(ASLEEP_S - 0.01)
@@ -40,5 +40,5 @@ def test_what_was_sent_to_a_sleeping_machine_comes_before_what_was_sent_later(lo
         hub.send(None, "news", b"when it was awake")
         await asyncio.sleep(2 * ASLEEP_S)
 
-    loop.run(story())
-    assert heard == [b"while it slept", b"when it was awake"]
+    loop.run(course())
+    assert messages == [b"while it slept", b"when it was awake"]

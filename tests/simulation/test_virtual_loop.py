@@ -29,7 +29,7 @@ def test_hours_pass_in_no_time(loop: VirtualLoop) -> None:
     assert time.monotonic() - began < 60.0
 
 
-def test_what_is_killed_does_nothing_more(loop: VirtualLoop) -> None:
+def test_a_killed_process_does_nothing_more(loop: VirtualLoop) -> None:
     done: list[str] = []
 
     async def work() -> None:
@@ -39,7 +39,7 @@ def test_what_is_killed_does_nothing_more(loop: VirtualLoop) -> None:
         finally:
             done.append("cleaned up")
 
-    async def story() -> None:
+    async def course() -> None:
         process = SimulatedProcess("victim")
         loop.begin(process, work())
         await asyncio.sleep(0.5)
@@ -47,10 +47,10 @@ def test_what_is_killed_does_nothing_more(loop: VirtualLoop) -> None:
         await asyncio.sleep(10.0)
         assert not done
 
-    loop.run(story())
+    loop.run(course())
 
 
-def test_what_is_frozen_goes_on_where_it_was(loop: VirtualLoop) -> None:
+def test_a_frozen_process_continues_where_it_was(loop: VirtualLoop) -> None:
     seen: list[float] = []
 
     async def work() -> None:
@@ -58,7 +58,7 @@ def test_what_is_frozen_goes_on_where_it_was(loop: VirtualLoop) -> None:
             await asyncio.sleep(1.0)
             seen.append(loop.now)
 
-    async def story() -> None:
+    async def course() -> None:
         process = SimulatedProcess("sleeper")
         loop.begin(process, work())
         await asyncio.sleep(2.5)
@@ -69,10 +69,10 @@ def test_what_is_frozen_goes_on_where_it_was(loop: VirtualLoop) -> None:
         await asyncio.sleep(0.1)
         assert len(seen) == 3
 
-    loop.run(story())
+    loop.run(course())
 
 
-def test_a_machine_that_slept_has_the_rest_of_its_timers_before_it(loop: VirtualLoop) -> None:
+def test_a_resumed_machine_fires_its_overdue_timers(loop: VirtualLoop) -> None:
     """The loop's time stood still; the clock that counts sleep did not."""
     seen: list[tuple[float, float, float]] = []
 
@@ -81,7 +81,7 @@ def test_a_machine_that_slept_has_the_rest_of_its_timers_before_it(loop: Virtual
             await clock.sleep(2.0)
             seen.append((loop.now, loop.time(), clock.monotonic()))
 
-    async def story() -> None:
+    async def course() -> None:
         machine = SimulatedMachine(loop, "laptop")
         process = MachineProcess("sleeper", machine)
         began = loop.now
@@ -93,7 +93,7 @@ def test_a_machine_that_slept_has_the_rest_of_its_timers_before_it(loop: Virtual
         await asyncio.sleep(1.5)
         assert seen == [(began + 12.0, began + 2.0, began + 12.0)]
 
-    loop.run(story())
+    loop.run(course())
 
 
 def test_a_livelock_ends(loop: VirtualLoop) -> None:
@@ -108,7 +108,7 @@ def test_a_livelock_ends(loop: VirtualLoop) -> None:
         loop.run(wait())
 
 
-def test_what_never_comes_is_said(loop: VirtualLoop) -> None:
+def test_a_wait_without_an_event_is_reported(loop: VirtualLoop) -> None:
     async def wait() -> None:
         await asyncio.Event().wait()
 
@@ -124,12 +124,12 @@ def test_each_process_has_the_clock_of_its_machine(loop: VirtualLoop) -> None:
     async def look() -> None:
         found["there"] = time.time()
 
-    async def story() -> None:
+    async def course() -> None:
         await loop.begin(MachineProcess("p", there), look())
         found["here"] = time.time()
 
     before = time.time()
     with determined(loop, "a seed", here):
-        loop.run(story())
+        loop.run(course())
     assert found["there"] - found["here"] == pytest.approx(300.0)
     assert abs(time.time() - before) < 60.0

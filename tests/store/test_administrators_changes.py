@@ -1,4 +1,4 @@
-"""What an administrator was answered holds for every claim that commits after it, in every process (RULES §21).
+"""A change that was answered to an administrator holds for every claim that commits after it, in every process (RULES §21).
 
 Two engines on one database: the change is made through the one, or by neither; the other decides on a picture that was never told.
 """
@@ -162,7 +162,7 @@ IN_ONE_TRANSACTION: tuple[Callable[[Tx], None], ...] = (
 CHANGES = (*IN_ONE_TRANSACTION, close_by_metadata, into_a_closed_one, out_of_the_zone, another_zone)
 
 
-async def told(database: Database, change: Callable[..., object]) -> None:
+async def make_change(database: Database, change: Callable[..., object]) -> None:
     """The change, until it is answered."""
     if asyncio.iscoroutinefunction(change):
         await change(database)
@@ -189,7 +189,7 @@ async def test_a_claim_decided_before_the_change_is_refused(
     _, stale = engines
     before = stale.rank(ASK)
     assert [choice.host for choice in before.best] == [TOOK, STAYED]
-    await told(database, change)
+    await make_change(database, change)
     assert stale.rank(ASK).best[0].host == TOOK, "it was never told"
     lost = await try_claim(database, stale, before.best[0], "consumer")
     assert isinstance(lost, Shortage)

@@ -1,4 +1,4 @@
-"""What is said of a whole cell: of the hosts it has, of those that come later, and until it is forgotten."""
+"""Settings of a whole cell: for its present hosts, for later ones, and until the cell is deleted."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Tokens of consoles: kept as hashes, bounded for each server, used up once, and forgotten."""
+"""Console tokens: stored as hashes, limited for each server, usable once, and removed."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Databases that are full, read-only, damaged, slow or hung are `Unavailable` within bounded time, and say what is the matter."""
+"""Databases that are full, read-only, damaged, slow or hanging are `Unavailable` within bounded time, with the reason."""
 
 import asyncio
 import os

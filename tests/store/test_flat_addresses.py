@@ -1,4 +1,4 @@
-"""Addresses of flat networks: each is given once, also when many ask at once, and all of a server's or none."""
+"""Addresses of flat networks: each is allocated once, also with concurrent requests, and all of a server's or none."""
 
 import asyncio
 import ipaddress

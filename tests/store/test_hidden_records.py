@@ -1,4 +1,4 @@
-"""Records in a second cell: which one is shown, the seal, the copy in one transaction, and what of a cell goes along."""
+"""Records in a second cell: which one is shown, the seal, the copy in one transaction, and which rows of a cell are copied."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""The rows of hosts that are approved or wait: one key for one host, and a bound on who asks."""
+"""The rows of approved and waiting hosts: one key for one host, and a limit of requests."""
 
 import pytest
 
@@ -37,11 +37,11 @@ async def test_a_key_belongs_to_one_host(region: Database) -> None:
 
 async def test_the_number_of_approvals_is_limited(region: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_approvals, "APPROVED_MAX", 2)
-    said = [
+    listed = [
         await region.write(lambda tx, host=host: host_approvals.approve(tx, host, C1, None, 1, "op"))  # type: ignore[misc]
         for host in ("h1", "h2", "h3", "h1")
     ]
-    assert said == [None, None, "", None]
+    assert listed == [None, None, "", None]
 
 
 async def test_every_change_of_approvals_changes_the_counts(region: Database) -> None:

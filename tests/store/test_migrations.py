@@ -1,4 +1,4 @@
-"""Records of moves: one row per move however often it is told, lists by key, and what is forgotten."""
+"""Records of moves: one row per move however often it is written, lists by key, and removal."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What every move writes, on both kinds of databases: its row, which keeps its number, and what changes hands."""
+"""What every move writes, on both kinds of databases: its row, which keeps its number, and the moved allocations."""
 
 import msgspec
 import sqlalchemy as sa

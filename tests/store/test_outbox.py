@@ -1,4 +1,4 @@
-"""The outbox, on both databases: rows come in order, are crossed out, and the oldest go when there are too many."""
+"""The outbox, on both databases: rows are in order, are removed when sent, and the oldest are dropped when there are too many."""
 
 import asyncio
 from functools import partial
@@ -24,7 +24,7 @@ SERVER = Server(
 )  # fmt: skip
 
 
-def told(number: int) -> Notification:
+def a_notification(number: int) -> Notification:
     return Notification(id=f"op/{number}", event="update", at=number * 1_000_000, server=SERVER)
 
 
@@ -39,8 +39,8 @@ def ids(outbox: OutboxTable, tx: Tx, limit: int = 100) -> list[str]:
 
 
 async def test_rows_are_read_in_order_and_removed(database: Database, outbox: OutboxTable) -> None:
-    await database.write(lambda tx: outbox.write(tx, [told(1), told(2)]))
-    await database.write(lambda tx: outbox.write(tx, [told(3)]))
+    await database.write(lambda tx: outbox.write(tx, [a_notification(1), a_notification(2)]))
+    await database.write(lambda tx: outbox.write(tx, [a_notification(3)]))
     await database.write(lambda tx: outbox.write(tx, []))
     assert await database.read(lambda tx: ids(outbox, tx, 2)) == ["op/1", "op/2"]
     first = await database.read(lambda tx: outbox.first(tx, 2))
@@ -52,7 +52,7 @@ async def test_rows_are_read_in_order_and_removed(database: Database, outbox: Ou
 
 async def test_a_refused_transaction_leaves_no_notification(database: Database, outbox: OutboxTable) -> None:
     def refused(tx: Tx) -> None:
-        outbox.write(tx, [told(1)])
+        outbox.write(tx, [a_notification(1)])
         tx.refuse(None)
 
     await database.write(refused)
@@ -60,7 +60,7 @@ async def test_a_refused_transaction_leaves_no_notification(database: Database, 
 
 
 async def test_the_oldest_rows_are_dropped(database: Database, outbox: OutboxTable) -> None:
-    await database.write(lambda tx: outbox.write(tx, [told(number) for number in range(10)]))
+    await database.write(lambda tx: outbox.write(tx, [a_notification(number) for number in range(10)]))
 
     def shorten(tx: Tx, before_us: int = 0, most: int = 100, limit: int = 100) -> int:
         return outbox.shorten(tx, before_us=before_us, most=most, limit=limit)
@@ -78,7 +78,7 @@ async def test_many_writers_and_one_remover(database: Database, outbox: OutboxTa
 
     async def writes(who: int) -> None:
         for number in range(20):
-            await database.write(lambda tx, n=who * 100 + number: outbox.write(tx, [told(n)]))  # type: ignore[misc]
+            await database.write(lambda tx, n=who * 100 + number: outbox.write(tx, [a_notification(n)]))  # type: ignore[misc]
 
     async def reads() -> None:
         while len(seen) < 80:
@@ -119,11 +119,11 @@ async def test_the_progress_of_a_usage_audit(database: Database) -> None:
     assert await database.read(lambda tx: page(tx, "")) == ["a", "c"]
     assert await database.read(lambda tx: page(tx, "", 1)) == ["a"]
     assert await database.read(lambda tx: page(tx, "a")) == ["c"]
-    for told in (
+    for a_notification in (
         usage_audits.UsageAuditKey(ServerId("a"), 1),
         usage_audits.UsageAuditKey(ServerId("c"), 2, finished=True),
     ):
-        await database.write(lambda tx, at=told: usage_audits.put(tx, 10, 20, at, 30))  # type: ignore[misc]
-        assert await database.read(lambda tx: usage_audits.place(tx, 10, 20)) == told
+        await database.write(lambda tx, at=a_notification: usage_audits.put(tx, 10, 20, at, 30))  # type: ignore[misc]
+        assert await database.read(lambda tx: usage_audits.place(tx, 10, 20)) == a_notification
     await database.write(lambda tx: usage_audits.forget(tx, 21))
     assert await database.read(lambda tx: usage_audits.place(tx, 10, 20)) == usage_audits.UsageAuditKey()

@@ -1,4 +1,4 @@
-"""Claims: everything or nothing, never more than there is, on both databases and with many rivals."""
+"""Claims: everything or nothing, never more than the inventory, on both databases and with concurrent claims."""
 
 import asyncio
 from collections.abc import AsyncIterator

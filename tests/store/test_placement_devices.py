@@ -1,4 +1,4 @@
-"""Claims on devices below hosts: never more than one of them has, whoever comes at the same moment; the choice is what is held."""
+"""Claims on devices below hosts: never more than one device has, with concurrent claims; and the choice is what is held."""
 
 import asyncio
 import random
@@ -191,14 +191,14 @@ async def test_a_device_reported_again_keeps_its_usage(database: Database, amoun
         ask = Ask(resources={}, groups=(RequestGroup("g", {EGR: 600}, (WIRE,)),), host="h0")
         choice = engines[0].rank(ask).best[0]
         await claim(engines[0], database, "server", choice, ask)
-        told = [
+        listed = [
             each if each.parent is None else DeviceReport(
                 hypervisor="h0", id=each.id, name=each.name, parent=each.parent,
                 inventories={EGR: Inventory(amount)}, traits=each.traits,
             )
             for each in devices("h0")
         ]  # fmt: skip
-        assert await engines[1].report_devices(told) == []
+        assert await engines[1].report_devices(listed) == []
         assert await engines[1].report_devices([DeviceReport(hypervisor="nobody", id=ProviderId("x"), name="x")]) == [
             "nobody"
         ]

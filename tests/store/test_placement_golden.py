@@ -1,4 +1,4 @@
-"""The statements of a claim, as they are sent: a change of them is seen here."""
+"""The statements of a claim, as they are sent: this test shows every change of them."""
 
 from pathlib import Path
 
@@ -28,5 +28,5 @@ STATEMENTS = {
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_the_statement_is_the_golden_one(name: str) -> None:
+def test_the_statements_equal_the_golden_file(name: str) -> None:
     assert STATEMENTS[name].strip() == (GOLDEN / name).read_text().strip()

@@ -1,4 +1,4 @@
-"""Requests that share a transaction: what one after the other would have brought, on both databases, and nobody harmed by another."""
+"""Requests that share a transaction: the same results as one after the other, on both databases, and no request affects another."""
 
 import asyncio
 import random
@@ -102,7 +102,7 @@ def empty(tx: Tx) -> None:
     tx.run(sa.update(providers).values(generation=1))
 
 
-def said(answer: Problem | None) -> Any:
+def outcome_of(answer: Problem | None) -> Any:
     return None if answer is None else (type(answer), answer.public, answer.code)
 
 
@@ -131,7 +131,7 @@ async def test_a_batch_has_the_same_result_as_single_requests(engine: Engine, da
     await database.write(empty)
     for requests, alone in zip(rounds, apart, strict=True):
         outcome = await database.write(partial(allocation_changes.put_all, requests=requests))
-        assert [said(each) for each in outcome.answers] == [said(each) for each in alone]
+        assert [outcome_of(each) for each in outcome.answers] == [outcome_of(each) for each in alone]
     assert await database.read(state) == expected
 
 

@@ -1,4 +1,4 @@
-"""Reading everything: table by table, into a picture beside the one in use, which loses nothing of what the process knows."""
+"""The whole cache is read table by table, into a second cache, which loses nothing that the process knows."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ def content(picture: ProviderCache) -> object:
     """All that was read, and all that a decision is told of it."""
     world = picture.world()
     return (
-        {p.uuid: said(p) for p in picture.providers.values()},
+        {p.uuid: contents_of(p) for p in picture.providers.values()},
         {root: sorted(tree) for root, tree in picture.trees.items()},
         {world.host_ids[s]: numbers(world, s) for s in picture.slots.values()},
         {world.host_ids[s]: facts(world, s) for s in picture.slots.values()},
@@ -50,7 +50,7 @@ def content(picture: ProviderCache) -> object:
     )
 
 
-def said(one: Provider) -> object:
+def contents_of(one: Provider) -> object:
     stocks = {
         name: (s.total, s.reserved, s.ratio, s.min_unit, s.max_unit, s.step, s.cap, s.used)
         for name, s in one.stocks.items()
@@ -111,8 +111,8 @@ def random_fleet(tx: Tx, dice: random.Random) -> None:
             put["provider_aggregates"].append({"provider": uuid, "aggregate": aggregate})
         if root is None and dice.random() < 0.7:
             where = {"node": f"n{dice.randrange(2)}", "cell": dice.choice(["c1", "c2"]), "zone": dice.choice("xy")}
-            said = {"physnets": dice.choice((None, "", "p1", "p1,p2")), "level": dice.randrange(5), **where}
-            put["placement_hosts"].append({"provider": uuid, "host": f"n{number}", **said})
+            contents_of = {"physnets": dice.choice((None, "", "p1", "p1,p2")), "level": dice.randrange(5), **where}
+            put["placement_hosts"].append({"provider": uuid, "host": f"n{number}", **contents_of})
     for name, rows in put.items():
         for row in rows:  # one by one: parents before children
             tx.run(sa.insert(placement_metadata.tables[name]), row)
@@ -232,7 +232,7 @@ async def test_changes_are_found_without_table_scans(postgres_url: str) -> None:
 
     def plans(tx: Tx) -> str:
         tx.run(sa.text("SET LOCAL plan_cache_mode = force_generic_plan"))
-        said: list[str] = []
+        contents_of: list[str] = []
         columns = sa.text("1")
         for number, table in enumerate((None, tables.providers, tables.inventories)):
             fresh = change_feed._NEWS.numbered
@@ -241,8 +241,8 @@ async def test_changes_are_found_without_table_scans(postgres_url: str) -> None:
                 compiled = str(chosen.compile(dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True}))
                 fresh = compiled.replace("7", "$1", 1)
             tx.run(sa.text(f"PREPARE news_{number}(bigint) AS {fresh.replace(':', chr(92) + ':')}"))
-            said += [row[0] for row in tx.rows(sa.text(f"EXPLAIN EXECUTE news_{number}(999999)"))]
-        return "\n".join(said)
+            contents_of += [row[0] for row in tx.rows(sa.text(f"EXPLAIN EXECUTE news_{number}(999999)"))]
+        return "\n".join(contents_of)
 
     plan = await database.write(plans)
     assert "ix_inventories_changed" in plan

@@ -1,4 +1,4 @@
-"""Rivals in several processes claim and release against scarce inventory: never too much at any commit, nothing lost or doubled.
+"""Several processes claim and release against scarce inventory: never too much at any commit, nothing lost or doubled.
 
 Every process has a picture and connections of its own; only the database is shared.  A watcher asks it by SQL, all the time,
 whether anything is claimed beyond capacity; in the end what the database holds is what the rivals were told.
@@ -132,21 +132,21 @@ async def _race(url: str, turns_in_all: int, deadline_s: float = DEADLINE_S) -> 
         )
         for number, clients in enumerate(shares)
     ]  # fmt: skip
-    told = [asyncio.create_task(rival.communicate()) for rival in rivals]
+    listed = [asyncio.create_task(rival.communicate()) for rival in rivals]
     looks = 0
     async with asyncio.timeout(deadline_s):
-        while not all(each.done() for each in told):
+        while not all(each.done() for each in listed):
             assert await database.read(_over) == []
             looks += 1
-            await asyncio.wait(told, timeout=0.01, return_when=asyncio.ALL_COMPLETED)
+            await asyncio.wait(listed, timeout=0.01, return_when=asyncio.ALL_COMPLETED)
     held: dict[str, str] = {}
     refused = 0
-    for rival, each in zip(rivals, told, strict=True):
+    for rival, each in zip(rivals, listed, strict=True):
         out, err = each.result()
         assert rival.returncode == 0, err.decode()
-        said = json.loads(out)
-        held |= said["held"]
-        refused += said["refused"]
+        answer = json.loads(out)
+        held |= answer["held"]
+        refused += answer["refused"]
     assert looks > 3
     assert refused > 0  # it was scarce
     rows = await database.read(

@@ -1,4 +1,4 @@
-"""Segments have one counter of their addresses: Neutron where it reports them itself, and otherwise us."""
+"""Addresses of a segment have one counter: Neutron's if it reports them itself, otherwise Moorage's."""
 
 from collections.abc import AsyncIterator
 from functools import partial

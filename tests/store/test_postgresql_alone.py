@@ -1,4 +1,4 @@
-"""What the engine for PostgreSQL does with failures; no server is needed for that."""
+"""What the engine for PostgreSQL does with failures, without a server."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""TLS to PostgreSQL: what a URL says of it, and real connections, through somebody who speaks TLS in front of the suite's server."""
+"""TLS to PostgreSQL: the parameters of a URL, and real connections through a TLS proxy in front of the suite's server."""
 
 import asyncio
 import ssl
@@ -90,7 +90,7 @@ async def test_a_database_is_reached_with_tls(postgres_url: str, tmp_path: Path)
         assert "plain" not in seen
 
 
-def test_what_a_url_says_of_tls(tmp_path: Path) -> None:
+def test_tls_parameters_of_a_url(tmp_path: Path) -> None:
     def said(query: str) -> object:
         url, arguments = take_tls(sa.make_url(f"postgresql://u@db/region?{query}"), "region")
         assert not {"sslmode", "sslrootcert", "sslcert", "sslkey"} & set(url.query)
@@ -105,7 +105,7 @@ def test_what_a_url_says_of_tls(tmp_path: Path) -> None:
     assert (full.verify_mode, full.check_hostname) == (ssl.CERT_REQUIRED, True)
     for query, why in (
         ("sslmode=sure", "sslmode is one of disable, allow"),
-        ("sslmode=prefer&sslrootcert=/ca.pem", "does not look at"),
+        ("sslmode=prefer&sslrootcert=/ca.pem", "does not check"),
         (f"sslmode=verify-full&sslrootcert={tmp_path}/absent.pem", "cannot be read"),
     ):
         with pytest.raises(Invalid, match=why):

@@ -1,4 +1,4 @@
-"""Quotas are taken all or nothing, exactly, also when many ask at once."""
+"""Quotas are taken all or nothing, exactly, also with concurrent requests."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Copies of records and hosts in the region: written over one another, read by cell, forgotten with their servers."""
+"""Copies of records and hosts in the region: overwritten, read by cell, removed with their servers."""
 
 import msgspec
 from tests.store.test_hidden_records import ID, OTHER, SERVER, A, B, move

@@ -1,4 +1,4 @@
-"""Two conductors decide and claim on one database, each with files of its own: every decision is made again as it was (N11)."""
+"""Two conductors decide and claim on one database, each with its own files: every decision is replayed with the same answer (N11)."""
 
 import random
 from functools import partial

@@ -1,4 +1,4 @@
-"""Keys are exchanged and clear text of an earlier release is encrypted, in rows and journals, beside who writes meanwhile."""
+"""Keys are exchanged and clear text of an earlier release is encrypted, in rows and journals, during concurrent writes."""
 
 import json
 from typing import Any
@@ -66,9 +66,9 @@ async def test_only_clear_secrets_are_encrypted(region: Database) -> None:
     counted = await walk({"region": region}, seals, change=False)
     assert (counted.clear, counted.by_key, counted.changed) == (4, {}, 0)
     assert SCRIPT in await texts(region)
-    said: list[RewriteCounts] = []
-    done = await reencrypt({"region": region}, seals, progress=said.append)
-    assert [each.changed for each in said] == [3, 0]
+    messages: list[RewriteCounts] = []
+    done = await reencrypt({"region": region}, seals, progress=messages.append)
+    assert [each.changed for each in messages] == [3, 0]
     assert (done.clear, done.by_key) == (0, {seals.key: 4})
     now = await texts(region)
     assert SCRIPT not in now

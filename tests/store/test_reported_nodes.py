@@ -1,4 +1,4 @@
-"""A host says what it has itself: no report of one may touch, or add to, what belongs to another."""
+"""A host reports only what it has itself: no report may change, or add to, what belongs to another host."""
 
 from functools import partial
 

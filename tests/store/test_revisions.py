@@ -1,4 +1,4 @@
-"""Every tree of tables: revisions lead to today's tables, from nothing and from what an earlier release left."""
+"""Every tree of tables: revisions lead to today's tables, from an empty database and from an earlier release."""
 
 import ast
 import asyncio

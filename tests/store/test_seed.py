@@ -1,4 +1,4 @@
-"""What a new cloud begins with, where nobody has made its data directory yet."""
+"""What a new cloud begins with, if its data directory does not exist yet."""
 
 from pathlib import Path
 

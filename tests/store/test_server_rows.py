@@ -185,9 +185,7 @@ SORTS: list[tuple[SortKey, ...]] = [
 
 
 @pytest.mark.parametrize("sort", SORTS)
-async def test_pages_walk_through_all_in_the_same_order_as_python(
-    database: Database, sort: tuple[SortKey, ...]
-) -> None:
+async def test_pages_have_the_order_that_python_gives(database: Database, sort: tuple[SortKey, ...]) -> None:
     servers = [
         a_server(
             n,

@@ -1,4 +1,4 @@
-"""A transaction that shares its commit with nobody is taken back whole, and leaves the writer fit for the next."""
+"""A transaction in a commit of its own is rolled back completely, and the writer can run the next one."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A process that is frozen between preparing a statement and executing it keeps no locks: other processes end its session."""
+"""A process that is suspended between preparing and executing a statement keeps no locks: other processes end its session."""
 
 import asyncio
 import struct

@@ -1,4 +1,4 @@
-"""Databases that do not belong together, or of which one is older than the others know, are refused at start and while running."""
+"""Databases that do not belong together, or of which one is older than the others know, are refused at start and at run time."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Each reason to refuse a database, by itself: what the others would not have found."""
+"""Each reason to refuse a database, alone: no other check would have found it."""
 
 from typing import cast
 

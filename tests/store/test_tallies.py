@@ -1,4 +1,4 @@
-"""What stands in a region is counted by saga and state, and what waits in its tables with its age."""
+"""Operations of a region are counted by saga and state, and waiting rows with their age."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rows of servers that wait: falling asleep, waking and being cancelled are changes of one owner, and exactly one of them happens."""
+"""Rows of waiting servers: sleeping, waking and being cancelled are changes of one owner, and exactly one of them happens."""
 
 import msgspec
 import pytest
@@ -60,7 +60,7 @@ async def owner(region: Database, operation: OperationId) -> tuple[str, int]:
     return found.owner, found.epoch
 
 
-async def test_nobody_owns_adopts_or_polls_what_sleeps(region: Database) -> None:
+async def test_sleeping_operations_are_not_owned_adopted_or_polled(region: Database) -> None:
     assert await region.write(lambda tx: waiting.fall_asleep(tx, row(ONE)))
     assert await owner(region, ONE) == (ASLEEP, 1)
     assert {each.id for each in await region.read(lambda tx: operation_owners.owned(tx, ME))} == {TWO, THREE}
@@ -74,7 +74,7 @@ async def test_nobody_owns_adopts_or_polls_what_sleeps(region: Database) -> None
     assert set(taken) == {TWO}
 
 
-async def test_a_cancel_before_the_sleep_keeps_it_awake_and_one_after_it_wakes(region: Database) -> None:
+async def test_a_cancel_before_the_sleep_prevents_it_and_a_later_one_wakes(region: Database) -> None:
     await region.write(lambda tx: operations.ask_to_cancel(tx, ONE, "deleted", OTHER))
     assert not await region.write(lambda tx: waiting.fall_asleep(tx, row(ONE)))
     assert await owner(region, ONE) == (ME, 1)
@@ -89,7 +89,7 @@ async def test_a_cancel_before_the_sleep_keeps_it_awake_and_one_after_it_wakes(r
     assert list(await region.read(lambda tx: waiting.cancelled(tx, 10))) == [THREE]
 
 
-async def test_only_one_wakes(region: Database) -> None:
+async def test_of_two_wakers_one_succeeds(region: Database) -> None:
     for each in (ONE, TWO):
         await region.write(lambda tx, each=each: waiting.fall_asleep(tx, row(each)))  # type: ignore[misc]
     assert await region.write(lambda tx: waiting.wake(tx, {ONE: ME}, 6)) == [ONE]
@@ -104,7 +104,7 @@ async def test_only_one_wakes(region: Database) -> None:
     assert await region.read(lambda tx: waiting.get(tx, ONE)) is None
 
 
-async def test_the_line_is_in_the_order_in_which_they_came(region: Database) -> None:
+async def test_waiting_rows_are_ordered_by_arrival(region: Database) -> None:
     rows = (row(ONE, 3), row(TWO, 1, rest_until=50), row(THREE, 2, kind="other", project="q", causes=("hosts",)))
     for each in rows:
         await region.write(lambda tx, each=each: waiting.fall_asleep(tx, each))  # type: ignore[misc]
@@ -131,7 +131,7 @@ async def test_the_line_is_in_the_order_in_which_they_came(region: Database) -> 
     assert (found.causes, found.counts) == (("vcpu",), {"not enough vCPUs": 1})
 
 
-async def test_news(region: Database) -> None:
+async def test_events_wake_waiting_rows(region: Database) -> None:
     async def news(now: int) -> waiting.News:
         return await region.read(lambda tx: waiting.news(tx, now))
 
@@ -147,7 +147,7 @@ async def test_news(region: Database) -> None:
     assert await news(100) == waiting.News(new=False, due=False, cancelled=False)
 
 
-async def test_a_row_whose_operation_has_ended_goes(region: Database) -> None:
+async def test_a_row_of_an_ended_operation_is_removed(region: Database) -> None:
     """As after a restore that ended the operation."""
     await region.write(lambda tx: waiting.fall_asleep(tx, row(ONE)))
     ended = sa.update(operations.operations).values(ended_at=1)

@@ -1,4 +1,4 @@
-"""The last release beside this one: separate processes on its databases, exchanged one by one under load (S0.22, S2.12).
+"""The last release together with this one: separate processes on its databases, exchanged one by one under load (S0.22, S2.12).
 
 Each step kills one process and starts it with the other release, while boots, deletes, attaches and stops are under way; then
 everything that was acknowledged must be kept, and nothing be left over.  Forward in the documented order, all the way back, and
@@ -21,7 +21,7 @@ from moorage_testing.api_user import Person
 from moorage_testing.fault_rounds import ProcessFault, Rounds
 from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
 from moorage_testing.releases import Installed, installed, last_release, releases, version_of
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 
 pytestmark = pytest.mark.slow
 no_servers = pytest.mark.skipif(
@@ -93,9 +93,9 @@ async def in_play(trial: TrialSet, api_process: str, **wanted: dict[str, int]) -
     async with Person(trial.config, urls=[url]) as admin:
         deadline = time.monotonic() + STATUS_S
         while True:
-            told = (await admin.compute("GET", "/ext/gates")).json()["gates"]["releases"]
+            answer = (await admin.compute("GET", "/ext/gates")).json()["gates"]["releases"]
             seen: dict[str, dict[str, int]] = {}
-            for each in told:
+            for each in answer:
                 seen.setdefault(each["role"], {})[each["release"]] = each["count"]
             if seen == wanted:
                 return
@@ -124,14 +124,14 @@ async def test_forward_back_and_forward_again(trial: TrialSet, last: Installed) 
 
 
 @pytest.fixture
-def upped(tmp_path: Path) -> Iterator[Upped]:
-    up = Upped(tmp_path)
+def upped(tmp_path: Path) -> Iterator[UpProcess]:
+    up = UpProcess(tmp_path)
     yield up
     if up.process is not None:
         up.end(signal.SIGKILL)
 
 
-async def test_a_data_directory_is_brought_forward_and_back(upped: Upped, last: Installed) -> None:
+async def test_a_data_directory_is_brought_forward_and_back(upped: UpProcess, last: Installed) -> None:
     """`moorage up` of either release on one directory, killed with operations under way; nothing that was promised is lost."""
     standing: dict[str, list[str]] = {}
     under_way: list[str] = []

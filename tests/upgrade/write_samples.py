@@ -17,13 +17,13 @@ from typing import Any
 from moorage_testing.api_user import Person
 from moorage_testing.real_services.install import REPOSITORY
 from moorage_testing.releases import installed, last_release
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 
 SAMPLES = REPOSITORY / "tests" / "golden" / "stored" / "samples"
 OLD_AND_NEW_HOSTS = "[hosts]\nlevels = [1, 2, 3]\n\n"
 
 
-async def live(up: Upped, fleet: str) -> None:
+async def live(up: UpProcess, fleet: str) -> None:
     """Boots of every kind of port, one that fails at its hosts, one that no host can take, and all that is done to a server."""
     up.start()
     async with Person(up.config) as admin:
@@ -87,7 +87,7 @@ def main() -> None:
     found = []
     for fleet, more in (("new", ""), ("old and new", OLD_AND_NEW_HOSTS)):
         with tempfile.TemporaryDirectory(prefix="moorage-samples-") as room:
-            up = Upped(Path(room), more)
+            up = UpProcess(Path(room), more)
             up.release = release
             asyncio.run(live(up, fleet.replace(" ", "-")))
             found.append(written(up.config.data, fleet))

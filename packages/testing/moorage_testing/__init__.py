@@ -1,1 +1,1 @@
-"""Test tools that belong to the product: worlds, proofs, fault dials, real neighbours."""
+"""Test tools that belong to the product: small regions, proofs, faults, real services."""

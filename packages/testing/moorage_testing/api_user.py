@@ -14,7 +14,7 @@ from moorage.main.service_clients import admin_password, demo_password
 VERSION = "2.104"
 PATIENCE_S = 180.0
 LOOK_FIRST_S, LOOK_MOST_S = 0.05, 0.4
-"""Between two looks at a server; longer each time, for many are often waited for at once, and each look is a request."""
+"""Pauses between two reads of a server. They grow, because many servers are often waited for at once, and each read is a request."""
 CALL_S = 120.0
 CONNECTIONS = 64
 
@@ -48,10 +48,10 @@ class Person:
         """Get a token, with the password that the data directory keeps."""
         password = admin_password(self.config) if self.user == "admin" else demo_password(self.config)
         domain = {"id": "default"}
-        who = {"name": self.user, "domain": domain, "password": password}
+        user = {"name": self.user, "domain": domain, "password": password}
         asked = {
             "auth": {
-                "identity": {"methods": ["password"], "password": {"user": who}},
+                "identity": {"methods": ["password"], "password": {"user": user}},
                 "scope": {"project": {"name": self.project_name, "domain": domain}},
             }
         }

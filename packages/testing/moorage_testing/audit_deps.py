@@ -1,7 +1,8 @@
 """`make audit-deps`: under which licences the packages of the lock are, and which of them have known advisories.
 
-Licences are what the packages say of themselves.  Advisories are asked of PyPI and of OSV through `pip-audit`; where neither
-answers, nothing was checked, and that is said: no package on PyPI carries a database that is kept (safety-db's is of July 2021).
+Licences are those that the packages declare. Advisories are requested from PyPI and of OSV through `pip-audit`; where
+neither answers, nothing was checked, and this is reported: no package on PyPI carries a database that is kept (safety-db's
+is of July 2021).
 """
 
 import json
@@ -30,12 +31,12 @@ def locked(text: str) -> dict[str, str]:
 
 
 def licence_of(about: Any) -> str:
-    """As the package says: its expression, else its classifiers, else its own words."""
+    """The declared licence: its expression, else its classifiers, else its free text."""
     if expression := about.get("License-Expression"):
         return str(expression)
-    said = [each for each in about.get_all("Classifier") or () if each.startswith(CLASSIFIER)]
-    if said:
-        return ", ".join(sorted({each.rpartition(" :: ")[2] for each in said}))
+    declared = [each for each in about.get_all("Classifier") or () if each.startswith(CLASSIFIER)]
+    if declared:
+        return ", ".join(sorted({each.rpartition(" :: ")[2] for each in declared}))
     words = (about.get("License") or "").strip().splitlines()
     return words[0][:WORDS_MAX] if words else "unknown"
 
@@ -69,15 +70,15 @@ def advisories(program: str, service: str) -> tuple[list[str], list[str]] | None
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     try:
-        told = json.loads(done.stdout)["dependencies"]
+        packages = json.loads(done.stdout)["dependencies"]
     except (json.JSONDecodeError, KeyError):
         return None
-    skipped = [each["name"] for each in told if "skip_reason" in each]
-    if len(skipped) == len(told):
+    skipped = [each["name"] for each in packages if "skip_reason" in each]
+    if len(skipped) == len(packages):
         return None
     lines = [
         f"{each['name']} {each['version']}: {hole['id']}, mended in {', '.join(hole['fix_versions']) or 'no version'}"
-        for each in told
+        for each in packages
         for hole in each.get("vulns", ())
     ]
     return lines, skipped

@@ -165,7 +165,7 @@ class BrowserTab:
         return base64.b64decode(str(drawn).partition(",")[2])
 
     async def difference(self, one: bytes, other: bytes) -> tuple[float, float]:
-        """How far two PNGs of one size are apart, from 0 to 1: over the whole picture, and in that of its 64 parts where they are furthest apart.
+        """How far two PNGs of one size are apart, from 0 to 1: over the whole image, and in that of its 64 parts where they are furthest apart.
 
         Raises BrowserError for pictures of different sizes.
         """

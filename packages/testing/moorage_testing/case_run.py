@@ -9,7 +9,15 @@ from msgspec import Struct
 
 from moorage.model.ids import OperationId
 from moorage.saga import Fenced, Killed, MemoryJournal, RetryLimits, Saga, Slept, Stuck, Unwound, execute, first_lines
-from moorage_testing.fault_points import CANCEL_WORD, HeldClock, Onlooker, StagedLog, StepFault, Trapdoor, staged
+from moorage_testing.fault_points import (
+    CANCEL_WORD,
+    FaultTrigger,
+    InstrumentedLog,
+    ManualClock,
+    PointRecorder,
+    StepFault,
+    instrumented,
+)
 
 ContextT = TypeVar("ContextT")
 Context_co = TypeVar("Context_co", covariant=True)
@@ -31,7 +39,7 @@ class CaseWorld(Protocol[Context_co]):
 
 @dataclass
 class ProofOutcome:
-    """How one telling ended."""
+    """How one execution ended."""
 
     unwound: Unwound | None = None
     killed: bool = False
@@ -53,18 +61,18 @@ class CaseRun(Generic[ContextT]):
     ) -> None:
         self.saga, self.operation, self.asked = saga, operation, asked
         self.world, self.repeat = world, repeat
-        self.onlooker = Onlooker()
-        self.faults = (self.onlooker, *faults)
+        self.recorder = PointRecorder()
+        self.faults = (self.recorder, *faults)
         lines, transact = first_lines(saga), getattr(world, "transact", None)
         self.lease = MemoryJournal(lines) if transact is None else MemoryJournal(lines, transact)
-        self.log: StagedLog | None = None
+        self.log: InstrumentedLog | None = None
 
     def cancel(self) -> None:
         self.lease.row.cancel = CANCEL_WORD
 
-    async def execute(self, door: Trapdoor | None = None, faults: bool = True) -> ProofOutcome:
+    async def execute(self, door: FaultTrigger | None = None, faults: bool = True) -> ProofOutcome:
         """Until it has ended, or its executor has; where it sleeps, the world wakes it (`woken`), and the next executor goes on."""
-        door, lease = door or Trapdoor(), self.lease
+        door, lease = door or FaultTrigger(), self.lease
         door.cancel = self.cancel
         while (outcome := await self._execute_once(door, faults)) is None:
             if self.lease is not lease:  # another executor has it, and has seen to its waking
@@ -74,23 +82,23 @@ class CaseRun(Generic[ContextT]):
             lease = self.lease
         return outcome
 
-    async def _execute_once(self, door: Trapdoor, faults: bool) -> ProofOutcome | None:
+    async def _execute_once(self, door: FaultTrigger, faults: bool) -> ProofOutcome | None:
         """None: it sleeps."""
-        self.log = StagedLog(self.lease, door)
-        saga = staged(self.saga, door, self.faults if faults else (), self.repeat)
-        telling = execute(
+        self.log = InstrumentedLog(self.lease, door)
+        saga = instrumented(self.saga, door, self.faults if faults else (), self.repeat)
+        execution = execute(
             saga,
             self.operation,
             self.asked,
             self.world.context,
             self.log,
-            clock=HeldClock(),
+            clock=ManualClock(),
             limits=SELDOM,
             cancel_hint=door.hint,
             notification_writer=getattr(self.world, "on_commit", None),
         )
         try:
-            await telling
+            await execution
         except Unwound as unwound:
             return ProofOutcome(unwound=unwound)
         except Killed:

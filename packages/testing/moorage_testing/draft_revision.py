@@ -47,11 +47,11 @@ def missing(connection: sa.Connection, tree: Tree) -> str:
         },
     )
     found = produce_migrations(context, tree.metadata).upgrade_ops
-    said = "pass" if found is None else render_python_code(found)
-    return "\n".join(line for line in said.splitlines() if not line.lstrip().startswith("#"))
+    code = "pass" if found is None else render_python_code(found)
+    return "\n".join(line for line in code.splitlines() if not line.lstrip().startswith("#"))
 
 
-def draft(tree: Tree, says: str) -> Path | None:
+def draft(tree: Tree, summary: str) -> Path | None:
     """Write the next revision; None if nothing differs."""
     with tempfile.TemporaryDirectory() as directory:
         engine = sa.create_engine(f"sqlite:///{directory}/draft.db")
@@ -65,10 +65,10 @@ def draft(tree: Tree, says: str) -> Path | None:
     if body.strip() == "pass":
         return None
     number = f"{int(before or '0') + 1:04}"
-    name = re.sub(r"[^a-z0-9]+", "_", says.lower()).strip("_")
+    name = re.sub(r"[^a-z0-9]+", "_", summary.lower()).strip("_")
     path = tree.directory / f"{number}_{name}.py"
     path.write_text(
-        TEMPLATE.format(says=says, number=number, before=before, body=textwrap.indent(textwrap.dedent(body), "    "))
+        TEMPLATE.format(says=summary, number=number, before=before, body=textwrap.indent(textwrap.dedent(body), "    "))
     )
     return path
 

@@ -91,15 +91,15 @@ class MoveOutcomes:
     reasons: Counter[str] = field(default_factory=Counter)
     audits: int = 0
     whole: int = 0
-    """Audits that could look at everything."""
+    """Audits that could read everything."""
     alarms: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
         """For people."""
         kinds = sorted({*self.done, *self.undone})
-        told = ", ".join(f"{each} {self.done[each]} done and {self.undone[each]} taken back" for each in kinds)
+        summary = ", ".join(f"{each} {self.done[each]} done and {self.undone[each]} taken back" for each in kinds)
         return [
-            f"moves: {told}",
+            f"moves: {summary}",
             *(f"  {count} × {reason}" for reason, count in self.reasons.most_common(12)),
             f"{self.audits} audits, {self.whole} of everything, found {len(self.alarms)} things",
         ]
@@ -165,7 +165,7 @@ class RoundMoves:
             self._asked.append(AcknowledgedMove(kind, seen["id"], request, seen["OS-EXT-SRV-ATTR:host"]))
 
     async def evacuate(self, admin: Person, fault: ProcessFault) -> int:
-        """Its agent is killed: the host is said to be off, and its servers are to run elsewhere; how many requests got no answer."""
+        """Its agent is killed: the host is reported as off, and its servers are evacuated; how many requests got no answer."""
         host, unheard = fault.target.partition("-")[2], 0
         await self._forced(admin, host, down=True)
         reply = await self._answered(lambda: admin.compute("GET", "/servers/detail", all_tenants="1", host=host))
@@ -234,20 +234,20 @@ class RoundMoves:
         for each in self._asked:
             reply = await admin.compute("GET", "/ext/operations", server=each.server, all_projects="1")
             found = [row for row in reply.json()["operations"] if row["request_id"] == each.request]
-            said = f"{each.kind} of {each.server} ({each.request})"
+            label = f"{each.kind} of {each.server} ({each.request})"
             if not found:
-                wrong.append(f"{said}: no operation")
+                wrong.append(f"{label}: no operation")
             elif found[0]["status"] not in ENDED_STATUSES:
-                wrong.append(f"{said}: {found[0]['status']} {found[0]['waiting'] or ''}")
+                wrong.append(f"{label}: {found[0]['status']} {found[0]['waiting'] or ''}")
             elif found[0]["status"] == OperationStatus.UNDONE.value:
                 if not found[0]["fault"] and not found[0]["cancel"]:
-                    wrong.append(f"{said}: taken back without a reason")
+                    wrong.append(f"{label}: taken back without a reason")
                 if count:
                     self.totals.undone[each.kind] += 1
                     self.totals.reasons[f"{each.kind}: {found[0]['fault'] or 'deleted meanwhile'}"] += 1
             else:
                 if asked[each.server] == 1:
-                    wrong += self._not_as_moved(each, said)
+                    wrong += self._not_as_moved(each, label)
                 if count:
                     self.totals.done[each.kind] += 1
         assert self._seen is not None
@@ -256,16 +256,16 @@ class RoundMoves:
         ]
         return wrong
 
-    def _not_as_moved(self, move: AcknowledgedMove, said: str) -> list[str]:
+    def _not_as_moved(self, move: AcknowledgedMove, label: str) -> list[str]:
         assert self._seen is not None
         now = self._seen.servers.get(move.server)
         if now is None:
-            return [f"{said}: done, and it is gone"]
+            return [f"{label}: done, and it is gone"]
         wrong = []
         if now.status not in LEAVES[move.kind]:
-            wrong.append(f"{said}: done, and it is {now.status}")
+            wrong.append(f"{label}: done, and it is {now.status}")
         if move.kind in ELSEWHERE and now.host == move.host:
-            wrong.append(f"{said}: done, and it is still on {now.host}")
+            wrong.append(f"{label}: done, and it is still on {now.host}")
         return wrong
 
     # ------------------------------------------------------------------------------------------------- audits
@@ -282,11 +282,11 @@ class RoundMoves:
         """What that audit found, when it ends: with another conductor, if its own was killed."""
         deadline = time.monotonic() + patience_s
         while id is not None:
-            told = (await admin.compute("GET", f"/ext/audits/{id}")).json()["audit"]
-            if told["ended_at"] is not None:
+            audit = (await admin.compute("GET", f"/ext/audits/{id}")).json()["audit"]
+            if audit["ended_at"] is not None:
                 self.totals.audits += 1
-                self.totals.whole += not told["not_looked_at"] and not told["why"]
-                self.totals.alarms += [f"audit {id}: {each}" for each in told["findings"]]
+                self.totals.whole += not audit["not_looked_at"] and not audit["why"]
+                self.totals.alarms += [f"audit {id}: {each}" for each in audit["findings"]]
                 return
             if time.monotonic() > deadline:
                 self.totals.alarms.append(f"audit {id} does not end")

@@ -1,7 +1,7 @@
-"""The stage a proof sets: a saga and a journal that say where the telling is, and fall through trapdoors there.
+"""A saga and a journal that report the point of an execution, and trigger faults there.
 
 A *point* is a moment at which an executor may die, be cancelled, or be put to sleep: entering and leaving every do and undo,
-before and after every commit.  Points are counted, so a proof first counts them and then springs each in turn.
+before and after every commit.  Points are counted: a proof first counts them, and then triggers a fault at each.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from moorage.saga import Appended, Killed, Line, Log, Run, Saga, Status, Step
 T = TypeVar("T")
 
 When: TypeAlias = Literal["before", "after"]
-Springs: TypeAlias = Literal["nothing", "kill", "cancel", "interrupt", "sleep"]
+TriggerAction: TypeAlias = Literal["nothing", "kill", "cancel", "interrupt", "sleep"]
 CANCEL_WORD = "deleted"
 
 
-class HeldClock:
+class ManualClock:
     """A clock whose time passes only when a task sleeps."""
 
     def __init__(self) -> None:
@@ -39,8 +39,8 @@ class HeldClock:
         return nullcontext()
 
 
-class Spot(NamedTuple):
-    """A moment of a telling at which a step may fail."""
+class StepMoment(NamedTuple):
+    """A moment of an execution at which a step may fail."""
 
     step: str
     when: When
@@ -62,40 +62,40 @@ class StepFault:
     """Only in attempts up to this one."""
     fired: int = 0
 
-    def spring(self, spot: Spot) -> None:
-        if not self.is_at(spot) or (self.times is not None and self.fired >= self.times):
+    def spring(self, moment: StepMoment) -> None:
+        if not self.is_at(moment) or (self.times is not None and self.fired >= self.times):
             return
         self.fired += 1
         raise self.problem()
 
-    def is_at(self, spot: Spot) -> bool:
-        """It fires there, unless it did so often enough."""
-        return (spot.step, spot.when, spot.phase) == (self.step, self.when, self.phase) and (
-            self.attempts is None or spot.attempt <= self.attempts
+    def is_at(self, moment: StepMoment) -> bool:
+        """Whether it fires there; it does not if it fired often enough."""
+        return (moment.step, moment.when, moment.phase) == (self.step, self.when, self.phase) and (
+            self.attempts is None or moment.attempt <= self.attempts
         )
 
 
-class Onlooker(StepFault):
-    """Fails nothing: it keeps where the telling came by."""
+class PointRecorder(StepFault):
+    """Fails nothing: it records the points that the execution passes."""
 
     def __init__(self) -> None:
         super().__init__("", "before", lambda: Problem("an onlooker fails nothing"))
-        self.passed: set[Spot] = set()
+        self.passed: set[StepMoment] = set()
 
     @override
-    def spring(self, spot: Spot) -> None:
-        self.passed.add(spot)
+    def spring(self, moment: StepMoment) -> None:
+        self.passed.add(moment)
 
 
 @dataclasses.dataclass
-class Trapdoor:
+class FaultTrigger:
     """What happens at the n-th point."""
 
     at: int = -1
-    springs: Springs = "nothing"
+    springs: TriggerAction = "nothing"
     seen: list[tuple[str, bool]] = dataclasses.field(default_factory=list)
     """Each point passed, and whether a cancel may interrupt there."""
-    sprung: str | None = None
+    triggered_at: str | None = None
     cancel: Callable[[], None] = lambda: None
     hint: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
     asleep: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
@@ -106,7 +106,7 @@ class Trapdoor:
         self.seen.append((name, interruptible))
         if len(self.seen) - 1 != self.at:
             return
-        self.sprung = name
+        self.triggered_at = name
         if self.springs == "kill":
             raise Killed
         if self.springs == "cancel":
@@ -120,32 +120,32 @@ class Trapdoor:
             await self.awake.wait()
 
 
-def staged(
-    saga: Saga[Any, Any], door: Trapdoor, faults: Sequence[StepFault] = (), repeat: bool = False
+def instrumented(
+    saga: Saga[Any, Any], door: FaultTrigger, faults: Sequence[StepFault] = (), repeat: bool = False
 ) -> Saga[Any, Any]:
     """The same saga, with points, faults, and (`repeat`) every do and undo done twice."""
     deaf = saga.forward_only
     steps: list[Step[Any, Any, Any]] = []
     for each in saga.steps:
         deaf = deaf or each.point_of_no_return
-        steps.append(_staged_step(each, door, faults, repeat, interruptible=not deaf))
+        steps.append(_instrumented_step(each, door, faults, repeat, interruptible=not deaf))
     return saga.but(*steps)
 
 
-def _staged_step(
-    step: Step[Any, Any, Any], door: Trapdoor, faults: Sequence[StepFault], repeat: bool, interruptible: bool
+def _instrumented_step(
+    step: Step[Any, Any, Any], door: FaultTrigger, faults: Sequence[StepFault], repeat: bool, interruptible: bool
 ) -> Step[Any, Any, Any]:
     def around(act: Callable[[Run[Any, Any]], Awaitable[T]], twice: bool) -> Callable[[Run[Any, Any]], Awaitable[T]]:
         async def acts(run: Run[Any, Any]) -> T:
             may_stop = interruptible and run.phase == "do"
             await door.point(f"entering {run.phase} of {step.name}, attempt {run.attempt}", may_stop)
             for fault in faults:
-                fault.spring(Spot(step.name, "before", run.phase, run.attempt))
+                fault.spring(StepMoment(step.name, "before", run.phase, run.attempt))
             answer = await act(run)
             if twice:
                 answer = await act(dataclasses.replace(run, unsure=True))
             for fault in faults:
-                fault.spring(Spot(step.name, "after", run.phase, run.attempt))
+                fault.spring(StepMoment(step.name, "after", run.phase, run.attempt))
             await door.point(f"leaving {run.phase} of {step.name}, attempt {run.attempt}", may_stop)
             return answer
 
@@ -163,10 +163,10 @@ def is_commit(point: str) -> bool:
     return point.startswith(("before commit ", "after commit "))
 
 
-class StagedLog:
+class InstrumentedLog:
     """A journal with a point before and after each commit."""
 
-    def __init__(self, log: Log, door: Trapdoor) -> None:
+    def __init__(self, log: Log, door: FaultTrigger) -> None:
         self.log = log
         self.door = door
         self.commits = 0

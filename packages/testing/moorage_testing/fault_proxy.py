@@ -108,26 +108,26 @@ class FlakyProxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._client.aclose()
 
-    def upset(self, trouble: ProxyFault) -> ProxyFault:
+    def add_fault(self, trouble: ProxyFault) -> ProxyFault:
         """From now on this goes wrong, until it has so often."""
         self._troubles.append(trouble)
         return trouble
 
-    def storm(self, seed: int, chance: float, delay_s: float, path: str = "/ports") -> Counter[str]:
+    def fail_randomly(self, seed: int, chance: float, delay_s: float, path: str = "/ports") -> Counter[str]:
         """From now on any request may meet any trouble; the answer counts which did."""
         dice, met = random.Random(seed), Counter[str]()
 
-        def brew() -> ProxyFault | None:
+        def choose_fault() -> ProxyFault | None:
             if dice.random() >= chance:
                 return None
             kind = dice.choice(KINDS)
             met[kind] += 1
             return ProxyFault(kind, delay_s=delay_s, status=dice.choice((429, 500, 502, 503, 504)), path=path)
 
-        self._brew = brew
+        self._brew = choose_fault
         return met
 
-    def calm(self) -> None:
+    def clear_faults(self) -> None:
         """Nothing goes wrong any more."""
         self._troubles.clear()
         self._brew = None
@@ -180,9 +180,9 @@ class FlakyProxy:
                 await asyncio.sleep(trouble.delay_s)
                 await _write(writer, await self.ask(request))
             case _:
-                await self._spoilt(trouble, await self.ask(request), writer)
+                await self._send_fault(trouble, await self.ask(request), writer)
 
-    async def _spoilt(self, trouble: ProxyFault, answer: ProxyAnswer, writer: asyncio.StreamWriter) -> None:
+    async def _send_fault(self, trouble: ProxyFault, answer: ProxyAnswer, writer: asyncio.StreamWriter) -> None:
         """The work is done; only the reply suffers."""
         match trouble.kind:
             case "status_after":
@@ -202,10 +202,10 @@ class FlakyProxy:
     async def ask(self, request: ProxyRequest) -> ProxyAnswer:
         """What the service answers."""
         words = [word for word in request.path.partition("?")[0].split("/") if word]
-        noun = (
+        resource = (
             words[3] if len(words) > 3 else words[1] if len(words) > 1 else "".join(words)
         )  # /v2.0/ports/{id}/bindings
-        self.asked[f"{request.method} {noun}"] += 1
+        self.asked[f"{request.method} {resource}"] += 1
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         try:

@@ -339,14 +339,19 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--kills", action="store_true", help="only kill -9 of APIs, conductors and agents")
     parser.add_argument("--minutes", type=float, default=math.inf, help="after these no round begins")
     parser.add_argument("--outages", action="store_true", help="instead: one round for each kind of outage")
-    told = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell started us with SIGINT ignored
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # so that no process stays behind
-    directory = told.directory or Path(tempfile.mkdtemp(prefix="moorage-faults-"))
+    directory = options.directory or Path(tempfile.mkdtemp(prefix="moorage-faults-"))
     load = RoundLoad(
-        told.hosts, told.servers or RoundLoad().standing, bool(told.servers), told.moves, told.kills, 60 * told.minutes
+        options.hosts,
+        options.servers or RoundLoad().standing,
+        bool(options.servers),
+        options.moves,
+        options.kills,
+        60 * options.minutes,
     )
-    work = outages(told.seed, directory) if told.outages else play(told.rounds, told.seed, directory, load)
+    work = outages(options.seed, directory) if options.outages else play(options.rounds, options.seed, directory, load)
     totals = asyncio.run(work)
     for line in (*totals.lines(), *totals.wrong, f"logs: {directory}"):
         sys.stdout.write(line + "\n")

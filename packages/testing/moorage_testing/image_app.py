@@ -52,7 +52,7 @@ SMALL = ImageSettings(image_max_bytes=4 * 1024 * 1024, properties_max=5, tags_ma
 
 @asynccontextmanager
 async def image_service(directory: Path, url: str = "", settings: ImageSettings = SMALL) -> AsyncIterator[ImageApp]:
-    """The service with limits, small ones if none are said, over a database in `directory` or at `url`."""
+    """The service with limits, small ones by default, over a database in `directory` or at `url`."""
     database = await open_database(url or f"sqlite:///{directory}/image.db", name="image", durability="process")
     service = make(database, directory / "files", settings)
     await service.start()
@@ -70,8 +70,8 @@ async def image_service(directory: Path, url: str = "", settings: ImageSettings 
     await database.close()
 
 
-async def made(client: httpx.AsyncClient, **said: Any) -> dict[str, Any]:
-    answer = await client.post("/v2/images", json={"disk_format": "raw", "container_format": "bare"} | said)
+async def made(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
+    answer = await client.post("/v2/images", json={"disk_format": "raw", "container_format": "bare"} | fields)
     assert answer.status_code == 201, answer.text
     body: dict[str, Any] = answer.json()
     return body

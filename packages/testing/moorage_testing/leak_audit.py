@@ -66,7 +66,7 @@ class Census(msgspec.Struct, frozen=True):
     left: dict[str, Left] = {}
     """Server → what it has on a host that it left, and may go back to."""
     inactive: dict[str, list[str]] = {}
-    """Port → hosts on which it has inactive bindings, where somebody looked."""
+    """Port → hosts on which it has inactive bindings, if it was read."""
 
 
 def drives_alone(hosts: Path) -> tuple[str, ...]:
@@ -123,8 +123,8 @@ def _flat(tx: Tx) -> dict[str, list[dict[str, Any]]]:
     """Addresses of flat networks, as ports would show them."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in tx.rows(sa.select(flat_addresses.flat_addresses)):
-        told = {"binding:host_id": row.host, "mac_address": row.mac, "device_owner": "compute:", "name": ""}
-        found.setdefault(row.server, []).append({"id": f"{row.server}/{row.nic}", **told})
+        fields = {"binding:host_id": row.host, "mac_address": row.mac, "device_owner": "compute:", "name": ""}
+        found.setdefault(row.server, []).append({"id": f"{row.server}/{row.nic}", **fields})
     return found
 
 
@@ -147,8 +147,10 @@ def in_region_of(
         held.setdefault(row.consumer, {})[row.provider, row[2]] = row.used
     projects = [row.project for row in tx.rows(sa.select(quotas.quota_usage.c.project))]
     unended = tx.rows(sa.select(operations.operations).where(operations.operations.c.ended_at.is_(None)))
-    said = [f"{row.saga} {row.id} of {row.server} is {row.status} {row.waiting or row.fault or ''}" for row in unended]
-    return held, claim_statements.drift(tx), {each: quotas.usage(tx, each) for each in projects}, said
+    messages = [
+        f"{row.saga} {row.id} of {row.server} is {row.status} {row.waiting or row.fault or ''}" for row in unended
+    ]
+    return held, claim_statements.drift(tx), {each: quotas.usage(tx, each) for each in projects}, messages
 
 
 async def _servers(admin: Person) -> dict[str, ShownServer]:
@@ -183,7 +185,7 @@ def leaks(seen: Census) -> list[str]:
         for server in placed.values()
         if seen.guests.get(server.id) != _hosts_of(server, seen.left)
     ]
-    wrong += [f"a guest of nobody: {each} on {hosts}" for each, hosts in seen.guests.items() if each not in placed]
+    wrong += [f"a guest of no server: {each} on {hosts}" for each, hosts in seen.guests.items() if each not in placed]
     wrong += [f"a config drive of nobody: {each}" for each in seen.drives]
     moves = {each.move for each in seen.left.values()}
     shelved = {server.id for server in seen.servers.values() if server.status == SHELVED_OFFLOADED}

@@ -12,7 +12,7 @@ from moorage.model.resources import IPV4_ADDRESS
 
 VERIFY = "VERIFY_RESIZE"
 MAY_WAIT = frozenset({VERIFY, "ERROR"})
-"""Statuses of a server that can be confirmed or reverted; the second is an administrator's word."""
+"""Statuses of a server that can be confirmed or reverted; the second is set by an administrator."""
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -78,8 +78,8 @@ def wrong_records(
     wrong: list[str] = []
     for each in moves:
         if each.server not in left or left[each.server].move != each.uuid:
-            said = statuses.get(each.server, "gone")
-            wrong.append(f"the move {each.uuid} of {each.server}, which is {said}, is {each.status.value}")
+            status = statuses.get(each.server, "gone")
+            wrong.append(f"the move {each.uuid} of {each.server}, which is {status}, is {each.status.value}")
     wrong += [
         f"{server} is {VERIFY}, and no move of it is recorded"
         for server, status in statuses.items()

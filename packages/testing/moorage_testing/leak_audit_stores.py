@@ -145,11 +145,11 @@ def _nobodys(made_for: str, known: Collection[str], servers: Mapping[str, HeldBy
 def _wrong_images(images: Sequence[Mapping[str, Any]], servers: Mapping[str, HeldBy]) -> list[str]:
     wrong: list[str] = []
     for each in images:
-        server, said = str(each.get(OF_SERVER)), f"image {each['id']} ({each[MADE_FOR]}, {each['status']})"
+        server, label = str(each.get(OF_SERVER)), f"image {each['id']} ({each[MADE_FOR]}, {each['status']})"
         if each["status"] in {"queued", "saving"}:
-            wrong.append(f"{said} of {server} {HALF_MADE}")
+            wrong.append(f"{label} of {server} {HALF_MADE}")
         elif each[MADE_FOR] == "shelve" and (server not in servers or servers[server].status not in MAY_BE_SHELVED):
-            wrong.append(f"{said} of {server}, {NOT_SHELVED}")
+            wrong.append(f"{label} of {server}, {NOT_SHELVED}")
         elif each[MADE_FOR] == "resize":
-            wrong.append(f"{said} of {server}, {MOVED}")
+            wrong.append(f"{label} of {server}, {MOVED}")
     return wrong

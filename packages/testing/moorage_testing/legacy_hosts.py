@@ -63,7 +63,7 @@ class CountingNetwork(DictNetwork):
         return super()._ensure(server, nic)
 
 
-class NoWay:
+class NoCredentials:
     """The network service as a conductor without credentials meets it."""
 
     def __getattr__(self, name: str) -> Any:
@@ -79,7 +79,7 @@ class OldHosts(DictHosts):
 
     levels: Mapping[str, int] = field(default_factory=dict)
     network: CountingNetwork = field(default_factory=CountingNetwork)
-    told: dict[tuple[str, ServerId, Any, str], GuestNow] = field(default_factory=dict)
+    results: dict[tuple[str, ServerId, Any, str], GuestNow] = field(default_factory=dict)
     ordered: list[tuple[str, PortOrder]] = field(default_factory=list)
     refuse_builds: dict[str, int] = field(default_factory=dict)
     """Host → how many builds fail there, after their ports were seen to."""
@@ -95,18 +95,18 @@ class OldHosts(DictHosts):
     ) -> GuestNow:
         """Build a guest. Raises HostFailed when the test planted a failure."""
         self._execute_once(to, command_context, guest.server, lambda: PowerState.RUNNING)  # the turn, or its refusal
-        said = (to.host, guest.server, command_context.turn, command_context.step)
-        if said not in self.told:
+        key = (to.host, guest.server, command_context.turn, command_context.step)
+        if key not in self.results:
             self.ordered.append((to.host, order))
             plumbing = self.plumbing(to.host)
             guest = await plumbing.plumb(guest, order)
             if self.refuse_builds.get(to.host, 0) > 0:
                 self.refuse_builds[to.host] -= 1
                 raise HostFailed("planted", left=msgspec.json.encode(plumbing.take_left(guest.server)))
-            self.told[said] = GuestNow(
+            self.results[key] = GuestNow(
                 self._set(to, guest.server, PowerState.RUNNING), plumbing.take_left(guest.server)
             )
-        return self.told[said]
+        return self.results[key]
 
     @override
     async def destroy_guest(
@@ -125,7 +125,7 @@ class OldRegion(SmallRegion):
     levels: Mapping[str, int] = {name: PORTS_ARRIVE_BOUND for name, _ in HOSTS}
     credentials: bool = True
     upgraded: bool = False
-    """All hosts are of level 3 by the time they are told to build."""
+    """All hosts are of level 3 by the time of the build command."""
 
     async def of(self, levels: Mapping[str, int], *, credentials: bool = True) -> "OldRegion":
         """The same hosts with other agents."""
@@ -156,7 +156,7 @@ class OldRegion(SmallRegion):
         self.hosts = OldHosts(levels=levels, network=network, images=self.images)
         self.context = replace(
             self._context(),
-            network=cast("Any", network if self.credentials else NoWay()),
+            network=cast("Any", network if self.credentials else NoCredentials()),
             gates=self.gates,
         )
         return self

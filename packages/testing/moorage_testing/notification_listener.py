@@ -31,7 +31,7 @@ class NotificationListener:
     _lock: Lock = field(default_factory=Lock)
 
     def types(self, instance: str | None = None) -> list[str]:
-        """The event types heard, in order; of one server, or of all."""
+        """The received event types, in order; of one server, or of all."""
         return [each.event_type for each in self.heard if instance is None or instance in id_of(each.payload)]
 
     def _keep(self, priority: str, ctxt: Any, publisher: str, event_type: str, payload: Any, metadata: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One `moorage …` process on a free port, for tests and benchmarks; what it says goes to a file beside its data."""
+"""One `moorage …` process on a free port, for tests and benchmarks; its output goes to a file next to its data."""
 
 import contextlib
 import os

@@ -18,7 +18,7 @@ class ProcessFault:
     """One fault of a round: `kind` on `target` after `after_s`, ended after `for_s`."""
 
     kind: str
-    """`kill` (-9), `freeze` (SIGSTOP), or `evacuate`: an agent that is killed, and its host said to be off."""
+    """`kill` (-9), `freeze` (SIGSTOP), or `evacuate`: an agent that is killed, and its host reported as off."""
     target: str
     after_s: float
     for_s: float

@@ -61,7 +61,7 @@ class Rabbit:
             time.sleep(0.1)
 
     def _answers(self) -> bool:
-        """It says `AMQP` and its version to whoever says something else."""
+        """It answers `AMQP` and its version to a client with another greeting."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 1.0) as line:
                 line.sendall(b"AMQP\x00\x00\x00\x00")

@@ -30,7 +30,7 @@ async def wire_far_hosts(engine: Engine) -> None:
 async def records_held(region: Database, cells: Mapping[CellId, Database], server: ServerId) -> dict[str, Any]:
     """Which cell's record is shown, where others are, what each has (actions that went well, moves), and which are sealed.
 
-    `amiss`: what must never be, whoever died: a shown record that is sealed or not there, another one of which the region says nothing,
+    `amiss`: what must never be, whoever died: a shown record that is sealed or not there, another one that the region does not name,
     a row of the region about a cell that has none.
     """
     where = await region.read(lambda tx: region_servers.find(tx, server))

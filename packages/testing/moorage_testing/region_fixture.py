@@ -204,11 +204,11 @@ class SmallRegion:
         return self.region.write(work)
 
     def on_commit(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
-        """What is said to others, with each commit of a saga."""
+        """The notifications of each commit of a saga."""
         self.notification_writer.on_commit(tx, saga, run, lines)
 
     async def notifications(self) -> list[Notification]:
-        """Everything that was said, in order."""
+        """All notifications, in order."""
         kept = await self.region.read(lambda tx: OUTBOX.first(tx, SAID_MAX))
         return [msgspec.json.decode(each.doc, type=Notification) for each in kept]
 

@@ -32,7 +32,7 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
     rebuilt: dict[tuple[str, ServerId], RebuildGuest] = field(default_factory=dict)
     """The last order by which a guest was made anew."""
     counting: list[tuple[str, ServerId, int]] = field(default_factory=list)
-    """(host, server, place of the operation) of every start that was said to count."""
+    """(host, server, place of the operation) of every start that was acknowledged."""
     rescued: set[tuple[str, ServerId]] = field(default_factory=set)
 
     @override

@@ -36,9 +36,9 @@ class MoveVerbs:
     sent: set[tuple[str, ServerId, str]] = field(default_factory=set)
     """(host, server, move) of what arrived on a host and is no guest there yet."""
     left: dict[tuple[str, ServerId], str] = field(default_factory=dict)
-    """The move of a guest that has an older one beside it."""
+    """The move of a guest of which an older one still exists."""
     silent: set[str] = field(default_factory=set)
-    """Hosts that nobody hears."""
+    """Hosts that are silent."""
     waits: dict[tuple[str, ServerId], str] = field(default_factory=dict)
     """The move for which a place waits."""
     departed: dict[tuple[str, ServerId], str] = field(default_factory=dict)

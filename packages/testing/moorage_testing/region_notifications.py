@@ -1,4 +1,4 @@
-"""What was said to others in a proof, as a reader would make of it."""
+"""The notifications of a proof, as a consumer would interpret them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,15 +19,17 @@ PARTS_OF_A_MOVE = frozenset(
 """Ends of what may have been done though the move failed later."""
 
 
-def notification_faults(said: Sequence[Notification]) -> dict[str, Any]:
-    """What a reader would make of it: whether the server came to be or went, and what was said twice or left open."""
-    ids = Counter(each.id for each in said)
-    words = Counter(each.event for each in said)
-    begun = {each.id for each in said if each.event == "create.start"}
-    ended = [each.id.replace("create.error", "create.end") for each in said if each.event.startswith("create.e")]
+def notification_faults(notifications: Sequence[Notification]) -> dict[str, Any]:
+    """What a consumer would conclude: whether the server was created or deleted, and which events are duplicated or have no end."""
+    ids = Counter(each.id for each in notifications)
+    events = Counter(each.event for each in notifications)
+    begun = {each.id for each in notifications if each.event == "create.start"}
+    ended = [
+        each.id.replace("create.error", "create.end") for each in notifications if each.event.startswith("create.e")
+    ]
     return {
         "done": sorted(
-            (event, times) for event, times in words.items() if event.endswith(".end") and event not in PARTS_OF_A_MOVE
+            (event, times) for event, times in events.items() if event.endswith(".end") and event not in PARTS_OF_A_MOVE
         ),
         "twice": sorted(each for each, times in ids.items() if times > 1),
         "open": sorted(begun ^ {each.replace("create.end", "create.start") for each in ended}),

@@ -18,7 +18,7 @@ def addresses_of(
     subnets: Mapping[int, str] | None = None,
     keeps: Mapping[int, Sequence[FixedIp]] | None = None,
 ) -> tuple[FixedIp, ...]:
-    """A port keeps those it has, unless it is to have them from another subnet; or those that it is told to, and one of the subnet."""
+    """A port keeps those it has, unless it is to have them from another subnet; or those that are requested, and one of the subnet."""
     has, subnet = port.fixed_ips, (subnets or {}).get(index)
     if keeps is not None and index in keeps:
         new = () if subnet is None else (FixedIp(subnet, f"10.0.1.{index + 2}"),)
@@ -48,7 +48,7 @@ def taken_off(
 
 @dataclass
 class DictBindings:
-    """Ports in a dict, and the inactive bindings that they have beside the active one."""
+    """Ports in a dict, and the inactive bindings that they have in addition to the active one."""
 
     ports: dict[str, Port] = field(default_factory=dict)
     inactive: dict[tuple[str, str], Binding] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class DictBindings:
             self.inactive.pop((port, host), None)
 
     def forget_inactive(self, port: str) -> None:
-        """A port is let go without the bindings that a move left."""
+        """A port is released without the bindings that a move left."""
         self.inactive = {key: binding for key, binding in self.inactive.items() if key[0] != port}
 
     async def leave_addresses(self, server: str, left: Mapping[str, Collection[str]]) -> None:

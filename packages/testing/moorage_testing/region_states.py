@@ -280,7 +280,7 @@ async def swapping_volume(small: SmallRegion, *, migrating: bool = False) -> Swa
 
 
 async def with_swappable_volume(small: SmallRegion, *, migrating: bool = False) -> SmallRegion:
-    """`migrating`: the volume service moves it, and waits to be told of the end."""
+    """`migrating`: the volume service moves it, and waits for a report of the end."""
     await with_volume(small)
     if migrating:
         known = small.volumes.volumes

@@ -81,7 +81,7 @@ class DictVolumes:
     made_for: dict[str, str] = field(default_factory=dict)
     """Snapshot → the image it was made for."""
     said: dict[str, str] = field(default_factory=dict)
-    """What was said last of each snapshot that the volume service asked for."""
+    """The last reported status of each snapshot that the volume service requested."""
     _number: int = 0
 
     def _next(self) -> int:

@@ -20,7 +20,7 @@ MORE_THAN_THERE_IS = 16
 NEVER_US = 2**62
 
 
-def that_waits(boot: Boot) -> Boot:
+def waiting_boot(boot: Boot) -> Boot:
     """The same, asked to wait for as long as it takes."""
     return msgspec.structs.replace(boot, wait=Wait(NEVER_US, 3_600.0))
 
@@ -83,7 +83,7 @@ class WaitingWorld:
         return self._small.transact(work)
 
     def on_commit(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
-        """What is told to others with each commit; the first failure fills the region."""
+        """The notifications of each commit; the first failure fills the region."""
         self._small.on_commit(tx, saga, run, lines)
         if self._fills and any(isinstance(each, Failed) for each in lines):
             self._fills = False

@@ -1,4 +1,4 @@
-"""The release before this one, out of this repository's history, in an environment of its own: what the tests of upgrades run beside us.
+"""The release before this one, out of this repository's history, in an environment of its own: what the tests of upgrades run together with this one.
 
 Source and environment lie in the machine's cache, made once for a commit.  Where the earlier release pins nothing else than we
 do, its environment borrows our packages, and is there in a moment; otherwise it is installed.

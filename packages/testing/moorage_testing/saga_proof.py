@@ -7,9 +7,9 @@ A proof has parts (`PARTS`), which need nothing of one another, so that a suite 
 `await prove(BOOT, asked, new_world, part)`.  Together they are the whole of it.
 
 `new_world` makes a fresh world each time, with what the saga may touch (`context`) and what it holds (`held()`).  A world
-may also have `transact` (the region's transactions; see `Paper`), `on_commit` (what is said to others with each
-commit) and `async settle()` (what is under way arrives, then one round of the reconcilers).  What `held()` counts must be empty again when the saga is taken back, and whole when it
-is told: an ERROR row is not held, a port is.  Each fault must fire, or the proof fails.
+may also have `transact` (the region's transactions; see `Paper`), `on_commit` (the notifications of each
+commit) and `async settle()` (what is under way arrives, then one round of the reconcilers).  What `held()` counts must be empty again when the saga is undone, and complete when it
+was executed: an ERROR row is not held, a port is.  Each fault must fire, or the proof fails.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from moorage.model.ids import OperationId
 from moorage.saga import Saga, Step
 from moorage_testing.case_run import CaseRun, CaseWorld, ProofOutcome
 from moorage_testing.fault_points import (
-    Springs,
+    FaultTrigger,
     StepFault,
-    Trapdoor,
+    TriggerAction,
     When,
     is_commit,
 )
 from moorage_testing.planted_problems import hiccup, lost_reply, outage, refusal, without
-from moorage_testing.proof_cases import Case, Plot, Tried
+from moorage_testing.proof_cases import Case, Scenario, Tried
 
 InputT = TypeVar("InputT", bound=Struct)
 ContextT = TypeVar("ContextT")
@@ -47,15 +47,14 @@ WHEN: tuple[When, ...] = ("before", "after")
 
 @dataclass(frozen=True)
 class ProofPart:
-    """One way of breaking a saga, and which of its cases: at `share` of every `of` points of a telling, whatever the plot."""
+    """One way of breaking a saga, and which of its cases: `share` of every `of` points of an execution, in every scenario."""
 
     way: Way
     share: int = 0
     of: int = 1
-    plots: str = ".*"
+    scenarios: str = ".*"
     points: str = ".*"
-    """Only the plots, and of those the points, whose whole names this expression matches: beside real services each case takes a
-    second."""
+    """Only the scenarios and points whose names match these expressions: with real services each case takes a second."""
 
     @property
     def daily(self) -> bool:
@@ -87,7 +86,7 @@ PARTS = tuple(ProofPart(way, share, of) for way, of in _SHARES.items() for share
 NewWorld: TypeAlias = Callable[[], CaseWorld[ContextT] | Awaitable[CaseWorld[ContextT]]]
 
 
-class Disproved(AssertionError):
+class ProofFailed(AssertionError):
     """The saga is broken, and this is how to see it."""
 
 
@@ -100,7 +99,7 @@ class Proof:
     spared: int = 0
     """Cases that are another one under a second name."""
     commits: int = 0
-    """Of one telling to its good end, the commit that began it included."""
+    """Of one successful execution, with the commit that began it."""
 
     @property
     def total(self) -> int:
@@ -116,7 +115,7 @@ async def prove(
 ) -> Proof:
     """Break the saga in every way, or in those of the parts that are named.
 
-    Raises Disproved at the first way that leaves something behind or loses something, and when a part had nothing to try.
+    Raises ProofFailed when a case leaves something behind or loses something, and when a part had nothing to try.
     """
     prover = _Prover(saga, asked, new_world, operation)
     await prover.measure()
@@ -124,12 +123,12 @@ async def prove(
         before = prover.proof.total
         await prover.try_part(part)
         if prover.proof.total == before:
-            raise Disproved(f"{saga.name}: nothing was tried of {part.name}")
+            raise ProofFailed(f"{saga.name}: nothing was tried of {part.name}")
     return prover.proof
 
 
-_Point: TypeAlias = tuple[Plot, int, bool]
-"""In which plot, the how manyth, and whether a cancel may interrupt there."""
+_Point: TypeAlias = tuple[Scenario, int, bool]
+"""The scenario, the number of the point, and whether a cancel may interrupt there."""
 
 
 class _Prover(Generic[InputT, ContextT]):
@@ -147,12 +146,12 @@ class _Prover(Generic[InputT, ContextT]):
     # --------------------------------------------------------------------------------------------------- the cases
 
     async def measure(self) -> None:
-        """One telling without a fault, for what whole and empty are."""
+        """One execution without a fault; it shows what complete and empty mean."""
         act = await self.act()
         self.empty = await act.held()
         outcome = await act.execute()
         if outcome != ProofOutcome():
-            raise Disproved(f"{self.saga.name}: told without a fault, it ended in {outcome}")
+            raise ProofFailed(f"{self.saga.name}: executed without a fault, it ended in {outcome}")
         self.whole = await act.held()
         assert act.log is not None
         self.proof.commits = 1 + act.log.commits
@@ -174,7 +173,7 @@ class _Prover(Generic[InputT, ContextT]):
                 await self.overtaken(await self._points(part))
 
     async def failing(self) -> None:
-        """Each step fails, for good, once, and for want of a neighbour."""
+        """Each step fails: permanently, once, and because a service is down."""
         for at, step in enumerate(self.saga.steps):
             await self._fails_at(at, step, "before", committed=False)
             await self._fails_at(at, step, "after", committed=step.region)
@@ -200,60 +199,60 @@ class _Prover(Generic[InputT, ContextT]):
         never_undone = {
             each.name for each in self.saga.steps[: max(self.no_return_at, 0)] if each.undo_with is not None
         }
-        for plot in self.plots():
-            await self._plays(plot, "repeated", repeat=True)
-            for step in self.saga.steps if not plot.whole else ():
+        for scenario in self.scenarios():
+            await self._run_scenario(scenario, "repeated", repeat=True)
+            for step in self.saga.steps if not scenario.whole else ():
                 for when in WHEN if step.undo_with is not None else ():
                     flaw = StepFault(step.name, when, hiccup, phase="undo", times=1)
-                    await self._plays(plot, f"undo of {step.name} failing once {when} its work", flaw=flaw)
+                    await self._run_scenario(scenario, f"undo of {step.name} failing once {when} its work", flaw=flaw)
                     never_undone -= {step.name} if flaw.fired else set()
         if never_undone:
-            raise Disproved(f"{self.saga.name}: {', '.join(sorted(never_undone))} was never undone")
+            raise ProofFailed(f"{self.saga.name}: {', '.join(sorted(never_undone))} was never undone")
 
     async def dying(self, points: Sequence[_Point]) -> None:
         """The executor dies at every point; the next one brings the saga to the same end."""
-        for plot, at, _ in points:
+        for scenario, at, _ in points:
             for then_cancel in (False, True):
-                well = None if then_cancel else plot.told_on
-                case = Case("killed, then cancelled" if then_cancel else "killed", at, plot, well)
+                well = None if then_cancel else scenario.succeeds
+                case = Case("killed, then cancelled" if then_cancel else "killed", at, scenario, well)
                 if not self._is_new(case):
                     continue
-                act, door = await self.act(plot.faults()), Trapdoor(at, "kill")
-                died = await act.execute(door)
+                act, trigger = await self.act(scenario.faults()), FaultTrigger(at, "kill")
+                died = await act.execute(trigger)
                 if not died.killed:
-                    raise Disproved(f"{plot.name}: meant to die at point {at}, but it ended in {died}")
+                    raise ProofFailed(f"{scenario.name}: meant to die at point {at}, but it ended in {died}")
                 if then_cancel:
                     act.cancel()
                 act.adopt()
                 outcome = await act.execute()
-                what = f"{plot.name}, killed {door.sprung}, {'cancelled, ' if then_cancel else ''}told by the next"
-                await self._judge(act, outcome, what, well)
+                label = f"{scenario.name}, killed {trigger.triggered_at}, {'cancelled, ' if then_cancel else ''}executed by the next"
+                await self._judge(act, outcome, label, well)
                 self._was_tried(case, act)
 
     async def cancelling(self, points: Sequence[_Point]) -> None:
         """A cancel lands at every point: found at the next commit, or at once in a do that waits for ever."""
-        springs: tuple[Springs, ...] = ("cancel", "interrupt")
-        for plot, at, may_stop in points:
-            for way in springs if may_stop else springs[:1]:
-                case = Case(way, at, plot, None)
+        actions: tuple[TriggerAction, ...] = ("cancel", "interrupt")
+        for scenario, at, may_stop in points:
+            for way in actions if may_stop else actions[:1]:
+                case = Case(way, at, scenario, None)
                 if not self._is_new(case):
                     continue
-                act, door = await self.act(plot.faults()), Trapdoor(at, way)
-                outcome = await asyncio.wait_for(act.execute(door), WAIT_S_MAX)
-                what = f"{plot.name}, {way} {door.sprung}"
-                if door.sprung is None:
-                    raise Disproved(f"{what}: point {at} was not reached")
+                act, trigger = await self.act(scenario.faults()), FaultTrigger(at, way)
+                outcome = await asyncio.wait_for(act.execute(trigger), WAIT_S_MAX)
+                label = f"{scenario.name}, {way} {trigger.triggered_at}"
+                if trigger.triggered_at is None:
+                    raise ProofFailed(f"{label}: point {at} was not reached")
                 if way == "interrupt" and outcome.unwound is None:
-                    raise Disproved(f"{what}: a waiting step was to be interrupted, and was not")
-                await self._judge(act, outcome, what, None)
+                    raise ProofFailed(f"{label}: a waiting step was to be interrupted, and was not")
+                await self._judge(act, outcome, label, None)
                 self._was_tried(case, act)
 
     async def overtaken(self, points: Sequence[_Point]) -> None:
-        """A executor falls asleep at every point, another adopts and ends the saga, the first wakes: it changes nothing."""
-        for plot, at, _ in points:
+        """At every point an executor is suspended, another adopts and ends the saga, the first resumes: it changes nothing."""
+        for scenario, at, _ in points:
             for cancelled in (False, True):
-                well = None if cancelled else plot.told_on
-                case = Case("overtaken, cancelled" if cancelled else "overtaken", at, plot, well)
+                well = None if cancelled else scenario.succeeds
+                case = Case("overtaken, cancelled" if cancelled else "overtaken", at, scenario, well)
                 if self._is_new(case):
                     await self._overtakes(case, cancelled)
 
@@ -272,7 +271,7 @@ class _Prover(Generic[InputT, ContextT]):
 
     def _was_tried(self, case: Case, act: CaseRun[ContextT]) -> None:
         self.proof.cases[case.way] += 1
-        self.tried.add(case, act.onlooker)
+        self.tried.add(case, act.recorder)
 
     def _elsewhere(self, at: int) -> bool:
         return at in self.saga.group_at and at != self.saga.group_at.start
@@ -282,107 +281,111 @@ class _Prover(Generic[InputT, ContextT]):
         """What another attempt is made after: a refusal, or where there is one attempt, one that says what to go without."""
         return without if self.saga.group is not None and self.saga.group.max_attempts == 1 else refusal
 
-    def plots(self) -> Iterator[Plot]:
-        """Forward; the second attempt; and the way back from every step that can still turn."""
-        yield Plot("told", tuple, whole=True, told_on=True)
+    def scenarios(self) -> Iterator[Scenario]:
+        """Forward; the second attempt; and the undo from every step at which the saga can still unwind."""
+        yield Scenario("executed", tuple, whole=True, succeeds=True)
         for at, step in enumerate(self.saga.steps):
             if self._elsewhere(at):
                 once = _fault(step.name, "after", attempts=1, problem=self._moving)
-                yield Plot(f"{step.name} failing once", once, whole=True, told_on=True)
+                yield Scenario(f"{step.name} failing once", once, whole=True, succeeds=True)
             if at < self.no_return_at:
-                told_on = None if step.region else False
-                yield Plot(f"{step.name} failing", _fault(step.name, "after"), whole=False, told_on=told_on)
+                succeeds = None if step.region else False
+                yield Scenario(f"{step.name} failing", _fault(step.name, "after"), whole=False, succeeds=succeeds)
             elif at == self.no_return_at:
-                yield Plot(f"{step.name} failing", _fault(step.name, "before"), whole=False, told_on=False)
+                yield Scenario(f"{step.name} failing", _fault(step.name, "before"), whole=False, succeeds=False)
 
     async def _points(self, part: ProofPart, at_commits: bool | None = None) -> list[_Point]:
-        """Every point of every plot, at commits or elsewhere or both; of them the part's share."""
+        """Every point of every scenario, at commits or elsewhere or both; of them the part's share."""
         points: list[_Point] = []
-        for plot in self.plots():
-            if not re.fullmatch(part.plots, plot.name):
+        for scenario in self.scenarios():
+            if not re.fullmatch(part.scenarios, scenario.name):
                 continue
-            door, act = Trapdoor(), await self.act(plot.faults())
-            await self._judge(act, await act.execute(door), plot.name, plot.whole)
+            trigger, act = FaultTrigger(), await self.act(scenario.faults())
+            await self._judge(act, await act.execute(trigger), scenario.name, scenario.whole)
             points += [
-                (plot, at, may_stop)
-                for at, (name, may_stop) in enumerate(door.seen)
+                (scenario, at, may_stop)
+                for at, (name, may_stop) in enumerate(trigger.seen)
                 if (at_commits is None or is_commit(name) is at_commits) and re.fullmatch(part.points, name)
             ]
         every = sorted({at for _, at, _ in points})
-        mine = set(every[part.share :: part.of])  # of all plots the same, so that what is the same in two is seen to be
+        mine = set(
+            every[part.share :: part.of]
+        )  # the same points in all scenarios, so that equal cases of two scenarios are detected
         return [each for each in points if each[1] in mine]
 
     async def _fails(self, fault: StepFault, whole: bool) -> None:
         act = await self.act([fault])
         outcome = await act.execute()
-        what = f"{fault.step} failing {fault.when} its work ({fault.problem.__name__})"
-        self._fired(fault, what)
-        await self._judge(act, outcome, what, whole)
+        label = f"{fault.step} failing {fault.when} its work ({fault.problem.__name__})"
+        self._fired(fault, label)
+        await self._judge(act, outcome, label, whole)
         if not whole and (outcome.unwound is None or outcome.unwound.at != fault.step):
-            raise Disproved(f"{what}: the story says that {outcome.unwound and outcome.unwound.at} failed")
+            raise ProofFailed(f"{label}: the journal says that {outcome.unwound and outcome.unwound.at} failed")
         self.proof.cases["failing"] += 1
 
     async def _sticks(self, fault: StepFault) -> None:
         """Past the point of no return an outage ends in a saga that is stuck, and goes on when it is over."""
         act = await self.act([fault])
         outcome = await act.execute()
-        what = f"{fault.step}, past the point of no return, failing {fault.when} its work"
-        self._fired(fault, what)
+        label = f"{fault.step}, past the point of no return, failing {fault.when} its work"
+        self._fired(fault, label)
         if outcome.stuck is None:
-            raise Disproved(f"{what}: should be stuck, and ended in {outcome}")
+            raise ProofFailed(f"{label}: should be stuck, and ended in {outcome}")
         act.adopt()
-        await self._judge(act, await act.execute(faults=False), what, whole=True)
+        await self._judge(act, await act.execute(faults=False), label, whole=True)
         self.proof.cases["stuck"] += 1
 
-    async def _plays(self, plot: Plot, how: str, repeat: bool = False, flaw: StepFault | None = None) -> None:
-        faults = list(plot.faults())
+    async def _run_scenario(
+        self, scenario: Scenario, how: str, repeat: bool = False, flaw: StepFault | None = None
+    ) -> None:
+        faults = list(scenario.faults())
         act = await self.act([*faults, *([flaw] if flaw else [])], repeat)
         outcome = await act.execute()
         for fault in faults:
-            self._fired(fault, plot.name)
-        await self._judge(act, outcome, f"{plot.name}, {how}", plot.whole)
+            self._fired(fault, scenario.name)
+        await self._judge(act, outcome, f"{scenario.name}, {how}", scenario.whole)
         self.proof.cases["repeated" if flaw is None else "undo failing"] += 1
 
     async def _overtakes(self, case: Case, cancelled: bool) -> None:
-        plot, at = case.plot, case.at
-        act, door = await self.act(plot.faults()), Trapdoor(at, "sleep")
-        old = asyncio.create_task(act.execute(door))
-        asleep = asyncio.create_task(door.asleep.wait())
+        scenario, at = case.scenario, case.at
+        act, trigger = await self.act(scenario.faults()), FaultTrigger(at, "sleep")
+        old = asyncio.create_task(act.execute(trigger))
+        asleep = asyncio.create_task(trigger.asleep.wait())
         await asyncio.wait({old, asleep}, timeout=WAIT_S_MAX, return_when=asyncio.FIRST_COMPLETED)
-        if not door.asleep.is_set():
-            raise Disproved(f"{plot.name}: meant to fall asleep at point {at}, and did not")
+        if not trigger.asleep.is_set():
+            raise ProofFailed(f"{scenario.name}: meant to fall asleep at point {at}, and did not")
         if cancelled:
             act.cancel()
         was_over = act.lease.row.status in {"done", "unwound"}
         act.adopt()
-        what = f"{plot.name}, asleep {door.sprung}, {'cancelled, ' if cancelled else ''}overtaken"
-        await self._judge(act, await act.execute(), what, case.well)
+        label = f"{scenario.name}, asleep {trigger.triggered_at}, {'cancelled, ' if cancelled else ''}overtaken"
+        await self._judge(act, await act.execute(), label, case.well)
         before = await act.held()
-        door.awake.set()
+        trigger.awake.set()
         outcome = await asyncio.wait_for(old, WAIT_S_MAX)
         if not outcome.fenced and not was_over:
-            raise Disproved(f"{what}, woken: it should be fenced, and ended in {outcome}")
+            raise ProofFailed(f"{label}, woken: it should be fenced, and ended in {outcome}")
         if (after := await act.held()) != before:
-            raise Disproved(f"{what}, woken: the world was {before}, and is {after}")
+            raise ProofFailed(f"{label}, woken: the world was {before}, and is {after}")
         self._was_tried(case, act)
 
-    def _fired(self, fault: StepFault, what: str) -> None:
+    def _fired(self, fault: StepFault, label: str) -> None:
         if not fault.fired:
-            raise Disproved(f"{what}: the fault never fired")
+            raise ProofFailed(f"{label}: the fault never fired")
 
-    async def _judge(self, act: CaseRun[ContextT], outcome: ProofOutcome, what: str, whole: bool | None) -> None:
-        """Whole, or empty; `None`: whichever the saga says it is."""
+    async def _judge(self, act: CaseRun[ContextT], outcome: ProofOutcome, label: str, whole: bool | None) -> None:
+        """Complete, or empty; `None`: whichever the row of the saga says."""
         if outcome.killed or outcome.fenced or outcome.stuck:
-            raise Disproved(f"{what}: it neither ended nor turned: {outcome}")
-        told = outcome.unwound is None
-        if whole is not None and told != whole:
-            raise Disproved(f"{what}: should {'end well' if whole else 'be taken back'}, and ended in {outcome}")
+            raise ProofFailed(f"{label}: it neither ended nor unwound: {outcome}")
+        succeeded = outcome.unwound is None
+        if whole is not None and succeeded != whole:
+            raise ProofFailed(f"{label}: should {'end well' if whole else 'be taken back'}, and ended in {outcome}")
         status = act.lease.row.status
-        if status != ("done" if told else "unwound"):
-            raise Disproved(f"{what}: its row says {status}")
-        held, meant = await act.held(), self.whole if told else self.empty
+        if status != ("done" if succeeded else "unwound"):
+            raise ProofFailed(f"{label}: its row says {status}")
+        held, meant = await act.held(), self.whole if succeeded else self.empty
         if held != meant:
-            raise Disproved(f"{what}: holds {held}, and should hold {meant}")
+            raise ProofFailed(f"{label}: holds {held}, and should hold {meant}")
 
 
 def _fault(

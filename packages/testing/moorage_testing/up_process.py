@@ -17,7 +17,7 @@ STOP_S = 90.0
 SERVICES = ("identity", "image", "network", "volume", "compute", "placement")
 
 
-class Upped:
+class UpProcess:
     """`moorage up` on a directory, again and again."""
 
     def __init__(self, directory: Path, more: str = "", address: str = "127.0.0.1") -> None:

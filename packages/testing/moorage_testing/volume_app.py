@@ -87,7 +87,7 @@ class VolumeApp:
     images: MemoryImages
     open_as: Callable[[str], httpx.AsyncClient]
     events: list[dict[str, Any]] = field(default_factory=list)
-    """What compute was told."""
+    """The events that were sent to compute."""
     held: dict[tuple[str, str], str] = field(default_factory=dict)
     """(server, volume) → attachment: what compute says when it is asked."""
 

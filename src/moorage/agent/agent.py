@@ -51,7 +51,7 @@ GIVEN_UP_WITHIN_S = 30.0
 QUESTIONS_KEPT = 16
 LATE_S = 5.0
 """For commands of a release without `left_s`: the difference that is allowed between the clocks of two machines."""
-PAUSED = "it could not be heard for a while, or was paused"
+PAUSED = "it was unreachable for a while, or suspended"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Agent:
         self._lanes = ServerQueues(options.at_once)
         self._settler = Settler(host, driver, journal, clock, self._lanes)
         self._hold = Hold(host, driver, journal, clock, self.is_doing)
-        self._authority = Authority(clock, silence_s, partial(self._leave_home, "it could not be heard for a while"))
+        self._authority = Authority(clock, silence_s, partial(self._leave_home, "it was unreachable for a while"))
         answers = CommandAnswers(host, cell, plumbing)
         self._checks = CommandChecks(journal, self._settler, clock, answers)
         verbs = VERBS if plumbing is None else plumbing.verbs()
@@ -202,7 +202,7 @@ class Agent:
                 await self._hold.end()
                 await self._come_home(answer)
             except Exception as failure:  # noqa: BLE001 - whatever a driver does, the host comes home when it can
-                _log.error("%s cannot come home yet: %s", self.host, reason_of(failure))
+                _log.error("%s cannot ask its cell yet: %s", self.host, reason_of(failure))
                 await self._clock.sleep(ASK_LAST_S)
 
     async def _ask_for_servers(self) -> ServersOfHost:
@@ -280,7 +280,7 @@ class Agent:
 
     def _take_refusal(self, refused: AgentRefused) -> None:
         if not self._refused:
-            _log.error("%s: this agent is refused, and obeys nobody until it is not: %s", self.host, refused.why)
+            _log.error("%s: this agent is refused, and executes no commands meanwhile: %s", self.host, refused.why)
         self._refused = True
         self._leave_home("another agent speaks for this host")
 

@@ -21,7 +21,7 @@ async def _do(job: Job) -> None:
     try:
         await job()
     except Exception:  # noqa: BLE001 - a boundary: one job that breaks must not close its server's lane
-        _log.exception("a job broke; whoever asked for it asks again")
+        _log.exception("a job failed; its caller sends it again")
 
 
 class ServerQueues:

@@ -31,7 +31,7 @@ STATUS: dict[type[Problem], int] = {
     errors.BusOut: 503,
     errors.Internal: 500,
 }
-"""Every kind; `tests/test_house.py` looks that none is missing."""
+"""Every kind; `tests/test_house.py` checks that none is missing."""
 
 FAULT_NAMES = {
     400: "badRequest",

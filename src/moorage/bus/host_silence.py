@@ -41,7 +41,7 @@ class HostSilence:
     def failure_of(self, host: str) -> HostFailed:
         """Return the error of a call to a silent host."""
         return HostFailed(
-            "the host has not been heard of for a while",
+            "the host has been silent for a while",
             private=f"{host}: no heartbeat for {self.silent_s:.0f} s",
             code="host_silent",
         )

@@ -146,7 +146,7 @@ def _check_file(what: str, path: Path, *, secret: bool) -> None:
 
 
 def _no_password() -> str:
-    raise ValueError("the key is encrypted, and nobody is there to say its password")
+    raise ValueError("the key is encrypted, and a process cannot ask for its password")
 
 
 def _why(wrong: BaseException) -> str:

@@ -54,7 +54,7 @@ class Senders:
         if named is None:
             return None if agent and self._named.get(message.host) == agent else message
         if named != (subjects.token(message.cell), subjects.token(message.host)):
-            self._leave(subject, f"it says that it comes from host {message.host!r} of cell {message.cell!r}")
+            self._leave(subject, f"it claims to come from host {message.host!r} of cell {message.cell!r}")
             return None
         if agent and self._named.get(message.host) != agent:
             self._named.pop(message.host, None)

@@ -109,8 +109,8 @@ def lines(report: JsonObject) -> list[str]:
         f"audit {report['id']} of {report['ended_at'] or report['asked_at']}: {report['status']} {report['why']}".rstrip()
     ]
     looked = ", ".join(f"{count} {name}" for name, count in report["looked_at"].items())
-    printed.append(f"looked at      {looked or 'nothing'}")
-    printed += [f"not looked at  {name}: {why}" for name, why in report["not_looked_at"].items()]
+    printed.append(f"checked        {looked or 'nothing'}")
+    printed += [f"not checked    {name}: {why}" for name, why in report["not_looked_at"].items()]
     if report["findings"]:
         rows = [
             [each[name] for name in ("kind", "what", "where", "server")] + [_differs(each)]
@@ -146,7 +146,7 @@ def _counts(report: JsonObject) -> list[str]:
     return [
         cloud.table([row[:2] for row in rows], ["kind", "found"]),
         "",
-        "`moorage audit --repair --dry-run` says what would be mended",
+        "`moorage audit --repair --dry-run` shows what would be repaired",
     ]
 
 

@@ -48,11 +48,11 @@ def parser() -> argparse.ArgumentParser:
         change.add_argument(f"--add-{kind}", action="append", default=[], metavar="LIKE[=COUNT]")
     change.add_argument("--add-segment", action="append", default=[], metavar="LIKE=ADDRESSES")
     files = made.add_argument_group("files")
-    files.add_argument("--world", type=Path, help="a fleet or a saved picture, instead of a running cloud")
+    files.add_argument("--world", type=Path, help="a fleet or a saved world, instead of a running cloud")
     files.add_argument(
-        "--ask", type=Path, help="with a saved picture: what is asked for, as `moorage schedule --export` writes it"
+        "--ask", type=Path, help="with a saved world: the request, as `moorage schedule --export` writes it"
     )
-    files.add_argument("--save", type=Path, metavar="FILE", help="write the running cloud's picture, with its servers")
+    files.add_argument("--save", type=Path, metavar="FILE", help="write the running cloud's world, with its servers")
     made.add_argument("--hosts", type=int, default=20, help="hosts that are listed (default: %(default)s)")
     made.add_argument("--json", action="store_true")
     return made

@@ -94,7 +94,7 @@ def capacity(arguments: argparse.Namespace, changes: JsonObject) -> JsonObject:
 def _ask(arguments: argparse.Namespace, loaded: Loaded) -> Ask:
     if loaded.fleet is None:
         if arguments.ask is None:
-            raise Invalid("A saved picture has no flavors and networks: say with --ask FILE what is asked for.")
+            raise Invalid("A saved world has no flavors and networks: give the request with --ask FILE.")
         try:
             return msgspec.json.decode(arguments.ask.read_bytes(), type=Ask)
         except OSError as missing:

@@ -152,7 +152,7 @@ def plan_lines(plan: JsonObject) -> list[str]:
     printed += ["", cloud.table(rows, ["server", "from", "to", "guest", "to send"])] if rows else ["", "no move helps"]
     printed += ["", *(f"{count} stay: {why}" for why, count in plan["stay"].items())] if plan["stay"] else []
     printed += [f"{cell} is out, and left as it is" for cell in plan["cells_out"]]
-    return printed if plan["whole"] else [*printed, "there are more servers than were looked at"]
+    return printed if plan["whole"] else [*printed, "there are more servers than were read"]
 
 
 def _part(used: int, whole: int) -> str:

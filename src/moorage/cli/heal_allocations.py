@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     )
     parser.epilog = (
         "0: something was healed. 3: something could not be healed. 4: there was nothing to heal, or it was a dry run. "
-        "5: the network service could not be asked. 127: invalid input. 255: nothing could be looked at."
+        "5: the network service could not be asked. 127: invalid input. 255: nothing could be read."
     )
     arguments = parser.parse_args(argv)
     kinds = [kind for kind in OF_ALLOCATIONS if not arguments.skip_port_allocations or kind not in OF_PORTS_ALLOCATIONS]
@@ -79,7 +79,7 @@ def describe(report: JsonObject) -> list[str]:
             lines.append(f"Heal {what}: {done.get((each['kind'], each['what']), 'not done')}")
     if report["found"] > len(report["findings"]):
         lines.append(f"and {report['found'] - len(report['findings'])} more")
-    lines += [f"Not looked at: {name}: {why}" for name, why in report["not_looked_at"].items()]
+    lines += [f"Not checked: {name}: {why}" for name, why in report["not_looked_at"].items()]
     servers = report["looked_at"].get("servers", 0)
     healed = 0 if report["asked"]["dry_run"] else sum(report["repaired"].values())
     return [*lines, f"Processed {servers} instances: {report['found']} found, {healed} healed."]

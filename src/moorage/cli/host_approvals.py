@@ -49,7 +49,7 @@ def revoke(connection: Any, arguments: argparse.Namespace) -> int:
     reply = connection.compute.delete(_path(arguments.host), microversion=cloud.LATEST)
     if reply.status_code >= 400:
         return _refused(reply)
-    print(f"{arguments.host} is heard no more; make the broker's configuration anew, so that its key is let in no more")
+    print(f"{arguments.host} is no longer accepted; write the broker's configuration again, so that its key is refused")
     return DONE
 
 

@@ -16,7 +16,7 @@ def main(argv: list[str]) -> int:
     showing = verbs.add_parser("show", help="one operation, with its journal")
     showing.add_argument("operation")
     showing.add_argument("--json", action="store_true", help="print what the API answered, results and all")
-    verbs.add_parser("stuck", help="operations that a person should look at")
+    verbs.add_parser("stuck", help="operations that an operator should check")
     arguments = parser.parse_args(argv)
     connection = cloud.connect(arguments.os_cloud)
     if arguments.verb == "show":

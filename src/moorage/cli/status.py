@@ -61,7 +61,7 @@ def audited(last: list[JsonObject]) -> list[str]:
             warnings.append(f"WARNING: the last audit, at {each['ended_at']}, could not look: {each['why']}")
         elif left:
             warnings.append(
-                f"WARNING: the last audit, at {each['ended_at']}, found {left} that are not mended: `moorage audit --last`"
+                f"WARNING: the last audit, at {each['ended_at']}, found {left} that are not repaired: `moorage audit --last`"
             )
     return ["", *warnings] if warnings else []
 

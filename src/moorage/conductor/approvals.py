@@ -55,7 +55,7 @@ class Approvals:
                 self._waiting[message.host] = self._cell
             self._log_refusal(message.host, "waits for an operator to approve it: moorage host approve")
         else:
-            self.refuse(message.host, f"it says that it is in cell {self._cell}, and is approved for {cell}")
+            self.refuse(message.host, f"it reports that it is in cell {self._cell}, and is approved for {cell}")
         return False
 
     def allows(self, host: str) -> bool:

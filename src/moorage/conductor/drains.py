@@ -104,7 +104,7 @@ class Drains:
         if now.status is DrainStatus.DONE:
             comes, foreign = await self._claims(drain)
             if comes:
-                now = changed(going, why="somebody has a claim there, and no record yet")
+                now = changed(going, why="an operation has a claim there, and no record yet")
             elif foreign:
                 now = changed(now, why=f"what others claimed there stays: {', '.join(foreign[:NAMED_MAX])}")
         if now != drain and not await self._context.region.write(lambda tx: drains.write(tx, now)):

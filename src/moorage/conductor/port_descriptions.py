@@ -67,7 +67,7 @@ class PortDescriber:
         self._not_served_until = float("-inf")
         self._each_until = float("-inf")
         """Until then each host is asked for in each round: the network service does not say which ones changed."""
-        self._seen = 0
+        self._version = 0
         """The newest version of which the hosts are known."""
         self._news: set[str] = set()
         self._one_round = asyncio.Lock()
@@ -103,7 +103,7 @@ class PortDescriber:
         if not self._takers() or now < max(self._not_served_until, self._each_until):
             return False
         try:
-            found = await self._network.described_hosts(self._seen, wait_s)
+            found = await self._network.described_hosts(self._version, wait_s)
         except Problem as problem:
             self._seldom.warning("out", "nobody says which ports changed: %s %s", problem, problem.private)
             return False
@@ -113,9 +113,9 @@ class PortDescriber:
         if found is None:
             self._each_until = self._clock.monotonic() + NOT_SERVED_S
             return False
-        if found.version < self._seen:  # it was put back to an older state
+        if found.version < self._version:  # it was put back to an older state
             self._news |= {known.host for known in self._takers()}
-        self._seen = found.version
+        self._version = found.version
         self._news |= set(found.hosts)
         return True
 
@@ -152,7 +152,7 @@ class PortDescriber:
         if known.not_wired != before.troubles:
             before.troubles = known.not_wired
             for each in known.not_wired:
-                _log.warning("host %s does not wire as it was told: %s", known.host, each)
+                _log.warning("host %s does not wire as described: %s", known.host, each)
 
     def _is_due(self, known: KnownHost) -> bool:
         before = self._described[known.host]

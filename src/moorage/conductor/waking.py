@@ -141,7 +141,7 @@ class Waker:
                 if self._led:
                     await self.search()
             except Exception as failure:  # noqa: BLE001  it is looked again, and all that sleep stand in the table
-                self._log.warning("waking", "sleeping boots could not be looked at: %r", failure)
+                self._log.warning("waking", "sleeping boots could not be read: %r", failure)
                 self._led = False
                 pause_s = backoff.next_s()
                 continue
@@ -232,7 +232,7 @@ class Waker:
             try:
                 await self._bus.publish(subjects.to_conductor(owner), encode(OperationHint(operation, owner)))
             except Problem as problem:
-                self._log.warning("hint", "conductor %s could not be told of its work: %s", owner, problem)
+                self._log.warning("hint", "conductor %s could not be informed of its work: %s", owner, problem)
 
     # ------------------------------------------------------------------------------------------------- the search
 

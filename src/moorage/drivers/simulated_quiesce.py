@@ -36,7 +36,7 @@ class SimulatedFreezing(ABC):
             if guest.power is not PowerState.RUNNING:
                 raise HostFailed("the guest is not running", private=guest.power.name, code="guest_not_running")
             if guest.thawed_for == why:  # a late command does not quiesce the guest again
-                raise HostFailed("the guest was let go already", code="not_frozen")
+                raise HostFailed("the guest is no longer quiesced", code="not_frozen")
             if guest.frozen_for != why:
                 if self.is_frozen(server):
                     raise HostFailed("the guest is quiesced already", private=guest.frozen_for, code="already_frozen")

@@ -112,18 +112,18 @@ async def adopt_opened(
 def check_adoptable(region: RegionSeen, cells: Mapping[CellId, CellSeen], empty: frozenset[str]) -> None:
     """Check that each database is empty on purpose or is a restored one of this region. Raises Invalid when one is not."""
     if not region.made:
-        raise Invalid("the region database is empty: look at its URL, or restore it first")
+        raise Invalid("the region database is empty: check its URL, or restore it first")
     for cell, state in cells.items():
         its = state.identity
         if not state.made and cell not in empty and (cell in region.cells or state.lacks_all):
             raise Invalid(
-                f"the database of {cell} is empty: look at its URL, or restore it first; if it is lost for ever, "
+                f"the database of {cell} is empty: check its URL, or restore it first; if it is lost, "
                 f"`moorage db adopt --empty {cell}`"
             )
         if its is not None and its.cell != cell:
-            raise Invalid(f"the database configured for {cell} is that of {its.cell}: look at the URLs of [[cells]]")
+            raise Invalid(f"the database configured for {cell} is that of {its.cell}: check the URLs of [[cells]]")
         if its is not None and region.identity is not None and its.region != region.identity.uuid:
-            raise Invalid(f"the database of {cell} belongs to another region ({its.region}): look at its URL")
+            raise Invalid(f"the database of {cell} belongs to another region ({its.region}): check its URL")
 
 
 async def _check_stopped(region: Database) -> None:

@@ -379,7 +379,7 @@ async def wait_for_hosts(region: RegionProcess, patience_s: float = HOSTS_HEARD_
     except TimeoutError:
         names = sorted(name for cell in region.cells for name in cell.unheard())
         logger.warning(
-            "%d hosts are not heard yet; those that were up when somebody last listened count as up for %.0f s more: %s",
+            "%d hosts sent no heartbeat yet; those that were up when a conductor last ran count as up for %.0f s more: %s",
             len(names),
             region.config.compute.host_silence_s,
             ", ".join(names[:10]),

@@ -25,7 +25,7 @@ class EventReceiver:
     async def __call__(self, events: list[JsonObject]) -> None:
         """Store the events of our servers, then send a hint (RULES §20). Raises Unavailable while the region is not open."""
         if self.region is None:
-            raise Unavailable("compute does not hear yet")
+            raise Unavailable("compute does not accept events yet")
         now = time.time_ns() // 1000
         parsed = [
             ExternalEvent(

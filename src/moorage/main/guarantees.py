@@ -110,7 +110,7 @@ class GuaranteesOverHttp:
                     server: each.allocations for server, each in wanted.items()
                 }:
                     return True
-                raise Unavailable("nobody knows whether placement made the change; try again later")
+                raise Unavailable("it is unknown whether placement made the change; try again later")
             if not all(each.allocations for each in held.values()):
                 return False
             wanted = {server: _changed(server, each, changes) for server, each in held.items()}

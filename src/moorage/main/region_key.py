@@ -137,7 +137,7 @@ async def know_key(region: Database, seals: Encryption, keys: Sequence[str]) -> 
         used = await region.read(region_keys.used)
         if used and used[0] not in mine:
             raise Invalid(
-                f"this process does not have the region's key {used[0]}, with which what users tell their guests is encrypted: give "
+                f"this process does not have the region's key {used[0]}, with which the data that users pass to their guests is encrypted: give "
                 "every process the same keys ([secrets] key_file, by default secrets/region-key in the data directory); if that "
                 "key is lost for ever, run `moorage secrets reencrypt --lost`"
             )

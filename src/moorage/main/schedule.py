@@ -99,9 +99,9 @@ def parser() -> argparse.ArgumentParser:
         prog="moorage schedule",
         description="Replay decisions that conductors recorded, by their own weights or by others; or one from files.",
     )
-    options.add_argument("--world", type=Path, help="the picture of all hosts to decide on")
+    options.add_argument("--world", type=Path, help="the world (all hosts) to decide on")
     options.add_argument("--ask", type=Path, default=Path("ask.json"), help="what is asked for (default: ask.json)")
-    options.add_argument("--export", type=Path, metavar="WORLD", help="write the picture of a region to this file")
+    options.add_argument("--export", type=Path, metavar="WORLD", help="write the world of a region to this file")
     options.add_argument(
         "--ask-of", metavar="SERVER", help="with --export: write what was asked for this server (its id) to --ask"
     )
@@ -132,8 +132,8 @@ def main(argv: Sequence[str]) -> int:
             return 0
         if arguments.world is None:
             raise Invalid(
-                "say --world FILE --ask FILE to replay a decision from files, --replay ID (or all) for those that were "
-                "recorded, or --export FILE to write a picture"
+                "give --world FILE --ask FILE to replay a decision from files, --replay ID (or all) for those that were "
+                "recorded, or --export FILE to write a world"
             )
         photo = _read(arguments.world, WorldSnapshot)
         if photo.format != FORMAT:

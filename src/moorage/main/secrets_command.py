@@ -39,7 +39,7 @@ async def show(config: Config, databases: Databases) -> None:
         print(f"{name}  {'encrypts' if number == 0 else 'decrypts':9} {counts.by_key.get(name, 0):>9} secrets")
     for name, count in sorted(counts.by_key.items()):
         if name not in mine:
-            print(f"{name}  {'unknown':9} {count:>9} secrets, which nobody can read without it")
+            print(f"{name}  {'unknown':9} {count:>9} secrets, which cannot be read without it")
     print(f"{'in clear':16}  {'':9} {counts.clear:>9} secrets")
 
 

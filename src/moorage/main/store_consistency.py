@@ -63,7 +63,7 @@ def _refused(cell: CellId, state: CellSeen, region: RegionSeen) -> str | None:
                 else "is empty, and the region knows the cell"
             )
             return (
-                f"the database of {cell} {what}: look at its URL, or restore it from a backup and run `moorage db adopt` "
+                f"the database of {cell} {what}: check its URL, or restore it from a backup and run `moorage db adopt` "
                 f"(`--empty {cell}` if it is lost for ever)"
             )
         return None
@@ -74,14 +74,12 @@ def _refused(cell: CellId, state: CellSeen, region: RegionSeen) -> str | None:
             "both, or restore the region's from a backup and run `moorage db adopt`"
         )
     if its.cell != cell:
-        return f"the database configured for {cell} is that of {its.cell}: look at the URLs of [[cells]]"
+        return f"the database configured for {cell} is that of {its.cell}: check the URLs of [[cells]]"
     if known is not None and known.uuid != its.uuid:
-        return f"the database of {cell} is another one ({its.uuid}) than the region knows ({known.uuid}): look at its URL; {ADOPT}"
+        return f"the database of {cell} is another one ({its.uuid}) than the region knows ({known.uuid}): check its URL; {ADOPT}"
     if its.epoch != mine.epoch:
         older = f"the database of {cell}" if its.epoch < mine.epoch else "the region database"
-        return (
-            f"{older} is from before the last restore (epochs {its.epoch} and {mine.epoch}): look at its URL; {ADOPT}"
-        )
+        return f"{older} is from before the last restore (epochs {its.epoch} and {mine.epoch}): check its URL; {ADOPT}"
     if known is not None and its.mark < known.mark:
         return f"the database of {cell} is older than the region remembers it ({its.mark} < {known.mark}): {ADOPT}"
     if mine.mark < its.region_mark:

@@ -114,7 +114,7 @@ class FindingKind(NamedTuple):
 
 
 HEAL = "the claim is made to say what the server and its ports have"
-LOOK = "look at it; nothing is done to it"
+LOOK = "check it; nothing is done to it"
 
 KINDS: Mapping[str, FindingKind] = {
     # records and mappings
@@ -136,19 +136,21 @@ KINDS: Mapping[str, FindingKind] = {
         "the cell of a server does not have its record", "restore the cell's database", False
     ),
     "record_deleted_mapping_live": FindingKind(
-        "a record is deleted, and the region does not know it", "the region is told"
+        "a record is deleted, and the region does not know it", "the region is informed"
     ),
     "mapping_deleted_record_live": FindingKind(
         "the region knows that a server is deleted, and its record does not", "the record"
     ),
     "build_request_left": FindingKind("an order is kept though its server has a record", "the order goes"),
     "task_state_left": FindingKind("a server shows a task that no operation does", "the task state is cleared"),
-    "building_without_operation": FindingKind("a server is in BUILD, and nobody builds it", "it is shown in ERROR"),
-    "slot_left": FindingKind("an operation that has ended still holds a server", "the server is let go"),
+    "building_without_operation": FindingKind(
+        "a server is in BUILD, and no operation builds it", "it is shown in ERROR"
+    ),
+    "slot_left": FindingKind("an operation that has ended still holds a server", "the server is released"),
     "operation_without_server": FindingKind("an open operation does not hold its server", LOOK, False),
     "migration_left_open": FindingKind("a migration is open, and no operation is at it", "it is recorded as failed"),
     "deleted_record_old": FindingKind("records of long deleted servers are kept", "they are forgotten"),
-    "fence_left": FindingKind("a cell keeps a fence of a server that nobody knows", "it is forgotten"),
+    "fence_left": FindingKind("a cell keeps a fence of an unknown server", "it is forgotten"),
     # claims
     "allocation_missing": FindingKind("a server on a host has no allocation there", HEAL),
     "allocation_amounts_wrong": FindingKind("an allocation is not what the flavor asks", HEAL),
@@ -162,11 +164,11 @@ KINDS: Mapping[str, FindingKind] = {
     "address_claim_missing": FindingKind("an address of a segment is not claimed", HEAL),
     "address_claim_orphaned": FindingKind("an address of a segment is claimed that no port has", HEAL),
     "migration_allocation_orphaned": FindingKind("a move that has ended holds resources", "they are released"),
-    "migration_allocation_unknown": FindingKind("a move of which nobody has a record holds resources", LOOK, False),
+    "migration_allocation_unknown": FindingKind("a move without a record holds resources", LOOK, False),
     "usage_drifted": FindingKind("a counter is not the sum of its allocations", "the counter is summed again"),
     # ports
     "port_orphaned": FindingKind("a port of ours names a server that does not have it", "it is deleted"),
-    "port_not_let_go": FindingKind("a user's port names a server that does not have it", "it is let go"),
+    "port_not_let_go": FindingKind("a user's port names a server that does not have it", "it is released"),
     "port_missing": FindingKind(
         "a server's port is not there", "its card is unplugged, if the network service says it is gone"
     ),
@@ -192,26 +194,30 @@ KINDS: Mapping[str, FindingKind] = {
         "a server's volume has no such attachment", "detach and attach the volume", False
     ),
     "attachment_unfinished": FindingKind("an attachment that a server has is half made", "it is completed"),
-    "volume_detaching_left": FindingKind("a volume is said to be going, and nobody detaches it", "it is in use again"),
+    "volume_detaching_left": FindingKind(
+        "a volume is shown as detaching, and no operation detaches it", "it is in use again"
+    ),
     "volume_intent_left": FindingKind("volumes were begun for a server that was never accepted", "they are deleted"),
     "volume_snapshot_left": FindingKind(
-        "a volume's snapshot was made for an image that is not there", "delete it, if nobody wants its data", False
+        "a volume's snapshot was made for an image that is not there", "delete it, if its data is not needed", False
     ),
-    "image_left_half_made": FindingKind("an image of ours is half made, and nobody is at it", "it is deleted"),
-    "image_of_shelved_left": FindingKind("the image of a shelved disk is nobody's", "it is deleted"),
+    "image_left_half_made": FindingKind(
+        "an image that Moorage made is incomplete, and no operation fills it", "it is deleted"
+    ),
+    "image_of_shelved_left": FindingKind("the image of a shelved disk belongs to no server", "it is deleted"),
     "image_of_move_left": FindingKind(
         "the image through which a disk was moved is left of a move that is over", "it is deleted"
     ),
     # hosts
     "guest_orphaned": FindingKind(
-        "a host has a guest of a server that was deleted", "the host is told, and destroys it"
+        "a host has a guest of a server that was deleted", "the host is informed, and destroys it"
     ),
-    "guest_unknown": FindingKind("a host has a guest that nobody knows", LOOK, False),
+    "guest_unknown": FindingKind("a host has an unknown guest", LOOK, False),
     "guest_elsewhere": FindingKind(
-        "a host has a guest of a server that is elsewhere", "the host is told, and destroys it"
+        "a host has a guest of a server that is elsewhere", "the host is informed, and destroys it"
     ),
     "guest_on_two_hosts": FindingKind(
-        "two hosts have a guest of one server", "the host that is not the server's is told"
+        "two hosts have a guest of one server", "the host that is not the server's is informed"
     ),
     "guest_missing": FindingKind("a server's host does not have its guest", "rebuild or hard reboot it", False),
     # counted by project, and what is only kept for a time
@@ -220,7 +226,7 @@ KINDS: Mapping[str, FindingKind] = {
     "console_tokens_expired": FindingKind(
         "tokens of consoles are kept though their time is over", "they are forgotten"
     ),
-    "events_left": FindingKind("events that nobody waited for are kept", "they are forgotten"),
+    "events_left": FindingKind("events that no operation waited for are kept", "they are forgotten"),
 }
 
 OF_ALLOCATIONS = tuple(

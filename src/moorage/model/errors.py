@@ -26,7 +26,7 @@
     └── Internal                    500, an error in Moorage
 
 `public` is a sentence that the caller may read and act on.  It names no host, cell or provider, because owners of servers read it in
-faults and explanations (`tests/pure/test_public_sentences.py`).  `private` is only for the operator's log and the decision record.
+faults and explanations (`tests/pure/test_public_messages.py`).  `private` is only for the operator's log and the decision record.
 `named` is the public sentence with those names, for operators.  `code` is a stable word for machines and never changes once published.
 `api/http_errors.py` decides the status numbers of the public API; the numbers above are for orientation.
 """

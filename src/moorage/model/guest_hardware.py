@@ -112,15 +112,18 @@ def tpm(specs: Mapping[str, str], properties: Mapping[str, str]) -> tuple[str, s
 
 def serial_ports(specs: Mapping[str, str], properties: Mapping[str, str]) -> int:
     """Return how many serial ports the guest has. Raises Invalid when the image asks for more than its flavor allows."""
-    told, asked = specs.get("hw:serial_port_count", ""), _number_of_image("hw_serial_port_count", properties)
+    flavor_value, image_count = (
+        specs.get("hw:serial_port_count", ""),
+        _number_of_image("hw_serial_port_count", properties),
+    )
     try:
-        allowed = int(told or 0)
+        allowed = int(flavor_value or 0)
     except ValueError as bad:
-        why = f"Number of serial ports specified in flavor is invalid: expected an integer, got '{told}'"
+        why = f"Number of serial ports specified in flavor is invalid: expected an integer, got '{flavor_value}'"
         raise Invalid(why) from bad
-    if allowed and asked > allowed:
+    if allowed and image_count > allowed:
         raise Invalid("Forbidden to exceed flavor value of number of serial ports passed in image meta.")
-    return asked or allowed or 1
+    return image_count or allowed or 1
 
 
 def vif_queues(vcpus: int, specs: Mapping[str, str], properties: Mapping[str, str]) -> int:
@@ -150,8 +153,8 @@ def cpu_topology(vcpus: int, specs: Mapping[str, str], properties: Mapping[str, 
     ]
     if not possible:
         least = CpuTopology(*(min(vcpus, getattr(limit, part)) for part in PARTS))
-        asked = f"{least.sockets}:{least.cores}:{least.threads}"
-        raise Invalid(f"Requested vCPU limits {asked} are impossible to satisfy for vcpus count {vcpus}")
+        limits = f"{least.sockets}:{least.cores}:{least.threads}"
+        raise Invalid(f"Requested vCPU limits {limits} are impossible to satisfy for vcpus count {vcpus}")
 
     def nearness(each: CpuTopology) -> tuple[int, int, int]:
         alike = sum(getattr(each, part) == getattr(preferred, part) for part in PARTS)

@@ -23,7 +23,7 @@ FULL = "is out of disk space: free some on its machine; what was asked waits unt
 READ_ONLY = "is read-only (a standby, or set so): nothing can be written until that is undone"
 DAMAGED = "is damaged: restore it from a backup"
 IO_FAILED = "cannot read or write its disk"
-GONE = "does not exist on its server: look at its URL, or restore it from a backup"
+GONE = "does not exist on its server: check its URL, or restore it from a backup"
 SILENT = "does not answer"
 
 SQLITE_SAYS = {
@@ -31,9 +31,9 @@ SQLITE_SAYS = {
     sqlite3.SQLITE_READONLY: READ_ONLY,
     sqlite3.SQLITE_IOERR: IO_FAILED,
     sqlite3.SQLITE_CANTOPEN: "cannot be opened: look whether its file, its directory and their rights are there",
-    sqlite3.SQLITE_PERM: "may not be opened by this user: look at the rights of its file",
+    sqlite3.SQLITE_PERM: "may not be opened by this user: check the rights of its file",
     sqlite3.SQLITE_CORRUPT: DAMAGED,
-    sqlite3.SQLITE_NOTADB: "is no database file: look at its URL, or restore it from a backup",
+    sqlite3.SQLITE_NOTADB: "is no database file: check its URL, or restore it from a backup",
     sqlite3.SQLITE_BUSY: "is locked by another process; try again later",
     sqlite3.SQLITE_LOCKED: "is locked; try again later",
     sqlite3.SQLITE_PROTOCOL: "is locked by another process; try again later",
@@ -63,10 +63,10 @@ POSTGRESQL_SAYS = {
     "25P03": "ended a transaction that stood still",
     "25P04": "ended a transaction that took too long for its transaction_timeout",
     "40003": SILENT,
-    "42501": "refuses our user what it needs: look at the owner and the rights of its tables",
+    "42501": "refuses our user what it needs: check the owner and the rights of its tables",
     "3D000": GONE,
-    "28000": "refuses our user: look at its URL",
-    "28P01": "refuses our password: look at its URL",
+    "28000": "refuses our user: check its URL",
+    "28P01": "refuses our password: check its URL",
 }
 """By SQLSTATE: classes 08, 28, 53, 57 and 58 of PostgreSQL's error codes, and codes of other classes that the statement did not cause."""
 LASTING = {FULL, READ_ONLY, DAMAGED, GONE}
@@ -101,7 +101,7 @@ def of_postgresql(
     if text is None and isinstance(failure, PoolTimeout):
         text = "is busy: every connection of this process is in use; try again later"
     if text is None and isinstance(cause, ssl.SSLCertVerificationError):
-        text = f"shows a certificate that is not trusted ({cause.verify_message}): look at sslrootcert in its URL"
+        text = f"shows a certificate that is not trusted ({cause.verify_message}): check sslrootcert in its URL"
     if text is None and is_timeout(failure):
         text = f"has not answered for {statement_s:.0f} s: its server hangs, or the way to it is cut"
     if text is None and not _is_lost(failure, state):

@@ -25,7 +25,7 @@ def take_tls(url: sa.URL, name: str) -> tuple[sa.URL, dict[str, Any]]:
         raise Invalid(f"the database URL of {name}: sslmode is one of {', '.join(MODES)}")
     if mode in {"disable", "allow", "prefer"}:
         if len(options) > 1:
-            raise Invalid(f"the database URL of {name} names certificates, which sslmode={mode} does not look at")
+            raise Invalid(f"the database URL of {name} names certificates, which sslmode={mode} does not check")
         return url, {"ssl": mode}
     return url, {"ssl": _context(mode, options, name)}
 

@@ -180,7 +180,7 @@ def _searched(
         looked_at += len(rows)
         if looked_at >= SEARCHED_MAX:
             raise Invalid(
-                f"This search would look at more than {SEARCHED_MAX} servers; narrow it by a project, a host or a time."
+                f"This search would read more than {SEARCHED_MAX} servers; narrow it by a project, a host or a time."
             )
         after = tuple(rows[-1][1 + len(fields) :])
 

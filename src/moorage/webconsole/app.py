@@ -97,7 +97,7 @@ class App:
             return _refusal(503, FULL)
         except Exception:
             log.exception("%s %s failed", request.method, request.url.path)
-            return _refusal(500, "The console could not do this; its log says why.")
+            return _refusal(500, "The console could not do this; its log has the reason.")
 
     def _handler(self, request: Request) -> Handler:
         path = request.url.path

@@ -118,7 +118,7 @@ def new_image(who: ImageCaller, said: Any, settings: ImageSettings) -> tuple[Doc
 
 
 def blank(id: str, owner: str | None, born: str) -> Doc:
-    """An image of which nothing has been said."""
+    """An image without any attributes."""
     return {
         "id": id,
         "name": None,

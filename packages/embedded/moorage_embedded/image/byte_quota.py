@@ -38,7 +38,7 @@ def over(limit: int) -> HttpFault:
 
 
 async def room_of(context: ImageContext, doc: Doc, said: int | None) -> Room:
-    """Raises 413 when it is said to be larger than that."""
+    """Raises 413 when its declared size is larger."""
     owner, most = doc["owner"], context.settings.image_max_bytes
     if not owner:
         return Room(most)

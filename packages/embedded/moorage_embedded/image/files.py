@@ -1,4 +1,4 @@
-"""Image data on disk: written beside, synced, then renamed, so that a file under an image's id is always whole."""
+"""Image data on disk: written to a temporary file, synced, then renamed, so that a file under an image's id is always complete."""
 
 import asyncio
 import contextlib
@@ -83,7 +83,7 @@ class ImageDirectory:
         return self._directory / image
 
     async def receive(self, image: str, chunks: AsyncIterable[bytes], limit: int) -> Received:
-        """Write what comes to a part beside the final name. Raises TooLong; what was written is then gone."""
+        """Write the incoming data to a partial file next to the final name. Raises TooLong when it exceeds the limit; the partial file is then deleted."""
         part = self._directory / f"{image}{PART}"
         file = await asyncio.to_thread(private_file(part).open, "wb")
         sink = _Sink(file)

@@ -1,6 +1,6 @@
-"""Who asks, as Glance's default policies judge it: a role in the caller's own project, or admin; a service reads all.
+"""The requesting user, as Glance's default policies see it: a role in the caller's own project, or admin; a service reads all.
 
-Beside them the role `image_data`, for hosts: it reads every image and fills those that wait, and may do nothing else.
+In addition there is the role `image_data`, for hosts: it reads every image and fills those that wait, and may do nothing else.
 """
 
 from moorage.model.principal import Principal

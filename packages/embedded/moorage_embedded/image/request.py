@@ -101,7 +101,7 @@ def fine(moment: datetime) -> str:
 
 
 def touch(doc: Doc) -> str:
-    """Date a changed document; the answer is the moment to write beside it."""
+    """Set the date of a changed document; returns the time for its column."""
     moment = now()
     doc["updated_at"] = second(moment)
     return fine(moment)

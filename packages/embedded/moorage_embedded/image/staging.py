@@ -1,4 +1,4 @@
-"""`glance-direct`, the one way of import: data is staged beside the image (`uploading`), and becomes its own when that is asked for.
+"""`glance-direct`, the one way of import: data is staged separately from the image (`uploading`), and becomes the image's data on request.
 
 Nothing is fetched from addresses that users name.
 """

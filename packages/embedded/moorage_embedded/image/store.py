@@ -1,7 +1,6 @@
 """All the SQL of the embedded image service.
 
-An image's row holds the very text that `GET` answers with, beside the columns that lists filter and sort by.
-Null words are '' and null sizes -1 in those columns: sorting and paging then never meet a null.
+An image's row holds the exact text that `GET` returns, and the columns by which lists filter and sort. Null texts are '' and null sizes -1 in those columns: sorting and paging then never meet a null.
 """
 
 import operator

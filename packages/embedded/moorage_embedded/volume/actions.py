@@ -1,4 +1,4 @@
-"""`POST /volumes/{id}/action`: one word of the body says what; here what owners do, beside attaching."""
+"""`POST /volumes/{id}/action`: the key of the body names the action; this module has the actions of owners, except attaching."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ _checks: dict[str, Check] = {}
 
 
 async def extend(call: VolumeCall, said: Doc) -> Response:
-    """Grow; a volume that is in use too from 3.42 on, and then the servers are told."""
+    """Extend a volume; from 3.42 on also one in use, and then the servers are informed."""
     size = int(said["new_size"])
 
     def change(store: VolumeStore, doc: Doc) -> None:

@@ -138,7 +138,7 @@ async def migrate_completion(call: VolumeCall, said: Doc) -> Response:
 
 
 async def extend_completion(call: VolumeCall, said: Doc) -> Response:
-    """For back ends that wait for compute to have looked again; ours does not, so there is never one that waits."""
+    """For back ends that wait until compute has read the new size. This one does not, so no volume ever waits."""
 
     def work(store: VolumeStore) -> None:
         doc = admins_volume(call, store, call.path("id"), _rule("extend_volume_completion"))

@@ -95,7 +95,7 @@ def new_attachment(volume: Doc, server: str | None, mode: str) -> Doc:
 def connection_info(call: VolumeCall, volume: Doc) -> Doc:
     """How a host reaches the volume: it is a file, where the data directory is.
 
-    The mode is the volume's own, as in Cinder; the attachment's stands beside the connection.
+    The mode is the volume's own, as in Cinder; the attachment's is outside the connection.
     """
     held = volume["admin_metadata"]
     mode = held.get("attached_mode") or ("ro" if held.get("readonly") == "True" else "rw")

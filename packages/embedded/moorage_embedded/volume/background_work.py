@@ -1,4 +1,4 @@
-"""The work that records ask for: filling new volumes, growing, copying, uploading, removing, and telling compute.
+"""The work that records ask for: filling new volumes, growing, copying, uploading, removing, and informing compute.
 
 Each kind of work may run twice.  It ends by writing the record, while that still asks for this very work.
 """
@@ -84,7 +84,7 @@ def _broken(noun: str, work: Doc) -> Doc:
 
 
 def _action(noun: str, work: Doc) -> str | None:
-    """What a message says was being done; None for what nobody is told of."""
+    """The action that a user message names; None for actions without messages."""
     kind = work["kind"]
     if noun == "snapshot":
         return "snapshot" if kind == "create" else None

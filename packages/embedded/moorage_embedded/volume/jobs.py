@@ -23,7 +23,7 @@ class Later(Exception):
 
 
 Key: TypeAlias = tuple[str, str]
-"""Noun and id."""
+"""Kind of resource and id."""
 Run: TypeAlias = Callable[[str, str], Awaitable[None]]
 
 

@@ -170,7 +170,7 @@ class VolumeStore:
         alone(self.tx, f"volume quota {project}")
 
     def usage(self, project: str) -> dict[tuple[str, str], tuple[int, int]]:
-        """(noun, type) → how many volumes or snapshots, and their GiB."""
+        """(kind, type) → how many volumes or snapshots, and their GiB."""
         query = (
             sa.select(records.c.noun, records.c.type, sa.func.count(), sa.func.sum(records.c.size))
             .where(records.c.noun.in_(["volume", "snapshot"]), records.c.project == project)

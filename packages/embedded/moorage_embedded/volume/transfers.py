@@ -111,7 +111,7 @@ async def delete(call: VolumeCall) -> Response:
 
 
 async def accept(call: VolumeCall) -> Response:
-    """Whoever has the key takes the volume, with its snapshots, into the project of the token."""
+    """A user with the key moves the volume, with its snapshots, into the project of the token."""
     call.require(call.who.writes(call.who.project), "volume:accept_transfer")
     key = ACCEPT(await call.body())["accept"]["auth_key"]
 

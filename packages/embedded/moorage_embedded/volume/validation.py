@@ -1,4 +1,4 @@
-"""What bodies may be: JSON schemas, and words that stand for true or false."""
+"""What bodies may be: JSON schemas, and texts that stand for true or false."""
 
 from typing import Any, TypeAlias
 
@@ -61,7 +61,7 @@ class Check(ValueSchema):
 
 
 def flag(said: Any) -> bool:
-    """What was checked to be one of the words, as true or false."""
+    """One of the checked texts, as true or false."""
     return said if isinstance(said, bool) else str(said).strip().lower() in TRUE
 
 

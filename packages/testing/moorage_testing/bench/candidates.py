@@ -1,7 +1,6 @@
 """Allocation candidates over HTTP, from a process of their own: flat hosts, hosts of seven providers, wide hosts (P6–P8, P12).
 
-The queries over hosts of seven providers are those of Placement's own gate job.  Each figure has its growth from 1,000 to
-100,000 hosts beside it; budgets are of 10,000, and of 16 wide hosts.
+The queries over hosts of seven providers are those of Placement's own gate job.  Each figure has its growth from 1,000 to 100,000 hosts with it; budgets are of 10,000, and of 16 wide hosts.
 """
 
 from moorage.main.local_cluster.postgres import PostgresServer, start_postgres

@@ -55,7 +55,7 @@ class Backing:
     cells: tuple[str, str] = ("", "")
     bus: str = "memory:"
     processes: dict[str, int] = field(default_factory=dict[str, int])
-    """Names and process ids of servers beside the cloud."""
+    """Names and process ids of further server processes."""
 
 
 @contextmanager

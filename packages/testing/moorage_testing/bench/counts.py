@@ -41,7 +41,7 @@ async def count(table: Table, cloud: BenchCloud) -> None:
 
 
 def event_rows(table: Table, statements: float, commits: float, messages: float, strict: bool) -> None:
-    """What is allowed on top for each external event that is stored (RULES §2); the embedded network service tells of each port."""
+    """What is allowed on top for each external event that is stored (RULES §2); the embedded network service sends one for each port."""
     for name, value in (("statements", statements), ("commits", commits), ("messages", messages)):
         table.add(
             BenchRow(
@@ -54,7 +54,7 @@ def event_rows(table: Table, statements: float, commits: float, messages: float,
 
 
 def per_boot(spent: Spent, what: str) -> dict[str, float]:
-    """By step, over all databases, without what goes on beside boots."""
+    """By step, over all databases, without background work."""
     found: dict[str, float] = {}
     for _, label, number in spent.counters[what]:
         if not label.startswith(BACKGROUND):

@@ -167,7 +167,7 @@ async def _deafen(cloud: RunningCloud, deaf: bool) -> None:
 
 
 async def _until_quiet(cloud: RunningCloud) -> None:
-    """No saga is being told. Looked at from outside: a bench must not change what it measures by an event of its own."""
+    """No saga is being executed. It is observed from outside: a benchmark must not change what it measures by an event of its own."""
     conductor = cloud.region.conductor
     while conductor is not None and conductor.executing:  # noqa: ASYNC110
         await asyncio.sleep(QUIET_PERIOD_S)

@@ -1,4 +1,4 @@
-"""CPU of each move: of the cloud's one process, its hosts included, beside what it spends meanwhile without any."""
+"""CPU of each move: of the cloud's one process, its hosts included, and what it spends in the same time without moves."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Boots with the real Keystone, Glance and Neutron behind them, beside the published figures of Nova's whole stack.
+"""Boots with the real Keystone, Glance and Neutron behind them, compared with the published figures of Nova's whole stack.
 
 What each side includes.  Ours: the cloud's process (API, conductor, placement, cell, simulated hosts, SQLite) and, shown apart,
 each real service's processes; Neutron here is one API worker over SQLite, without RPC server and agents.  Theirs (a burst of

@@ -1,4 +1,4 @@
-"""Our Placement beside the real one, the same fleets and the same requests, in turns in one run (P6–P8, P10).
+"""Moorage's Placement compared with the real one, the same fleets and the same requests, in turns in one run (P6–P8, P10).
 
 Both serve HTTP from one process over SQLite with everybody believed (`noauth2`), isolation SERIALIZABLE by SQLite itself, one
 connection for reads and eight for writes; CPU is that of the whole process, its database included.  The real one's is cheroot with

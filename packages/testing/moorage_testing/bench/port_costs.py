@@ -24,7 +24,7 @@ ram = -1
 
 
 async def shift(table: Table) -> None:
-    """A set of each level in turn; processes are told apart by their role."""
+    """A set of each level in turn; processes are distinguished by their role."""
     spent: dict[int, dict[str, float]] = {}
     for level in LEVELS:
         with tempfile.TemporaryDirectory(prefix="moorage-shift-") as room:

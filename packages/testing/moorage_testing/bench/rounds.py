@@ -67,7 +67,7 @@ def _by_device(pages: list[bytes]) -> dict[str, dict[str, Port]]:
 
 
 async def rounds(table: Table) -> None:
-    """Every round that looks at each server, over servers that are all as they should be."""
+    """Every reconciler that reads each server, with servers that are all correct."""
     for count in SIZES:
         with tempfile.TemporaryDirectory() as directory:
             small = await SmallRegion.open(Path(directory))

@@ -26,7 +26,7 @@ BROKEN = (
     "a handler of ",
     "Task exception was never retrieved",
 )
-"""Lines of a log that tell of a fault of ours."""
+"""Lines of a log that show a fault of Moorage."""
 CHAINED = ("the direct cause of", "During handling of")
 NEXT_RECORD = re.compile(r"\d{4}-\d\d-\d\d |WARNING:|INFO:|ERROR:")
 SHOWN_LINES = 14
@@ -52,14 +52,14 @@ class FuzzedCloud:
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
     def breaks(self) -> list[str]:
-        """What the log tells of faults: each kind once, with how often."""
+        """Faults in the log: each kind once, with how often."""
         if self.log is None:
             return []
         return faults_of(self.log.read_text(errors="replace").splitlines())
 
 
 def faults_of(lines: list[str]) -> list[str]:
-    """Tracebacks and what else tells of a fault; those that end with the same line count as one kind."""
+    """Tracebacks and other lines that show a fault; those that end with the same line count as one kind."""
     kinds: Counter[str] = Counter()
     shown: dict[str, str] = {}
     for n, line in enumerate(lines):
@@ -124,9 +124,9 @@ def cloud(room: Path, *, hosts: int = 4, postgres: bool = False) -> Iterator[Fuz
 
 def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + READY_S
-    while "Moorage is up" not in (said := log.read_text(errors="replace")):
+    while "Moorage is up" not in (output := log.read_text(errors="replace")):
         if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"the cloud did not start:\n{said[-3_000:]}")
+            raise RuntimeError(f"the cloud did not start:\n{output[-3_000:]}")
         time.sleep(0.05)
 
 

@@ -124,8 +124,8 @@ class RequestStream:
         dice, known = self.dice, self.world.ids.get(before)
         if known and dice.chance(0.7):
             return quote(dice.choice(known), safe="")
-        said = dice.uuid() if dice.chance(0.4) else dice.text()[:2_000]
-        return quote("x" if said in self.world.spared else said, safe="", errors="replace") or "x"
+        value = dice.uuid() if dice.chance(0.4) else dice.text()[:2_000]
+        return quote("x" if value in self.world.spared else value, safe="", errors="replace") or "x"
 
     def _query(self, place: _Place) -> str:
         dice, route = self.dice, place.route

@@ -133,8 +133,8 @@ class Fuzz:
         """Each that was slow, or under way when the process was busy, alone: the machine may have been busy with others."""
         client = FuzzClient(self._urls)
         for request in self.found.suspects:
-            if await self._hangs(client, request) and (said := await self._hangs(client, request)):
-                self.found.hangs.append(f"{said} for {request.shown}")
+            if await self._hangs(client, request) and (failure := await self._hangs(client, request)):
+                self.found.hangs.append(f"{failure} for {request.shown}")
         self.found.suspects.clear()
         await client.close()
 
@@ -216,7 +216,7 @@ class Fuzz:
         return self._cloud.memory_mib()
 
     async def still_boots(self) -> None:
-        """As it did before: hosts that were spoken for by strangers are their own again."""
+        """The cloud works as before: hosts whose names foreign messages used are accepted again."""
         deadline = time.monotonic() + BOOT_S
         while time.monotonic() < deadline:
             try:

@@ -1,4 +1,4 @@
-"""What a cloud that is fuzzed has: one of each noun, made again when it was spoiled or deleted."""
+"""What a cloud that is fuzzed has: one of each resource, made again when it was spoiled or deleted."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from moorage_testing.fuzz.requests import KnownNames
 
 LOGIN_S = 60.0
 KEPT = 8
-"""Ids of a noun that are named; what else there is is found by nobody."""
+"""Known ids of a resource; other ids are never used."""
 ADMINISTRATORS = frozenset({"admin", "demo", "moorage", "default", "Default", "RegionOne"})
-SPARED_NOUNS = ("users", "projects", "domains", "roles", "regions", "services", "endpoints", "groups")
+SPARED_COLLECTIONS = ("users", "projects", "domains", "roles", "regions", "services", "endpoints", "groups")
 """Of the identity service only what the fuzzer made is named, or nobody could log in any more."""
 
 SPARED_AS_THEY_BEGAN = ("flavors", "images", "resource_providers")
@@ -28,7 +28,7 @@ class Seeded:
         self.admin, self.demo = Person(config), Person(config, "demo", "demo")
         self._config = config
         self._began: dict[str, frozenset[str]] = {}
-        self._own: dict[str, list[str]] = {name: [] for name in SPARED_NOUNS}
+        self._own: dict[str, list[str]] = {name: [] for name in SPARED_COLLECTIONS}
 
     async def __aenter__(self) -> "Seeded":
         await self.refresh()
@@ -65,26 +65,30 @@ class Seeded:
 
     async def _identity(self) -> None:
         url = f"{self._config.api.identity.url}/v3"
-        for noun in SPARED_NOUNS:
-            one = noun.removesuffix("s") if noun != "services" else "service"
-            body: dict[str, Any] = {"name": f"fuzz-{len(self._own[noun])}"}
-            if noun == "users":
+        for collection in SPARED_COLLECTIONS:
+            one = collection.removesuffix("s") if collection != "services" else "service"
+            body: dict[str, Any] = {"name": f"fuzz-{len(self._own[collection])}"}
+            if collection == "users":
                 body["password"] = "fuzz-secret"
-            elif noun == "services":
+            elif collection == "services":
                 body["type"] = "fuzz"
-            elif noun == "regions":
+            elif collection == "regions":
                 body = {}
-            elif noun == "endpoints":
+            elif collection == "endpoints":
                 if not self._own["services"]:
                     continue
                 body = {"service_id": self._own["services"][-1], "interface": "public", "url": "http://127.0.0.1:1"}
-            alive = [each for each in self._own[noun] if (await self.admin.http.get(f"{url}/{noun}/{each}")).is_success]
+            alive = [
+                each
+                for each in self._own[collection]
+                if (await self.admin.http.get(f"{url}/{collection}/{each}")).is_success
+            ]
             if not alive:
-                made = await self.admin.http.post(f"{url}/{noun}", json={one: body})
+                made = await self.admin.http.post(f"{url}/{collection}", json={one: body})
                 if made.is_success:
                     alive = [str(made.json()[one]["id"])]
-            self._own[noun] = alive[-KEPT:]
-            self.world.ids[noun] = self._own[noun]
+            self._own[collection] = alive[-KEPT:]
+            self.world.ids[collection] = self._own[collection]
 
     async def _cloud(self) -> None:
         """Whatever the lists show, after one of each that a user makes most was asked for."""
@@ -116,16 +120,16 @@ class Seeded:
             "os-hypervisors": (f"{api.compute.url}/v2.1/os-hypervisors", "id"),
             "images": (f"{api.image.url}/v2/images", "id"),
             "resource_providers": (f"{api.placement.url}/placement/resource_providers", "uuid"),
-            **{noun: (f"{api.network.url}/v2.0/{noun}?limit=20", "id") for noun in
+            **{collection: (f"{api.network.url}/v2.0/{collection}?limit=20", "id") for collection in
                ("networks", "subnets", "ports", "routers", "security-groups", "security-group-rules", "floatingips", "trunks", "subnetpools")},
-            **{noun: (f"{api.volume.url}/v3/{self.world.project}/{noun}?limit=20", "id") for noun in ("volumes", "snapshots", "attachments", "types")},
+            **{collection: (f"{api.volume.url}/v3/{self.world.project}/{collection}?limit=20", "id") for collection in ("volumes", "snapshots", "attachments", "types")},
         }  # fmt: skip
-        for noun, (url, key) in lists.items():
+        for collection, (url, key) in lists.items():
             found = [str(each[key]) for each in _rows(await admin.http.get(url)) if key in each]
-            if noun in SPARED_AS_THEY_BEGAN:
-                began = self._began.setdefault(noun, frozenset(found))
+            if collection in SPARED_AS_THEY_BEGAN:
+                began = self._began.setdefault(collection, frozenset(found))
                 found = [each for each in found if each not in began]
-            self.world.ids[noun] = found[-KEPT:]
+            self.world.ids[collection] = found[-KEPT:]
 
 
 def _rows(answer: httpx.Response) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ _KNOWN: dict[Any, shape.Type] = {}
 
 
 def of(kind: Any) -> shape.Type:
-    """Looked at once."""
+    """Read once."""
     if kind not in _KNOWN:
         _KNOWN[kind] = shape.type_info(kind)
     return _KNOWN[kind]

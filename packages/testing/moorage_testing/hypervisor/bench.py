@@ -69,7 +69,7 @@ class Bench:
     def spent_s(self) -> dict[str, float]:
         """CPU seconds so far, by who spent them."""
         names = {"embedded": "services", "api-1": "API", "conductor-1": "conductor", f"agent-{HERE}": "agent"}
-        spent = {said: cpu_s_of_tree(self.trial.processes[name].pid) for name, said in names.items()}
+        spent = {label: cpu_s_of_tree(self.trial.processes[name].pid) for name, label in names.items()}
         spent["libvirtd"] = cpu_s_of_tree(int((self.real.daemons[HERE].run / "libvirtd.pid").read_text()))
         return spent
 

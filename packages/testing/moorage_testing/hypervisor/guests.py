@@ -1,4 +1,4 @@
-"""What tests and measures with real guests share: the guest as an image, what it has said, and how long it was silent for one that pings it."""
+"""What tests and measures with real guests share: the guest as an image, its console output, and how long it did not answer a ping."""
 
 import asyncio
 import base64
@@ -39,12 +39,12 @@ async def upload(person: Person) -> str:
 
 
 async def until_logged(person: Person, server: str, words: str, times: int = 1) -> str:
-    """All that it has said on its console, when that is in it so often. Raises AssertionError."""
+    """The console output, once it contains the text so often. Raises AssertionError."""
     ends = time.monotonic() + PATIENCE_S
     while True:
         reply = await person.compute("POST", f"/servers/{server}/action", {"os-getConsoleOutput": {}})
-        if reply.is_success and (said := str(reply.json()["output"])).count(words) >= times:
-            return said
+        if reply.is_success and (output := str(reply.json()["output"])).count(words) >= times:
+            return output
         if time.monotonic() > ends:
             raise AssertionError(reply.text)
         await asyncio.sleep(0.3)
@@ -75,19 +75,31 @@ async def allow_ping(person: Person) -> None:
         raise AssertionError(made.text)
 
 
+FLOOD_EVERY_S = 0.02
+
+
 class Pinging:
     """A ping every 20 ms, from this machine, or from where `inside` lets a command run."""
 
     def __init__(self, address: str, inside: Sequence[str] = ()) -> None:
-        words = (*inside, "ping", "-n", "-i", "0.02", address)
+        words = (*inside, "ping", "-n", "-i", str(FLOOD_EVERY_S), address)
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
     def end(self) -> tuple[int, list[int]]:
         """How many were answered, and the numbers of those that were not, up to the last answer."""
         self._process.send_signal(signal.SIGINT)
-        said, _ = self._process.communicate()
-        answered = {int(each) for each in re.findall(r"icmp_seq=(\d+) ttl", said)}
+        output, _ = self._process.communicate()
+        answered = {int(each) for each in re.findall(r"icmp_seq=(\d+) ttl", output)}
         return len(answered), sorted(set(range(1, max(answered, default=0))) - answered)
+
+
+def longest_loss_s(lost: list[int]) -> float:
+    """Of what `Pinging.end` answers: the longest time in which nothing came back."""
+    longest = run = 0
+    for before, number in itertools.pairwise([-1, *lost]):
+        run = run + 1 if number == before + 1 else 1
+        longest = max(longest, run)
+    return longest * FLOOD_EVERY_S
 
 
 async def answers_of(person: Person, server: str, least: int) -> list[int]:

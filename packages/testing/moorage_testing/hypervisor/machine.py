@@ -1,7 +1,7 @@
 """Isolates guests inside this machine: its own network, mounts and host name, and a libvirt daemon that is invisible
 outside.
 
-    install     Debian's packages, the real Neutron with its agents and its neighbours, and the guest; as root, for packages are the machine's
+    install     Debian's packages, the real Neutron with its agents and the other services, and the guest; as root, for packages are the machine's
     install cloud-init      and a small cloud image, made of Debian's packages
     probe       a guest in the namespaces, or one sentence that says why none can run here, and status 1
     bench …     the measures of bench.py, in the namespaces

@@ -41,16 +41,16 @@ def obstacles() -> Iterator[str]:
 
 
 def _guest(directory: Path) -> Iterator[str]:
-    said, xml = directory / "said", directory / "domain.xml"
-    said.touch()
-    xml.write_text(DOMAIN.format(arch=os.uname().machine, guest=os.environ["MOORAGE_TEST_GUEST"], said=said))
+    console_log, xml = directory / "said", directory / "domain.xml"
+    console_log.touch()
+    xml.write_text(DOMAIN.format(arch=os.uname().machine, guest=os.environ["MOORAGE_TEST_GUEST"], said=console_log))
     started = subprocess.run(["virsh", "-q", "create", str(xml)], capture_output=True, text=True, check=False)
     if started.returncode:
         yield f"libvirt starts no guest ({_last_line(started.stderr)})"
         return
     try:
         ends = time.monotonic() + BOOTS_WITHIN_S
-        while SAYS not in said.read_text(errors="replace"):
+        while SAYS not in console_log.read_text(errors="replace"):
             if time.monotonic() > ends:
                 yield f"a guest did not boot within {BOOTS_WITHIN_S:.0f} s"
                 return

@@ -1,6 +1,6 @@
 """Namespaces in the place of guests, or of the outside: a network device with a port's MAC on a bridge, which costs no boot.
 
-What a network tells its guests is told to whoever has the MAC, so all of it but the guest's own part can be looked at in here.
+A network serves whatever has the MAC, so everything except the guest's own part can be tested in it.
 """
 
 import asyncio

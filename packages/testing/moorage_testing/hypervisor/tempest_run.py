@@ -20,7 +20,7 @@ from moorage.main.service_clients import admin_password
 from moorage_testing.api_user import Person
 from moorage_testing.hypervisor.stations import Station
 from moorage_testing.real_services.install import REQUIREMENTS, install
-from moorage_testing.up_process import Upped
+from moorage_testing.up_process import UpProcess
 
 GUEST = "login.qcow2"
 HOST = "real1"
@@ -50,7 +50,9 @@ def interpreter() -> Path:
     return install("tempest", real / "requirements-tempest.txt", real / "constraints-tempest.txt")
 
 
-def settings(up: Upped, password: str, images: tuple[str, str], public: str, room: Path) -> dict[str, dict[str, Any]]:
+def settings(
+    up: UpProcess, password: str, images: tuple[str, str], public: str, room: Path
+) -> dict[str, dict[str, Any]]:
     """Of tempest.conf: where the cloud is, what it has, and what it has not."""
     waits = {"build_timeout": PATIENCE_S, "build_interval": 1}
     return {
@@ -135,7 +137,7 @@ async def external_network(person: Person) -> str:
     return network
 
 
-async def prepared(up: Upped, room: Path) -> Path:
+async def prepared(up: UpProcess, room: Path) -> Path:
     """What Tempest expects of a cloud is in it; the file that says so."""
     async with Person(up.config) as person:
         images = (await upload(person, "login"), await upload(person, "login-again"))
@@ -173,7 +175,7 @@ def main(arguments: list[str]) -> int:
     for address in (f"{OUTSIDE}/24", f"{THEIRS}/30"):
         outside.call("ip", "address", "add", address, "dev", "eth0")
     subprocess.run(["ip", "address", "add", f"{OURS}/30", "dev", "st-outside"], check=True)
-    up = Upped(room, CLOUD, OURS)
+    up = UpProcess(room, CLOUD, OURS)
     [up.metadata_port] = free_ports(1)
     up.start()
     try:

@@ -27,7 +27,7 @@ def cache() -> Path:
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
-    """One process of this machine at a time, whichever checkout it runs in; a killed one lets go."""
+    """One process of this machine at a time, whichever checkout it runs in; a killed one releases it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -45,7 +45,7 @@ def _run(*words: str | Path) -> None:
 def install(name: str = "peers", requirements: Path = REQUIREMENTS, constraints: Path = CONSTRAINTS) -> Path:
     """The interpreter of an environment that holds exactly the pinned versions; made when this machine has none.
 
-    Raises RuntimeError with the installer's last words.
+    Raises RuntimeError with the installer's last output.
     """
     lines = [line for file in (requirements, constraints) for line in file.read_text().splitlines() if line[:1] != "#"]
     pinned = hashlib.sha256("\n".join([sys.version, *lines]).encode()).hexdigest()

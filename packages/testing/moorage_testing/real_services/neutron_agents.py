@@ -1,4 +1,4 @@
-"""Neutron's own agents in network namespaces of this machine, each beside an Open vSwitch of its own: `neutron-openvswitch-agent`, `neutron-dhcp-agent`.
+"""Neutron's own agents in network namespaces of this machine, each with an Open vSwitch of its own: `neutron-openvswitch-agent`, `neutron-dhcp-agent`.
 
 They meet Neutron over a RabbitMQ. They run as root and call what they need of root's through `env`, in the place of a rootwrap.  They enter
 the namespace of the network alone (`nsenter`): what one of them mounts below `/run/netns` the next one finds, which `ip netns exec` would hide.
@@ -32,7 +32,7 @@ class NeutronHost:
     tunnel_address: str
     firewall: str = "openvswitch"
     mappings: str = ""
-    """Physical networks and their bridges, in Neutron's words."""
+    """Physical networks and their bridges, in Neutron's notation."""
     switch: Switch = field(init=False)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -43,7 +43,7 @@ class NeutronHost:
         return self.directory / f"{name}.log"
 
     def start_agent(self) -> None:
-        """`neutron-openvswitch-agent`; it runs when this returns, and is ready when Neutron has heard it."""
+        """`neutron-openvswitch-agent`; it runs when this returns, and is ready when Neutron has its first report."""
         self._start("neutron-openvswitch-agent", self._wiring())
 
     def start_dhcp(self) -> None:

@@ -1,4 +1,4 @@
-"""An Open vSwitch of one's own in a network namespace: in userspace, with its own database and sockets, beside any that the machine has.
+"""A separate Open vSwitch in a network namespace: in userspace, with its own database and sockets, in addition to any that the machine has.
 
 br-under    the device of the wire between hosts, and this host's address there: tunnels of a userspace datapath need it on a bridge of that datapath
 """

@@ -1,4 +1,4 @@
-"""The real Placement alone, with `noauth2`, for tests and benchmarks that need no other neighbour."""
+"""The real Placement alone, with `noauth2`, for tests and benchmarks that need no other service."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ def real_placement_alone(
 ) -> Iterator[str]:
     """Install when needed, make its database under `root`, serve at the root path; the URL. Tokens are `user[:project]`.
 
-    `started` is told the process id.
+    `started` gets the process id.
     """
     python = install()
     shutil.rmtree(root, ignore_errors=True)

@@ -56,7 +56,7 @@ class ServiceLogin:
 
 @dataclass
 class Stack:
-    """The running neighbours."""
+    """The running services."""
 
     site: Site
     logins: dict[str, ServiceLogin] = field(default_factory=dict[str, ServiceLogin])
@@ -238,7 +238,7 @@ def _neutron_tables(site: Site) -> None:
 
 
 def start_cinder(stack: Stack) -> None:
-    """Beside the others, for the tests that ask for it. Raises RuntimeError when it does not come up."""
+    """In addition to the others, for the tests that need it. Raises RuntimeError when it does not come up."""
     if "cinder" in stack.processes:
         return
     site = stack.site

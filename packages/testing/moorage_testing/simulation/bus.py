@@ -160,7 +160,7 @@ class Hub:
             same.remove(listener)
 
     def drop(self, process: SimulatedProcess) -> None:
-        """The process is dead: what it listened to, nobody hears."""
+        """The process is dead: its subscriptions end."""
         for listener in [*self._patterns, *(each for same in self._exact.values() for each in same)]:
             if listener.process is process:
                 listener.closed = True

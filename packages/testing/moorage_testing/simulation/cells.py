@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from moorage_testing.simulation.cloud import SimulatedCloud
 
 LOOK_EVERY_S = (0.03, 0.5)
-"""Between two looks at the list of servers, of a watcher in plans in which servers move to other cells."""
+"""Pause between two reads of the list of servers, of a watcher in plans in which servers move to other cells."""
 
 
 def watch_records(cloud: "SimulatedCloud") -> None:

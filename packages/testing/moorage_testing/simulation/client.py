@@ -1,4 +1,4 @@
-"""Whoever uses a simulated cloud: one call at a time, and an answer, or none."""
+"""A client of a simulated cloud: one call at a time, with an answer or none."""
 
 import asyncio
 from typing import Any
@@ -65,7 +65,7 @@ class SimulatedClient:
             headers["Content-Type"] = "application/octet-stream"
         try:
             async with asyncio.timeout(CALL_S):
-                status, answered, said = await self._cloud.doors[service].ask(
+                status, answered, content = await self._cloud.doors[service].ask(
                     Base(url, {}), method, path, urlencode(params), headers, content, ANSWER_MAX_BYTES
                 )
         except (httpx.ConnectError, httpx.ConnectTimeout):
@@ -73,7 +73,7 @@ class SimulatedClient:
         except (TimeoutError, httpx.TransportError):
             return ClientReply(0)
         try:
-            decoded = msgspec.json.decode(said) if said else None
+            decoded = msgspec.json.decode(content) if content else None
         except msgspec.DecodeError:
-            decoded = said.decode(errors="replace")
+            decoded = content.decode(errors="replace")
         return ClientReply(status, decoded, {name.lower(): value for name, value in answered.items()})

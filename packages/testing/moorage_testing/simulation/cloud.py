@@ -1,4 +1,4 @@
-"""One simulated cloud: its machines, stores, bus and doors, and the processes that run the product's own code on them."""
+"""One simulated cloud: its machines, databases, bus and listeners, and the processes that run the product's own code on them."""
 
 import asyncio
 import math
@@ -30,7 +30,7 @@ SERVICES = ("identity", "image", "network", "volume", "compute", "placement")
 _ASKED: sa.Executable = sa.select(sa.literal_column("1"))
 EMBEDDED = ("identity", "image", "network", "volume")
 WAKES_S = 0.5
-"""After a freeze an agent notices within a tenth of a second that it stood still; a driver takes its time to let go."""
+"""After a freeze an agent notices within a tenth of a second that it stood still; a driver takes some time to stop."""
 RESTART_S = 2.0
 """How long the supervisor of a process waits before it starts it again."""
 
@@ -65,7 +65,7 @@ class Role:
         raise NotImplementedError
 
     async def close(self) -> None:
-        """End in order, as when it is told to stop."""
+        """Stop in order, as after a stop signal."""
 
     # ---- from outside ----------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class Role:
                 door.shut()
 
     async def stop(self) -> None:
-        """It is told to stop, and does; one that is not ready or does not end in time is killed."""
+        """It gets a stop signal, and stops; one that is not ready or does not end in time is killed."""
         process = self.process
         if process is None:
             return
@@ -217,7 +217,7 @@ class SimulatedCloud:
         return await open_databases(self.config, opened=self.connected)
 
     async def connected(self, name: str) -> Database:
-        """Raises Unavailable when it does not answer whoever runs now."""
+        """Raises Unavailable when it does not answer the running process."""
         database = self.database(name)
         await database.read(lambda tx: tx.row(_ASKED))
         return database
@@ -229,7 +229,7 @@ class SimulatedCloud:
     # ------------------------------------------------------------------------------------------------- guests
 
     def guest_is(self, host: str, server: ServerId, power: PowerState | None) -> None:
-        """Told by the hosts' drivers; None: it is gone."""
+        """Called by the hosts' drivers; None: the guest is gone."""
         if self.guests.get(server, {}).get(host) is power:
             return
         where = self.guests.setdefault(server, {})
@@ -284,7 +284,7 @@ class SimulatedCloud:
         return self.roles[host].is_well
 
     def _one_runs(self, server: ServerId) -> None:
-        """Where one of them cannot be heard, `progress.watch_guests` waits until it can."""
+        """If one of them cannot be reached, `progress.watch_guests` waits until it can."""
         awake = self.run_twice(server)
         if awake and all(self.reachable(each) for each in awake):
             self.violated(f"two guests of {server} run: on {' and '.join(awake)}")
@@ -292,7 +292,7 @@ class SimulatedCloud:
     # ------------------------------------------------------------------------------------------------- the end
 
     def leave(self) -> None:
-        """Let go of everything; nothing of it runs any more."""
+        """Drop all references; nothing of it runs any more."""
         for process in self.processes:
             process.dead = True
         self.loop.close()

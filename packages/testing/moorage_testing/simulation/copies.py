@@ -42,7 +42,7 @@ class CopiedWorld(Protocol):
 
 
 class Copies:
-    """Told by the hosts' drivers of every change of a guest, and by the volume service's database of every change of a snapshot."""
+    """Called by the hosts' drivers for every change of a guest, and by the volume service's database for every change of a snapshot."""
 
     def __init__(self, world: CopiedWorld) -> None:
         self._world = world
@@ -101,7 +101,7 @@ class Copies:
     # ------------------------------------------------------------------------------------------------- at rest
 
     def past(self) -> list[tuple[str, ServerId, str]]:
-        """(host, server, why) of guests that nobody has let go, and that must go by themselves by now."""
+        """(host, server, why) of guests that are still quiesced, although their time is over."""
         now = self._world.loop.now
         return [(*key, why) for key, (since, why) in self._still.items() if now - since > STILL_MOST_S]
 

@@ -119,7 +119,7 @@ class SimulatedDatabaseServer:
         return self.raw.serialize()
 
     def close(self) -> None:
-        """Nobody looks at it any more."""
+        """It is not read any more."""
         self._connection.close()
 
     def inspect(self, work: Work[T]) -> T:

@@ -86,7 +86,7 @@ def _draw_restart(dice: random.Random, draft: Draft) -> Arguments:
 
 @fault("restart", 3, _draw_restart)
 async def restart(cloud: SimulatedCloud, args: Arguments) -> None:
-    """Told to stop, and started again."""
+    """Stopped with a signal, and started again."""
     role = _role(cloud, args["role"])
     _note(cloud, f"{role.name} is restarted in order")
     role.wanted = False
@@ -207,7 +207,7 @@ def _draw_lost_commits(dice: random.Random, _: Draft) -> Arguments:
 
 @fault("commits_lost", 4, _draw_lost_commits)
 async def commits_lost(cloud: SimulatedCloud, args: Arguments) -> None:
-    """The next commits are done, and whoever asked does not hear of it."""
+    """The next commits are done, and their clients get no answer."""
     cloud.stores[args["store"]].answers_lost += args["count"]
 
 

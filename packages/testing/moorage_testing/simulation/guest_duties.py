@@ -87,13 +87,13 @@ async def wrong_chains(cloud: "SimulatedCloud", plan: SimulationPlan) -> list[st
         if guest is None or booked.id in excepted:
             continue
         shown = await cloud.watch.admin.ask("volume", "GET", f"/snapshots/{snapshot}")
-        said = shown.body["snapshot"] if shown.status == 200 else {}
+        shown_snapshot = shown.body["snapshot"] if shown.status == 200 else {}
         taken = [of for of, _ in guest.chains.get(volume, ())].count(snapshot)
-        told = said.get("status") == "creating" and said.get(PROGRESS) == "90%"
-        if taken > 1 or (told and not taken and whole and not booked.anew and snapshot not in book.dropped):
-            wrong.append(f"snapshot {snapshot} of s{ref} {booked.id} was taken {taken} times: {said}")
-        if said.get("status") == "creating" and not told and not booked.delete_asked:
-            wrong.append(f"nobody said what became of snapshot {snapshot} of s{ref} {booked.id}: {said}")
+        ready = shown_snapshot.get("status") == "creating" and shown_snapshot.get(PROGRESS) == "90%"
+        if taken > 1 or (ready and not taken and whole and not booked.anew and snapshot not in book.dropped):
+            wrong.append(f"snapshot {snapshot} of s{ref} {booked.id} was taken {taken} times: {shown_snapshot}")
+        if shown_snapshot.get("status") == "creating" and not ready and not booked.delete_asked:
+            wrong.append(f"nobody said what became of snapshot {snapshot} of s{ref} {booked.id}: {shown_snapshot}")
     return wrong
 
 

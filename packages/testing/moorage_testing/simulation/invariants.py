@@ -59,7 +59,7 @@ def _charged(servers: dict[str, ShownServer]) -> dict[str, dict[str, int]]:
 
 
 class InvariantWatch:
-    """Looks at every claim that is committed, and keeps what was promised."""
+    """Checks every committed claim, and records what was acknowledged."""
 
     def __init__(self, cloud: SimulatedCloud) -> None:
         self.cloud = cloud
@@ -84,7 +84,7 @@ class InvariantWatch:
             self.book.setting(host, "zone", usual=True)
 
     def listen(self) -> None:
-        """Claims that are made are noted from now on; to be said again when the region's database became another one."""
+        """Record claims from now on; to be called again when the region's database is replaced."""
         self.cloud.stores["region"].raw.executescript(_LOG)
 
     # ------------------------------------------------------------------------------------------------- promises
@@ -213,9 +213,9 @@ class InvariantWatch:
         return wrong
 
     def _not_as_shown(self, seen: Census) -> list[str]:
-        """What is shown of a server's power is what its guest does; ACTIVE is on or crashed, SHUTOFF is off.
+        """The shown power state is that of the guest; ACTIVE is on or crashed, SHUTOFF is off.
 
-        A hypervisor that did what it was asked, and said that it did not, leaves the status as it was: the action ended in Error.
+        A hypervisor that executed a command and reported a failure leaves the status unchanged: the action ended in Error.
         """
         wrong: list[str] = []
         reset = {booked.id for booked in self.book.servers.values() if booked.reset}

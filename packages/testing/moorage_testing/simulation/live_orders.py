@@ -107,15 +107,15 @@ async def outage(cloud: SimulatedCloud, args: Arguments) -> None:
     role.machine.asleep = False
     if role.driver is not None:
         role.driver.lose_power()
-    said = asyncio.create_task(_set_down_later(cloud, role, args["said_s"]))
+    outage_task = asyncio.create_task(_set_down_later(cloud, role, args["said_s"]))
     try:
         await asyncio.sleep(args["for_s"])
         cloud.trace.note("fault", f"{role.name} is switched on")
         role.powerless = False
         role.start()
-        await said
+        await outage_task
     finally:
-        said.cancel()
+        outage_task.cancel()
 
 
 async def _set_down_later(cloud: SimulatedCloud, role: AgentRole, after_s: float) -> None:
@@ -131,7 +131,7 @@ def _draw_evacuate(dice: random.Random, draft: Draft) -> Arguments:
 
 @order("evacuate", 1, _draw_evacuate)
 async def evacuate(cloud: SimulatedCloud, args: Arguments) -> None:
-    """From a host that is said to be off; `runs`: with an older microversion, so that it runs at once."""
+    """From a host that is reported as off; `runs`: with an older microversion, so that it runs at once."""
     booked = watch_of(cloud).book.of(args["server"])
     booked.move_asked = booked.anew = True
     said = {} if args["host"] is None else {"host": args["host"]}

@@ -126,7 +126,7 @@ def what_is_around_a_live_migration_breaks(dice: random.Random, draft: Draft) ->
 
 
 def _outage(dice: random.Random, draft: Draft) -> tuple[float, list[int], list[Event]]:
-    """Servers on a host that fails somehow, is switched off and said to be down, and the order that they go elsewhere; when it was given."""
+    """Servers on a host that fails somehow, is switched off and reported as down, and the order to evacuate them; when it was given."""
     at_s = begins(dice)
     server, events = booted(dice, draft, at_s)
     servers = [server]

@@ -99,7 +99,7 @@ class VirtualTask(asyncio.Task[T]):
 
 
 def _nothing() -> None:
-    """In place of a callback that was cancelled: what it held is let go of."""
+    """In place of a callback that was cancelled: its references are dropped."""
 
 
 class _Handle(asyncio.Handle):
@@ -349,7 +349,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task
 
     def begin(self, process: SimulatedProcess, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task of that process, whoever asks."""
+        """A task of that process, whichever process creates it."""
         return self.create_task(coroutine, context=context_of(process))
 
     @override
@@ -373,7 +373,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     @override
     def close(self) -> None:
-        """Let go of everything that still waits."""
+        """Drop everything that still waits."""
         self._shut = True
         self._due.clear()
         self._alarms.clear()

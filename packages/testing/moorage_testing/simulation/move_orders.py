@@ -70,7 +70,7 @@ def _draw_state(dice: random.Random, draft: Draft) -> Arguments:
 
 @order("reset_state", 1, _draw_state)
 async def reset_state(cloud: SimulatedCloud, args: Arguments) -> None:
-    """Whatever it is; one that was deleted, and can be restored, is there again by that word."""
+    """Reset the state from any state; a soft-deleted server is restored by it."""
     booked = watch_of(cloud).book.of(args["server"])
     booked.reset = True
     booked.restore_asked = booked.restore_asked or bool(cloud.config.compute.reclaim_instance_interval)

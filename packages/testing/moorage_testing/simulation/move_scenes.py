@@ -16,11 +16,11 @@ OVER_S = 20.0
 
 def booted(dice: random.Random, draft: Draft, at_s: float, *, off: bool = True) -> tuple[int, list[Event]]:
     """A server that is to be moved; sometimes off, if that may be, sometimes with a volume."""
-    server, said = draft.boots, Arguments(server=draft.boots, network=dice.choice(NETWORKS))
+    server, arguments = draft.boots, Arguments(server=draft.boots, network=dice.choice(NETWORKS))
     draft.boots += 1
     if kept := root(dice):
-        said["root"] = kept
-    events = [Event(round(at_s, 3), "boot", said)]
+        arguments["root"] = kept
+    events = [Event(round(at_s, 3), "boot", arguments)]
     if dice.random() < 0.3:
         events.append(event(at_s + BUILT_S, "attach_volume", server=server, volume=draft.volumes, goes=False))
         draft.volumes += 1

@@ -38,7 +38,7 @@ class Booked:
     move_asked: bool = False
     """Somebody asked that it go to another host or have another size: its guest may go from where it was."""
     reset: bool = False
-    """Somebody said what its state is, whatever it is."""
+    """An administrator reset its state."""
     locked: HostSetting = field(default_factory=lambda: HostSetting(False))
     restore_asked: bool = False
     """Somebody asked for it back after a delete: whether it is gone in the end depends on who was first."""
@@ -73,7 +73,7 @@ class OrderBook:
     images: dict[str, int] = field(default_factory=dict)
     """Images of servers that were promised, with the server's number; no backups, which go when there are newer ones."""
     words: dict[tuple[str, str], HostSetting] = field(default_factory=dict)
-    """(host, what: `disabled`, `forced_down`, `zone`, `trait`) → what was said last."""
+    """(host, what: `disabled`, `forced_down`, `zone`, `trait`) → what was set last."""
     gone: set[str] = field(default_factory=set)
     """Volumes that somebody deleted at the volume service itself, or made snapshots of: they may be gone, or stay, whatever servers say."""
     assisted: dict[str, tuple[int, str]] = field(default_factory=dict)

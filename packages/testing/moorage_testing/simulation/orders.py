@@ -256,7 +256,7 @@ async def service(cloud: SimulatedCloud, args: Arguments) -> None:
 async def force_down(cloud: SimulatedCloud, args: Arguments) -> None:
     """Force a host down, or let it be up; `host of N`: the one that server N has claimed by then.
 
-    It may be a lie, which nobody tells where servers are evacuated: there only `outage` says it, of a machine that is off.
+    The report may be false, except in plans with evacuations: there only `outage` makes it, for a machine that is off.
     """
     if cloud.evacuates and args["on"]:
         return
@@ -274,7 +274,7 @@ def named_host(cloud: SimulatedCloud, name: str) -> str:
 
 
 async def set_forced_down(cloud: SimulatedCloud, host: str, *, on: bool) -> None:
-    """The operator's word."""
+    """An operator's statement."""
     path = f"/os-services/{cloud.known.services[host]}"
     asked = watch_of(cloud).admin.ask("compute", "PUT", path, {"forced_down": on})
     await _set_host(cloud, host, "forced_down", on, asked)

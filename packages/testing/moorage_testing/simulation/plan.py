@@ -84,7 +84,7 @@ class SimulationPlan(msgspec.Struct, frozen=True):
     reclaim_s: float = 0.0
     """How long a deleted server can be restored; 0: it cannot."""
     offload_s: float = 0.0
-    """How long a shelved server stays on its host; 0: not at all, below 0: until it is told to leave."""
+    """How long a shelved server stays on its host; 0: not at all, below 0: until it is offloaded on request."""
     across: bool = False
     """Whether moves may give addresses of other segments."""
     cross_cell: bool = False

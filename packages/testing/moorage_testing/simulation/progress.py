@@ -9,7 +9,7 @@ from moorage_testing.simulation.storage import writers_text
 
 LOOK_EVERY_S = 1.0
 SLACK_S = 5.0
-"""Beside a lease and a beat: a request that was under way when the outage ended, and its time-out."""
+"""In addition to a lease and a renewal period: a request that was under way when the outage ended, and its time-out."""
 
 GUEST_OFF_S = 5.0
 """After an agent can act again: it asks, waits a second for the answer, and switches off what does not count yet."""
@@ -18,7 +18,7 @@ TROUBLED_OFF_S = 25.0
 
 
 async def watch_guests(cloud: SimulatedCloud) -> None:
-    """A guest that runs twice, because one host could not be heard, is off soon after its agent can act, heard or not."""
+    """A guest that runs twice, because one host could not be reached, is off soon after its agent can act, reachable or not."""
     since: dict[ServerId, float] = {}
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
@@ -33,7 +33,7 @@ async def watch_guests(cloud: SimulatedCloud) -> None:
 
 
 async def watch_volumes(cloud: SimulatedCloud) -> None:
-    """A volume that two servers write to, because one host could not be heard, has one writer soon after it can be."""
+    """A volume that two servers write to, because one host could not be reached, has one writer soon after it can be."""
     since: dict[str, float] = {}
     while True:
         await asyncio.sleep(LOOK_EVERY_S)

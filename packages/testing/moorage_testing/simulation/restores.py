@@ -1,7 +1,7 @@
-"""One database is put back to what it was some seconds before, as docs/operating/restore.md says; and what must hold after it.
+"""One database is put back to what it was some seconds before, as docs/operating/restore.md describes; and what must hold after it.
 
 Every process of the region is stopped, the database is restored, `moorage db adopt` is run until it has succeeded, and all start
-again.  Somebody may try to start before: that is refused, where the databases can tell.  What was ordered between the backup and
+again.  Somebody may try to start before: that is refused, where the databases can detect it.  What was ordered between the backup and
 the restore is lost, or half known; it may be deleted, and then nothing of it is left.  What stood still all the time is as it was,
 and no guest of it is ever destroyed.
 """
@@ -111,7 +111,7 @@ class Restores:
     # ------------------------------------------------------------------------------------------------- invariants
 
     def gone(self, host: str, server: str) -> None:
-        """Told of every guest that was destroyed."""
+        """Called for every guest that was destroyed."""
         watch: InvariantWatch = self._cloud.watch
         asked = any(
             each.id == server and (each.delete_asked or each.leave_asked or each.move_asked)
@@ -128,7 +128,7 @@ class Restores:
         self.touched |= {server for server, turned in {**before, **now}.items() if turned.operation is not None}
 
     def excepted(self) -> set[str]:
-        """Servers of which nothing is compared: nobody can be asked to mend what no database knows, or its cell has lost; and their moves."""
+        """Servers of which nothing is compared: nothing can repair what no database knows, or its cell has lost; and their moves."""
         servers = self.missing() | self.lost() if self.done else set()
         return servers | self._moves_of(servers) if servers else servers
 
@@ -225,7 +225,7 @@ async def _adopt(cloud: SimulatedCloud) -> None:
 async def tidy_up(cloud: SimulatedCloud) -> bool:
     """What an administrator does at last: servers that were changed since the backup are deleted, and nothing of them is left.
 
-    False: to be said again, one of them could not be deleted yet.
+    False: to be called again, because one of them could not be deleted yet.
     """
     watch: InvariantWatch = cloud.watch
     excepted = cloud.restores.excepted()

@@ -36,7 +36,7 @@ from moorage_testing.simulation.memory import DiskJournal, MachineDisk
 PICTURE_EVERY_S = 2.0
 """Seldom, so that pictures are old and idle seconds cost little."""
 ASKED_EVERY_S = 3.0
-"""How often a conductor looks for drains and audits, which simulations have none of: idle seconds cost less."""
+"""How often a conductor checks for drains and audits, which simulations have none of: idle seconds cost less."""
 
 
 class EmbeddedServicesRole(Role):

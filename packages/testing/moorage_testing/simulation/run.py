@@ -38,10 +38,10 @@ REST_MOST_S = 30.0
 SETTLED_S = 450.0
 """How long after the last fault everything must have come to rest."""
 IMAGES_SETTLED_S = SETTLED_S + orphan_images.GRACE_S + 2 * reconcilers.IMAGES_EVERY_S
-"""The same of images that nobody needs: they are left for a while to whoever may still write, or read, them."""
+"""The same for images that nobody needs: they are kept for a while, because they may still be written or read."""
 
 AT_LAST = (without_excuse, lost_interfaces, lost_images, wrong_guests, wrong_chains, written_copies)
-"""What is looked at once, when nothing else is wrong."""
+"""Checks that are made once, when nothing else is wrong."""
 
 SETTLE_AFTER = 2
 """Simulations; by then caches are filled."""
@@ -76,7 +76,7 @@ def simulate(plan: SimulationPlan) -> SimulationOutcome:
 
 
 def simulate_all(plans: Iterable[SimulationPlan]) -> Iterator[SimulationOutcome]:
-    """The same of many, not in their order: those that begin alike begin together."""
+    """The same for many, in another order: those with the same start are started together."""
     left = sorted(plans, key=start_of)
     for plan in left[:WARMED_BY]:
         yield simulate(plan)
@@ -115,7 +115,7 @@ _settled: list[bool] = []
 
 
 def _settle_memory() -> None:
-    """What every simulation shares stays: each looks for garbage among what is its own."""
+    """What every simulation shares stays: each collects garbage among its own objects only."""
     if len(_settled) < SETTLE_AFTER:
         _settled.append(True)
         gc.collect()

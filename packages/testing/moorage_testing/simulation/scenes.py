@@ -113,7 +113,7 @@ def a_cell_is_out_for_a_delete(dice: random.Random, draft: Draft) -> list[Event]
 
 @scene
 def a_role_is_lost(dice: random.Random, draft: Draft) -> list[Event]:
-    """The network service shows nothing, and rounds look at what it shows."""
+    """The network service shows nothing, and reconcilers read it."""
     at_s, for_s = _at(dice, draft), round(dice.uniform(5.0, 20.0), 3)
     events = [_boot(draft, at_s + number * 0.2, dice.choice(("private", "routed")))[1] for number in range(2)]
     lost_s = at_s + 5.0
@@ -125,7 +125,7 @@ def a_role_is_lost(dice: random.Random, draft: Draft) -> list[Event]:
 
 @scene
 def a_round_looks_during_an_attach(dice: random.Random, draft: Draft) -> list[Event]:
-    """Somebody's port says that it is the server's, so there is something to mend; a user attaches meanwhile."""
+    """A foreign port has the server's id, so there is something to repair; a user attaches meanwhile."""
     at_s, for_s = _at(dice, draft), 16.0
     booted = [_boot(draft, at_s, "private") for _ in range(2)]
     begins_s = at_s + 4.0

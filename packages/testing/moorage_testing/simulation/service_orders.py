@@ -45,8 +45,8 @@ def _note_answer(cloud: SimulatedCloud, args: Arguments, volume: str, reply: Cli
     watch_of(cloud).answered(f"{args['act']} volume {volume[:8]} of s{args['server']} at the volume service", reply)
 
 
-async def _act(cloud: SimulatedCloud, person: SimulatedClient, volume: str, action: str, said: Any) -> ClientReply:
-    return await person.ask("volume", "POST", f"/volumes/{volume}/action", {action: said})
+async def _act(cloud: SimulatedCloud, person: SimulatedClient, volume: str, action: str, body: Any) -> ClientReply:
+    return await person.ask("volume", "POST", f"/volumes/{volume}/action", {action: body})
 
 
 async def _delete(cloud: SimulatedCloud, args: Arguments, volume: str) -> None:
@@ -98,8 +98,8 @@ async def _end_attachment(cloud: SimulatedCloud, args: Arguments, volume: str) -
 async def _attach(cloud: SimulatedCloud, args: Arguments, volume: str) -> None:
     """A second attachment for the same server, which compute knows nothing of."""
     demo = watch_of(cloud).demo
-    said = {"attachment": {"volume_uuid": volume, "instance_uuid": watch_of(cloud).book.of(args["server"]).id}}
-    reply = await demo.ask("volume", "POST", "/attachments", said)
+    body = {"attachment": {"volume_uuid": volume, "instance_uuid": watch_of(cloud).book.of(args["server"]).id}}
+    reply = await demo.ask("volume", "POST", "/attachments", body)
     _note_answer(cloud, args, volume, reply)
     if reply.status == 200 and args["for_s"] < 10.0:
         await asyncio.sleep(args["for_s"])
@@ -156,14 +156,14 @@ def _draw_assisted(dice: random.Random, draft: Draft) -> Arguments:
 
 @order("assisted_snapshot", 0, _draw_assisted)
 async def assisted_snapshot(cloud: SimulatedCloud, args: Arguments) -> None:
-    """The volume service has the server's host take a snapshot, waits to be told, and later has it dropped."""
+    """The volume service has the server's host take a snapshot, waits for the result, and later has it dropped."""
     watch = watch_of(cloud)
     volume = await one_of(cloud, args, watch.demo)
     if volume is None:
         return
     watch.book.gone.add(volume)  # it does not go with its server while it has snapshots
-    said = {"snapshot": {"volume_id": volume, "metadata": {OF_USER: "yes"}}}
-    made = await watch.demo.ask("volume", "POST", "/snapshots", said)
+    body = {"snapshot": {"volume_id": volume, "metadata": {OF_USER: "yes"}}}
+    made = await watch.demo.ask("volume", "POST", "/snapshots", body)
     if made.status != 202:
         return
     snapshot = str(made.body["snapshot"]["id"])
@@ -181,8 +181,8 @@ async def assisted_snapshot(cloud: SimulatedCloud, args: Arguments) -> None:
     if not args["dropped"] or reply.status != 200 or not await _reset_snapshot(cloud, snapshot, "deleting"):
         return
     watch.book.dropped.add(snapshot)
-    told = msgspec.json.encode({"volume_id": volume}).decode()
-    reply = await service.ask("compute", "DELETE", f"{path}/{snapshot}", delete_info=told)
+    delete_info = msgspec.json.encode({"volume_id": volume}).decode()
+    reply = await service.ask("compute", "DELETE", f"{path}/{snapshot}", delete_info=delete_info)
     watch.answered(f"drop assisted snapshot {snapshot[:8]} of s{args['server']}", reply)
 
 
@@ -197,9 +197,9 @@ async def _status(cloud: SimulatedCloud, snapshot: str, passing: str) -> str:
 
 
 async def _reset_snapshot(cloud: SimulatedCloud, snapshot: str, status: str) -> bool:
-    said = {"os-reset_status": {"status": status}}
+    body = {"os-reset_status": {"status": status}}
     path = f"/snapshots/{snapshot}/action"
-    return (await watch_of(cloud).admin.ask("volume", "POST", path, said)).status == 202
+    return (await watch_of(cloud).admin.ask("volume", "POST", path, body)).status == 202
 
 
 __all__ = ["every_order"]

@@ -71,8 +71,8 @@ def the_volume_service_has_hosts_make_snapshots(dice: random.Random, draft: Draf
     asked_s = at_s + READY_S
     for _ in range(dice.randint(1, 3)):
         for_s = round(dice.uniform(0.5, 15.0), 3)
-        said: Arguments = {"which": dice.randrange(2), "for_s": for_s, "dropped": dice.random() < 0.7}
-        events.append(event(asked_s, "assisted_snapshot", server=server, **said))
+        arguments: Arguments = {"which": dice.randrange(2), "for_s": for_s, "dropped": dice.random() < 0.7}
+        events.append(event(asked_s, "assisted_snapshot", server=server, **arguments))
         events += _concurrent_events(dice, asked_s + dice.choice((0.5, for_s)), server)
         asked_s += dice.choice((dice.uniform(0.0, 1.0), dice.uniform(3.0, 12.0)))
     lasts(draft, asked_s + 25.0)

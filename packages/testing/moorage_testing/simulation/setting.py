@@ -97,7 +97,7 @@ async def set_up(cloud: SimulatedCloud, tokens: dict[str, str], demo: str) -> Kn
 
 
 async def _image(admin: SimulatedClient, name: str, **properties: str) -> str:
-    """Beside the one of a new cloud, so that a rebuild is from another than the boot."""
+    """In addition to the one of a new cloud, so that a rebuild uses another image than the boot."""
     said = {"name": name, "disk_format": "raw", "container_format": "bare", "visibility": "public", "min_disk": 1}
     said |= properties
     reply = await admin.ask("image", "POST", "/v2/images", said)
@@ -113,7 +113,7 @@ def _public() -> dict[str, Any]:
 
 
 async def _networks(admin: SimulatedClient, policy: str, demo: str) -> None:
-    """Beside those of a new cloud: one with a policy, one for direct ports, and what `auto` needs."""
+    """In addition to those of a new cloud: one with a policy, one for direct ports, and what `auto` needs."""
     wire = {"provider:network_type": "vlan", "provider:physical_network": "physnet1"}
     wanted: list[tuple[str, dict[str, Any]]] = [
         ("assured", {"qos_policy_id": policy, "project_id": demo, **wire}),

@@ -1,8 +1,7 @@
 """A simulated cloud up to the moment before its plan begins: every process is started, and all know each other.
 
-What plans decide of that is little, so those that decide alike begin with one start: in a process of its own each (`apart`), which
-begins as a copy of the one that made the start, and ends without looking for garbage.  Whoever plays one plan alone makes its start
-for it, with the same dice, so that the trace is the same.
+Plans have little influence on that, so those with the same settings share one start: in a process of its own each (`apart`), which
+begins as a copy of the one that made the start, and ends without collecting garbage. A plan that runs alone makes its own start, with the same dice, so that the trace is the same.
 """
 
 import asyncio
@@ -162,7 +161,7 @@ async def _ready(cloud: SimulatedCloud) -> None:
 
 
 def _levels_are_known(cloud: SimulatedCloud) -> bool:
-    """Everybody has heard of what level the hosts are: no fleet is brought to another one in the moment before a boot."""
+    """All processes know the levels of the hosts: no fleet changes its level in the moment before a boot."""
     levels = {plan.host: plan.level for plan in cloud.plans}
     for role in cloud.roles.values():
         if isinstance(role, RegionRole) and role.region is not None:

@@ -18,7 +18,7 @@ class Machines(Protocol):
 
 
 class Storage:
-    """Told by the hosts' drivers of every change of a guest."""
+    """Called by the hosts' drivers for every change of a guest."""
 
     def __init__(self, cloud: Machines) -> None:
         self._cloud = cloud
@@ -43,7 +43,7 @@ class Storage:
     def written_twice(self) -> dict[str, list[tuple[str, ServerId]]]:
         """Volume → its writers, of those with more than one on machines that are awake.
 
-        Two guests of one server are said of the server; here it is about two servers.
+        Two guests of one server are reported elsewhere; this is about two servers.
         """
         found: dict[str, list[tuple[str, ServerId]]] = {}
         for volume, writers in self._writers.items():
@@ -53,7 +53,7 @@ class Storage:
         return found
 
     def check(self) -> None:
-        """No volume has two writers: where one of the hosts cannot be heard, `progress.watch_volumes` waits until it can."""
+        """No volume has two writers: if one of the hosts cannot be reached, `progress.watch_volumes` waits until it can."""
         for volume, writers in self.written_twice().items():
             if all(self._cloud.reachable(host) for host, _ in writers):
                 self._cloud.violated(f"volume {volume} has two writers: {writers_text(writers)}")

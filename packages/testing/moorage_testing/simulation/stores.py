@@ -24,7 +24,7 @@ FREE = frozenset({"available", "error", "error_extending", "error_deleting"})
 
 
 async def stores_of(cloud: "SimulatedCloud", admin: SimulatedClient) -> Stores | str:
-    """What the volume service and the image service hold; a sentence when they cannot be looked at."""
+    """What the volume service and the image service hold; a message when they cannot be read."""
     volumes = await admin.ask("volume", "GET", "/volumes/detail", all_tenants="1", limit=LIMIT)
     attachments = await admin.ask("volume", "GET", "/attachments/detail", all_tenants="1", limit=LIMIT)
     images = await admin.ask("image", "GET", "/v2/images", limit=LIMIT)
@@ -59,7 +59,7 @@ async def wrong_stores(cloud: "SimulatedCloud", seen: Census) -> list[str]:
 
 
 def _missing_volumes(cloud: "SimulatedCloud", seen: Census) -> list[str]:
-    """Those that servers have, and that nobody deleted: looked for where people act at the volume service itself."""
+    """Those that servers have, and that nobody deleted: checked in plans in which users act at the volume service itself."""
     if not cloud.watch.book.gone:
         return []
     return [

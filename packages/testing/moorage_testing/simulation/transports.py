@@ -66,7 +66,7 @@ class ServiceEndpoint:
         self.process, self._app = process, EmbeddedTransport(app)
 
     def shut(self) -> None:
-        """Who served is gone: its callers hear that the connection broke."""
+        """The server is gone: its callers get a broken connection."""
         self.process, self._app = None, None
         calls, self._calls = list(self._calls), set()
         for call in sorted(calls, key=lambda each: hash(each.done)):
@@ -162,7 +162,7 @@ class ServiceEndpoint:
 
 
 class RemoteTransport(EmbeddedTransport):
-    """A client's way to a door; what cannot be said in one plain call goes the same way."""
+    """A client's transport to a listener; requests that are no single plain call use it too."""
 
     def __init__(self, door: ServiceEndpoint) -> None:
         super().__init__(app=_nothing)

@@ -12,7 +12,7 @@ from moorage_testing.simulation.plan import SHARED_VOLUMES, Arguments, Draft
 
 NEW_VOLUME = 0.5
 MADE_WITHIN = 40
-"""Looks at a volume that is being made."""
+"""Checks of a volume that is being created."""
 LOOK_S = 0.25
 OF_SEVERAL = "of several"
 """A type of volumes."""
@@ -38,8 +38,8 @@ async def attach_volume(cloud: SimulatedCloud, args: Arguments) -> None:
     if not booked.id or not await made(cloud, volume):
         return
     volume.goes = volume.goes or args["goes"]
-    said = {"volumeId": volume.id, "delete_on_termination": args["goes"]}
-    reply = await watch.demo.ask("compute", "POST", f"{_path(booked.id)}", {"volumeAttachment": said})
+    body = {"volumeId": volume.id, "delete_on_termination": args["goes"]}
+    reply = await watch.demo.ask("compute", "POST", f"{_path(booked.id)}", {"volumeAttachment": body})
     watch.answered(f"attach v{volume.ref} to s{booked.ref}", reply)
 
 
@@ -47,10 +47,10 @@ async def made(cloud: SimulatedCloud, volume: BookedVolume) -> bool:
     """Make it, unless it is there, and wait until it is ready."""
     watch = watch_of(cloud)
     if not volume.id:
-        said: dict[str, Any] = {"size": volume.size_gib, "name": f"v{volume.ref}"}
+        body: dict[str, Any] = {"size": volume.size_gib, "name": f"v{volume.ref}"}
         if volume.ref >= SHARED_VOLUMES:
-            said["volume_type"] = await _of_several(cloud)
-        reply = await watch.demo.ask("volume", "POST", "/volumes", {"volume": said})
+            body["volume_type"] = await _of_several(cloud)
+        reply = await watch.demo.ask("volume", "POST", "/volumes", {"volume": body})
         watch.answered(f"make v{volume.ref}", reply)
         if reply.status != 202:
             return False
@@ -68,8 +68,8 @@ async def made(cloud: SimulatedCloud, volume: BookedVolume) -> bool:
 
 async def _of_several(cloud: SimulatedCloud) -> str:
     """The type of volumes that several servers may have; it is made if need be."""
-    said = {"volume_type": {"name": OF_SEVERAL, "extra_specs": {"multiattach": "<is> True"}}}
-    reply = await watch_of(cloud).admin.ask("volume", "POST", "/types", said)
+    body = {"volume_type": {"name": OF_SEVERAL, "extra_specs": {"multiattach": "<is> True"}}}
+    reply = await watch_of(cloud).admin.ask("volume", "POST", "/types", body)
     watch_of(cloud).answered(f"make the type {OF_SEVERAL}", reply)
     return OF_SEVERAL
 
@@ -78,12 +78,12 @@ def _path(server: str) -> str:
     return f"/servers/{server}/os-volume_attachments"
 
 
-async def one_of(cloud: SimulatedCloud, args: Arguments, who: SimulatedClient) -> str | None:
+async def one_of(cloud: SimulatedCloud, args: Arguments, client: SimulatedClient) -> str | None:
     """A volume that the server shows."""
     booked = watch_of(cloud).book.of(args["server"])
     if not booked.id:
         return None
-    shown = await who.ask("compute", "GET", _path(booked.id))
+    shown = await client.ask("compute", "GET", _path(booked.id))
     volumes = [each["volumeId"] for each in shown.body["volumeAttachments"]] if shown.status == 200 else []
     return str(volumes[args["which"] % len(volumes)]) if volumes else None
 
@@ -118,8 +118,8 @@ async def swap_volume(cloud: SimulatedCloud, args: Arguments) -> None:
         return
     new.goes = True  # it may take over that the old one was to go with its server
     booked.root_goes = False
-    said = {"os-reset_status": {"migration_status": "success"}}
-    reply = await watch.admin.ask("volume", "POST", f"/volumes/{old}/action", said)
+    body = {"os-reset_status": {"migration_status": "success"}}
+    reply = await watch.admin.ask("volume", "POST", f"/volumes/{old}/action", body)
     if reply.status == 202:
         changed = {"volumeAttachment": {"volumeId": new.id}}
         reply = await service.ask("compute", "PUT", f"{_path(booked.id)}/{old}", changed)
@@ -138,8 +138,8 @@ async def update_volume(cloud: SimulatedCloud, args: Arguments) -> None:
         booked = watch.book.of(args["server"])
         for each in watch.book.volumes.values():
             each.goes = each.goes or each.id == volume
-        said = {"volumeId": volume, "delete_on_termination": args["goes"]}
-        reply = await watch.demo.ask("compute", "PUT", f"{_path(booked.id)}/{volume}", {"volumeAttachment": said})
+        body = {"volumeId": volume, "delete_on_termination": args["goes"]}
+        reply = await watch.demo.ask("compute", "PUT", f"{_path(booked.id)}/{volume}", {"volumeAttachment": body})
         watch.answered(f"volume {volume[:8]} of s{booked.ref} goes={args['goes']}", reply)
         booked.root_goes = False  # it may be the root: nothing is promised of it any more
 
@@ -150,7 +150,7 @@ def _draw_volume(dice: random.Random, draft: Draft) -> Arguments:
 
 @order("extend_volume", 2, _draw_volume)
 async def extend_volume(cloud: SimulatedCloud, args: Arguments) -> None:
-    """By one GiB; the server that has it is told."""
+    """By one GiB; the server that has it is informed."""
     await _change(cloud, args, "POST", "/action", lambda volume: {"os-extend": {"new_size": volume.size_gib + 1}})
 
 
@@ -161,11 +161,11 @@ async def delete_volume(cloud: SimulatedCloud, args: Arguments) -> None:
     await _change(cloud, args, "DELETE", "", lambda _: None)
 
 
-async def _change(cloud: SimulatedCloud, args: Arguments, method: str, path: str, said: Any) -> None:
+async def _change(cloud: SimulatedCloud, args: Arguments, method: str, path: str, body: Any) -> None:
     watch = watch_of(cloud)
     volume = watch.book.volume(args["volume"])
     if volume.id:
-        reply = await watch.demo.ask("volume", method, f"/volumes/{volume.id}{path}", said(volume))
+        reply = await watch.demo.ask("volume", method, f"/volumes/{volume.id}{path}", body(volume))
         watch.answered(f"{method} v{volume.ref}{path}", reply)
         if reply.status == 202 and path:
             volume.size_gib += 1

@@ -63,7 +63,7 @@ async def approve(call: Call[ApproveBody]) -> Response:
     known = await region.read(lambda tx: host_approvals.get(tx, host))
     cell = CellId(wanted.cell or (known.cell if known is not None else ""))
     if not cell:
-        raise Invalid(f"Host {host} was not heard yet, so nobody knows in which cell it is: say cell.")
+        raise Invalid(f"Host {host} sent no message yet, so its cell is unknown: name the cell.")
     if cell not in call.context.cells:
         raise Invalid(f"There is no cell {cell} in the configuration of this API.")
     key = wanted.key or (known.key if known is not None else None)

@@ -175,7 +175,7 @@ class MetadataApp:
         instance, signature, project = (str(value) for value in given.values())
         wanted = hmac.new(self._secret, instance.encode(), hashlib.sha256).hexdigest()
         if not hmac.compare_digest(wanted.encode(), signature.encode()):
-            principal = (_header(scope, "X-Forwarded-For") or "an address that was not told")[:ID_MAX_CHARACTERS]
+            principal = (_header(scope, "X-Forwarded-For") or "an unknown address")[:ID_MAX_CHARACTERS]
             _log.warning("the signature of %r does not fit; it comes from %r", instance, principal)
             raise Forbidden("Invalid proxy request signature.")
         return instance, project

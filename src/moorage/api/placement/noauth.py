@@ -11,7 +11,7 @@ from moorage.model.principal import Principal
 
 log = logging.getLogger(__name__)
 
-WARNING = "noauth2 is on: everybody who reaches this port is believed to be whoever they say they are"
+WARNING = "noauth2 is on: every client of this port is accepted with the identity that it claims"
 
 
 async def believe(headers: Mapping[str, str]) -> Principal:

@@ -15,7 +15,7 @@ def require_shared_storage(body: Json) -> None:
 
 CHANGE = VersionChange(
     at=(2, 14),
-    summary="Whoever evacuates does not say whether disks are shared, and is told no password.",
+    summary="An evacuate request does not say whether disks are shared, and its answer has no password.",
     refuses_from={"POST /servers/{id}/action:evacuate": {"evacuate": ("onSharedStorage",)}},
     loosens={"POST /servers/{id}/action:evacuate": require_shared_storage},
     behaviour=("NO_PASSWORD_SHOWN: before, an evacuation answered `adminPass`",),

@@ -153,9 +153,7 @@ class PortBatcher:
         lane.under_way -= 1
         failure = None if task.cancelled() else task.exception()
         for request in self._posting.pop(task):
-            request.settle(
-                None, failure or UnknownOutcome("the ports were asked for, and nobody waited for the answer")
-            )
+            request.settle(None, failure or UnknownOutcome("the ports were requested, and the caller no longer waits"))
         self._send(network, lane)
 
     async def _post(self, lane: _Lane, bulk: list[_PortRequest]) -> None:

@@ -77,7 +77,7 @@ class Auditor:
             kinds = frozenset(request.kinds or KINDS)
             suspects, site, looked_at = await self._first(request, kinds)
             if len(suspects) >= SUSPECTS_MAX:
-                site.out["findings"] = f"more than {SUSPECTS_MAX} in the first look: only so many were looked at again"
+                site.out["findings"] = f"more than {SUSPECTS_MAX} in the first check: only so many were checked again"
             await self._nothing_left(site)
             sure: list[Finding] = []
             if suspects:

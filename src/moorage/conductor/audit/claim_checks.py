@@ -221,7 +221,7 @@ def orphans(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
             yield from _move(page, site, consumer, held)
         elif where is None:
             if site.cells_complete and ServerId(consumer) not in page.records:
-                yield from _orphan(consumer, held, "a server that nobody knows")
+                yield from _orphan(consumer, held, "an unknown server")
         elif where.operation is None and ServerId(consumer) not in page.records:
             if where.deleted:
                 yield from _orphan(consumer, held, "a deleted server")

@@ -60,4 +60,4 @@ def unknown(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     for id, hosts in sorted(page.guests.items()):
         if id not in page.mapped and id not in page.records and id not in page.gone:
             for host in sorted(hosts):
-                yield finding("guest_unknown", id, host, id, expected="none", found="a guest of nobody")
+                yield finding("guest_unknown", id, host, id, expected="none", found="a guest of no server")

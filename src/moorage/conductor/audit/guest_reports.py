@@ -28,7 +28,9 @@ class ReportedGuests:
                 else:
                     guests[known.host] = known.reported_guests
         reporting = {cell.cell for cell in self._cells()}
-        out = {f"hosts of {cell}": "this process does not hear them" for cell in self._every if cell not in reporting}
+        out = {
+            f"hosts of {cell}": "this process does not receive them" for cell in self._every if cell not in reporting
+        }
         out |= {f"host {each}": "it has not reported" for each in sorted(silent)[:NAMED_MAX]}
         if len(silent) > NAMED_MAX:
             out["hosts"] = f"{len(silent) - NAMED_MAX} more have not reported"

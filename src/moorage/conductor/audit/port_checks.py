@@ -67,7 +67,7 @@ def _stray(server: ServerId, port: Port, record: Server | None) -> Finding:
         server,
         expected="no port of that server",
         found=f"host {port.host!r}",
-        why_not="it is bound where its server is, so it may be in use: look at it" if in_use else "",
+        why_not="it is bound where its server is, so it may be in use: check it" if in_use else "",
     )
 
 

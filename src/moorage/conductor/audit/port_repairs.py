@@ -29,7 +29,7 @@ class PortRepairs:
         server = ServerId(finding.server)
         ports = {each.id: each for each in await self._context.network.ports_of(server)}
         done = await OrphanPorts(self._context).repair(server, ports)
-        return f"{done.released} deleted or let go" if done.released else ""
+        return f"{done.released} deleted or released" if done.released else ""
 
     async def sync_port(self, finding: Finding) -> str:
         """Do what an event of the network service would cause."""

@@ -55,7 +55,7 @@ class NoGuests:
     """This process receives no hosts."""
 
     def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
-        return {}, {"hosts": "this process hears none"}
+        return {}, {"hosts": "this process receives none"}
 
     async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
         return ()

@@ -114,7 +114,7 @@ def migrations(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
                 why_not = (
                     ""
                     if held is None
-                    else "it holds resources on the host that the server was to leave: look at both hosts"
+                    else "it holds resources on the host that the server was to leave: check both hosts"
                 )
                 yield finding(
                     "migration_left_open",

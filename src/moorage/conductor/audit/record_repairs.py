@@ -242,7 +242,7 @@ class RecordRepairs:
                 region_operations.let_begin(tx, heir)
             return True
 
-        return "let go" if await self._context.region.write(work) else ""
+        return "released" if await self._context.region.write(work) else ""
 
     async def end_migration(self, finding: Finding) -> str:
         if await self._free(ServerId(finding.server)) is None:

@@ -159,7 +159,7 @@ class Repairs:
         (conductor/guest_reconciliation.py).
         """
         answered = await self._guests.ask_again([finding.where])
-        return "the host was asked for its guests, and is told which are not its own" if answered else ""
+        return "the host was asked for its guests, and is informed which are not its own" if answered else ""
 
     async def _quota(self, finding: Finding) -> str:
         done = await QuotaUsage(self._context).run()

@@ -97,7 +97,7 @@ class ConfirmResizes:
         try:
             return not await moving.is_lost(self._context, server, sure=True)
         except Unavailable as out:
-            logger.info("host %s does not tell whether it has a guest of server %s: %s", server.host, server.id, out)
+            logger.info("host %s does not answer whether it has a guest of server %s: %s", server.host, server.id, out)
             if isinstance(out, UnknownOutcome):
                 mute.add(str(server.host))
             return False

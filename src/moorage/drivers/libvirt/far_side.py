@@ -1,7 +1,7 @@
 """Makes the bridges and tunnels of networks that this host routes into (far_networks.py), and knows their ports' neighbours."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from moorage.drivers.libvirt.commands import run
@@ -11,7 +11,7 @@ from moorage.drivers.libvirt.dhcp import METADATA_V6
 from moorage.drivers.libvirt.far_networks import Announcements, FarNetwork, far_networks, own_bridge_of
 from moorage.drivers.libvirt.plumber import take_no_advertisements
 from moorage.drivers.libvirt.routes import NOTHING_FAR, FarSide
-from moorage.drivers.libvirt.tunnels import Tunnelled, Tunnels
+from moorage.drivers.libvirt.tunnels import Tunnelled, Tunnels, tunnel_of
 from moorage.model.errors import HostFailed
 from moorage.model.guest import VifData
 
@@ -76,10 +76,11 @@ class FarSideKeeper:
         await _ip("link", "set", "dev", far.bridge, "up")
         await self._tunnels.join(far, far.bridge, there)
 
-    async def announce(self, tunnelled: Sequence[VifData]) -> None:
-        """Tell other hosts which guests are here, as far as they have not been told."""
+    async def announce(self, tunnelled: Sequence[VifData], there: Collection[str]) -> None:
+        """Tell other hosts which guests are here, as far as they have not been told, and are plugged in."""
         if self._routes:
-            await self.announcements.keep(tunnelled, self._described.ports)
+            plugged = [vif for vif in tunnelled if tunnel_of(vif.network) in there]
+            await self.announcements.keep(plugged, self._described.ports)
 
 
 async def _ip(*words: str) -> None:

@@ -139,7 +139,7 @@ async def _inspect(image: ImageId, found: ImageFile, kinds: tuple[str, ...]) -> 
         raise _unusable(f"Image {image} is unacceptable: this host cannot use {what}")
     first = await asyncio.to_thread(_first_bytes, found.path)
     if (found.disk_format == "qcow2") != (first == QCOW2_MAGIC):
-        raise _unusable(f"Image {image} is unacceptable: its content is not what its disk_format says")
+        raise _unusable(f"Image {image} is unacceptable: its content is not of its disk_format")
     if found.disk_format == "qcow2":
         told = await info(found.path, "qcow2")
         if told.backing_file or told.specific.data.data_file or told.encrypted:

@@ -124,4 +124,4 @@ class DaemonLink:
 def _let_lie(late: "asyncio.Future[Any] | Future[Any]") -> None:
     """Ignore the result of a call whose end was not awaited, without asyncio's warning."""
     if not late.cancelled() and (failure := late.exception()) is not None:
-        _log.warning("a call whose end nobody waited for failed: %s", failure)
+        _log.warning("a call failed after its caller was cancelled: %s", failure)

@@ -175,7 +175,7 @@ class Plugging(Core):
         while await self._ask(server, partial(_has, what=what, mark=mark)):
             now = self._clock.monotonic()
             if now >= ends:
-                raise HostFailed("the guest does not let go of the device", private=mark[2], code="device_busy")
+                raise HostFailed("the guest does not release the device", private=mark[2], code="device_busy")
             if now >= again:
                 again = now + ASK_AGAIN_S
                 await self._ask(server, partial(_detach, what=what, mark=mark))

@@ -66,7 +66,7 @@ class PortWiring:
         taps = [
             FilteredTap(tap, bridge, vif.mac, self.described.ports.get(vif.port))
             for tap, (vif, bridge) in sorted(vifs.items())
-            if tap in devices and (is_described(vif) or vif.port in self.described.ports)
+            if {tap, bridge} <= devices.keys() and (is_described(vif) or vif.port in self.described.ports)
         ]
         routers = _routers(taps)
         numbers = self.described.numbers(
@@ -164,7 +164,7 @@ class PortWiring:
         there = (await run("nft", "list", "tables", code="vif_not_plugged")).splitlines()
         if all(f"table {family} {self.table}" in there for family in ("bridge", "inet")):
             return self._shaped
-        _log.error("the filters of this host were removed by somebody, and are written again")
+        _log.error("the filters of this host were removed by another program, and are written again")
         self._written = None
         return False
 

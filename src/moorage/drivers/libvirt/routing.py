@@ -91,6 +91,9 @@ class Routing:
             await self._filter("")
             return
         devices = await _devices()
+        seats = {
+            bridge: each for bridge, each in seats.items() if bridge in devices
+        }  # a guest may be about to be plugged in
         plan = planned(_ports(seats, described), self._outside(devices), made.addresses, far)
         self._complain(plan)
         made.tables = {name: number for name, number in made.tables.items() if name in plan.tables} | self._numbered(

@@ -165,7 +165,7 @@ class Wires:
         for name, link in there.items():
             if name.startswith(OWN_BRIDGES) and link.alias == f"{ALIAS}{self._owner}" and name not in needed:
                 await _ip("link", "delete", "dev", name)
-        await self._far.announce(tunnelled)
+        await self._far.announce(tunnelled, there.keys())
 
     @property
     def far_side(self) -> FarSide:

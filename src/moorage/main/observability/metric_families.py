@@ -96,7 +96,7 @@ FAMILIES: dict[str, Family] = {
         "counter", "Calls to services, by their status or the kind of failure", ("neighbour", "call", "outcome")
     ),
     "moorage_call_seconds": Family("histogram", "From a call to its end", ("neighbour", "call"), QUICK_S),
-    "moorage_calls_lost_total": Family("counter", "Calls whose outcome nobody knows, or that were not answered", ("neighbour",)),
+    "moorage_calls_lost_total": Family("counter", "Calls with an unknown outcome, or without an answer", ("neighbour",)),
     "moorage_breaker_open": Family("gauge", "Circuits to a service, or a cell's database, that are open; 0: it is called", ("neighbour",)),
     "moorage_breaker_refused_total": Family("counter", "Calls that were not made, for a circuit was open", ("neighbour",)),
     # databases

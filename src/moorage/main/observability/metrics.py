@@ -52,7 +52,7 @@ class MetricsSet:
         if sources.conductor is not None and not sources.conductor.alive:
             lines.append("the conductor's lease does not hold")
         if sources.engine is not None and sources.engine.age_s > PICTURE_OLD_S:
-            lines.append(f"the picture of all providers is {sources.engine.age_s:.0f} s old")
+            lines.append(f"the provider cache is {sources.engine.age_s:.0f} s old")
         agents = sources.agents()
         if agents and not any(agent.home.is_set() for agent in agents):
             lines.append("no agent of this process is home")

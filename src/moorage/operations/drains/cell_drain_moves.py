@@ -91,7 +91,7 @@ async def _on_host(
 ) -> DrainServer:
     if context.hosts.is_silent(host):
         way = drain_moves.way_of(server, live=by_live)
-        return DrainServer(server.id, server.name, way, DrainProgress.LEFT, why="nobody hears its host")
+        return DrainServer(server.id, server.name, way, DrainProgress.LEFT, why="its host is silent")
     return await drain_moves.planned_one(
         context, trial, server, drain_moves.MoveAway(host, user, project, by_live, across=True)
     )

@@ -109,7 +109,7 @@ async def clear(run: Run[AboutServer, SagaContext], step: str, server: Server) -
         )
     except HostFailed as failed:
         if failed.code not in {HOST_SILENT, NO_GUEST}:
-            why = f"the host could not let go of the guest: {failed.public}"
+            why = f"the host could not release the guest: {failed.public}"
             raise Unavailable(why, private=failed.private) from failed
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from moorage.model.world import Ask, Refusals, World
 
 ANY_LEVEL = 127
-NOBODY_BINDS = "nobody could bind the ports there: the conductor has no credentials for the network service"
+NOBODY_BINDS = "the ports could not be bound there: the conductor has no credentials for the network service"
 
 
 def availability_zone(ask: Ask, world: World) -> Refusals | None:

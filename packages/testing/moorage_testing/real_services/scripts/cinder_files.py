@@ -1,6 +1,6 @@
 """A back end for Cinder that needs no rights and no tools: one sparse file for each volume and snapshot.
 
-Images are written as they are (raw): there is no `qemu-img` here.  Hosts are told the path of the file.
+Images are written as they are (raw): there is no `qemu-img` here.  Hosts get the path of the file.
 
 An export is a file, too: `exports/VOLUME@HOST` below the directory, from when the connection is initialized until it is
 terminated.  So a test can count what is exported, and to whom.  A back end that is told to fail for a host (`broken/HOST`) does.
@@ -167,7 +167,7 @@ class Driver(driver.VolumeDriver):
     def terminate_connection(self, volume, connector, **kwargs):
         """Whether another server on that host has the volume still; then it stays exported.
 
-        Counted, and not looked up: of two that end at once each would find the other's attachment.
+        It is counted, not looked up: of two that end at once each would find the other's attachment.
         """
         exports = self._directory / "exports"
         with LOCK:

@@ -1,7 +1,7 @@
 """Serve Cinder's API, its scheduler and its volume service in one process: `cinder_in_one.py PORT`.
 
 Production has a broker between the three; here they meet over the in-memory transport of oslo.messaging, in native threads.
-The back ends are `cinder_files.Driver` beside this file.  On SQLite a transaction that reads and then writes ends in "database is
+The back ends are `cinder_files.Driver` in the same directory.  On SQLite a transaction that reads and then writes ends in "database is
 locked" when another writes meanwhile: each begins as a writer here.
 """
 # mypy: ignore-errors
@@ -41,12 +41,12 @@ def _connected(connection: Any, _record: Any) -> None:
 
 @event.listens_for(Engine, "before_cursor_execute", retval=True)
 def _begins(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_more: Any) -> tuple[str, Any]:
-    """oslo.db begins each transaction in these words."""
+    """oslo.db begins each transaction with this statement."""
     return ("BEGIN IMMEDIATE" if statement == "BEGIN" else statement), parameters
 
 
 def start_services() -> None:
-    """The scheduler listens first: it is told of the back ends when those start."""
+    """The scheduler listens first: the back ends report to it when they start."""
     from cinder import service
 
     scheduler = service.Service.create(binary="cinder-scheduler")

@@ -44,7 +44,7 @@ def has_broker() -> bool:
 
 
 def _begins(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_more: Any) -> tuple[str, Any]:
-    """oslo.db begins each transaction in these words; one that reads, and then writes, would end in "database is locked"."""
+    """oslo.db begins each transaction with this statement; one that reads, and then writes, would end in "database is locked"."""
     return ("BEGIN IMMEDIATE" if statement == "BEGIN" else statement), parameters
 
 
