@@ -51,7 +51,7 @@ async def boot(
     return server, port
 
 
-async def test_two_networks_and_a_floating_address_that_moves(tmp_path: Path, record_property: Any) -> None:
+async def test_routed_and_moved(tmp_path: Path, record_property: Any) -> None:
     trial = TrialSet(tmp_path, hosts=2, apis=1, conductors=1, cells=1, real_guests=True, settings=SETTINGS)
     await asyncio.to_thread(trial.start)
     assert trial.real is not None
