@@ -35,7 +35,7 @@ ADMINISTRATORS = (
 )
 """Whose callers may know hosts and cells: every rule there is for administrators, or for services."""
 SAID_BY_THE_ASKER = {
-    "clients/network/nic_validation.py: Port {port} not usable: its dns_name {found.dns_name} is not the server's hostname {hostname}.",
+    "clients/network/nic_validation.py: Port {port} not usable: its dns_name {users_port.dns_name} is not the server's hostname {hostname}.",
     "operations/boot/boot_checks.py: Compute host {host} could not be found.",
     "operations/boot/boot_checks.py: Compute host {node} could not be found.",
     "operations/evacuate/accept_evacuate.py: Compute host {host} not found.",

@@ -112,10 +112,10 @@ class Bandwidth:
         ruled = [each for each in taps if each.rate(direction) != NO_RATE]
         shared = any(each.rate(direction).guaranteed_kbps for each in ruled)
         passing = {each.tap: each for each in (taps if shared else ruled) if each.tap in links}
-        there = device in links and links[device].alias == self._alias
-        if not passing and not there:
+        is_shaped = device in links and links[device].alias == self._alias
+        if not passing and not is_shaped:
             return
-        if not there:
+        if not is_shaped:
             self._written[direction].clear()
             self._redirected[direction].clear()
             await self._make(device)

@@ -36,8 +36,8 @@ async def run(*words: str, limit_s: float = COMMAND_S, code: str = "guest_failed
                 process.kill()
             await process.wait()
     if process.returncode:
-        said = complained.decode(errors="replace").strip()[-SAID_CHARACTERS_MAX:]
-        full = "No space left" in said
+        complaint = complained.decode(errors="replace").strip()[-SAID_CHARACTERS_MAX:]
+        full = "No space left" in complaint
         public = "the host's disk is full" if full else "the host could not do it"
-        raise HostFailed(public, private=f"{' '.join(words)}: {said}", code="host_full" if full else code)
+        raise HostFailed(public, private=f"{' '.join(words)}: {complaint}", code="host_full" if full else code)
     return out.decode(errors="replace")

@@ -101,12 +101,12 @@ class Core:
 
     def _place(self) -> MigrationAddress:
         """The place at which this host accepts guests."""
-        told, receiver = self._settings, self._receiver
+        settings, receiver = self._settings, self._receiver
         if receiver is None:
-            return MigrationAddress(machine_id(), str(self._room), told.address)
-        daemon = told.live_uri.format(address=told.migration_address)
+            return MigrationAddress(machine_id(), str(self._room), settings.address)
+        daemon = settings.live_uri.format(address=settings.migration_address)
         return MigrationAddress(
-            machine_id(), str(self._room), told.migration_address, told.migration_port, receiver.key, receiver.certificate, daemon
+            machine_id(), str(self._room), settings.migration_address, settings.migration_port, receiver.key, receiver.certificate, daemon
         )  # fmt: skip
 
     def _serve_as(self, owner: str) -> None:
@@ -256,9 +256,9 @@ class Core:
     async def _serve_networks(self, *, nobody: bool = False) -> None:
         """As the guests of this host need them; whoever calls holds `_wiring`. `nobody`: as if there were none."""
         known = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
-        here = [self._descriptions.as_described(each) for each in known]
-        await self._wires.serve([vif for spec in here for vif in spec.vifs])
-        await self._services.keep(await self._wires.seats(here), self._descriptions.ports, self._wires.far_side)
+        specs = [self._descriptions.as_described(each) for each in known]
+        await self._wires.serve([vif for spec in specs for vif in spec.vifs])
+        await self._services.keep(await self._wires.seats(specs), self._descriptions.ports, self._wires.far_side)
 
     async def _switch_on(self, record: GuestRecord) -> PowerState:
         """Start the guest from its disk, as its record says; it is off, or saved, and a saved state is dropped."""
@@ -295,19 +295,19 @@ class Core:
     def _define_and_start(self, connection: Any, *, server: ServerId, xml: str) -> PowerState:
         libvirt = library()
         try:
-            there = connection.lookupByUUIDString(server)
+            existing = connection.lookupByUUIDString(server)
         except libvirt.libvirtError as failure:
             if failure.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
                 raise
         else:
-            if not self._is_ours(there):
+            if not self._is_ours(existing):
                 raise HostFailed(
-                    "the host has another guest of this id", private=str(there.name()), code="guest_in_the_way"
+                    "the host has another guest of this id", private=str(existing.name()), code="guest_in_the_way"
                 )
-            if there.isActive():
-                return power_of(there)
-            if there.hasManagedSaveImage(0):
-                there.managedSaveRemove(0)
+            if existing.isActive():
+                return power_of(existing)
+            if existing.hasManagedSaveImage(0):
+                existing.managedSaveRemove(0)
         domain = connection.defineXML(xml)
         domain.create()
         return power_of(domain)

@@ -24,8 +24,8 @@ def pid_of(pid_file: Path, mark: str) -> int | None:
 def _command_line(pid: int) -> list[bytes]:
     """That it was started with; none of one that is dead."""
     with contextlib.suppress(OSError):
-        if said := Path(f"/proc/{pid}/cmdline").read_bytes():
-            return said.split(b"\0")
+        if content := Path(f"/proc/{pid}/cmdline").read_bytes():
+            return content.split(b"\0")
     return []
 
 

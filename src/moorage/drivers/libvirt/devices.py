@@ -30,8 +30,8 @@ class NetworkDevice(msgspec.Struct):
 
 async def links() -> dict[str, NetworkDevice]:
     """The machine's network devices, by name."""
-    said = await run("ip", "-json", "link", "show")
-    return {each.name: each for each in msgspec.json.decode(said or "[]", type=list[NetworkDevice])}
+    output = await run("ip", "-json", "link", "show")
+    return {each.name: each for each in msgspec.json.decode(output or "[]", type=list[NetworkDevice])}
 
 
 def tap_of(vif: VifData) -> str:
@@ -39,16 +39,16 @@ def tap_of(vif: VifData) -> str:
 
 
 async def make_tap(
-    vif: VifData, owner: str, there: Mapping[str, NetworkDevice], master: str = "", *, many_queues: bool = False
+    vif: VifData, owner: str, links_now: Mapping[str, NetworkDevice], master: str = "", *, many_queues: bool = False
 ) -> str:
     """A tap that libvirt leaves as it is, switched on, in this bridge. Raises HostFailed where it is somebody else's.
 
     One that was made for one queue cannot have more, and the other way round: it is made again.
     """
     tap, alias = tap_of(vif), f"{ALIAS}{owner}"
-    if tap in there and there[tap].alias not in {"", alias}:
+    if tap in links_now and links_now[tap].alias not in {"", alias}:
         raise HostFailed("the host has another device of this port's name", private=tap, code="vif_not_plugged")
-    missing = tap not in there
+    missing = tap not in links_now
     if not missing and _has_many_queues(tap) is (not many_queues):
         await ip("link", "delete", "dev", tap)
         missing = True

@@ -96,8 +96,8 @@ def is_v4(each: VifAddress) -> bool:
 
 def domain_of(vifs: Iterable[VifData]) -> str:
     """The network's, without its last dot; empty for none, or one that is none."""
-    said = next((vif.dns_domain.rstrip(".") for vif in vifs if vif.dns_domain), "")
-    return said if said and all(LABEL.fullmatch(each) for each in said.split(".")) else ""
+    name = next((vif.dns_domain.rstrip(".") for vif in vifs if vif.dns_domain), "")
+    return name if name and all(LABEL.fullmatch(each) for each in name.split(".")) else ""
 
 
 def _name(vif: VifData) -> str:
@@ -156,8 +156,8 @@ def _v4(network: ServedNetwork, cidr: str, subnet: VifAddress) -> list[str]:
     if routes:
         if subnet.gateway and not any(destination == "0.0.0.0/0" for destination, _ in routes):
             routes.append(("0.0.0.0/0", subnet.gateway))
-        said = ",".join(f"{destination},{hop}" for destination, hop in routes)
-        lines += [f"dhcp-option=tag:{tag},option:classless-static-route,{said}", f"dhcp-option=tag:{tag},249,{said}"]
+        text = ",".join(f"{destination},{hop}" for destination, hop in routes)
+        lines += [f"dhcp-option=tag:{tag},option:classless-static-route,{text}", f"dhcp-option=tag:{tag},249,{text}"]
     return lines
 
 

@@ -121,8 +121,8 @@ def _domain(record: GuestRecord, around: Around) -> ET.Element:
     return domain
 
 
-def _add(parent: ET.Element, tag: str, text: str | None = None, **said: str) -> ET.Element:
-    made = ET.SubElement(parent, tag, said)
+def _add(parent: ET.Element, tag: str, text: str | None = None, **attributes: str) -> ET.Element:
+    made = ET.SubElement(parent, tag, attributes)
     made.text = text
     return made
 
@@ -149,9 +149,9 @@ def _add_boot(domain: ET.Element, record: GuestRecord, around: Around) -> None:
 
 def _add_identity(domain: ET.Element, server: str) -> None:
     """What a guest's firmware tables say: cloud-init asks the metadata service on such machines, and on no others."""
-    said = {"manufacturer": "OpenStack Foundation", "product": PRODUCT, "version": __version__, "serial": server}
+    fields = {"manufacturer": "OpenStack Foundation", "product": PRODUCT, "version": __version__, "serial": server}
     system = _add(_add(domain, "sysinfo", type="smbios"), "system")
-    for name, value in {**said, "uuid": server, "family": "Virtual Machine"}.items():
+    for name, value in {**fields, "uuid": server, "family": "Virtual Machine"}.items():
         _add(system, "entry", value, name=name)
     found = domain.find("os")
     assert found is not None
@@ -266,16 +266,16 @@ def volume_disk(volume: VolumeDisk, target: str, usual_bus: str, *, order: int |
     """Build the disk of a volume. Raises HostFailed when this host cannot reach it."""
     kind = volume.connection.get("driver_volume_type")
     data = volume.connection.get("data", volume.connection)
-    path, told_format = str(data.get("device_path") or ""), str(data.get("format") or "raw")
+    path, format = str(data.get("device_path") or ""), str(data.get("format") or "raw")
     if kind != "local" or not path.startswith("/"):
         raise HostFailed(
             "this host cannot reach volumes of this kind", private=f"{kind}: {path}", code="volume_unreachable"
         )
-    if told_format not in {"raw", "qcow2"}:
-        raise HostFailed("this host cannot use volumes of this format", private=told_format, code="volume_unreachable")
+    if format not in {"raw", "qcow2"}:
+        raise HostFailed("this host cannot use volumes of this format", private=format, code="volume_unreachable")
     block = Path(path).is_block_device()
     disk = ET.Element("disk", type="block" if block else "file", device="disk")
-    _add(disk, "driver", name="qemu", type=told_format, cache="none" if block else "writeback", discard="unmap")
+    _add(disk, "driver", name="qemu", type=format, cache="none" if block else "writeback", discard="unmap")
     ET.SubElement(disk, "source", {"dev" if block else "file": path})
     _add(disk, "target", dev=target, bus=volume.bus or usual_bus)
     if data.get("access_mode") == "ro":

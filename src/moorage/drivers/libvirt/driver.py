@@ -96,12 +96,12 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
 
     async def _listen(self) -> None:
         """Listen for other hosts. Raises Invalid when the address cannot be used."""
-        told, receiver = self._settings, Receiver(self._room, self)
+        settings, receiver = self._settings, Receiver(self._room, self)
         try:
-            await receiver.open(told.migration_address, told.migration_port)
+            await receiver.open(settings.migration_address, settings.migration_port)
         except OSError as taken:
             await self.close()
-            where = f"{told.migration_address}:{told.migration_port}"
+            where = f"{settings.migration_address}:{settings.migration_port}"
             raise Invalid(f"other hosts cannot send guests to {where}: {taken}") from taken
         self._receiver = receiver
 
@@ -136,11 +136,11 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
 
     async def describe(self) -> HostDescription:
         assert self._machine is not None
-        told = await asyncio.to_thread(
+        machine = await asyncio.to_thread(
             host_facts.describe, self._machine, self._settings, self._hostname, self._room, self._physical_networks
         )
         return msgspec.structs.replace(
-            told,
+            machine,
             set_aside=self._records.set_aside,
             takes_descriptions=self._settings.port_filter,
             not_wired=self._wires.not_wired,
@@ -148,18 +148,18 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
 
     async def guests(self) -> Mapping[ServerId, PowerState]:
         """Return all guests with one call; a record without a domain is a guest that is off."""
-        seen = await self._link.ask(self._list)
+        states = await self._link.ask(self._list)
         for server, record in self._records.every().items():
-            power, awaited = seen.get(server, (PowerState.SHUTDOWN, True))
+            power, awaited = states.get(server, (PowerState.SHUTDOWN, True))
             if record.incoming and not awaited:
                 self._arrive(record)
             elif record.incoming:
-                seen[server] = PowerState.PAUSED, True
-            elif record.departed or (record.leaving is not None and server not in seen):
-                seen.pop(server, None)  # it has left
+                states[server] = PowerState.PAUSED, True
+            elif record.departed or (record.leaving is not None and server not in states):
+                states.pop(server, None)  # it has left
             else:
-                seen[server] = power, False
-        return {server: power for server, (power, _) in seen.items()}
+                states[server] = power, False
+        return {server: power for server, (power, _) in states.items()}
 
     def _list(self, connection: Any) -> dict[ServerId, tuple[PowerState, bool]]:
         """Our domains, and whether each is only a place for an arriving guest."""
@@ -168,10 +168,10 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             libvirt.VIR_DOMAIN_STATS_STATE, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
         )
         found: dict[ServerId, tuple[PowerState, bool]] = {}
-        for domain, told in stats:
+        for domain, statistics in stats:
             try:
                 if domain.name().startswith(GUEST_NAMES) and self._is_ours(domain):
-                    state, reason = told["state.state"], told["state.reason"]
+                    state, reason = statistics["state.state"], statistics["state.reason"]
                     power = power_from(domain, state, reason)
                     found[ServerId(domain.UUIDString())] = power, is_awaited(domain, state, reason)
             except libvirt.libvirtError as failure:

@@ -28,12 +28,12 @@ def set_name(version: Version, id: str) -> str:
     return f"m{version}_{id.replace('-', '')}"
 
 
-def networks(said: Iterable[str]) -> tuple[list[IPv4Network], list[IPv6Network], list[str]]:
+def networks(prefixes: Iterable[str]) -> tuple[list[IPv4Network], list[IPv6Network], list[str]]:
     """The smallest lists that mean the same, and what was no address or prefix."""
     four: list[IPv4Network] = []
     six: list[IPv6Network] = []
     bad: list[str] = []
-    for each in said:
+    for each in prefixes:
         try:
             network = _network(each)
         except Inexpressible:
@@ -43,13 +43,13 @@ def networks(said: Iterable[str]) -> tuple[list[IPv4Network], list[IPv6Network],
     return list(collapse_addresses(four)), list(collapse_addresses(six)), bad
 
 
-def _network(said: str) -> IPv4Network | IPv6Network:
+def _network(text: str) -> IPv4Network | IPv6Network:
     try:
-        if "%" not in said:
-            return ip_network(said, strict=False)
+        if "%" not in text:
+            return ip_network(text, strict=False)
     except ValueError:
         pass  # the refusal below says it
-    raise Inexpressible(f"{said[:70]!r} is no address")
+    raise Inexpressible(f"{text[:70]!r} is no address")
 
 
 def listed(found: Iterable[IPv4Network | IPv6Network]) -> str:

@@ -89,10 +89,10 @@ def lacking(settings: Libvirt) -> list[str]:
 
 def bridges_are_filtered() -> bool:
     """Whether the kernel can hand frames of bridges to nftables; a module that is not loaded is."""
-    there = Path("/proc/sys/net/bridge")
-    if not there.exists() and (modprobe := shutil.which("modprobe")) is not None:
+    bridge_settings = Path("/proc/sys/net/bridge")
+    if not bridge_settings.exists() and (modprobe := shutil.which("modprobe")) is not None:
         subprocess.run([modprobe, "br_netfilter"], check=False, capture_output=True, timeout=MODPROBE_S)
-    return there.exists()
+    return bridge_settings.exists()
 
 
 def no_daemon(settings: Libvirt, why: str) -> str:
@@ -131,20 +131,24 @@ def inspect_machine(connection: Any, settings: Libvirt) -> MachineFacts:
     """Ask the daemon. Raises HostFailed when it has no QEMU for this machine's guests."""
     virt_type, arch = chosen_virt_type(settings), os.uname().machine
     try:
-        told = ET.fromstring(connection.getDomainCapabilities(None, arch, None, virt_type))
+        capabilities = ET.fromstring(connection.getDomainCapabilities(None, arch, None, virt_type))
     except library().libvirtError as failure:
         why = f"{virt_type} on {arch}: {failure}"
         raise HostFailed("the host's libvirt has no QEMU for its guests", private=why, code="guest_failed") from failure
     whole = ET.fromstring(connection.getCapabilities())
-    uefi, secure_boot = _firmware(connection, told, virt_type, arch)
+    uefi, secure_boot = _firmware(connection, capabilities, virt_type, arch)
     firmware = {UEFI: uefi, guest_hardware.SECURE_BOOT_TRAIT: secure_boot}
     return MachineFacts(
         arch,
-        told.findtext("path") or "",
+        capabilities.findtext("path") or "",
         virt_type,
         tuple(
             sorted(
-                {*ABLE, *_traits(connection, told, virt_type, arch), *(name for name, has in firmware.items() if has)}
+                {
+                    *ABLE,
+                    *_traits(connection, capabilities, virt_type, arch),
+                    *(name for name, has in firmware.items() if has),
+                }
             )
         ),
         _cpu_info(whole.find("host/cpu"), arch),
@@ -152,7 +156,7 @@ def inspect_machine(connection: Any, settings: Libvirt) -> MachineFacts:
         uefi=uefi,
         secure_boot=secure_boot,
         machine_types=frozenset(each.text or "" for each in whole.iterfind(f"guest/arch[@name='{arch}']//machine")),
-        video_models=frozenset(each.text or "" for each in told.iterfind("devices/video/enum/value")),
+        video_models=frozenset(each.text or "" for each in capabilities.iterfind("devices/video/enum/value")),
         cpu_control=has_cpu_control(),
     )
 
@@ -178,36 +182,37 @@ def has_cpu_control(root: Path = Path("/sys/fs/cgroup")) -> bool:
         return any((root / each / "cpu.shares").exists() for each in ("cpu", "cpu,cpuacct", "cpuacct,cpu"))
 
 
-def _traits(connection: Any, told: ET.Element, virt_type: str, arch: str) -> Iterator[str]:
+def _traits(connection: Any, capabilities: ET.Element, virt_type: str, arch: str) -> Iterator[str]:
     known = set(os_traits.get_traits())
-    buses = {each.text for each in told.iterfind("devices/disk/enum[@name='bus']/value")}
+    buses = {each.text for each in capabilities.iterfind("devices/disk/enum[@name='bus']/value")}
     yield from (f"COMPUTE_STORAGE_BUS_{each.upper()}" for each in BUSES if each in buses)
     models = (
-        f"COMPUTE_GRAPHICS_MODEL_{(each.text or '').upper()}" for each in told.iterfind("devices/video/enum/value")
+        f"COMPUTE_GRAPHICS_MODEL_{(each.text or '').upper()}"
+        for each in capabilities.iterfind("devices/video/enum/value")
     )
     yield from (each for each in models if each in known)
     if f"COMPUTE_ARCH_{arch.upper()}" in known:
         yield f"COMPUTE_ARCH_{arch.upper()}"
-    for feature in _cpu_features(connection, told, virt_type, arch):
+    for feature in _cpu_features(connection, capabilities, virt_type, arch):
         name = f"HW_CPU_X86_{feature.upper().replace('-', '_').replace('.', '_')}"
         if name in known:
             yield name
 
 
-def _cpu_features(connection: Any, told: ET.Element, virt_type: str, arch: str) -> set[str]:
+def _cpu_features(connection: Any, capabilities: ET.Element, virt_type: str, arch: str) -> set[str]:
     """Of the processors that guests see."""
     if arch != "x86_64":
         return set()
-    model = told.find("cpu/mode[@name='host-model']") if virt_type == "kvm" else None
+    model = capabilities.find("cpu/mode[@name='host-model']") if virt_type == "kvm" else None
     if model is None or model.get("supported") != "yes":
-        asked = "<cpu mode='custom' match='exact'><model fallback='allow'>qemu64</model></cpu>"
+        cpu_xml = "<cpu mode='custom' match='exact'><model fallback='allow'>qemu64</model></cpu>"
     else:
         cpu = ET.Element("cpu")
         cpu.extend([each for each in model if each.tag in {"model", "vendor", "feature"}])
-        asked = ET.tostring(cpu, encoding="unicode")
+        cpu_xml = ET.tostring(cpu, encoding="unicode")
     flags = library().VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES
     try:
-        whole = ET.fromstring(connection.baselineHypervisorCPU(None, arch, None, virt_type, [asked], flags))
+        whole = ET.fromstring(connection.baselineHypervisorCPU(None, arch, None, virt_type, [cpu_xml], flags))
     except library().libvirtError:
         return set()
     return {each.get("name", "") for each in whole.iterfind("feature") if each.get("policy") != "disable"}

@@ -52,8 +52,8 @@ class DiskInfo(msgspec.Struct):
 
 async def info(file: Path, kind: str) -> DiskInfo:
     """Read the facts of a disk of this format. Raises HostFailed (`image_unusable`)."""
-    said = await run("qemu-img", "info", "-U", "-f", kind, "--output=json", str(file), code="image_unusable")
-    return msgspec.json.decode(said, type=DiskInfo)
+    output = await run("qemu-img", "info", "-U", "-f", kind, "--output=json", str(file), code="image_unusable")
+    return msgspec.json.decode(output, type=DiskInfo)
 
 
 def kind_of(base: str) -> str:
@@ -141,8 +141,8 @@ async def _inspect(image: ImageId, found: ImageFile, kinds: tuple[str, ...]) -> 
     if (found.disk_format == "qcow2") != (first == QCOW2_MAGIC):
         raise _unusable(f"Image {image} is unacceptable: its content is not of its disk_format")
     if found.disk_format == "qcow2":
-        told = await info(found.path, "qcow2")
-        if told.backing_file or told.specific.data.data_file or told.encrypted:
+        disk_info = await info(found.path, "qcow2")
+        if disk_info.backing_file or disk_info.specific.data.data_file or disk_info.encrypted:
             raise _unusable(f"Image {image} is unacceptable: it names other files, or is encrypted")
 
 

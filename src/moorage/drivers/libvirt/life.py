@@ -155,7 +155,7 @@ class Life(Core):
     async def diagnostics(self, server: ServerId) -> GuestDiagnostics:
         record = self._records.of(server)
         power = await self._active(server)
-        told = await self._ask(server, _counted)
+        counted = await self._ask(server, _counted)
         assert self._machine is not None
         return GuestDiagnostics(
             state=power.name.lower(),
@@ -164,10 +164,10 @@ class Life(Core):
             hypervisor_os="linux",
             uptime=max(0, int(self._clock.now() - record.on_since)),
             config_drive=(self._records.place(record) / disks.DRIVE).exists(),
-            cpu_details=told.cpus,
-            nic_details=told.nics,
-            disk_details=told.disks,
-            memory_details=MemoryDiagnostics(record.spec.ram_mib, told.memory_used_mib),
+            cpu_details=counted.cpus,
+            nic_details=counted.nics,
+            disk_details=counted.disks,
+            memory_details=MemoryDiagnostics(record.spec.ram_mib, counted.memory_used_mib),
         )
 
     # ---- images ----------------------------------------------------------------------------------------------------

@@ -50,10 +50,10 @@ class DaemonLink:
                 break
             try:
                 await asyncio.wait([waiting], timeout=left_s)
-            except asyncio.CancelledError as told:
+            except asyncio.CancelledError as cancellation:
                 if begun.cancel():
                     raise
-                cancelled = told
+                cancelled = cancellation
         if not waiting.done():
             waiting.add_done_callback(_let_lie)
             if cancelled is None:

@@ -147,11 +147,13 @@ class Live(LiveArrivals):
     async def _agree(self, server: ServerId, place: MigrationAddress, move: str) -> ArrivalPlan:
         """Send the files beside the disks to the destination, which makes the disks and returns the guest's description."""
         record = self._records.of(server)
-        here = self._records.place(record)
+        directory = self._records.place(record)
         for name in BESIDE:
-            if (here / name).exists():
-                await carrier.send_file(place, LIVE_FILE, server, move, here / name)
-        sizes = {name: (await info(here / name, "qcow2")).virtual_size for name in COPIED if (here / name).exists()}
+            if (directory / name).exists():
+                await carrier.send_file(place, LIVE_FILE, server, move, directory / name)
+        sizes = {
+            name: (await info(directory / name, "qcow2")).virtual_size for name in COPIED if (directory / name).exists()
+        }
         flags = library().VIR_DOMAIN_XML_MIGRATABLE | library().VIR_DOMAIN_XML_SECURE
         domain = await self._ask(server, lambda found: str(found.XMLDesc(flags)))
         return await carrier.ask(place, LIVE_PLAN, server, move, Offer(record, domain, sizes), ArrivalPlan)
@@ -160,12 +162,12 @@ class Live(LiveArrivals):
         """Run the transfer in a thread of its own, which blocks until it is over."""
         libvirt = library()
         domain = self._domain(connection, server)
-        here = str(self._records.directory(server))
+        directory = str(self._records.directory(server))
         targets = [
             disk.find("target").get("dev")  # type: ignore[union-attr]
             for disk in ET.fromstring(domain.XMLDesc()).iterfind("devices/disk")
             if disk.get("device") == "disk" and (disk.find("source") is not None)
-            and str(disk.find("source").get("file")).startswith(f"{here}/")  # type: ignore[union-attr]
+            and str(disk.find("source").get("file")).startswith(f"{directory}/")  # type: ignore[union-attr]
         ]  # fmt: skip
         flags = libvirt.VIR_MIGRATE_LIVE | libvirt.VIR_MIGRATE_PEER2PEER
         flags |= libvirt.VIR_MIGRATE_PERSIST_DEST | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
@@ -290,10 +292,10 @@ class Live(LiveArrivals):
         if transfer is not None and transfer.sending:
             return LiveNow(LiveState.RUNNING)
         if is_between(state, reason):
-            there = await carrier.ask(
+            at_destination = await carrier.ask(
                 MigrationAddress.of(record.leaving), LIVE_STATE, server, record.leaving_by, None, LiveNow
             )
-            if there.state is LiveState.ARRIVED:
+            if at_destination.state is LiveState.ARRIVED:
                 await self._link.ask(partial(self._undefine, server=server), limit_s=DESTROY_S)
                 await self._depart(record)
                 return LiveNow(LiveState.SWITCHED)

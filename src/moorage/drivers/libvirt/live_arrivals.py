@@ -48,14 +48,14 @@ class LiveArrivals(Core):
         assert self._machine is not None
         if not self._settings.migration_address:
             raise refused("The host takes no guests from other machines.", "[libvirt] migration_address is not set")
-        here = f"{self._place().machine}:{self._room}"
+        own_storage = f"{self._place().machine}:{self._room}"
         await self._link.ask(partial(refuse_other_machines, machine=self._machine, source=source))
         local = root_is_local(spec) or bool(spec.ephemeral_gib or spec.swap_mib)
-        if block is False and local and source.storage != here:
+        if block is False and local and source.storage != own_storage:
             raise refused(
                 "The host is not on shared storage: Live migration can not be used without shared storage except a booted "
                 "from volume VM which does not have a local disk.",
-                here,
+                own_storage,
             )
         return self._place().target()
 
@@ -67,14 +67,14 @@ class LiveArrivals(Core):
         server = spec.server
         self._records.directory(server)
         async with self._alone(server):
-            here = self._records.find(server)
-            if here is not None and here.departed:
+            present = self._records.find(server)
+            if present is not None and present.departed:
                 await asyncio.to_thread(self._records.forget, server)
-                here = None
-            if here is not None and here.move != move:
-                raise HostFailed("an earlier guest is in the way", private=here.move, code="guest_in_the_way")
-            if here is not None and here.made:
-                return await self._awaited_power(here)
+                present = None
+            if present is not None and present.move != move:
+                raise HostFailed("an earlier guest is in the way", private=present.move, code="guest_in_the_way")
+            if present is not None and present.made:
+                return await self._awaited_power(present)
             record = GuestRecord(msgspec.structs.replace(spec, drive=None), move=move, incoming=True)
             self._records.keep(record)
             place = self._records.place(record)

@@ -26,9 +26,9 @@ def refuse_other_machines(connection: Any, *, machine: MachineFacts, source: Liv
     if source.hypervisor_version > machine.version:
         why = f"{source.hypervisor_version} > {machine.version}"
         raise refused("The instance requires a newer hypervisor version than has been provided.", why)
-    there = source.cpu_info.get("arch"), source.cpu_info.get("virt_type")
-    if there != (machine.arch, machine.virt_type):
-        raise refused(CPU, f"{there} {machine.arch} {machine.virt_type}")
+    source_machine = source.cpu_info.get("arch"), source.cpu_info.get("virt_type")
+    if source_machine != (machine.arch, machine.virt_type):
+        raise refused(CPU, f"{source_machine} {machine.arch} {machine.virt_type}")
     guest = str(source.cpu_info.get("guest") or "")
     if not guest or machine.virt_type == "qemu":  # emulated processors are the emulator's, and its version is compared
         return

@@ -95,14 +95,14 @@ class MetadataKeeper:
             return ""
 
     def _conf(self, bridges: Mapping[str, Sequence[Seat]]) -> str:
-        told = {}
+        by_bridge = {}
         for name, seats in sorted(bridges.items()):
             known = {seat.vif.port: self._known(seat.guest) for seat in seats}
             addresses = {each.address: known[seat.vif.port] for seat in seats for each in seat.vif.addresses}
-            told[name] = Bridge(addresses, {seat.vif.mac: known[seat.vif.port] for seat in seats})
+            by_bridge[name] = Bridge(addresses, {seat.vif.mac: known[seat.vif.port] for seat in seats})
         settings = self._settings
         conf = Conf(
-            settings.metadata_url, str(self._room / "pid"), str(self._room / "log"), settings.metadata_ca_file, __version__, told
+            settings.metadata_url, str(self._room / "pid"), str(self._room / "log"), settings.metadata_ca_file, __version__, by_bridge
         )  # fmt: skip
         return msgspec.json.encode(conf).decode()
 

@@ -112,8 +112,8 @@ class HttpMessage:
 
 
 def answer(status: int, reason: str, headers: list[tuple[bytes, bytes]], body: bytes, *, head: bool = False) -> bytes:
-    told = [(b"content-length", str(len(body)).encode()), (b"connection", b"close"), *headers]
-    lines = b"".join(name + b": " + value + b"\r\n" for name, value in told)
+    header_lines = [(b"content-length", str(len(body)).encode()), (b"connection", b"close"), *headers]
+    lines = b"".join(name + b": " + value + b"\r\n" for name, value in header_lines)
     return f"HTTP/1.1 {status} {reason}\r\n".encode() + lines + b"\r\n" + (b"" if head else body)
 
 
@@ -165,13 +165,13 @@ class Proxy:
 
     async def _guest(self, bridge: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = str(writer.get_extra_info("peername")[0]).partition("%")[0]
-        who = (bridge, peer)
-        self._of_guests[who] += 1
+        key = (bridge, peer)
+        self._of_guests[key] += 1
         try:
-            too_many = self._of_guests.total() > CONNECTIONS_MAX or self._of_guests[who] > GUEST_CONNECTIONS_MAX
-            said = plain_answer(503) if too_many else await self._answer(bridge, peer, reader)
-            if said:
-                writer.write(said)
+            too_many = self._of_guests.total() > CONNECTIONS_MAX or self._of_guests[key] > GUEST_CONNECTIONS_MAX
+            reply = plain_answer(503) if too_many else await self._answer(bridge, peer, reader)
+            if reply:
+                writer.write(reply)
                 async with asyncio.timeout(SEND_S):
                     await writer.drain()
         except (OSError, TimeoutError) as gone:
@@ -179,9 +179,9 @@ class Proxy:
         except Exception:
             log.exception("%s on %s", peer, bridge)
         finally:
-            self._of_guests[who] -= 1
-            if not self._of_guests[who]:
-                del self._of_guests[who]
+            self._of_guests[key] -= 1
+            if not self._of_guests[key]:
+                del self._of_guests[key]
             writer.close()
 
     async def _answer(self, bridge: str, peer: str, reader: asyncio.StreamReader) -> bytes:
@@ -203,10 +203,10 @@ class Proxy:
 
     async def _known(self, bridge: str, peer: str) -> KnownGuest:
         """Raises Refused. A link-local address is no port's: the MAC that has it is."""
-        there = self.conf.bridges.get(bridge, Bridge())
-        known = there.addresses.get(peer)
+        served = self.conf.bridges.get(bridge, Bridge())
+        known = served.addresses.get(peer)
         if known is None and peer.startswith("fe80:"):
-            known = there.macs.get(await neighbour(bridge, peer))
+            known = served.macs.get(await neighbour(bridge, peer))
         if known is None:
             log.warning("%s on %s is no guest's address", peer, bridge)
             raise Refused(404)
@@ -217,12 +217,12 @@ class Proxy:
         port = url.port or (443 if url.scheme == "https" else 80)
         reader, writer = await asyncio.open_connection(url.hostname, port, ssl=self._tls, limit=ANSWER_MAX_BYTES)
         try:
-            told = {
+            headers = {
                 "host": url.netloc, "connection": "close", "content-length": str(len(request.body)),
                 "x-instance-id": known.server, "x-tenant-id": known.project,
                 "x-instance-id-signature": known.signature, "x-forwarded-for": peer,
             }  # fmt: skip
-            lines = [f"{name}: {value}".encode() for name, value in told.items()]
+            lines = [f"{name}: {value}".encode() for name, value in headers.items()]
             lines += [name + b": " + value for name, value in request.headers if name in PASSED_ON]
             writer.write(b"\r\n".join([method + b" " + request.url + b" HTTP/1.1", *lines, b"", b""]) + request.body)
             await writer.drain()
@@ -282,12 +282,12 @@ async def neighbour(bridge: str, address: str) -> str:
     )
     try:
         async with asyncio.timeout(NEIGHBOUR_S):
-            said, _ = await process.communicate()
+            output, _ = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return next((str(each["lladdr"]) for each in json.loads(said or "[]") if "lladdr" in each), "")
+    return next((str(each["lladdr"]) for each in json.loads(output or "[]") if "lladdr" in each), "")
 
 
 def read(path: Path) -> Conf:
@@ -363,8 +363,8 @@ def leave_parent(conf: Conf, kept: Collection[int]) -> None:
             with contextlib.suppress(OSError):
                 os.close(number)
     nothing = os.open(os.devnull, os.O_RDWR)
-    said = os.open(conf.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    for target, source in ((0, nothing), (1, said), (2, said)):
+    log_file = os.open(conf.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    for target, source in ((0, nothing), (1, log_file), (2, log_file)):
         os.dup2(source, target)
     Path(conf.pid_file).write_text(f"{os.getpid()}\n")
 

@@ -23,23 +23,23 @@ class _Rule(msgspec.Struct):
 
 async def keep_local(bridges: Collection[str]) -> None:
     """For these, and not for those of ours that are no more. Raises HostFailed."""
-    said = await run("ip", "-json", "rule", "show", code="vif_not_plugged")
-    mine = [each for each in msgspec.json.decode(said or "[]", type=list[_Rule]) if each.table == str(TABLE)]
-    there = {each.device for each in mine}
-    if there == set(bridges):
+    output = await run("ip", "-json", "rule", "show", code="vif_not_plugged")
+    mine = [each for each in msgspec.json.decode(output or "[]", type=list[_Rule]) if each.table == str(TABLE)]
+    routed = {each.device for each in mine}
+    if routed == set(bridges):
         return
     devices = await run("ip", "-json", "link", "show", code="vif_not_plugged")
     names = {each["ifname"] for each in msgspec.json.decode(devices or "[]")}
     if bridges:
         await _ip("route", "replace", "local", f"{METADATA}/32", "dev", "lo", "table", str(TABLE))
     for bridge in bridges:
-        if bridge not in there:
+        if bridge not in routed:
             await _ip("rule", "add", "iif", bridge, "lookup", str(TABLE), "priority", str(PRIORITY))
-    for device in there - set(bridges):
+    for device in routed - set(bridges):
         if device not in names:
             await _ip("rule", "delete", "iif", device, "lookup", str(TABLE), "priority", str(PRIORITY))
-            there.remove(device)
-    if not bridges and not there and mine:
+            routed.remove(device)
+    if not bridges and not routed and mine:
         await _ip("route", "flush", "table", str(TABLE))
 
 

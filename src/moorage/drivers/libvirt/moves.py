@@ -109,32 +109,34 @@ class MovesPart(Core):
         server = spec.server
         self._records.directory(server)
         async with self._alone(server):
-            here = self._records.find(server)
-            if here is not None and here.move == move and here.made:
-                if here.left is None:
+            present = self._records.find(server)
+            if present is not None and present.move == move and present.made:
+                if present.left is None:
                     await asyncio.to_thread(self._drop_arriving, server)
                 return await self._power(server)
-            if here is not None and here.move == move:  # cut off while it was made
-                here = here.left
-            was = self._arrived(server, move) if here is None else here
-            _refuse_shrinking(was.spec, spec)
-            if here is not None:
+            if present is not None and present.move == move:  # cut off while it was made
+                present = present.left
+            before = self._arrived(server, move) if present is None else present
+            _refuse_shrinking(before.spec, spec)
+            if present is not None:
                 await self._switch_off(server)
-                await self._settle_overlay(here)
+                await self._settle_overlay(present)
             record = msgspec.structs.replace(
-                was,
+                before,
                 spec=msgspec.structs.replace(spec, drive=None),
-                place="d1" if here is None else self._records.next_place(here),
+                place="d1" if present is None else self._records.next_place(present),
                 made=False,
-                base="" if here is None else was.base,
+                base="" if present is None else before.base,
                 rescue=None,
                 rescue_base="",
                 snapshot=None,
                 move=move,
-                left=here,
+                left=present,
             )
             self._records.keep(record)
-            await self._fill(record, _arriving(self._room, server, move) if here is None else self._records.place(here))
+            await self._fill(
+                record, _arriving(self._room, server, move) if present is None else self._records.place(present)
+            )
             if spec.drive is not None:
                 self._keep_drive(record, spec.drive)
             self._seat_volumes(record)
@@ -210,11 +212,11 @@ def _arriving(room: Path, server: ServerId, move: str) -> Path:
     return room / ARRIVING / f"{checked(server)}.{move}"
 
 
-def _refuse_shrinking(was: GuestSpec, now: GuestSpec) -> None:
+def _refuse_shrinking(old: GuestSpec, now: GuestSpec) -> None:
     """Refuse a smaller disk, on which data would be lost."""
     for name, before, after in (
-        ("root", was.root_gib, now.root_gib),
-        ("ephemeral", was.ephemeral_gib, now.ephemeral_gib),
+        ("root", old.root_gib, now.root_gib),
+        ("ephemeral", old.ephemeral_gib, now.ephemeral_gib),
     ):
         if after < before:
             raise HostFailed(

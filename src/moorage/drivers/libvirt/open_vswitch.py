@@ -52,15 +52,15 @@ class OvsWire:
     database: str
 
     async def plug(self, vif: VifData, *, many_queues: bool = False) -> ET.Element:
-        bridge, there = _bridge_of(vif), await links()
+        bridge, links_now = _bridge_of(vif), await links()
         datapath = await self._datapath(vif, bridge)
         hybrid = bool(vif.vif_details.get("ovs_hybrid_plug"))
         port = _named("qvo", vif) if hybrid else tap_of(vif)
         is_new = await self._is_new(port, vif)
         if hybrid:
-            await self._make_pair(vif, there)
+            await self._make_pair(vif, links_now)
         master = _named("qbr", vif) if hybrid else ""
-        tap = await make_tap(vif, self.owner, there, master, many_queues=many_queues)
+        tap = await make_tap(vif, self.owner, links_now, master, many_queues=many_queues)
         marks = {"iface-id": vif.port, "iface-status": "active", "attached-mac": vif.mac, OWNER: self.owner}
         words = [f'external_ids:{key}="{value}"' for key, value in marks.items()]
         nowhere = NOWHERE if is_new and wired_by_agent(vif) and not bridge.startswith(TRUNK_PREFIX) else ()
@@ -84,12 +84,12 @@ class OvsWire:
         """Ports and devices of ours that none of these needs go. A switch that does not answer keeps what it has until the next time."""
         needed = {name for vif in vifs for name in (tap_of(vif), *(_named(each, vif) for each in HYBRID))}
         mine = {name for name, link in (await links()).items() if link.alias == f"{ALIAS}{self.owner}"}
-        there = await self._is_there()
+        is_running = await self._is_there()
         try:
-            for name, owner in (await self._interfaces() if there else {}).items():
+            for name, owner in (await self._interfaces() if is_running else {}).items():
                 if owner == self.owner and name not in needed:
                     await self._remove(name)
-            if not vifs and there and shutil.which("nft"):
+            if not vifs and is_running and shutil.which("nft"):
                 await self._filter("delete table netdev {table}")
             await self._remove_devices({name for name in mine if name.startswith(HYBRID)} - needed)
         except HostFailed as failure:
@@ -99,9 +99,9 @@ class OvsWire:
 
     async def _datapath(self, vif: VifData, bridge: str) -> str:
         """Of the bridge, which must be there; a trunk's is made. Raises HostFailed with what is missing."""
-        said = await self._ask("--if-exists", "--columns=datapath_type", "list", "Bridge", bridge)
-        if said:
-            return str(said[0]["datapath_type"])
+        output = await self._ask("--if-exists", "--columns=datapath_type", "list", "Bridge", bridge)
+        if output:
+            return str(output[0]["datapath_type"])
         if not bridge.startswith(TRUNK_PREFIX):
             raise HostFailed(
                 "the host's Open vSwitch has no bridge for this port",
@@ -123,8 +123,8 @@ class OvsWire:
 
     async def _interfaces(self) -> dict[str, str]:
         """Of any host's directory: name → owner."""
-        told = await self._ask("--columns=name,external_ids", "find", "Interface", f"external_ids:{OWNER}!=''")
-        return {str(each["name"]): str(each["external_ids"].get(OWNER, "")) for each in told}
+        interfaces = await self._ask("--columns=name,external_ids", "find", "Interface", f"external_ids:{OWNER}!=''")
+        return {str(each["name"]): str(each["external_ids"].get(OWNER, "")) for each in interfaces}
 
     async def _remove(self, port: str) -> None:
         """And a trunk's bridge with its last port of a guest."""
@@ -135,10 +135,10 @@ class OvsWire:
 
     async def _ask(self, *words: str) -> list[dict[str, Any]]:
         """Rows, each by its columns; maps as maps."""
-        said = await self._vsctl("--format=json", *words)
-        if not said.strip():
+        output = await self._vsctl("--format=json", *words)
+        if not output.strip():
             return []
-        table = msgspec.json.decode(said, type=dict[str, Any])
+        table = msgspec.json.decode(output, type=dict[str, Any])
         return [dict(zip(table["headings"], map(_plain, row), strict=True)) for row in table["data"]]
 
     async def _vsctl(self, *words: str) -> str:
@@ -155,8 +155,8 @@ class OvsWire:
     async def _is_there(self) -> bool:
         """Whether this machine has one: where it was never installed nothing of ours is in it."""
         kind, _, place = self.database.partition(":")
-        here = kind != "unix" or await asyncio.to_thread(Path(place).exists)
-        return here and shutil.which("ovs-vsctl") is not None
+        is_present = kind != "unix" or await asyncio.to_thread(Path(place).exists)
+        return is_present and shutil.which("ovs-vsctl") is not None
 
     # ---- what the kernel gets -----------------------------------------------------------------------------------------
 
@@ -172,13 +172,13 @@ class OvsWire:
 
     # ---- devices ---------------------------------------------------------------------------------------------------
 
-    async def _make_pair(self, vif: VifData, there: Mapping[str, NetworkDevice]) -> None:
+    async def _make_pair(self, vif: VifData, links_now: Mapping[str, NetworkDevice]) -> None:
         bridge, inner, outer = (_named(each, vif) for each in HYBRID)
         mark, mtu = f"{ALIAS}{self.owner}", str(vif.mtu)
-        if bridge not in there:
+        if bridge not in links_now:
             await ip("link", "add", "name", bridge, "mtu", mtu, "type", "bridge", "stp_state", "0", "forward_delay", "0",
                      "mcast_snooping", "0", "ageing_time", "0")  # fmt: skip
-        if inner not in there:
+        if inner not in links_now:
             await ip("link", "add", "name", outer, "mtu", mtu, "type", "veth", "peer", "name", inner, "mtu", mtu)
         for name in (bridge, inner, outer):
             await ip("link", "set", "dev", name, "alias", mark, "up")

@@ -103,9 +103,9 @@ class Plugging(Core):
         """
         async with self._alone(server):
             record = self._records.of(server)
-            there = {each.volume for each in record.spec.volumes}
-            if old not in there:
-                if disk.volume in there:
+            attached = {each.volume for each in record.spec.volumes}
+            if old not in attached:
+                if disk.volume in attached:
                     return await self._power(server)
                 raise HostFailed("the guest has no such volume", private=old, code="volume_not_found")
             target = record.targets[old]

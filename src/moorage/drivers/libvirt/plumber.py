@@ -120,8 +120,8 @@ class Plumber:
     async def _be_gateway(self, bridge: str, subnet: VifAddress) -> None:
         """Raises HostFailed when the machine itself uses these addresses; other networks of ours may."""
         network = ipaddress.ip_network(subnet.cidr, strict=False)
-        said = await run("ip", "-json", "-4", "address", "show", code="vif_not_plugged")
-        for device in msgspec.json.decode(said or "[]", type=list[_Addresses]):
+        output = await run("ip", "-json", "-4", "address", "show", code="vif_not_plugged")
+        for device in msgspec.json.decode(output or "[]", type=list[_Addresses]):
             for each in device.addresses:
                 if not each.local or ipaddress.ip_address(each.local) not in network:
                     continue

@@ -192,8 +192,8 @@ def _set(name: str, kind: str, elements: str) -> list[str]:
 def _add_tap(made: Ruleset, tap: FilteredTap, sets: frozenset[str]) -> None:
     description = tap.description
     if description is None:
-        ask = f"ether saddr {tap.mac} ip saddr 0.0.0.0 {DHCP_ASK} accept"
-        made.add(_chain(f"from_{tap.tap}", [ask, "drop"]))
+        question = f"ether saddr {tap.mac} ip saddr 0.0.0.0 {DHCP_ASK} accept"
+        made.add(_chain(f"from_{tap.tap}", [question, "drop"]))
         made.add(_chain(f"to_{tap.tap}", [f"{DHCP_ANSWER} accept", "drop"]))
     elif not description.up:
         made.add(_chain(f"from_{tap.tap}", ["drop"]))

@@ -161,8 +161,8 @@ class PortWiring:
         """Whether all is in effect: who loads other rules may flush these, too."""
         if self._written is None or "vmap" not in self._written:
             return self._shaped
-        there = (await run("nft", "list", "tables", code="vif_not_plugged")).splitlines()
-        if all(f"table {family} {self.table}" in there for family in ("bridge", "inet")):
+        tables = (await run("nft", "list", "tables", code="vif_not_plugged")).splitlines()
+        if all(f"table {family} {self.table}" in tables for family in ("bridge", "inet")):
             return self._shaped
         _log.error("the filters of this host were removed by another program, and are written again")
         self._written = None
@@ -186,8 +186,8 @@ def _zone(number: int, router: RouterDescription, taps: Sequence[FilteredTap]) -
 
 
 def _shaped(tap: str, number: int, description: PortDescription | None) -> ShapedTap:
-    told = None if description is None else description.bandwidth
-    bandwidth = told or PortBandwidth()
+    shaping = None if description is None else description.bandwidth
+    bandwidth = shaping or PortBandwidth()
     return ShapedTap(tap, number, bandwidth.egress, bandwidth.ingress)
 
 
@@ -197,8 +197,8 @@ async def _nft(text: str, *words: str) -> None:
 
 async def _hand_over(bridge: str) -> None:
     """IP packets of this bridge pass the family `inet`, those of others only if somebody else wants it."""
-    there = Path("/sys/class/net") / bridge / "bridge"
-    if all(_read(there / name) == "1" for name in ("nf_call_iptables", "nf_call_ip6tables")):
+    bridge_settings = Path("/sys/class/net") / bridge / "bridge"
+    if all(_read(bridge_settings / name) == "1" for name in ("nf_call_iptables", "nf_call_ip6tables")):
         return
     words = ("type", "bridge", "nf_call_iptables", "1", "nf_call_ip6tables", "1")
     await run("ip", "link", "set", "dev", bridge, *words, code="vif_not_plugged")

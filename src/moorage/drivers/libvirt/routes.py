@@ -177,38 +177,39 @@ def _way_out(outside: Mapping[str, Outside], external: ExternalNetwork) -> Outsi
 
 
 def _route(plan: RoutePlan, ways: _Ways, outside: Mapping[str, Outside], source: list[str], accept: list[str]) -> None:
-    router, here = ways.router, ways.here
-    if any(bridge in plan.rules for bridge in here.values()):
+    router, connected = ways.router, ways.here
+    if any(bridge in plan.rules for bridge in connected.values()):
         plan.troubles.append(
             f"router {router.router} shares a network with another one, which is the network's gateway"
         )
         return
-    every = {**here, **ways.beyond}
+    every = {**connected, **ways.beyond}
     routes: list[tuple[str, ...]] = [(cidr, "dev", bridge) for cidr, bridge in sorted(every.items())]
     out = None if router.external is None else _way_out(outside, router.external)
     if out is not None and router.external is not None:
         routes += _outward(router.external, out)
-        _translate(plan, router, out, here, source, accept)
+        _translate(plan, router, out, connected, source, accept)
         accept += [
-            f'iifname "{out.device}" oifname "{bridge}" ct state established,related accept' for bridge in here.values()
+            f'iifname "{out.device}" oifname "{bridge}" ct state established,related accept'
+            for bridge in connected.values()
         ]
     for each in router.routes:
         by = next((device for cidr, device in every.items() if _inside(each.hop, cidr)), "")
         if by and ":" not in each.destination:
             routes.append((each.destination, "via", each.hop, "dev", by))
-            inner = sorted({*here.values()})
+            inner = sorted({*connected.values()})
             accept += [f'iifname "{one}" oifname "{by}" ip daddr {each.destination} accept' for one in inner]
             back = sorted({*every.values()}) if by in inner else []
             accept += [f'iifname "{by}" oifname "{one}" ip saddr {each.destination} accept' for one in back]
     routes.append(("unreachable", "default", "metric", "4278198272"))
     plan.tables[router.router] = routes
-    plan.rules |= dict.fromkeys(here.values(), router.router)
-    plan.forwarding |= {*here.values()}
+    plan.rules |= dict.fromkeys(connected.values(), router.router)
+    plan.forwarding |= {*connected.values()}
     plan.arp_entries |= {each: ways.far.arp_entries[each] for each in every.values() if each in ways.far.arp_entries}
-    for cidr, bridge in sorted(here.items()):
+    for cidr, bridge in sorted(connected.items()):
         accept += [
-            f'iifname "{bridge}" ip saddr {cidr} oifname "{other}" ip daddr {there} accept'
-            for there, other in sorted(every.items())
+            f'iifname "{bridge}" ip saddr {cidr} oifname "{other}" ip daddr {other_cidr} accept'
+            for other_cidr, other in sorted(every.items())
             if other != bridge
         ]
 
@@ -224,7 +225,7 @@ def _translate(
     plan: RoutePlan,
     router: RouterDescription,
     out: Outside,
-    here: Mapping[str, str],
+    connected: Mapping[str, str],
     source: list[str],
     accept: list[str],
 ) -> None:
@@ -237,7 +238,7 @@ def _translate(
     plan.forwarding.add(out.device)
     if not router.snat or not address:
         return
-    for cidr, bridge in sorted(here.items()):
+    for cidr, bridge in sorted(connected.items()):
         source.append(f'ip saddr {cidr} oifname "{out.device}" snat to {address}')
         accept.append(f'iifname "{bridge}" oifname "{out.device}" ip saddr {cidr} accept')
 

@@ -242,15 +242,15 @@ class Routing:
             await run("ip", "-batch", "-", given="\n".join(commands) + "\n", code="vif_not_plugged")
 
     async def _have(self, plan: RoutePlan, made: RoutingState, devices: Mapping[str, _Device]) -> None:
-        there = {(each.local, name) for name, device in devices.items() for each in device.addresses}
+        existing = {(each.local, name) for name, device in devices.items() for each in device.addresses}
         for address, device in plan.addresses.items():
-            if (address, device) not in there:
+            if (address, device) not in existing:
                 await run(
                     "ip", "address", "replace", f"{address}/32", "dev", device, "scope", "link", code="vif_not_plugged"
                 )
                 await asyncio.to_thread(_announce, device, devices[device].mac, address)
         for address, device in made.addresses.items():
-            if plan.addresses.get(address) != device and (address, device) in there:
+            if plan.addresses.get(address) != device and (address, device) in existing:
                 await run("ip", "address", "delete", f"{address}/32", "dev", device, code="vif_not_plugged")
 
 
@@ -258,17 +258,17 @@ def _ports(seats: Mapping[str, Sequence[Seat]], described: Mapping[PortId, PortD
     found = []
     for bridge, each in seats.items():
         for seat in each:
-            told = described.get(seat.vif.port)
+            description = described.get(seat.vif.port)
             cidrs = tuple(dict.fromkeys(one.cidr for one in seat.vif.addresses if one.cidr))
-            floating, routers = ((), ()) if told is None else (told.floating, told.routers)
+            floating, routers = ((), ()) if description is None else (description.floating, description.routers)
             found.append(RoutedPort(bridge, cidrs, floating, routers))
     return found
 
 
 async def _devices() -> dict[str, _Device]:
     """With their IPv4 addresses."""
-    said = await run("ip", "-json", "address", "show", code="vif_not_plugged")
-    found = {each.name: each for each in msgspec.json.decode(said or "[]", type=list[_Device]) if each.name}
+    output = await run("ip", "-json", "address", "show", code="vif_not_plugged")
+    found = {each.name: each for each in msgspec.json.decode(output or "[]", type=list[_Device]) if each.name}
     for device in found.values():
         device.addresses = [each for each in device.addresses if each.local and ":" not in each.local]
     return found
@@ -282,8 +282,8 @@ class _Rule(msgspec.Struct):
 
 
 async def _all_rules() -> list[_Rule]:
-    said = await run("ip", "-json", "rule", "show", code="vif_not_plugged")
-    return msgspec.json.decode(said or "[]", type=list[_Rule])
+    output = await run("ip", "-json", "rule", "show", code="vif_not_plugged")
+    return msgspec.json.decode(output or "[]", type=list[_Rule])
 
 
 def _of_bridges(rules: Iterable[_Rule]) -> set[tuple[str, int]]:
@@ -293,11 +293,11 @@ def _of_bridges(rules: Iterable[_Rule]) -> set[tuple[str, int]]:
 
 async def _routes(table: str) -> set[str]:
     try:
-        said = await run("ip", "-json", "route", "show", "table", table, code="vif_not_plugged")
+        output = await run("ip", "-json", "route", "show", "table", table, code="vif_not_plugged")
     except HostFailed:  # nobody has a route in there
         return set()
     found = set()
-    for each in msgspec.json.decode(said or "[]"):
+    for each in msgspec.json.decode(output or "[]"):
         kind = f"{each['type']} " if each.get("type") == "unreachable" else ""
         found.add(f"{kind}{each['dst']}")
     return found

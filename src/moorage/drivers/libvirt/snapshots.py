@@ -128,8 +128,8 @@ def cannot_quiesce(why: str) -> HostFailed:
 def _write_above(domain: Any, *, disk: str, above: str, still: bool = False) -> None:
     """Let the guest write to a new overlay from now on. `still`: from a moment in which its file systems are still."""
     libvirt = library()
-    asked = ET.Element("domainsnapshot")
-    places = ET.SubElement(asked, "disks")
+    snapshot = ET.Element("domainsnapshot")
+    places = ET.SubElement(snapshot, "disks")
     for each in ET.fromstring(domain.XMLDesc()).iterfind("devices/disk"):
         source, target = each.find("source"), each.find("target")
         assert target is not None
@@ -148,4 +148,4 @@ def _write_above(domain: Any, *, disk: str, above: str, still: bool = False) -> 
     if still:
         domain.agentSetResponseTimeout(ANSWERS_WITHIN_S, 0)
         flags |= libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_QUIESCE
-    domain.snapshotCreateXML(ET.tostring(asked, encoding="unicode"), flags)
+    domain.snapshotCreateXML(ET.tostring(snapshot, encoding="unicode"), flags)

@@ -76,18 +76,18 @@ def at_destination(source: str, own: str) -> str:
 
     `own`: how the destination would start this guest.  Raises ValueError for a device that the destination does not have.
     """
-    there, here = ET.fromstring(source), ET.fromstring(own)
-    devices, mine = there.find("devices"), here.find("devices")
+    source_xml, own_xml = ET.fromstring(source), ET.fromstring(own)
+    devices, mine = source_xml.find("devices"), own_xml.find("devices")
     if devices is None or mine is None:
         raise ValueError("no devices")
-    _take(there, here, "metadata")
+    _take(source_xml, own_xml, "metadata")
     for part in ("kernel", "initrd"):
-        found, ours = there.find(f"os/{part}"), here.find(f"os/{part}")
+        found, ours = source_xml.find(f"os/{part}"), own_xml.find(f"os/{part}")
         if found is not None and ours is None:
             raise ValueError(f"no {part}")
         if found is not None and ours is not None:
             found.text = ours.text
-    variables, own_variables = there.find("os/nvram"), here.find("os/nvram")
+    variables, own_variables = source_xml.find("os/nvram"), own_xml.find("os/nvram")
     if variables is not None:
         if own_variables is None:
             raise ValueError("no firmware with variables")
@@ -105,7 +105,7 @@ def at_destination(source: str, own: str) -> str:
             _take(card, ours, part)
         card.set("type", ours.get("type", "ethernet"))
     _take_consoles(devices, mine)
-    return ET.tostring(there, encoding="unicode")
+    return ET.tostring(source_xml, encoding="unicode")
 
 
 def _take_consoles(devices: ET.Element, mine: ET.Element) -> None:

@@ -80,25 +80,25 @@ class Tunnels:
         """Whether this network goes to other hosts in a tunnel."""
         return bool(self.address) and vif.physical_network is None and vif.segmentation_id is not None
 
-    async def join(self, network: Tunnelled, bridge: str, there: Collection[str]) -> None:
+    async def join(self, network: Tunnelled, bridge: str, links_now: Collection[str]) -> None:
         """Raises HostFailed (`vif_not_plugged`)."""
         name = tunnel_of(network.network)
-        if name not in there:
+        if name not in links_now:
             device = await self._device(network.mtu)
             words = ("type", "vxlan", "id", str(network.segmentation_id), "local", self.address, "group", self.group)
             await _ip("link", "add", "name", name, *words, "dev", device, "dstport", str(PORT), "ttl", "8")
         await _ip("link", "set", "dev", name, "alias", self.alias, "mtu", str(network.mtu), "master", bridge, "up")
 
-    async def leave(self, there: Mapping[str, str], needed: Collection[str]) -> None:
-        """`there`: devices with their aliases; tunnels of ours that no network needs go."""
-        for name, alias in there.items():
+    async def leave(self, links_now: Mapping[str, str], needed: Collection[str]) -> None:
+        """`links_now`: devices with their aliases; tunnels of ours that no network needs go."""
+        for name, alias in links_now.items():
             if name.startswith(TUNNEL_PREFIX) and alias == self.alias and name not in needed:
                 await _ip("link", "delete", "dev", name)
 
     async def _device(self, mtu: int) -> str:
         """The one that has our address."""
-        said = await run("ip", "-json", "-4", "address", "show", code="vif_not_plugged")
-        for device in msgspec.json.decode(said or "[]", type=list[_Device]):
+        output = await run("ip", "-json", "-4", "address", "show", code="vif_not_plugged")
+        for device in msgspec.json.decode(output or "[]", type=list[_Device]):
             if any(each.local == self.address for each in device.addresses):
                 if device.mtu < mtu + OVERHEAD_BYTES:
                     why = f"{device.name} has an MTU of {device.mtu}, and {mtu + OVERHEAD_BYTES} are needed"

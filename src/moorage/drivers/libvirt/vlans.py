@@ -36,12 +36,12 @@ class Vlans:
     alias: str
     """What each device of ours says of itself."""
 
-    async def join(self, vif: VifData, wire: str, bridge: str, there: Collection[str]) -> None:
+    async def join(self, vif: VifData, wire: str, bridge: str, links_now: Collection[str]) -> None:
         """`wire`: the operator's bridge or device. Raises HostFailed (`vif_not_plugged`), with a sentence where the kernel has no VLANs."""
         name = vlan_of(vif.network)
-        if wire not in there:
+        if wire not in links_now:
             raise HostFailed("the host has no such bridge", private=wire, code="vif_not_plugged")
-        if name not in there:
+        if name not in links_now:
             words = ("link", wire, "name", name, "mtu", str(vif.mtu), "type", "vlan", "id", str(vif.segmentation_id))
             try:
                 await _ip("link", "add", *words)
@@ -54,9 +54,9 @@ class Vlans:
         _be_silent(name)
         await _ip("link", "set", "dev", name, "alias", self.alias, "master", bridge, "up")
 
-    async def leave(self, there: Mapping[str, str], needed: Collection[str]) -> None:
-        """`there`: devices with their aliases; those of ours that no network needs go."""
-        for name, alias in there.items():
+    async def leave(self, links_now: Mapping[str, str], needed: Collection[str]) -> None:
+        """`links_now`: devices with their aliases; those of ours that no network needs go."""
+        for name, alias in links_now.items():
             if name.startswith(VLAN_PREFIX) and alias == self.alias and name not in needed:
                 await _ip("link", "delete", "dev", name)
 

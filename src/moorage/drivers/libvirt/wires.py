@@ -69,27 +69,27 @@ class BridgeWire:
 
     async def plug(self, vif: VifData, *, many_queues: bool = False) -> ET.Element:
         """Raises HostFailed (`vif_not_plugged`) for an operator's bridge that the host does not have."""
-        bridge, there = bridge_of(vif, self.bridges), await links()
-        if bridge not in there:
+        bridge, links_now = bridge_of(vif, self.bridges), await links()
+        if bridge not in links_now:
             if not bridge.startswith(OWN_BRIDGES):
                 raise HostFailed("the host has no such bridge", private=bridge, code="vif_not_plugged")
             await self.make_bridge(bridge, vif)
-        await self.claim(bridge, there)
+        await self.claim(bridge, links_now)
         await _ip("link", "set", "dev", bridge, "up")
         if bridge.startswith(BRIDGE_PREFIX) and self.tunnels.has(vif):
-            await self.tunnels.join(vif, bridge, there)
+            await self.tunnels.join(vif, bridge, links_now)
         if bridge.startswith(VLAN_BRIDGE_PREFIX):
-            await self.vlans.join(vif, self.bridges[vif.physical_network or ""], bridge, there)
-        tap = await make_tap(vif, self.owner, there, bridge, many_queues=many_queues)
+            await self.vlans.join(vif, self.bridges[vif.physical_network or ""], bridge, links_now)
+        tap = await make_tap(vif, self.owner, links_now, bridge, many_queues=many_queues)
         plug = ET.Element("interface", type="ethernet")
         ET.SubElement(plug, "target", dev=tap, managed="no")
         return plug
 
     async def unplug(self, vif: VifData) -> None:
         """Also what was cut off between the making of a device and its mark: its name says that it is this port's, or its network's."""
-        tap, there = tap_of(vif), await links()
-        await self.claim(bridge_of(vif, self.bridges), there)
-        if tap in there and there[tap].alias in {"", f"{ALIAS}{self.owner}"}:
+        tap, links_now = tap_of(vif), await links()
+        await self.claim(bridge_of(vif, self.bridges), links_now)
+        if tap in links_now and links_now[tap].alias in {"", f"{ALIAS}{self.owner}"}:
             await _ip("link", "delete", "dev", tap)
 
     async def make_bridge(self, bridge: str, network: Tunnelled) -> None:
@@ -136,15 +136,15 @@ class Wires:
         every = list(vifs)
         await self._ovs.keep([vif for vif in every if vif.vif_type == "ovs"])
         mine = [vif for vif in every if vif.vif_type == "bridge"]
-        taps, there = {tap_of(vif) for vif in every}, await links()
-        for name, link in there.items():
+        taps, links_now = {tap_of(vif) for vif in every}, await links()
+        for name, link in links_now.items():
             if name.startswith(TAP_PREFIX) and link.alias == f"{ALIAS}{self._owner}" and name not in taps:
                 await remove_tap(name, self._owner)
         if self._filters:
             bridges = {tap_of(vif): (vif, bridge_of(vif, self._bridges)) for vif in mine}
-            await self._ports.keep(bridges, there)
+            await self._ports.keep(bridges, links_now)
         elif not self._unfiltered and shutil.which("nft") is not None:
-            await self._ports.keep({}, there)
+            await self._ports.keep({}, links_now)
             self._unfiltered = True
         served: dict[str, list[VifData]] = {}
         for vif in mine:
@@ -152,20 +152,22 @@ class Wires:
             if bridge.startswith(BRIDGE_PREFIX):
                 served.setdefault(bridge, []).append(vif)
         tunnelled = [vif for each in served.values() for vif in each if self._tunnels.has(vif)]
-        far = await self._far.make(tunnelled, self._bridge, there)
+        far = await self._far.make(tunnelled, self._bridge, links_now)
         if self._tunnels.address:
             await self._firewall.keep(tunnelled)
-        await self._plumber.serve({name: each for name, each in served.items() if name in there and self._serves})
+        await self._plumber.serve({name: each for name, each in served.items() if name in links_now and self._serves})
         tunnels = {tunnel_of(vif.network) for vif in tunnelled} | {tunnel_of(each.network) for each in far}
-        await self._tunnels.leave({name: link.alias for name, link in there.items()}, tunnels)
+        await self._tunnels.leave({name: link.alias for name, link in links_now.items()}, tunnels)
         tagged = {vif.network: bridge_of(vif, self._bridges) for vif in mine}
         tagged = {network: name for network, name in tagged.items() if name.startswith(VLAN_BRIDGE_PREFIX)}
-        await self._vlans.leave({name: link.alias for name, link in there.items()}, {vlan_of(each) for each in tagged})
+        await self._vlans.leave(
+            {name: link.alias for name, link in links_now.items()}, {vlan_of(each) for each in tagged}
+        )
         needed = {*served, *tagged.values(), *(each.bridge for each in far)}
-        for name, link in there.items():
+        for name, link in links_now.items():
             if name.startswith(OWN_BRIDGES) and link.alias == f"{ALIAS}{self._owner}" and name not in needed:
                 await _ip("link", "delete", "dev", name)
-        await self._far.announce(tunnelled, there.keys())
+        await self._far.announce(tunnelled, links_now.keys())
 
     @property
     def far_side(self) -> FarSide:
