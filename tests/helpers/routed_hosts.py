@@ -194,7 +194,7 @@ async def _be_host(room: Path, address: str, owner: str) -> None:
                 await wires.plug(each.vifs)
             every = (*wanted.guests, *wanted.coming)
             await wires.serve([vif for each in every for vif in each.vifs])
-            await services.keep(wires.seats(every), described.ports, wires.far_side)
+            await services.keep(await wires.seats(every), described.ports, wires.far_side)
             sys.stdout.write(json.dumps([DONE, wires.not_wired]) + "\n")
         except HostFailed as failure:
             sys.stdout.write(json.dumps([f"{failure} {failure.private}"]) + "\n")

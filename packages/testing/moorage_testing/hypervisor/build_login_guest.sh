@@ -65,6 +65,7 @@ cat >"$R/usr/bin/mkfs" <<'S'
 #!/bin/bash
 kind=ext4
 [ "$1" = -t ] && { kind=$2; shift 2; }
+[ "$kind" = vfat ] && exec busybox mkdosfs "$@"
 exec "/sbin/mkfs.$kind" -q -F "$@"
 S
 cat >"$R/usr/bin/curl" <<'S'
