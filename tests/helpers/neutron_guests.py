@@ -175,17 +175,18 @@ class Guests:
 
     async def gone(self) -> None:
         """All of them, and nothing is left: no guest, device, port of a switch or flow on any host, and no port at Neutron."""
-        for server in self._made["servers"]:
-            await self.admin("compute", "DELETE", f"/servers/{server}")
         mine = set(self._made["servers"])
+        for server in mine:
+            await self.admin("compute", "DELETE", f"/servers/{server}")
+        self._made["servers"].clear()
 
         async def servers() -> set[str]:
             return {each["id"] for each in (await self.admin("compute", "GET", "/servers"))["servers"]} & mine
 
         await until(servers, lambda seen: not seen)
         for kind in ("ports", "security-groups"):
-            for each in self._made[kind]:
-                await self.admin("network", "DELETE", f"/{kind}/{each}")
+            while self._made[kind]:
+                await self.admin("network", "DELETE", f"/{kind}/{self._made[kind].pop()}")
         rows = (await self.admin("network", "GET", f"/ports?network_id={self.network}"))["ports"]
         assert [each for each in rows if not each["device_owner"].startswith("network:")] == []
         for host in self.site.hosts:

@@ -9,6 +9,14 @@ from tests.helpers.libvirt_host import ImageFiles, a_driver, guest_files
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage_testing.hypervisor.leftovers import leftovers
 
+LONG = ("neutron_ovs", "three_hosts", "set_routes", "set", "firmware", "up", "killed", "newcomer")
+"""Files whose tests take minutes, the longest first: a worker that has one of them at the end makes the others wait."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {f"test_{name}": place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONG)))
+
 
 @pytest.fixture
 def images(tmp_path: Path) -> ImageFiles:

@@ -126,8 +126,12 @@ def pytest(*arguments: str) -> int:
         return python("-m", "pytest", *arguments)
     command = shlex.join([sys.executable, "-m", __package__ or "", "python"])
     side_by_side = ["--tx", f"{workers}*popen//python={command}", "--dist", "loadfile", "--no-loadscope-reorder"]
-    words = [sys.executable, "-m", "pytest", *side_by_side, *arguments]
-    return subprocess.run(words, check=False).returncode
+    room = tempfile.mkdtemp(prefix="mrg-")  # daemons have sockets in it, whose paths must be short
+    words = [sys.executable, "-m", "pytest", *side_by_side, "--basetemp", f"{room}/t", *arguments]
+    status = subprocess.run(words, check=False).returncode
+    if status == 0:
+        shutil.rmtree(room, ignore_errors=True)
+    return status
 
 
 def inside(command: list[str]) -> int:

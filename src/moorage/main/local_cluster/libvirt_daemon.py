@@ -27,6 +27,8 @@ cgroup_controllers = []
 stdio_handler = "file"
 """
 STARTS_WITHIN_S, STOPS_WITHIN_S = 180.0, 30.0
+SOCKET_BYTES_MAX = 107
+"""Of the path of a UNIX socket on Linux (unix(7))."""
 SECOND_DAEMON_CONF = """\
 host_uuid = "5f000000-0000-4000-8000-{number:012d}"
 listen_tls = 0
@@ -64,8 +66,12 @@ class Daemon:
     process: subprocess.Popen[bytes] | None = None
 
     @property
+    def socket(self) -> Path:
+        return self.run / "libvirt-sock"
+
+    @property
     def uri(self) -> str:
-        return f"qemu+unix:///system?socket={self.base}/run-libvirt/libvirt-sock"
+        return f"qemu+unix:///system?socket={self.socket}"
 
     @property
     def run(self) -> Path:
@@ -73,7 +79,11 @@ class Daemon:
         return self.base / "run-libvirt"
 
     def start(self) -> None:
-        """Start the daemon; returns when it is ready. Raises RuntimeError when it does not start."""
+        """Start the daemon; returns when it is ready. Raises RuntimeError when it does not start, or when the path of its socket is too long."""
+        if (bytes_of_path := len(os.fsencode(self.socket))) > SOCKET_BYTES_MAX:
+            raise RuntimeError(
+                f"the socket {self.socket} has a path of {bytes_of_path} bytes, and {SOCKET_BYTES_MAX} are the most: choose a directory with a shorter path"
+            )
         first = 49_152 + self.number * 100
         etc = self.base / "etc-libvirt"
         etc.mkdir(parents=True, exist_ok=True)
@@ -81,7 +91,7 @@ class Daemon:
         (etc / "libvirtd.conf").write_text(DAEMON_CONF.replace("listen_tls = 0\n", "") + own)
         own = SECOND_QEMU_CONF.format(address=self.address, first=first, last=first + 99)
         (etc / "qemu.conf").write_text(QEMU_CONF + own)
-        for file in (self.run / "libvirt-sock", self.run / "libvirtd.pid"):
+        for file in (self.socket, self.run / "libvirtd.pid"):
             file.unlink(missing_ok=True)
         script = ENTER.format(places=" ".join(PRIVATE), base=self.base, name=f"host{self.number}")
         prefix = ["ip", "netns", "exec", self.namespace] if self.namespace else []
