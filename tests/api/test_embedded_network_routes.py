@@ -24,6 +24,12 @@ async def made(cloud: Cloud, noun: str, **said: Any) -> str:
     return str(body[noun]["id"])
 
 
+async def routed_subnet(cloud: Cloud, network: str, cidr: str, gateway: str) -> RoutedSubnet:
+    """As other hosts reach it: by the number and the MTU of its network."""
+    shown = (await cloud.ok("GET", f"/networks/{network}", None))["network"]
+    return RoutedSubnet(NetworkId(network), cidr, gateway, shown["provider:segmentation_id"], shown["mtu"])
+
+
 @pytest.fixture
 async def inside(cloud: Cloud) -> tuple[str, str]:
     """A network and its subnet, and two hosts that filter."""
@@ -60,12 +66,15 @@ async def test_routers_and_floating_addresses_are_created_and_deleted(cloud: Clo
     external = ExternalNetwork(NetworkId(public), "physnet1", "203.0.113.0/24", "203.0.113.1")
     expected = RouterDescription(
         router,
-        (RoutedSubnet(NetworkId(other), "10.8.0.0/24", "10.8.0.1"), RoutedSubnet(NetworkId(network), "10.9.0.0/24", "10.9.0.1")),
+        (
+            await routed_subnet(cloud, other, "10.8.0.0/24", "10.8.0.1"),
+            await routed_subnet(cloud, network, "10.9.0.0/24", "10.9.0.1"),
+        ),
         external,
         told["external_gateway_info"]["external_fixed_ips"][0]["ip_address"],
         True,
         (StaticRoute("10.7.0.0/16", "10.8.0.9"),),
-    )  # fmt: skip
+    )
     routed = await of_port(cloud, port["id"])
     assert routed.routers == (expected,)
     assert routed.version > plain.version
