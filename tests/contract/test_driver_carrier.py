@@ -64,6 +64,15 @@ async def test_questions_and_files(place: MigrationAddress, tmp_path: Path) -> N
         await carrier.send_file(place, "keep", ONE, "move", tmp_path / "carrier.pem")
 
 
+async def test_a_refusal_is_read_though_the_file_was_still_being_sent(place: MigrationAddress, tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    with large.open("wb") as made:
+        made.truncate(1 << 30)
+    for _ in range(5):
+        with pytest.raises(HostFailed, match="no such file"):
+            await carrier.send_file(place, "keep", ONE, "move", large)
+
+
 async def test_a_host_is_verified_by_certificate_and_a_sender_by_key(place: MigrationAddress, tmp_path: Path) -> None:
     for other in ({"key": "0" * 64}, {"certificate": "0" * 64}, {"address": "127.0.0.2"}):
         with pytest.raises(HostFailed) as refused:

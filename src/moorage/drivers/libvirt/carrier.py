@@ -147,6 +147,7 @@ class Receiver:
             if self._serving <= AT_ONCE_MAX:
                 writer.write(msgspec.json.encode(await self._reply(reader)) + b"\n")
                 await writer.drain()
+                await _discard(reader)
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as lost:
             _log.warning("another host's connection was lost: %r", lost)
         finally:
@@ -174,6 +175,14 @@ class Receiver:
             return CarrierReply("guest_failed", failed.public, failed.private)
 
 
+async def _discard(reader: asyncio.StreamReader) -> None:
+    """Read on until the other host closes: a connection that is closed with unread data is reset, and the answer may be lost with it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(IDLE_S):
+            while await reader.read(CHUNK_BYTES):
+                continue
+
+
 async def _receive(reader: asyncio.StreamReader, file: Path, size: int) -> None:
     """Receive a file completely, or not at all."""
     coming = private_file(file.with_name(f"{file.name}.coming"))
@@ -198,7 +207,9 @@ async def ask(place: MigrationAddress, verb: str, server: ServerId, move: str, b
     request = CarrierRequest(place.key, verb, server, move, body=msgspec.Raw(msgspec.json.encode(body)))
     async with _connection(place) as (reader, writer):
         writer.write(msgspec.json.encode(request) + b"\n")
-        return msgspec.json.decode(await _answer(reader, writer), type=kind)
+        async with asyncio.timeout(ANSWER_S):
+            await writer.drain()
+            return msgspec.json.decode(_body_of(await reader.readline()), type=kind)
 
 
 async def send_file(place: MigrationAddress, verb: str, server: ServerId, move: str, file: Path) -> None:
@@ -207,18 +218,25 @@ async def send_file(place: MigrationAddress, verb: str, server: ServerId, move: 
         size = os.fstat(data.fileno()).st_size
         async with _connection(place) as (reader, writer):
             writer.write(msgspec.json.encode(CarrierRequest(place.key, verb, server, move, file.name, size)) + b"\n")
-            while size and (chunk := await asyncio.to_thread(data.read, min(size, CHUNK_BYTES))):
-                size -= len(chunk)
-                writer.write(chunk)
-                async with asyncio.timeout(IDLE_S):
-                    await writer.drain()
-            await _answer(reader, writer)
+            answer = asyncio.ensure_future(reader.readline())  # a refusal comes before the file is sent
+            try:
+                with contextlib.suppress(ConnectionError):  # the answer, or that there is none, says why
+                    while size and not answer.done():
+                        chunk = await asyncio.to_thread(data.read, min(size, CHUNK_BYTES))
+                        if not chunk:
+                            break
+                        size -= len(chunk)
+                        writer.write(chunk)
+                        async with asyncio.timeout(IDLE_S):
+                            await writer.drain()
+                async with asyncio.timeout(ANSWER_S):
+                    _body_of(await answer)
+            finally:
+                answer.cancel()
 
 
-async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    async with asyncio.timeout(ANSWER_S):
-        await writer.drain()
-        line = await reader.readline()
+def _body_of(line: bytes) -> bytes:
+    """The body of a reply. Raises HostFailed when it is a refusal, MsgspecError when it is none."""
     reply = msgspec.json.decode(line, type=CarrierReply)
     if reply.code:
         raise HostFailed(reply.public, private=reply.private, code=reply.code)
