@@ -17,7 +17,7 @@ from tests.hypervisor.test_up import volume_of
 from moorage.main.local_cluster.cluster import TrialSet
 from moorage.main.local_cluster.ports import free_port
 from moorage_testing.api_user import PATIENCE_S, Person
-from moorage_testing.hypervisor.guests import PINGS, act, answers_of, silence_s, upload, user_data
+from moorage_testing.hypervisor.guests import PINGS, act, allow_ping, answers_of, silence_s, upload, user_data
 from moorage_testing.hypervisor.guests import until_logged as says
 from moorage_testing.hypervisor.redfish_controller import SYSTEMS, RedfishController
 
@@ -107,6 +107,7 @@ async def attach(person: Person, server: str) -> str:
 async def test_three_hosts_in_two_cells(tmp_path: Path, record_property: Any) -> None:
     async with a_set(tmp_path) as (trial, power), Person(trial.config) as person:
         image = await upload(person)
+        await allow_ping(person)
         moves = await boot(person, "moves", HERE, image, WRITES)
         address = await address_of(person, moves)
         stays, volume = await asyncio.gather(
