@@ -16,6 +16,7 @@ from moorage.conductor.port_descriptions import (
     MESSAGE_MAX_BYTES,
     NOT_SERVED_S,
     SETTLES_WITHIN_S,
+    WAIT_S,
     PortDescriber,
     messages_for,
 )
@@ -160,6 +161,12 @@ async def test_nobody_is_asked_about_when_nothing_changed(ground: Ground) -> Non
         assert await ground.round() == 0
     assert ground.service.asked == [0]
     assert ground.service.looked == [0, *[1] * 60], "which waits at the service"
+
+
+async def test_a_service_that_does_not_wait_is_not_asked_again_at_once(ground: Ground) -> None:
+    ground.service.put("one")
+    assert await ground.describer.await_changes(WAIT_S), "it had something to say"
+    assert not await ground.describer.await_changes(WAIT_S), "it answered at once, and with nothing, as one that stops"
 
 
 async def test_a_service_that_does_not_say_what_changed_is_asked_for_each_host(ground: Ground) -> None:

@@ -98,7 +98,10 @@ class PortDescriber:
                 await self._clock.sleep(EVERY_S)
 
     async def await_changes(self, wait_s: int) -> bool:
-        """Ask which hosts are described otherwise than by the last answer. False: nobody was asked, or did not say. Raises nothing."""
+        """Ask which hosts are described otherwise than by the last answer. Raises nothing.
+
+        False: nobody was asked, or did not say, or did not wait, as a service that stops: who asks again at once would ask all the time.
+        """
         now = self._clock.monotonic()
         if not self._takers() or now < max(self._not_served_until, self._each_until):
             return False
@@ -117,7 +120,7 @@ class PortDescriber:
             self._news |= {known.host for known in self._takers()}
         self._version = found.version
         self._news |= set(found.hosts)
-        return True
+        return bool(found.hosts) or self._clock.monotonic() - now >= wait_s / 2
 
     def _takers(self) -> list[KnownHost]:
         return [known for known in self._hosts if known.takes_descriptions and not known.silent]

@@ -45,6 +45,7 @@ VERSIONS = "port_descriptions"
 PER_KILO = 1_000
 HOST_CHARACTERS_MAX = 255
 HOSTS_KEPT_MAX = 10_000
+"""Those that nobody asks for any more go first; as many as one question is about are kept."""
 LOOK_EVERY_S = 0.5
 """While somebody waits and others write."""
 WAIT_MOST_S = 25.0
@@ -268,9 +269,11 @@ class Descriptions:
     async def _refresh(self, runner: TransactionRunner, hosts: Sequence[str]) -> None:
         """Read what was written since, for all of these in one transaction."""
         for host in hosts:
-            if host not in self._hosts and len(self._hosts) >= HOSTS_KEPT_MAX:
-                self._hosts.pop(next(iter(self._hosts)))
             self._hosts.setdefault(host, _OfHost())
+        if (surplus := len(self._hosts) - HOSTS_KEPT_MAX) > 0:
+            asked_for = set(hosts)
+            for host in [each for each in self._hosts if each not in asked_for][:surplus]:
+                del self._hosts[host]
         read_at = runner.written
         stale = {host: self._hosts[host] for host in hosts if self._hosts[host].read_at != read_at}
         if not stale:

@@ -19,13 +19,13 @@ async def keep_arp_entries(wanted: Mapping[str, Mapping[str, str]], others: Coll
     """`wanted`: bridge → address → MAC, all that it shall have. `others`: bridges that have none any more. Raises HostFailed."""
     if not wanted and not others:
         return
-    said = await run("ip", "-4", "-json", "neigh", "show", "nud", "permanent", code="vif_not_plugged")
-    there: dict[str, dict[str, str]] = {}
-    for each in msgspec.json.decode(said or "[]", type=list[_ArpEntry]):
-        there.setdefault(each.device, {})[each.address] = each.mac
+    output = await run("ip", "-4", "-json", "neigh", "show", "nud", "permanent", code="vif_not_plugged")
+    held: dict[str, dict[str, str]] = {}
+    for each in msgspec.json.decode(output or "[]", type=list[_ArpEntry]):
+        held.setdefault(each.device, {})[each.address] = each.mac
     commands: list[str] = []
     for bridge in sorted({*wanted, *others}):
-        now, then = there.get(bridge, {}), wanted.get(bridge, {})
+        now, then = held.get(bridge, {}), wanted.get(bridge, {})
         commands += [f"neigh del {address} dev {bridge}" for address in now if address not in then]
         commands += [
             f"neigh replace {address} lladdr {mac} dev {bridge} nud permanent"

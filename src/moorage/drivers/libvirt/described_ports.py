@@ -76,8 +76,8 @@ class DescribedPorts:
         return guest if vifs == guest.vifs else msgspec.structs.replace(guest, vifs=vifs)
 
     def _with_current_subnets(self, vif: VifData) -> VifData:
-        told = self._now.ports.get(vif.port)
-        hints = {each.subnet: each for each in told.subnets} if told is not None else {}
+        description = self._now.ports.get(vif.port)
+        hints = {each.subnet: each for each in description.subnets} if description is not None else {}
         addresses = tuple(
             msgspec.structs.replace(each, dns=hints[each.subnet].dns, routes=hints[each.subnet].routes)
             if each.subnet in hints

@@ -61,13 +61,13 @@ def far_networks(
     tunnelled: Sequence[VifData], ports: Mapping[PortId, PortDescription], inhabited: Collection[NetworkId]
 ) -> list[FarNetwork]:
     """`tunnelled`: this host's interfaces in tunnelled networks. `inhabited`: networks that somebody has ports in."""
-    here = {vif.network for vif in tunnelled}
+    own_networks = {vif.network for vif in tunnelled}
     found: dict[NetworkId, FarNetwork] = {}
     for vif in tunnelled:
-        told = ports.get(vif.port)
-        for router in () if told is None else told.routers:
+        description = ports.get(vif.port)
+        for router in () if description is None else description.routers:
             for each in router.subnets:
-                if each.segmentation_id is not None and each.network not in here and each.network in inhabited:
+                if each.segmentation_id is not None and each.network not in own_networks and each.network in inhabited:
                     found[each.network] = FarNetwork(each.network, each.segmentation_id, each.mtu or vif.mtu)
     ordered = [found[name] for name in sorted(found)]
     if len(ordered) > FAR_MAX:
@@ -80,31 +80,33 @@ class Announcements:
 
     def __init__(self) -> None:
         self._known: set[tuple[str, str]] = set()
-        self._said_at = float("-inf")
+        self._announced_at = float("-inf")
 
     async def keep(self, tunnelled: Iterable[VifData], ports: Mapping[PortId, PortDescription]) -> None:
         """Those that are bound here, of routers with several networks; new ones are announced at once."""
         wanted = {
             (tunnel_of(vif.network), vif.mac)
             for vif in tunnelled
-            if (told := ports.get(vif.port)) is not None and told.bound and any(map(joins_networks, told.routers))
+            if (description := ports.get(vif.port)) is not None
+            and description.bound
+            and any(map(joins_networks, description.routers))
         }
         new, self._known = wanted - self._known, wanted
         await self._announce(new)
 
     async def repeat(self, clock: Clock) -> None:
         """When it is time."""
-        if self._known and clock.monotonic() >= self._said_at + ANNOUNCED_EVERY_S:
-            self._said_at = clock.monotonic()
+        if self._known and clock.monotonic() >= self._announced_at + ANNOUNCED_EVERY_S:
+            self._announced_at = clock.monotonic()
             await self._announce(self._known)
 
-    async def _announce(self, whom: Collection[tuple[str, str]]) -> None:
-        if whom:
-            await asyncio.to_thread(_send, sorted(whom))
+    async def _announce(self, guests: Collection[tuple[str, str]]) -> None:
+        if guests:
+            await asyncio.to_thread(_send, sorted(guests))
 
 
-def _send(whom: Iterable[tuple[str, str]]) -> None:
-    for device, mac in whom:
+def _send(guests: Iterable[tuple[str, str]]) -> None:
+    for device, mac in guests:
         own = bytes.fromhex(mac.replace(":", ""))
         asks = b"\0\x01\x08\0\x06\x04\0\x03" + own + bytes(4) + own + bytes(4)
         try:

@@ -25,7 +25,7 @@ class BridgeMaker(Protocol):
 
     async def make_bridge(self, bridge: str, network: Tunnelled) -> None: ...
 
-    async def claim(self, bridge: str, there: Mapping[str, NetworkDevice]) -> None: ...
+    async def claim(self, bridge: str, links_now: Mapping[str, NetworkDevice]) -> None: ...
 
 
 class FarSideKeeper:
@@ -39,9 +39,9 @@ class FarSideKeeper:
         self._tunnels, self._described = tunnels, described
 
     async def make(
-        self, tunnelled: Sequence[VifData], bridges: BridgeMaker, there: Mapping[str, NetworkDevice]
+        self, tunnelled: Sequence[VifData], bridges: BridgeMaker, links_now: Mapping[str, NetworkDevice]
     ) -> list[FarNetwork]:
-        """`tunnelled`: this host's interfaces in tunnelled networks; `there`: its devices. Those that were made; the others are in `troubles`."""
+        """`tunnelled`: this host's interfaces in tunnelled networks; `links_now`: its devices. Those that were made; the others are in `troubles`."""
         if not self._routes or not tunnelled:
             self.side, self.troubles = NOTHING_FAR, ()
             return []
@@ -50,7 +50,7 @@ class FarSideKeeper:
         troubles: list[str] = []
         for each in far_networks(tunnelled, self._described.ports, arp_entries.keys()):
             try:
-                await self._make(each, bridges, there)
+                await self._make(each, bridges, links_now)
                 made.append(each)
             except HostFailed as failure:  # it is in no guest's way
                 troubles.append(TROUBLE.format(each.network, failure.private))
@@ -61,25 +61,25 @@ class FarSideKeeper:
         self.troubles = tuple(troubles)
         self.side = FarSide(
             frozenset(each.bridge for each in made),
-            {own_bridge_of(network): told for network, told in arp_entries.items() if network in near},
+            {own_bridge_of(network): entries for network, entries in arp_entries.items() if network in near},
         )
         return made
 
-    async def _make(self, far: FarNetwork, bridges: BridgeMaker, there: Mapping[str, NetworkDevice]) -> None:
-        if far.bridge not in there:
+    async def _make(self, far: FarNetwork, bridges: BridgeMaker, links_now: Mapping[str, NetworkDevice]) -> None:
+        if far.bridge not in links_now:
             await bridges.make_bridge(far.bridge, far)
         elif far.bridge not in self.side.bridges:  # it may have served guests until now
             await _ip("address", "flush", "dev", far.bridge, "scope", "global")
             await _ip("-6", "address", "flush", "dev", far.bridge, "to", METADATA_V6)
-        await bridges.claim(far.bridge, there)
+        await bridges.claim(far.bridge, links_now)
         take_no_advertisements(far.bridge)
         await _ip("link", "set", "dev", far.bridge, "up")
-        await self._tunnels.join(far, far.bridge, there)
+        await self._tunnels.join(far, far.bridge, links_now)
 
-    async def announce(self, tunnelled: Sequence[VifData], there: Collection[str]) -> None:
+    async def announce(self, tunnelled: Sequence[VifData], devices: Collection[str]) -> None:
         """Tell other hosts which guests are here, as far as they have not been told, and are plugged in."""
         if self._routes:
-            plugged = [vif for vif in tunnelled if tunnel_of(vif.network) in there]
+            plugged = [vif for vif in tunnelled if tunnel_of(vif.network) in devices]
             await self.announcements.keep(plugged, self._described.ports)
 
 

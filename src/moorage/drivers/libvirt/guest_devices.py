@@ -49,15 +49,15 @@ def _video(spec: GuestSpec, machine: MachineFacts) -> ET.Element:
     model = spec.image_properties.get("hw_video_model") or ("vga" if machine.arch == "x86_64" else "virtio")
     if model not in VIDEO_MODELS or (machine.video_models and model not in machine.video_models):
         raise not_here(f"Provided video model ({model}) is not supported.")
-    asked_mib, most_mib = int(spec.image_properties.get("hw_video_ram") or 0), _number(spec, "hw_video:ram_max_mb")
-    if asked_mib > most_mib:
+    wanted_mib, most_mib = int(spec.image_properties.get("hw_video_ram") or 0), _number(spec, "hw_video:ram_max_mb")
+    if wanted_mib > most_mib:
         raise not_here(
-            f"The requested amount of video memory {asked_mib} is higher than the maximum allowed by flavor {most_mib}."
+            f"The requested amount of video memory {wanted_mib} is higher than the maximum allowed by flavor {most_mib}."
         )
     video = ET.Element("video")
     made = ET.SubElement(video, "model", type=model)
-    if asked_mib and model != "none":
-        made.set("vram", str(asked_mib * KIB_PER_MIB))
+    if wanted_mib and model != "none":
+        made.set("vram", str(wanted_mib * KIB_PER_MIB))
     return video
 
 

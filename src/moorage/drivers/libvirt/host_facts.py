@@ -161,15 +161,15 @@ def inspect_machine(connection: Any, settings: Libvirt) -> MachineFacts:
     )
 
 
-def _firmware(connection: Any, told: ET.Element, virt_type: str, arch: str) -> tuple[bool, bool]:
+def _firmware(connection: Any, domain_capabilities: ET.Element, virt_type: str, arch: str) -> tuple[bool, bool]:
     """Whether there is UEFI, and UEFI with Secure Boot, which on x86_64 only machines of the type Q35 have."""
-    secured = told
+    secured = domain_capabilities
     if arch == "x86_64":
         try:
             secured = ET.fromstring(connection.getDomainCapabilities(None, arch, "q35", virt_type))
         except library().libvirtError:
             secured = ET.Element("domainCapabilities")
-    uefi = any(each.text == "efi" for each in told.iterfind("os/enum[@name='firmware']/value"))
+    uefi = any(each.text == "efi" for each in domain_capabilities.iterfind("os/enum[@name='firmware']/value"))
     secure = any(each.text == "yes" for each in secured.iterfind("os/loader/enum[@name='secure']/value"))
     return uefi, uefi and secure
 

@@ -207,10 +207,10 @@ def _add_tap(made: Ruleset, tap: FilteredTap, sets: frozenset[str]) -> None:
 
 def _counted(description: PortDescription, direction: Literal["from", "to"]) -> list[str]:
     """What is more than the port's rate of packets is dropped, before anything else is asked of it."""
-    told = description.bandwidth
-    if told is None:
+    bandwidth = description.bandwidth
+    if bandwidth is None:
         return []
-    rate: PacketRate = told.egress_packets if direction == "from" else told.ingress_packets
+    rate: PacketRate = bandwidth.egress_packets if direction == "from" else bandwidth.ingress_packets
     if not rate.limit_pps:
         return []
     burst = min(max(rate.burst_packets or int(rate.limit_pps * BURST_S), BURST_LEAST), BURST_MOST)

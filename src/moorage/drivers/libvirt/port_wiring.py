@@ -171,8 +171,8 @@ class PortWiring:
 
 def _routers(taps: Sequence[FilteredTap]) -> dict[str, RouterDescription]:
     """Of these ports, those that join networks."""
-    told = (each.description for each in taps if each.description is not None)
-    return {router.router: router for each in told for router in each.routers if joins_networks(router)}
+    descriptions = (each.description for each in taps if each.description is not None)
+    return {router.router: router for each in descriptions for router in each.routers if joins_networks(router)}
 
 
 def _zone(number: int, router: RouterDescription, taps: Sequence[FilteredTap]) -> RoutedZone:

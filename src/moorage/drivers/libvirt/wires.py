@@ -98,9 +98,9 @@ class BridgeWire:
         words = ("mtu", str(network.mtu), *mac, "type", "bridge")
         await _ip("link", "add", "name", bridge, *words, "stp_state", "0", "forward_delay", "0")
 
-    async def claim(self, bridge: str, there: Mapping[str, "_Link"]) -> None:
+    async def claim(self, bridge: str, links_now: Mapping[str, "_Link"]) -> None:
         """One of ours that has no mark yet gets it; the one that was just made is not in what was there."""
-        unmarked = not there[bridge].alias if bridge in there else bridge in await links()
+        unmarked = not links_now[bridge].alias if bridge in links_now else bridge in await links()
         if bridge.startswith(OWN_BRIDGES) and unmarked:
             await _ip("link", "set", "dev", bridge, "alias", f"{ALIAS}{self.owner}")
 
@@ -185,8 +185,8 @@ class Wires:
             for vif in guest.vifs:
                 if vif.vif_type == "bridge" and (name := bridge_of(vif, self._bridges)).startswith(BRIDGE_PREFIX):
                     found.setdefault(name, []).append(Seat(vif, guest))
-        there = await links() if found else {}
-        return {name: each for name, each in found.items() if name in there}
+        links_now = await links() if found else {}
+        return {name: each for name, each in found.items() if name in links_now}
 
     def has_lost_servers(self) -> bool:
         """Whether one that should answer DHCP does not run."""
