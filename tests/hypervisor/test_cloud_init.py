@@ -104,8 +104,7 @@ async def test_cloud_init_applies_its_metadata(tmp_path: Path) -> None:
         assert leftovers(room, inside=("env",)) == []
     finally:
         await person.http.aclose()
-        if up.process is not None:
-            await asyncio.to_thread(up.end, signal.SIGKILL)
+        await asyncio.to_thread(up.give_up, HOST)
 
 
 async def _addresses(person: Person, server: str) -> list[dict[str, Any]]:

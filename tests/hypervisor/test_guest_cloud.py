@@ -102,6 +102,5 @@ async def test_metadata_and_a_floating_address(tmp_path: Path) -> None:
         assert leftovers(room, inside=("env",)) == []
     finally:
         await person.http.aclose()
-        if up.process is not None:
-            await asyncio.to_thread(up.end, signal.SIGKILL)
+        await asyncio.to_thread(up.give_up, HOST)
         outside.stop()

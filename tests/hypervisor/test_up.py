@@ -144,8 +144,7 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
         assert not room.exists()
     finally:
         await person.http.aclose()
-        if up.process is not None:
-            await asyncio.to_thread(up.end, signal.SIGKILL)
+        await asyncio.to_thread(up.give_up, HOST)
 
 
 async def test_missing_programs_are_reported(tmp_path: Path) -> None:

@@ -71,3 +71,10 @@ class UpProcess:
         code = self.process.wait(STOP_S)
         self.process = None
         return code
+
+    def give_up(self, host: str) -> None:
+        """Kill it if it runs, and remove the real guests that a failed test has left: they would disturb the next one."""
+        if self.process is not None:
+            self.end(signal.SIGKILL)
+        words = ["agent", "clean", "--config", str(self.path), "--host", host, "--yes"]
+        subprocess.run([sys.executable, "-m", "moorage", *words], capture_output=True, check=False, cwd=self.directory)

@@ -1,5 +1,6 @@
 # For the builders of guests: a file system as a disk that boots by BIOS, without root, loop device or mount.
 # mke2fs -d fills the file system, and dd puts GRUB in its place; /boot/grub/grub.cfg is the file system's own.
+# It loads kernels by their 16-bit protocol (linux16): entered in 32 bits, an emulated processor takes 1.5 s more to unpack one.
 #
 #   boot_disk TREE MIB LABEL QCOW2
 #
@@ -17,7 +18,7 @@ set prefix=(hd0,msdos1)/boot/grub
 configfile (hd0,msdos1)/boot/grub/grub.cfg
 S
   grub-mkimage -O i386-pc -c "$WORK/early.cfg" -p /boot/grub -o "$WORK/core.img" \
-     biosdisk part_msdos ext2 linux normal configfile serial terminal
+     biosdisk part_msdos ext2 linux16 normal configfile serial terminal
   [ "$(stat -c %s "$WORK/core.img")" -lt $((2047*512)) ]
   dd if="$modules/boot.img" of="$WORK/disk.raw" bs=1 count=440 conv=notrunc status=none
   dd if="$WORK/core.img" of="$WORK/disk.raw" bs=512 seek=1 conv=notrunc status=none

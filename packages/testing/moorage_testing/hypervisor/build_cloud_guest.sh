@@ -56,8 +56,8 @@ cat >"$R/boot/grub/grub.cfg" <<S
 serial --unit=0 --speed=115200
 terminal_input serial
 terminal_output serial
-linux /$(cd "$R" && ls -d boot/vmlinuz-*) root=LABEL=cloud console=tty0 console=ttyS0 no_timer_check panic=5
-initrd /$(cd "$R" && ls -d boot/initrd.img-*)
+linux16 /$(cd "$R" && ls -d boot/vmlinuz-*) root=LABEL=cloud console=tty0 console=ttyS0 no_timer_check panic=5
+initrd16 /$(cd "$R" && ls -d boot/initrd.img-*)
 boot
 S
 . "$HERE/boot_disk.sh"

@@ -216,8 +216,8 @@ cat >"$B/boot/grub/grub.cfg" <<'S'
 serial --unit=0 --speed=115200
 terminal_input serial
 terminal_output serial
-linux /boot/vmlinuz console=tty0 console=ttyS0 quiet no_timer_check panic=5
-initrd /boot/initrd.img
+linux16 /boot/vmlinuz console=tty0 console=ttyS0 quiet no_timer_check panic=5
+initrd16 /boot/initrd.img
 boot
 S
 . "$HERE/boot_disk.sh"

@@ -86,11 +86,13 @@ class Pinging:
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
     def end(self) -> tuple[int, list[int]]:
-        """How many were answered, and the numbers of those that were not, up to the last answer."""
+        """How many were answered, and the numbers of those that were not; those of the last second may still be on their way."""
         self._process.send_signal(signal.SIGINT)
         output, _ = self._process.communicate()
         answered = {int(each) for each in re.findall(r"icmp_seq=(\d+) ttl", output)}
-        return len(answered), sorted(set(range(1, max(answered, default=0))) - answered)
+        sent = re.search(r"(\d+) packets transmitted", output)
+        late = (int(sent[1]) if sent else 0) - round(1 / FLOOD_EVERY_S)
+        return len(answered), sorted(set(range(1, max(late, *answered, 0))) - answered)
 
 
 def longest_loss_s(lost: list[int]) -> float:

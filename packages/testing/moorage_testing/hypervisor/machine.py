@@ -64,11 +64,12 @@ def install(*, cloud_init: bool = False, login: bool = False) -> None:
         _run("useradd", "-r", "-U", "-d", "/var/lib/libvirt", "-s", "/usr/sbin/nologin", USER)
     install_neighbours()  # in the namespaces there is no way to PyPI
     here = Path(__file__).parent
-    _build_guest(here / "build_guest.sh", GUEST / "made-by")
+    disk, guest = here / "boot_disk.sh", here / "build_guest.sh"
+    _build_guest(guest, GUEST / "made-by", disk)
     if login:
-        _build_guest(here / "build_login_guest.sh", GUEST / "login-made-by", here / "build_guest.sh")
-    if cloud_init and not (CLOUD_GUEST / "cloud.qcow2").exists():
-        _run("bash", str(Path(__file__).with_name("build_cloud_guest.sh")), str(CLOUD_GUEST))
+        _build_guest(here / "build_login_guest.sh", GUEST / "login-made-by", disk, guest)
+    if cloud_init:
+        _build_guest(here / "build_cloud_guest.sh", CLOUD_GUEST / "made-by", disk)
     if not (GUEST / "novnc").exists():
         _fetch_novnc(GUEST / "novnc")
 
@@ -77,7 +78,7 @@ def _build_guest(script: Path, made_by: Path, *below: Path) -> None:
     """Once for each version of the script, and of those whose guest it begins with."""
     version = hashlib.sha256(b"".join(each.read_bytes() for each in (script, *below))).hexdigest()
     if not made_by.exists() or made_by.read_text() != version:
-        _run("bash", str(script), str(GUEST))
+        _run("bash", str(script), str(made_by.parent))
         made_by.write_text(version)
 
 
