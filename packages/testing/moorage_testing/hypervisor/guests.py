@@ -27,12 +27,17 @@ def user_data(script: str) -> str:
 
 async def upload(person: Person) -> str:
     """The guest of the tests, as an image of the cloud; its id."""
+    data = await asyncio.to_thread((Path(os.environ["MOORAGE_TEST_GUEST"]) / "guest.qcow2").read_bytes)
+    return await upload_image(person, "real", "qcow2", data)
+
+
+async def upload_image(person: Person, name: str, disk_format: str, data: bytes) -> str:
+    """A public image with these bytes; its id. Raises httpx.HTTPStatusError."""
     images = f"{person.config.api.image.url}/v2/images"
-    asked = {"name": "real", "disk_format": "qcow2", "container_format": "bare", "visibility": "public"}
+    asked = {"name": name, "disk_format": disk_format, "container_format": "bare", "visibility": "public"}
     made = await person.http.post(images, json=asked)
     made.raise_for_status()
     image = str(made.json()["id"])
-    data = await asyncio.to_thread((Path(os.environ["MOORAGE_TEST_GUEST"]) / "guest.qcow2").read_bytes)
     headers = {"Content-Type": "application/octet-stream"}
     (await person.http.put(f"{images}/{image}/file", content=data, headers=headers)).raise_for_status()
     return image
