@@ -6,7 +6,6 @@ It takes minutes, emulated, so it has a target of its own (`make test-hypervisor
 import asyncio
 import base64
 import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
