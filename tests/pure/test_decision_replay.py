@@ -227,8 +227,8 @@ def test_a_disk_that_fails_costs_records_and_no_decision(tmp_path: Path, monkeyp
         until_written(recorder)
     asyncio.run(recorder.close())
     report = replay_all([tmp_path / "decisions"], ignored)
-    assert report.same == report.decisions >= 20
-    assert report.lost >= 3
+    assert recorder.kept >= report.same == report.decisions >= 20
+    assert recorder.lost == report.lost >= 3
 
 
 def test_a_slow_writer_drops_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,8 @@ def test_a_slow_writer_drops_records(tmp_path: Path, monkeypatch: pytest.MonkeyP
     asyncio.run(recorder.close())
     report = replay_all([tmp_path], ignored)
     assert 30 <= report.same == report.decisions < 80
-    assert report.lost >= 80 - report.decisions
+    assert recorder.lost == report.lost >= 80 - report.decisions
+    assert recorder.kept >= report.decisions
 
 
 @pytest.mark.parametrize(

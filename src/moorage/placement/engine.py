@@ -194,6 +194,11 @@ class Engine:
         """Rank with this process's scheduler on another world."""
         return self._rank(ask, world)
 
+    @property
+    def decision_records(self) -> dict[str, int]:
+        """How many records of decisions are `kept` in files, and how many were `lost`; both are 0 where decisions are not kept."""
+        return {"kept": self._recorder.kept, "lost": self._recorder.lost}
+
     def decide(self, ask: Ask, subject: Subject) -> Verdict:
         """`rank` for a claim that follows at once: it is recorded with what it looked at, and can be replayed."""
         verdict = self.rank(ask)

@@ -70,6 +70,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "moorage_wakeups_in_vain_total": Family("counter", "Those woken for room that fell asleep again"),
     "moorage_waiting_searches_total": Family("counter", "Searches for a host on behalf of sleeping servers"),
+    "moorage_decision_records_total": Family(
+        "counter", "Records of decisions that this conductor kept in files, and those that it lost", ("outcome",)
+    ),
     # what waits in tables
     "moorage_outbox_rows": Family("gauge", "Notifications that wait to be sent", ("database",)),
     "moorage_outbox_oldest_seconds": Family("gauge", "Since the oldest of them was written", ("database",)),

@@ -129,6 +129,9 @@ class ProcessMetricsCollector(Collector):
             yield shown("moorage_wakeups_total", *(((why,), count) for why, count in waker.woken.items()))
             yield one("moorage_wakeups_in_vain_total", waker.in_vain)
             yield one("moorage_waiting_searches_total", waker.searches)
+        if conductor is not None and (region := self.sources.region) is not None:
+            records = region.engine.decision_records
+            yield shown("moorage_decision_records_total", *(((outcome,), count) for outcome, count in records.items()))
         if rounds is not None:
             last = {name: runs[-1] for name, runs in rounds.runs.items() if runs}
             now = time.time()

@@ -149,6 +149,16 @@ class DecisionRecorder:
         """A move's source is the server's again. From any thread."""
         self._put(MoveReverted(self._clock(), consumer, migration))
 
+    @property
+    def kept(self) -> int:
+        """Records that are in a file, of decisions and of what became of them."""
+        return self._writer.kept
+
+    @property
+    def lost(self) -> int:
+        """Records that are in none: there were too many at once, or the directory could not be written."""
+        return self._writer.lost
+
     async def close(self) -> None:
         """Write what is waiting."""
         await asyncio.to_thread(self._writer.close)
@@ -228,6 +238,11 @@ class _Writer:
     def lost(self) -> int:
         """Records that were not written."""
         return self._refused + self._dropped
+
+    @property
+    def kept(self) -> int:
+        """Records that were written."""
+        return self.handled - self._dropped
 
     def written(self, segment: int) -> bool:
         """There is something in this file."""

@@ -98,7 +98,8 @@ export function decision(ledger) {
   const parts = [["would do", ledger.willing || 0, "ok"], ...causes.map(([cause, n], at) => [cause, n, `cause${at % 6}`])].filter(([, n]) => n > 0);
   const said = parts.map(([cause, n]) => `${n} ${cause}`).join(", ");
   return h("figure", { class: "decision" },
-    h("figcaption", {}, `${plural(ledger.considered, "host")} looked at, ${ledger.willing || 0} would do`),
+    h("figcaption", {}, `${plural(ledger.considered, "host")} looked at, ${ledger.willing || 0} would do`,
+      ledger.decision ? h("span", { class: "quiet" }, ` · decision ${ledger.decision}`) : null),
     h("div", { class: "stack", role: "img", "aria-label": said },
       parts.map(([cause, n, tone]) => h("span", { class: tone, title: `${n} × ${cause}`, vars: { "flex-grow": String(n) } }))),
     h("ul", { class: "legend" }, parts.map(([cause, n, tone]) => h("li", {},
