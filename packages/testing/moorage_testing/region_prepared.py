@@ -15,9 +15,11 @@ from typing import Any, cast
 from moorage_testing.inline_database import InlineDatabase
 from moorage_testing.region_fixture import SmallRegion
 
+INVENTORIES = "inventories"
 STAYS = frozenset(
     {
         "gone",
+        INVENTORIES,
         "placement_counter",
         "placement_hosts",
         "provider_aggregates",
@@ -27,9 +29,38 @@ STAYS = frozenset(
         "traits",
     }
 )
-"""Tables of what providers are."""
-INVENTORIES = "inventories"
-"""Of them, only what is used is put back."""
+"""Tables of what providers are; of inventories, what is used is put back."""
+
+
+class KeptRows:
+    """The rows of one database at one moment, of every table that a case may write to.
+
+    Rows of other tables refer to rows of providers only, which stay: so tables can be emptied and filled in any order.
+    """
+
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        tables = _tables(raw)
+        self._with_rows = " UNION ALL ".join(
+            f"SELECT '{name}' WHERE EXISTS (SELECT 1 FROM \"{name}\")" for name in tables
+        )
+        self._rows = {name: rows for name in tables if (rows := raw.execute(f'SELECT * FROM "{name}"').fetchall())}
+        self._used: list[tuple[int, str, str]] = []
+        self._has_inventories = INVENTORIES in _tables(raw, of_providers=True)
+        if self._has_inventories:
+            used = f"SELECT used, provider, class FROM {INVENTORIES} WHERE used <> 0"
+            self._used = raw.execute(used).fetchall()
+
+    def put_back(self, raw: sqlite3.Connection) -> None:
+        """Most tables are empty before and after a case; they are left alone."""
+        raw.execute("BEGIN IMMEDIATE")
+        for (name,) in raw.execute(self._with_rows).fetchall():
+            raw.execute(f'DELETE FROM "{name}"')
+        for name, rows in self._rows.items():
+            raw.executemany(f'INSERT INTO "{name}" VALUES ({_marks(rows[0])})', rows)
+        if self._has_inventories:
+            raw.execute(f"UPDATE {INVENTORIES} SET used = 0 WHERE used <> 0")
+            raw.executemany(f"UPDATE {INVENTORIES} SET used = ? WHERE provider = ? AND class = ?", self._used)
+        raw.execute("COMMIT")
 
 
 class PreparedRegion:
@@ -40,7 +71,7 @@ class PreparedRegion:
 
     def __init__(self, small: SmallRegion, make: Callable[[], Awaitable[Any]]) -> None:
         self._small, self._make = small, make
-        self._rows: list[dict[str, list[Any]]] = []
+        self._rows: list[KeptRows] = []
         self._services = b""
         self._held: dict[str, Any] | None = None
         self._proved = False
@@ -50,12 +81,12 @@ class PreparedRegion:
         small = self._small
         if self._held is None:
             await self._make()
-            self._rows = [_rows_of(raw) for raw in self._databases()]
+            self._rows = [KeptRows(raw) for raw in self._databases()]
             self._services = pickle.dumps(self._settings())
             self._held = await small.held()
             return small
         for raw, rows in zip(self._databases(), self._rows, strict=True):
-            _put_back(raw, rows)
+            rows.put_back(raw)
         small.put_back(*pickle.loads(self._services))
         if not self._proved:
             held = await small.held()
@@ -79,28 +110,9 @@ class PreparedRegion:
         return [cast("InlineDatabase", each).raw() for each in every]
 
 
-def _rows_of(raw: sqlite3.Connection) -> dict[str, list[Any]]:
-    """Of every table that a case may write to."""
-    tables = raw.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
-    found = {name: raw.execute(f'SELECT * FROM "{name}"').fetchall() for (name,) in tables if name not in STAYS}
-    if INVENTORIES in found:
-        used = f"SELECT used, provider, class FROM {INVENTORIES} WHERE used <> 0"
-        found[INVENTORIES] = raw.execute(used).fetchall()
-    return found
-
-
-def _put_back(raw: sqlite3.Connection, kept: dict[str, list[Any]]) -> None:
-    raw.execute("BEGIN IMMEDIATE")
-    raw.execute("PRAGMA defer_foreign_keys = ON")
-    for table, rows in kept.items():
-        if table == INVENTORIES:
-            raw.execute(f"UPDATE {INVENTORIES} SET used = 0 WHERE used <> 0")
-            raw.executemany(f"UPDATE {INVENTORIES} SET used = ? WHERE provider = ? AND class = ?", rows)
-            continue
-        raw.execute(f'DELETE FROM "{table}"')
-        if rows:
-            raw.executemany(f'INSERT INTO "{table}" VALUES ({_marks(rows[0])})', rows)
-    raw.execute("COMMIT")
+def _tables(raw: sqlite3.Connection, *, of_providers: bool = False) -> list[str]:
+    found = raw.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
+    return [name for (name,) in found if (name in STAYS) is of_providers]
 
 
 def _marks(row: Sequence[Any]) -> str:
