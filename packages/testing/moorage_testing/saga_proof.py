@@ -353,8 +353,7 @@ class _Prover(Generic[InputT, ContextT]):
         was_over = act.lease.row.status in {"done", "unwound"}
         act.adopt()
         label = f"{scenario.name}, asleep {trigger.triggered_at}, {'cancelled, ' if cancelled else ''}overtaken"
-        await self._judge(act, await act.execute(), label, case.well)
-        before = await act.held()
+        before = await self._judge(act, await act.execute(), label, case.well)
         trigger.awake.set()
         outcome = await asyncio.wait_for(old, WAIT_S_MAX)
         if not outcome.fenced and not was_over:
@@ -367,8 +366,8 @@ class _Prover(Generic[InputT, ContextT]):
         if not fault.fired:
             raise ProofFailed(f"{label}: the fault never fired")
 
-    async def _judge(self, act: CaseRun[ContextT], outcome: ProofOutcome, label: str, whole: bool | None) -> None:
-        """Complete, or empty; `None`: whichever the row of the saga says."""
+    async def _judge(self, act: CaseRun[ContextT], outcome: ProofOutcome, label: str, whole: bool | None) -> object:
+        """Complete, or empty; `None`: whichever the row of the saga says. Returns what is held."""
         if outcome.killed or outcome.fenced or outcome.stuck:
             raise ProofFailed(f"{label}: it neither ended nor unwound: {outcome}")
         succeeded = outcome.unwound is None
@@ -380,6 +379,7 @@ class _Prover(Generic[InputT, ContextT]):
         held, meant = await act.held(), self.whole if succeeded else self.empty
         if held != meant:
             raise ProofFailed(f"{label}: holds {held}, and should hold {meant}")
+        return held
 
 
 def _fault(
