@@ -1,5 +1,6 @@
 """What many tests share: a PostgreSQL server for the session, and new databases on it."""
 
+import gc
 import itertools
 import os
 from collections.abc import AsyncIterator, Generator, Iterator
@@ -75,6 +76,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         short = short[room:]
         left -= len(shares[-1])
     items[:] = [each for share in shares for each in share] + short
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end: garbage is looked for among what the tests make."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

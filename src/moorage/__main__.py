@@ -1,8 +1,10 @@
 """`moorage ROLE …`: roles and local tools start in `main`; everything else speaks HTTP to a running cloud, from `cli`."""
 
+import gc
 import importlib
 import os
 import sys
+from typing import Any
 
 from moorage import __version__
 
@@ -76,13 +78,26 @@ def main(argv: list[str] | None = None) -> int:
         print(f"moorage: there is no command {words[0]!r}; `moorage --help` lists them", file=sys.stderr)
         return 2
     local = "--local" in words and words[0] in LOCAL
-    module = importlib.import_module(LOCAL[words[0]] if local else COMMANDS[words[0]][0])
+    module = _imported(LOCAL[words[0]] if local else COMMANDS[words[0]][0])
     rest = words if COMMANDS[words[0]][0] == ROLES else words[1:]
     try:
         return int(module.main(rest))
     except BrokenPipeError:  # whoever reads along has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _imported(name: str) -> Any:
+    """A command's module, imported without collections of garbage: what an import makes stays until the process ends.
+
+    Going through all of it again and again takes a fifth of a start.
+    """
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 if __name__ == "__main__":

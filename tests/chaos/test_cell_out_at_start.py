@@ -13,6 +13,7 @@ from moorage.main.local_cluster.nats import nats_server_program
 from moorage.main.local_cluster.ports import free_ports
 from moorage.main.local_cluster.postgres import find_binaries
 from moorage_testing.api_user import Person
+from moorage_testing.logins import CHEAP_LOGINS_SETTINGS
 from moorage_testing.waiting import until
 
 pytestmark = [
@@ -61,7 +62,9 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[TrialSet]:
-    found = TrialSet(tmp_path / "set", hosts=2, apis=1, conductors=1, durability="none")
+    found = TrialSet(
+        tmp_path / "set", hosts=2, apis=1, conductors=1, durability="none", settings=f"\n{CHEAP_LOGINS_SETTINGS}"
+    )
     try:
         await asyncio.to_thread(found.start)
         yield found

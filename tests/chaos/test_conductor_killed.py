@@ -13,6 +13,7 @@ from moorage.main.local_cluster.nats import nats_server_program
 from moorage.main.local_cluster.postgres import find_binaries
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import nothing_leaked
+from moorage_testing.logins import CHEAP_LOGINS_SETTINGS
 from moorage_testing.waiting import until
 
 pytestmark = [
@@ -21,8 +22,8 @@ pytestmark = [
     pytest.mark.skipif(find_binaries() is None or nats_server_program() is None, reason="needs PostgreSQL and NATS"),
 ]
 
-SETTINGS = """
-[quota]
+SETTINGS = f"""
+{CHEAP_LOGINS_SETTINGS}[quota]
 instances = -1
 cores = -1
 ram = -1

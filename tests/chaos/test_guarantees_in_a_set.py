@@ -19,6 +19,7 @@ from moorage.main.local_cluster.postgres import find_binaries
 from moorage.model.guest import PowerState
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
+from moorage_testing.logins import CHEAP_LOGINS_SETTINGS
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,7 +30,14 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrialSet]:
-    trial = TrialSet(tmp_path_factory.mktemp("set"), hosts=4, apis=1, conductors=1, durability="none")
+    trial = TrialSet(
+        tmp_path_factory.mktemp("set"),
+        hosts=4,
+        apis=1,
+        conductors=1,
+        durability="none",
+        settings=f"\n{CHEAP_LOGINS_SETTINGS}",
+    )
     try:
         trial.start()
         yield trial

@@ -15,6 +15,7 @@ from moorage.main.local_cluster.nats import nats_server_program
 from moorage.main.local_cluster.postgres import find_binaries
 from moorage.main.metadata_secret import shared_secret
 from moorage_testing.api_user import Person
+from moorage_testing.logins import CHEAP_LOGINS_SETTINGS
 from moorage_testing.private_files import open_to_others
 from moorage_testing.waiting import until
 
@@ -34,7 +35,7 @@ def collector() -> Iterator[Collector]:
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[TrialSet]:
     directory: Path = tmp_path_factory.mktemp("set")
-    settings = f'\n[tracing]\nendpoint = "{collector.url}"\ntrust_callers = true\n'
+    settings = f'\n[tracing]\nendpoint = "{collector.url}"\ntrust_callers = true\n\n{CHEAP_LOGINS_SETTINGS}'
     trial = TrialSet(directory, hosts=1, apis=1, conductors=1, guests_ask=True, durability="none", settings=settings)
     try:
         trial.start()

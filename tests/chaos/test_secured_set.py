@@ -33,6 +33,7 @@ from moorage.model.guest import PowerState, ResourceInventory
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
 from moorage.store.cell import hosts as cell_hosts
 from moorage_testing.api_user import Person
+from moorage_testing.logins import CHEAP_LOGINS_SETTINGS
 from moorage_testing.waiting import until
 
 DATABASES = ("region", "cell1", "cell2")
@@ -51,7 +52,15 @@ HUGE = {name: ResourceInventory(100_000) for name in ("VCPU", "MEMORY_MB", "DISK
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrialSet]:
     directory: Path = tmp_path_factory.mktemp("set")
-    trial = TrialSet(directory, hosts=2, apis=1, conductors=1, guests_ask=True, durability="none")
+    trial = TrialSet(
+        directory,
+        hosts=2,
+        apis=1,
+        conductors=1,
+        guests_ask=True,
+        durability="none",
+        settings=f"\n{CHEAP_LOGINS_SETTINGS}",
+    )
     try:
         trial.start()
         yield trial

@@ -13,13 +13,14 @@ from moorage.main.local_cluster.nats import nats_server_program
 from moorage.main.local_cluster.postgres import find_binaries
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import nothing_leaked
+from moorage_testing.logins import CHEAP_LOGINS_SETTINGS
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.postgres,
     pytest.mark.skipif(find_binaries() is None or nats_server_program() is None, reason="no PostgreSQL or NATS here"),
 ]
-SETTINGS = "\n[agent]\nlevel = 1\n\n[quota]\ninstances = -1\ncores = -1\nram = -1\n"
+SETTINGS = f"\n{CHEAP_LOGINS_SETTINGS}[agent]\nlevel = 1\n\n[quota]\ninstances = -1\ncores = -1\nram = -1\n"
 
 
 @pytest.fixture

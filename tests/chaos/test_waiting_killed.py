@@ -11,6 +11,7 @@ from moorage.main.local_cluster.nats import nats_server_program
 from moorage.main.local_cluster.postgres import find_binaries
 from moorage_testing.api_user import Person
 from moorage_testing.leak_audit import nothing_leaked
+from moorage_testing.logins import CHEAP_LOGINS_SETTINGS
 from moorage_testing.waiting import PATIENCE_S
 
 pytestmark = [
@@ -19,8 +20,8 @@ pytestmark = [
     pytest.mark.skipif(find_binaries() is None or nats_server_program() is None, reason="needs PostgreSQL and NATS"),
 ]
 
-SETTINGS = """
-[quota]
+SETTINGS = f"""
+{CHEAP_LOGINS_SETTINGS}[quota]
 instances = -1
 cores = -1
 ram = -1

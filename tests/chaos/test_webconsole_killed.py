@@ -14,6 +14,7 @@ from moorage.main.local_cluster.nats import nats_server_program
 from moorage.main.local_cluster.postgres import find_binaries
 from moorage_testing.api_user import Person
 from moorage_testing.browser import BrowserTab, chromium, missing
+from moorage_testing.logins import CHEAP_LOGINS_SETTINGS
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,7 +29,14 @@ HELD_S = 600.0
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrialSet]:
-    trial = TrialSet(tmp_path_factory.mktemp("set"), hosts=2, apis=1, guests_ask=True, durability="none")
+    trial = TrialSet(
+        tmp_path_factory.mktemp("set"),
+        hosts=2,
+        apis=1,
+        guests_ask=True,
+        durability="none",
+        settings=f"\n{CHEAP_LOGINS_SETTINGS}",
+    )
     try:
         trial.start()
         yield trial

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from moorage_testing.saga_proof import PARTS
+from moorage_testing.proof_parts import PARTS
 
 every_part = pytest.mark.parametrize(
     "part", [pytest.param(part, id=part.name, marks=() if part.daily else pytest.mark.matrix) for part in PARTS]

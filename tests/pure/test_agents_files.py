@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from moorage.bus.agent_rpc import AudibleHosts
+from moorage.main.agent_role import not_a_hosts
 from moorage.main.composition import audible_hosts
 from moorage.main.config import Config, read_config
 from moorage.main.hosts import HostPlan
 from moorage.main.local_cluster.files import agents_file, tables, write
-from moorage.main.roles import not_a_hosts
 from moorage.model.ids import CellId
 
 DATABASE = "postgresql://moorage:secret@db.example/region"

@@ -227,7 +227,8 @@ async def test_without_a_trace_none_is_started(tracing: OtelWatcher) -> None:
 @pytest.mark.slow
 def test_without_tracing_its_packages_are_not_imported() -> None:
     asks = (
-        "import sys, moorage.main.up, moorage.main.roles, moorage.main.placement_role;"
+        "import sys, moorage.main.up, moorage.main.placement_role; from moorage.main.roles import ROLES, role_of;"
+        "[role_of(each) for each in ROLES];"
         "print([each for each in sys.modules if each.split('.')[0] in ('prometheus_client', 'opentelemetry')])"
     )
     reply = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)

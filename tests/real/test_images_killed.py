@@ -19,12 +19,13 @@ from moorage.model.ids import OperationId, new_uuid
 from moorage.model.server import Server
 from moorage.operations.delete.delete import Delete
 from moorage.operations.registry import SAGAS
+from moorage_testing.proof_parts import ProofPart
 from moorage_testing.real_services.fixtures import RealService
 from moorage_testing.real_services.stack import Stack
 from moorage_testing.region_fixture import SERVER, SmallRegion
 from moorage_testing.region_shelved import offloading, shelved, shelved_server, shelving, unshelving
 from moorage_testing.region_states import IMAGE, imaged, snapshotting
-from moorage_testing.saga_proof import ProofPart, prove
+from moorage_testing.saga_proof import prove
 
 pytestmark = pytest.mark.real
 

@@ -25,6 +25,7 @@ from moorage.operations.guest.rebuild import Rebuild
 from moorage.operations.registry import SAGAS
 from moorage.operations.shelve.shelve import Shelve, ShelveOffload
 from moorage.operations.unshelve_input import Unshelve
+from moorage_testing.proof_parts import ProofPart
 from moorage_testing.real_services.fixtures import RealService
 from moorage_testing.region_evacuated import evacuable, evacuating
 from moorage_testing.region_fixture import a_server
@@ -42,7 +43,7 @@ from moorage_testing.region_states import (
     with_swappable_volume,
     with_volume,
 )
-from moorage_testing.saga_proof import PROVED_OPERATION, ProofPart, prove
+from moorage_testing.saga_proof import PROVED_OPERATION, prove
 
 pytestmark = pytest.mark.real
 

@@ -29,13 +29,14 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
+from moorage_testing.proof_parts import PARTS
 from moorage_testing.region_cells import records_held
 from moorage_testing.region_crossed import about_crossed, crossed, released
 from moorage_testing.region_fixture import CELLS, PROJECT, SERVER, SmallRegion
 from moorage_testing.region_moved import MOVE, RESIZED, recorded
 from moorage_testing.region_prepared import PreparedRegion
 from moorage_testing.region_states import ATTACHED, attaching_volume
-from moorage_testing.saga_proof import PARTS, PROVED_OPERATION, prove
+from moorage_testing.saga_proof import PROVED_OPERATION, prove
 
 LEFT, THERE = CELLS
 KINDS: dict[str, dict[str, Any]] = {

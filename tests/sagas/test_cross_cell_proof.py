@@ -22,11 +22,12 @@ from moorage.scheduler.rank import rank
 from moorage.store.cell import migrations, record_transfer
 from moorage.store.cell import servers as cell_servers
 from moorage_testing.fault_points import ManualClock
+from moorage_testing.proof_parts import PARTS
 from moorage_testing.region_cells import records_held
 from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
 from moorage_testing.region_moved import LARGER, MOVE, TEMPORARY, crossable, crossing_cells
 from moorage_testing.region_prepared import PreparedRegion
-from moorage_testing.saga_proof import PARTS, PROVED_OPERATION, prove
+from moorage_testing.saga_proof import PROVED_OPERATION, prove
 
 SAGA = SAGAS["resize/2"]
 LEFT, THERE = CELLS

@@ -6,7 +6,8 @@ from tests.helpers.toy_saga import ASKED, TOY, Toy
 
 from moorage_testing.fault_points import PointRecorder
 from moorage_testing.proof_cases import Case, Tried
-from moorage_testing.saga_proof import PARTS, ProofPart, prove
+from moorage_testing.proof_parts import PARTS, ProofPart
+from moorage_testing.saga_proof import prove
 
 
 @every_part

@@ -20,11 +20,12 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations
 from moorage.store.region.placement import claim_statements
 from moorage_testing.fault_points import ManualClock
+from moorage_testing.proof_parts import PARTS
 from moorage_testing.region_evacuated import CELL, DEAD, evacuable, evacuating
 from moorage_testing.region_fixture import SERVER, SmallRegion
 from moorage_testing.region_moved import MOVE, recorded
 from moorage_testing.region_prepared import PreparedRegion
-from moorage_testing.saga_proof import PARTS, PROVED_OPERATION, prove
+from moorage_testing.saga_proof import PROVED_OPERATION, prove
 
 WORLDS: dict[str, dict[str, Any]] = {
     "volumes": {"volumes": True, "heard": True},

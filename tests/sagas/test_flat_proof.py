@@ -12,9 +12,10 @@ from moorage.model.network import mint_mac
 from moorage.operations.delete.delete import Delete
 from moorage.operations.registry import SAGAS
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
+from moorage_testing.proof_parts import ProofPart
 from moorage_testing.region_fixture import CELLS, HOSTS, SERVER, a_server
 from moorage_testing.region_flat import FlatRegion, a_flat_boot, pools
-from moorage_testing.saga_proof import PROVED_OPERATION, ProofPart, prove
+from moorage_testing.saga_proof import PROVED_OPERATION, prove
 
 BOOTED = OperationId("booted")
 BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/4"]

@@ -7,10 +7,11 @@ import pytest
 
 from moorage.model.server import VmState
 from moorage.operations.registry import SAGAS
+from moorage_testing.proof_parts import PARTS
 from moorage_testing.region_fixture import SmallRegion
 from moorage_testing.region_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
 from moorage_testing.region_prepared import PreparedRegion
-from moorage_testing.saga_proof import PARTS, prove
+from moorage_testing.saga_proof import prove
 
 WORLDS: dict[str, dict[str, Any]] = {
     "volumes": {"volumes": True},

@@ -16,11 +16,12 @@ from moorage.operations.registry import SAGAS
 from moorage.operations.unshelve_input import Unshelve
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
 from moorage_testing.legacy_hosts import OldRegion
+from moorage_testing.proof_parts import ProofPart
 from moorage_testing.region_fixture import SERVER, USERS_PORT, a_boot, a_server
 from moorage_testing.region_moved import recorded, wired_apart
 from moorage_testing.region_network import SEGMENTS
 from moorage_testing.region_shelved import shelved, unshelving
-from moorage_testing.saga_proof import PROVED_OPERATION, ProofPart, prove
+from moorage_testing.saga_proof import PROVED_OPERATION, prove
 
 BOOTED = OperationId("booted")
 BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/4"]

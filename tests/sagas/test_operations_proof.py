@@ -23,6 +23,7 @@ from moorage.operations.shelve.shelve import Shelve, ShelveOffload
 from moorage.operations.steps.sleepers import WAITING_BOOTS
 from moorage.operations.unshelve_input import Unshelve
 from moorage.saga import MemoryJournal, execute, first_lines
+from moorage_testing.proof_parts import ProofPart
 from moorage_testing.region_crossed import about_crossed, crossed
 from moorage_testing.region_evacuated import evacuable, evacuable_elsewhere, evacuating, evacuating_elsewhere
 from moorage_testing.region_fixture import SmallRegion, a_boot, a_server
@@ -80,7 +81,7 @@ from moorage_testing.region_states import (
     with_volumes_ready,
 )
 from moorage_testing.region_waiting import FullRegion, waiting_boot
-from moorage_testing.saga_proof import PROVED_OPERATION, ProofPart, prove
+from moorage_testing.saga_proof import PROVED_OPERATION, prove
 
 
 def rebuilding(server: Server) -> Rebuild:

@@ -17,9 +17,10 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.disk_copy import CopyRun
 from moorage.saga import MemoryJournal, Saga, Unwound, execute, first_lines, on_some_host, step
 from moorage.sql import Tx
+from moorage_testing.proof_parts import ProofPart
 from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
 from moorage_testing.region_moved import movable, resizing
-from moorage_testing.saga_proof import PROVED_OPERATION, ProofPart, prove
+from moorage_testing.saga_proof import PROVED_OPERATION, prove
 
 TEMPORARY = ImageId("70a599e0-31e7-49b7-b260-868f441e0099")
 PLACES = (("host2", CELLS[1]), ("host3", CELLS[0]), ("host2", CELLS[1]))

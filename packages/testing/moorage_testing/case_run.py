@@ -2,13 +2,14 @@
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from moorage.model.ids import OperationId
 from moorage.saga import Fenced, Killed, MemoryJournal, RetryLimits, Saga, Slept, Stuck, Unwound, execute, first_lines
+from moorage.saga.memory_journal import JournalRow
 from moorage_testing.fault_points import (
     CANCEL_WORD,
     FaultTrigger,
@@ -16,6 +17,7 @@ from moorage_testing.fault_points import (
     ManualClock,
     PointRecorder,
     StepFault,
+    StepMoment,
     instrumented,
 )
 
@@ -47,6 +49,16 @@ class ProofOutcome:
     stuck: Stuck | None = None
 
 
+@dataclass(frozen=True)
+class SavedRun:
+    """What is durable of an execution at one of its points, and which points it has passed."""
+
+    world: Any
+    row: JournalRow
+    passed: frozenset[StepMoment]
+    point: str
+
+
 class CaseRun(Generic[ContextT]):
     """One case: a world, a journal, faults, and the executors that come one after the other."""
 
@@ -69,6 +81,15 @@ class CaseRun(Generic[ContextT]):
 
     def cancel(self) -> None:
         self.lease.row.cancel = CANCEL_WORD
+
+    def saved(self, world: Any, point: str) -> SavedRun:
+        """`world`: as the world saved itself at this moment."""
+        return SavedRun(world, replace(self.lease.row), frozenset(self.recorder.passed), point)
+
+    def go_on_from(self, saved: SavedRun) -> None:
+        """As if the executor had died at that point, after which nothing of its process ran."""
+        self.lease = MemoryJournal(transact=self.lease.transact, row=replace(saved.row))
+        self.recorder.passed = set(saved.passed)
 
     async def execute(self, door: FaultTrigger | None = None, faults: bool = True) -> ProofOutcome:
         """Until it has ended, or its executor has; where it sleeps, the world wakes it (`woken`), and the next executor goes on."""

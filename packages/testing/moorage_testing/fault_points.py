@@ -6,7 +6,7 @@ before and after every commit.  Points are counted: a proof first counts them, a
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -118,6 +118,22 @@ class FaultTrigger:
         if self.springs == "sleep":
             self.asleep.set()
             await self.awake.wait()
+
+
+class SavingTrigger(FaultTrigger):
+    """Interrupts nothing: at some of the points it saves the world."""
+
+    def __init__(self, points: Collection[int], save: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._points, self._save = points, save
+        self.saved: dict[int, Any] = {}
+
+    @override
+    async def point(self, name: str, interruptible: bool = False) -> None:
+        at = len(self.seen)
+        await super().point(name, interruptible)
+        if at in self._points:
+            self.saved[at] = self._save(name)
 
 
 def instrumented(

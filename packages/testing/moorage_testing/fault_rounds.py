@@ -33,10 +33,11 @@ from moorage_testing.api_user import Person
 from moorage_testing.fault_counts import Orders, RoundLoad, Totals
 from moorage_testing.fault_moves import RoundMoves
 from moorage_testing.leak_audit import census, leaks
+from moorage_testing.logins import CHEAP_LOGINS_SETTINGS
 from moorage_testing.process_faults import OUTAGES, ProcessFault, role, ways
 
-SETTINGS = """
-[quota]
+SETTINGS = f"""
+{CHEAP_LOGINS_SETTINGS}[quota]
 instances = -1
 cores = -1
 ram = -1

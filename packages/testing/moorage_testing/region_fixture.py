@@ -33,7 +33,6 @@ from moorage.saga import Line, Run, Saga
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
-from moorage.store.cell import servers
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.region import aggregates, quotas
 from moorage.store.region import servers as region_servers
@@ -48,7 +47,7 @@ from moorage_testing.region_images import DictImages
 from moorage_testing.region_moves import addresses_held, moves_held
 from moorage_testing.region_network import NETWORK, NETWORK_FACTS, SEGMENTS, DictNetwork
 from moorage_testing.region_notifications import notification_faults
-from moorage_testing.region_statements import CELL, CLAIMS, EMPTY_CELL, EMPTY_REGION, OPERATION, USED
+from moorage_testing.region_statements import CELL, CLAIMS, EMPTY_CELL, EMPTY_REGION, OPERATION, USED, records_on
 from moorage_testing.region_volumes import DictVolumes
 
 T = TypeVar("T")
@@ -233,8 +232,7 @@ class SmallRegion:
         held = await self.region.read(lambda tx: tx.scalar(OPERATION))
         rows, cards, devices = 0, 0, 0
         for database in self.cells.values():
-            on = [await database.read(partial(servers.on_host, host=host)) for host, _ in EVERY_HOST]
-            living = [server for each in on for server in each]
+            living = await database.read(lambda tx: records_on(tx, EVERY_HOST))
             rows += len(living)
             cards += sum(len(each.nics) for each in living)
             devices += sum(len(each.block_devices) for each in living)

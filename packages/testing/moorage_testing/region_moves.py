@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -18,10 +17,10 @@ from moorage.model.ids import CellId, ServerId
 from moorage.model.live_migration import LiveNow, LiveSource, LiveState
 from moorage.model.migration import MigrationStatus
 from moorage.model.resources import IPV4_ADDRESS
+from moorage.model.server import Server
 from moorage.operations.steps import servers as records
-from moorage.store.cell import migrations, servers
 from moorage.store.region import quotas
-from moorage_testing.region_statements import ALLOCATED
+from moorage_testing.region_statements import ALLOCATED, MOVES, records_on
 
 AnswerT = TypeVar("AnswerT")
 UNDONE = frozenset({MigrationStatus.ERROR, MigrationStatus.FAILED, MigrationStatus.CANCELLED})
@@ -166,18 +165,11 @@ async def moves_held(
     small: Any, hosts: Sequence[tuple[str, CellId]], project: str, *, under_way: bool
 ) -> dict[str, Any]:
     """Whether guest, ports and record are on one host, how many guests run, and what the records say of moves and sizes."""
-    rows = [
-        each
-        for database in small.cells.values()
-        for host, _ in hosts
-        for each in await database.read(partial(servers.on_host, host=host))
-    ]
-    moves = [
-        each.status.value
-        for database in small.cells.values()
-        for each in await database.read(lambda tx: migrations.listed(tx, migrations.MigrationQuery(10)))
-        if each.status not in UNDONE
-    ]
+    rows, moves = list[Server](), list[str]()
+    for database in small.cells.values():
+        records, statuses = await database.read(lambda tx: (records_on(tx, hosts), tx.rows(MOVES)))
+        rows += records
+        moves += [status for (status,) in statuses if MigrationStatus(status) not in UNDONE]
     quota = await small.region.read(lambda tx: quotas.usage(tx, project))
     if under_way and not any(each.moved for each in rows):
         quota = {name: amount - small.charged_meanwhile.get(name, 0) for name, amount in quota.items()}

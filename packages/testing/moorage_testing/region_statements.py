@@ -1,7 +1,12 @@
 """What a small region is emptied and counted with before and after each case of a proof: statements that are put together once."""
 
+from collections.abc import Iterable
+
 import sqlalchemy as sa
 
+from moorage.model.ids import CellId
+from moorage.model.server import Server
+from moorage.sql import Tx
 from moorage.store.cell import actions, hosts, migrations, servers
 from moorage.store.region import hidden_records, quotas
 from moorage.store.region import servers as region_servers
@@ -30,3 +35,17 @@ USED = sa.select(sa.func.sum(_inventories.c.used))
 CELL = sa.select(region_servers.servers.c.cell)
 OPERATION = sa.select(region_servers.servers.c.operation)
 ALLOCATED = sa.select(_allocations.c.provider, _allocations.c["class"], _allocations.c.used)
+MOVES = (
+    sa.select(migrations.migrations.c.status)
+    .order_by(
+        migrations.migrations.c.created_at.desc(),
+        migrations.migrations.c.number.desc(),
+        migrations.migrations.c.uuid.desc(),
+    )
+    .limit(10)
+)
+
+
+def records_on(tx: Tx, places: Iterable[tuple[str, CellId]]) -> list[Server]:
+    """The records of servers on these hosts, whatever cell they are said to be in."""
+    return [each for host, _ in places for each in servers.on_host(tx, host=host)]

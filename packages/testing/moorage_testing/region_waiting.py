@@ -42,25 +42,37 @@ class FullRegion(PreparedRegion):
         self.world.begin(full=not self._after_failure, fills=self._after_failure)
         return self.world
 
+    @override
+    def save(self) -> Any:
+        return super().save(), self.world.is_full, self.world.fills
+
+    @override
+    def restore(self, saved: Any) -> Any:
+        region, is_full, fills = saved
+        super().restore(region)
+        self.world.begin(full=is_full, fills=fills)
+        return self.world
+
 
 class WaitingWorld:
     """A small region, and whether it is full."""
 
     def __init__(self, small: SmallRegion) -> None:
         self._small = small
-        self._full = self._fills = False
+        self.is_full = self.fills = False
+        """Whether it is full, and whether the first attempt that fails fills it."""
         self.woken_times = 0
 
     def begin(self, *, full: bool, fills: bool) -> None:
         """`fills`: with the first attempt that fails."""
-        self._fills = fills
+        self.fills = fills
         self.fill(full)
 
     def fill(self, full: bool) -> None:
         """As if somebody else were about to claim all there is, or had given it up."""
-        if full == self._full:
+        if full == self.is_full:
             return
-        self._full = full
+        self.is_full = full
         picture = self._small.engine.picture
         parts = [(ProviderId(host), "VCPU", MORE_THAN_THERE_IS) for host in picture.slots]
         picture.pend(parts, +1 if full else -1)
@@ -71,7 +83,7 @@ class WaitingWorld:
         assert (held["claims"], held["used"], held["rows"], held["cell"], held["waiting"]) == (0, 0, 0, False, 1), held
         assert held["quota"]["instances"] == 1, held
         assert all(device and not host for _, host, device in held["ports"] if device), held
-        self._fills = False
+        self.fills = False
         self.fill(False)
         self.woken_times += 1
 
@@ -85,8 +97,8 @@ class WaitingWorld:
     def on_commit(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
         """The notifications of each commit; the first failure fills the region."""
         self._small.on_commit(tx, saga, run, lines)
-        if self._fills and any(isinstance(each, Failed) for each in lines):
-            self._fills = False
+        if self.fills and any(isinstance(each, Failed) for each in lines):
+            self.fills = False
             self.fill(True)
 
     async def settle(self) -> None:

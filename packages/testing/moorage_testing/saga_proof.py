@@ -8,8 +8,12 @@ A proof has parts (`PARTS`), which need nothing of one another, so that a suite 
 
 `new_world` makes a fresh world each time, with what the saga may touch (`context`) and what it holds (`held()`).  A world
 may also have `transact` (the region's transactions; see `Paper`), `on_commit` (the notifications of each
-commit) and `async settle()` (what is under way arrives, then one round of the reconcilers).  What `held()` counts must be empty again when the saga is undone, and complete when it
-was executed: an ERROR row is not held, a port is.  Each fault must fire, or the proof fails.
+commit) and `async settle()` (what is under way arrives, then one round of the reconcilers).  What `held()` counts must be
+empty again when the saga is undone, and complete when it was executed: an ERROR row is not held, a port is.  Each fault must
+fire, or the proof fails.
+
+A `new_world` with `save()` and `restore(saved)` spares a proof what comes before a death: of one execution is kept what is
+durable at each point, and each next executor begins with that.
 """
 
 import asyncio
@@ -18,16 +22,19 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
 from moorage.model.errors import Problem
 from moorage.model.ids import OperationId
 from moorage.saga import Saga, Step
-from moorage_testing.case_run import CaseRun, CaseWorld, ProofOutcome
+from moorage_testing.case_run import CaseRun, CaseWorld, ProofOutcome, SavedRun
 from moorage_testing.fault_points import (
     FaultTrigger,
+    SavingTrigger,
     StepFault,
     TriggerAction,
     When,
@@ -35,52 +42,15 @@ from moorage_testing.fault_points import (
 )
 from moorage_testing.planted_problems import hiccup, lost_reply, outage, refusal, without
 from moorage_testing.proof_cases import Case, Scenario, Tried
+from moorage_testing.proof_parts import PARTS, ProofPart
 
 InputT = TypeVar("InputT", bound=Struct)
 ContextT = TypeVar("ContextT")
 
 PROVED_OPERATION = OperationId("proved-operation")
 WAIT_S_MAX = 10.0
-Way: TypeAlias = Literal["failing", "repeating", "dying at commits", "dying", "cancelling", "overtaken"]
+KILLED, KILLED_THEN_CANCELLED = "killed", "killed, then cancelled"
 WHEN: tuple[When, ...] = ("before", "after")
-
-
-@dataclass(frozen=True)
-class ProofPart:
-    """One way of breaking a saga, and which of its cases: `share` of every `of` points of an execution, in every scenario."""
-
-    way: Way
-    share: int = 0
-    of: int = 1
-    scenarios: str = ".*"
-    points: str = ".*"
-    """Only the scenarios and points whose names match these expressions: with real services each case takes a second."""
-
-    @property
-    def daily(self) -> bool:
-        """For every run of the suite. The others are the whole matrix of crashes."""
-        return self.way == "dying at commits"
-
-    @property
-    def quick(self) -> bool:
-        """A few seconds at most."""
-        return self.way in {"failing", "repeating", "dying at commits"}
-
-    @property
-    def name(self) -> str:
-        return self.way.replace(" ", "-") + (f"-{self.share + 1}-of-{self.of}" if self.of > 1 else "")
-
-
-_SHARES: dict[Way, int] = {
-    "failing": 1,
-    "repeating": 1,
-    "dying at commits": 1,
-    "dying": 2,
-    "cancelling": 2,
-    "overtaken": 3,
-}
-PARTS = tuple(ProofPart(way, share, of) for way, of in _SHARES.items() for share in range(of))
-"""All of a proof; `dying` is without what `dying at commits` has."""
 
 
 NewWorld: TypeAlias = Callable[[], CaseWorld[ContextT] | Awaitable[CaseWorld[ContextT]]]
@@ -211,23 +181,47 @@ class _Prover(Generic[InputT, ContextT]):
 
     async def dying(self, points: Sequence[_Point]) -> None:
         """The executor dies at every point; the next one brings the saga to the same end."""
-        for scenario, at, _ in points:
-            for then_cancel in (False, True):
-                well = None if then_cancel else scenario.succeeds
-                case = Case("killed, then cancelled" if then_cancel else "killed", at, scenario, well)
-                if not self._is_new(case):
-                    continue
-                act, trigger = await self.act(scenario.faults()), FaultTrigger(at, "kill")
-                died = await act.execute(trigger)
-                if not died.killed:
-                    raise ProofFailed(f"{scenario.name}: meant to die at point {at}, but it ended in {died}")
-                if then_cancel:
+        for scenario, of_scenario in groupby(points, key=itemgetter(0)):
+            cases: list[Case] = []
+            for _, at, _ in of_scenario:
+                for way, well in ((KILLED, scenario.succeeds), (KILLED_THEN_CANCELLED, None)):
+                    if self._is_new(case := Case(way, at, scenario, well)):
+                        cases.append(case)
+            saved = await self._saved(scenario, {case.at for case in cases})
+            for case in cases:
+                act, where = await self._died(case, saved)
+                if cancelled := case.way == KILLED_THEN_CANCELLED:
                     act.cancel()
                 act.adopt()
                 outcome = await act.execute()
-                label = f"{scenario.name}, killed {trigger.triggered_at}, {'cancelled, ' if then_cancel else ''}executed by the next"
-                await self._judge(act, outcome, label, well)
+                label = f"{scenario.name}, killed {where}, {'cancelled, ' if cancelled else ''}executed by the next"
+                await self._judge(act, outcome, label, case.well)
                 self._was_tried(case, act)
+
+    async def _saved(self, scenario: Scenario, points: set[int]) -> dict[int, SavedRun]:
+        """What is durable at each of these points of one execution; empty where the world cannot be saved."""
+        save = getattr(self.new_world, "save", None)
+        if save is None or not points:
+            return {}
+        act = await self.act(scenario.faults())
+        trigger = SavingTrigger(points, lambda point: act.saved(save(), point))
+        await act.execute(trigger)
+        return trigger.saved
+
+    async def _died(self, case: Case, saved: dict[int, SavedRun]) -> tuple[CaseRun[ContextT], str | None]:
+        """A case whose executor has died: its world is as it was then, or it is killed there."""
+        scenario = case.scenario
+        if saved:
+            then = saved[case.at]
+            world = cast("Any", self.new_world).restore(then.world)
+            act = CaseRun[ContextT](self.saga, self.operation, self.asked, world, scenario.faults(), repeat=False)
+            act.go_on_from(then)
+            return act, then.point
+        act, trigger = await self.act(scenario.faults()), FaultTrigger(case.at, "kill")
+        died = await act.execute(trigger)
+        if not died.killed:
+            raise ProofFailed(f"{scenario.name}: meant to die at point {case.at}, but it ended in {died}")
+        return act, trigger.triggered_at
 
     async def cancelling(self, points: Sequence[_Point]) -> None:
         """A cancel lands at every point: found at the next commit, or at once in a do that waits for ever."""
@@ -359,8 +353,7 @@ class _Prover(Generic[InputT, ContextT]):
         was_over = act.lease.row.status in {"done", "unwound"}
         act.adopt()
         label = f"{scenario.name}, asleep {trigger.triggered_at}, {'cancelled, ' if cancelled else ''}overtaken"
-        await self._judge(act, await act.execute(), label, case.well)
-        before = await act.held()
+        before = await self._judge(act, await act.execute(), label, case.well)
         trigger.awake.set()
         outcome = await asyncio.wait_for(old, WAIT_S_MAX)
         if not outcome.fenced and not was_over:
@@ -373,8 +366,8 @@ class _Prover(Generic[InputT, ContextT]):
         if not fault.fired:
             raise ProofFailed(f"{label}: the fault never fired")
 
-    async def _judge(self, act: CaseRun[ContextT], outcome: ProofOutcome, label: str, whole: bool | None) -> None:
-        """Complete, or empty; `None`: whichever the row of the saga says."""
+    async def _judge(self, act: CaseRun[ContextT], outcome: ProofOutcome, label: str, whole: bool | None) -> object:
+        """Complete, or empty; `None`: whichever the row of the saga says. Returns what is held."""
         if outcome.killed or outcome.fenced or outcome.stuck:
             raise ProofFailed(f"{label}: it neither ended nor unwound: {outcome}")
         succeeded = outcome.unwound is None
@@ -386,6 +379,7 @@ class _Prover(Generic[InputT, ContextT]):
         held, meant = await act.held(), self.whole if succeeded else self.empty
         if held != meant:
             raise ProofFailed(f"{label}: holds {held}, and should hold {meant}")
+        return held
 
 
 def _fault(

@@ -8,6 +8,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOTS = {"src": "moorage", "packages/embedded": "moorage_embedded", "packages/testing": "moorage_testing", ".": "tests"}
@@ -34,13 +35,19 @@ def _imports(path: Path, known: Mapping[str, Path]) -> set[str]:
     return {each for each in found if each in known}
 
 
+@cache
+def _repository(root: Path) -> tuple[dict[str, Path], dict[str, set[str]]]:
+    """Each module's file, and what it imports; to parse them all takes seconds."""
+    known = dict(_modules(root))
+    return known, {each: _imports(path, known) for each, path in known.items()}
+
+
 def find_tests(root: Path, file: Path) -> list[str]:
     """Paths below `root`, nearest first. Raises LookupError when the file is not a module of this repository."""
-    known = dict(_modules(root))
+    known, imports = _repository(root)
     name = next((each for each, path in known.items() if path == file.resolve()), None)
     if name is None:
         raise LookupError(f"{file} is not a Python file of src, packages or tests")
-    imports = {each: _imports(path, known) for each, path in known.items()}
     if name.rpartition(".")[2].startswith("test_"):
         return [str(known[each].relative_to(root)) for each in _sources_of(name, known, imports)]
     stem = name.rpartition(".")[2]

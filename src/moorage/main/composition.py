@@ -6,13 +6,10 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from moorage.bus.agent_rpc import AgentClient, AudibleHosts
 from moorage.bus.memory import MemoryBus
-from moorage.bus.nats import connect
-from moorage.bus.security import Security, wants_tls
 from moorage.bus.transport import Bus
 from moorage.conductor.bulkheads import Places
 from moorage.conductor.cell_conductor import CellConductor, CellConductorOptions
@@ -30,6 +27,7 @@ from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases, open_for_lease
 from moorage.main.decision_files import open_recorder
 from moorage.main.flat_networks import open_flat
+from moorage.main.message_bus import open_bus
 from moorage.main.notifications import NotificationParts, open_notifications
 from moorage.main.region_key import open_seals
 from moorage.main.service_clients import Clients, make_clients
@@ -123,29 +121,6 @@ class RegionProcess:
         if self.lease_on is not None and self.lease_on is not self.databases.region:
             await self.lease_on.close()
         await self.databases.close()
-
-
-async def open_bus(config: Config) -> Bus:
-    """Open the bus that the configuration names: `memory:` or `nats://host:port[,…]`.
-
-    Raises Invalid for credentials or certificates that cannot be used.
-    """
-    settings = config.bus
-    if settings.url in {"", "memory:"}:
-        return MemoryBus()
-
-    def file(name: str) -> Path | None:
-        return config.data / name if name else None
-
-    security = Security(
-        nkey=file(settings.nkey),
-        credentials=file(settings.credentials),
-        tls=settings.tls or wants_tls(settings.url),
-        ca=file(settings.ca),
-        cert=file(settings.cert),
-        key=file(settings.key),
-    )
-    return await connect(settings.url.split(","), security=security)
 
 
 def audible_hosts(config: Config) -> AudibleHosts:

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from moorage.api.console.app import ConsoleProxy, ProxySettings
 from moorage.bus.agent_rpc import AgentClient
 from moorage.main.cell_intake import CellIntake
-from moorage.main.composition import RegionProcess, audible_hosts, open_bus
+from moorage.main.composition import RegionProcess, audible_hosts
 from moorage.main.config import OPTIONAL_PORTS, Config
 from moorage.main.databases import Databases, open_databases
 from moorage.main.http_servers import HttpServer
+from moorage.main.message_bus import open_bus
 from moorage.main.observability import Observed, Sources, observe
 from moorage.main.store_watch import StoreWatch
 from moorage.model.clock import Clock, SystemClock

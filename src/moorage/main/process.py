@@ -39,3 +39,8 @@ def stop_on_signals(config: Config) -> asyncio.Event:
     if any(getattr(config.api, name).has_tls for name in (*LISTENERS, *OPTIONAL_PORTS)):
         loop.add_signal_handler(signal.SIGHUP, reread_certificates)
     return stopping
+
+
+def print_ready(what: str) -> None:
+    """Print the line for which whoever started this process waits."""
+    print(f"moorage: {what}: ready", flush=True)

@@ -90,25 +90,25 @@ def finish(
     tx.run(_finish, {"b_server": server, "b_request": request_id, **values})
 
 
+_OF_SERVER = sa.select(actions).where(actions.c.server == sa.bindparam("b_server"))
+_NEWEST = _OF_SERVER.order_by(actions.c.started_at.desc(), actions.c.request_id).limit(PAGE_MAX)
+_OF_REQUEST = _OF_SERVER.where(actions.c.request_id == sa.bindparam("b_request"))
+_FORGET = actions.delete().where(actions.c.server.in_(sa.bindparam("b_servers", expanding=True)))
+
+
 def of_server(tx: Tx, server: ServerId) -> Sequence[Action]:
     """All actions of one server, newest first (at most 1,000)."""
-    rows = tx.rows(
-        sa.select(actions)
-        .where(actions.c.server == server)
-        .order_by(actions.c.started_at.desc(), actions.c.request_id)
-        .limit(PAGE_MAX)
-    )
-    return [_action(row) for row in rows]
+    return [_action(row) for row in tx.rows(_NEWEST, {"b_server": server})]
 
 
 def get(tx: Tx, server: ServerId, request_id: str) -> Action | None:
-    row = tx.row(sa.select(actions).where(actions.c.server == server, actions.c.request_id == request_id))
+    row = tx.row(_OF_REQUEST, {"b_server": server, "b_request": request_id})
     return None if row is None else _action(row)
 
 
 def forget(tx: Tx, servers: Sequence[ServerId]) -> None:
     """Remove them with the rows of servers that are removed for good."""
-    tx.run(actions.delete().where(actions.c.server.in_(servers)))
+    tx.run(_FORGET, {"b_servers": list(servers)})
 
 
 def shorten(tx: Tx, most: int = PAGE_MAX, servers_max: int = 50) -> int:

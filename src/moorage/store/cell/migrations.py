@@ -111,11 +111,14 @@ def of_number(tx: Tx, server: ServerId, number: int) -> Migration | None:
     return None if row is None else _migration(row)
 
 
+_OF_SERVER = sa.select(migrations.c.number, migrations.c.doc).where(migrations.c.server == sa.bindparam("b_server"))
+_OPEN = _OF_SERVER.where(migrations.c.is_open).order_by(migrations.c.number).limit(OPEN_MAX)
+_NEWEST = _OF_SERVER.order_by(migrations.c.number.desc()).limit(KEPT_OF_SERVER_MAX)
+
+
 def open_of(tx: Tx, server: ServerId) -> Sequence[Migration]:
     """The moves of a server that have not ended, oldest first."""
-    c = migrations.c
-    query = sa.select(c.number, c.doc).where(c.server == server, c.is_open).order_by(c.number).limit(OPEN_MAX)
-    return [_migration(row) for row in tx.rows(query)]
+    return [_migration(row) for row in tx.rows(_OPEN, {"b_server": server})]
 
 
 def open_among(tx: Tx, servers: Collection[ServerId]) -> Sequence[Migration]:
@@ -127,9 +130,7 @@ def open_among(tx: Tx, servers: Collection[ServerId]) -> Sequence[Migration]:
 
 def of_server(tx: Tx, server: ServerId) -> Sequence[Migration]:
     """All moves of one server, oldest first (the newest 1,000)."""
-    c = migrations.c
-    query = sa.select(c.number, c.doc).where(c.server == server).order_by(c.number.desc()).limit(KEPT_OF_SERVER_MAX)
-    return [_migration(row) for row in reversed(tx.rows(query))]
+    return [_migration(row) for row in reversed(tx.rows(_NEWEST, {"b_server": server}))]
 
 
 def listed(tx: Tx, query: MigrationQuery) -> Sequence[Migration]:
@@ -254,9 +255,12 @@ def waits_for_host(tx: Tx, server: ServerId, cell: CellId) -> bool:
     )
 
 
+_FORGET = migrations.delete().where(migrations.c.server.in_(sa.bindparam("b_servers", expanding=True)))
+
+
 def forget(tx: Tx, servers: Sequence[ServerId]) -> None:
     """Remove them with the rows of servers that are removed for good."""
-    tx.run(migrations.delete().where(migrations.c.server.in_(servers)))
+    tx.run(_FORGET, {"b_servers": list(servers)})
 
 
 def shorten(tx: Tx, most: int = KEPT_OF_SERVER_MAX, servers_max: int = 50) -> int:

@@ -189,17 +189,24 @@ def leave_fence(tx: Tx, server: ServerId, rank: int, line: int) -> None:
     tx.run(_raise_fence(tx.dialect), {"b_server": server, "b_rank": rank, "b_line": line})
 
 
+_TAKE_OVER = (
+    servers.update()
+    .where(
+        servers.c.id == sa.bindparam("b_server"),
+        servers.c.operation == sa.bindparam("b_operation"),
+        servers.c.op_epoch < sa.bindparam("b_rank"),
+    )
+    .values(op_epoch=sa.bindparam("b_rank"))
+)
+
+
 def take_over(tx: Tx, server: ServerId, fence: Fence) -> Server | None:
     """The first write of an adopter in the cell: earlier executors of the operation can no longer write here. Returns
     the current row.
 
     Its journal line does not count: the adopter may repeat earlier steps.
     """
-    tx.run(
-        servers.update()
-        .where(servers.c.id == server, servers.c.operation == fence.operation, servers.c.op_epoch < fence.rank)
-        .values(op_epoch=fence.rank)
-    )
+    tx.run(_TAKE_OVER, {"b_server": server, "b_operation": fence.operation, "b_rank": fence.rank})
     leave_fence(tx, server, fence.rank, 0)
     return get(tx, server)
 

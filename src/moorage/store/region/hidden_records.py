@@ -9,6 +9,7 @@ changed.
 """
 
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -49,12 +50,14 @@ class HiddenRecord(msgspec.Struct, frozen=True):
         return self.ended_at is None
 
 
-def open_row(tx: Tx, server: ServerId, cell: CellId) -> None:
-    """Hide that cell's record of the server from the commit on; safe when it is hidden already."""
+@cache
+def _open(dialect: str) -> sa.Executable:
     c = hidden_records.c
-    statement = insert(tx.dialect, hidden_records).values(server=server, cell=cell, changed=1, ended_at=None)
-    tx.run(
-        statement.on_conflict_do_update(
+    given = {"server": sa.bindparam("b_server"), "cell": sa.bindparam("b_cell"), "changed": 1, "ended_at": None}
+    return (
+        insert(dialect, hidden_records)
+        .values(given)
+        .on_conflict_do_update(
             index_elements=["server", "cell"],
             set_={"changed": c.changed + 1, "ended_at": None},
             where=c.ended_at.is_not(None),
@@ -62,19 +65,31 @@ def open_row(tx: Tx, server: ServerId, cell: CellId) -> None:
     )
 
 
+def open_row(tx: Tx, server: ServerId, cell: CellId) -> None:
+    """Hide that cell's record of the server from the commit on; safe when it is hidden already."""
+    tx.run(_open(tx.dialect), {"b_server": server, "b_cell": cell})
+
+
+_IS_OPEN = (
+    hidden_records.c.server == sa.bindparam("b_server"),
+    hidden_records.c.cell == sa.bindparam("b_cell"),
+    hidden_records.c.ended_at.is_(None),
+)
+_END = (
+    hidden_records.update()
+    .where(*_IS_OPEN)
+    .values(ended_at=sa.bindparam("b_now"), changed=hidden_records.c.changed + 1)
+)
+_FIND_OPEN = sa.select(hidden_records.c.server).where(*_IS_OPEN)
+
+
 def end_row(tx: Tx, server: ServerId, cell: CellId, now_us: int) -> None:
     """Show that cell's record of the server, if any, from the commit on; safe when none is hidden."""
-    c = hidden_records.c
-    tx.run(
-        hidden_records.update()
-        .where(c.server == server, c.cell == cell, c.ended_at.is_(None))
-        .values(ended_at=now_us, changed=c.changed + 1)
-    )
+    tx.run(_END, {"b_server": server, "b_cell": cell, "b_now": now_us})
 
 
 def is_open(tx: Tx, server: ServerId, cell: CellId) -> bool:
-    c = hidden_records.c
-    return tx.row(sa.select(c.server).where(c.server == server, c.cell == cell, c.ended_at.is_(None))) is not None
+    return tx.row(_FIND_OPEN, {"b_server": server, "b_cell": cell}) is not None
 
 
 _OF_SERVER = (

@@ -117,13 +117,20 @@ def would_break(
     return shortfall(wants, used, most) if broken else None
 
 
+_RELEASE = (
+    quota_usage.update()
+    .where(quota_usage.c.project == sa.bindparam("b_project"))
+    .values(user_quotas.less(quota_usage))
+    .returning(user_quotas.counted(sa.bindparam("b_project"), sa.bindparam("b_user")))
+)
+
+
 def release(tx: Tx, project: str, amounts: Mapping[str, int], user: str = "") -> None:
     """Release the amounts; counters never fall below zero."""
-    columns = user_quotas.less(quota_usage, amounts)
-    if not columns:
+    less = user_quotas.less_values(amounts)
+    if not any(less.values()):
         return
-    update = quota_usage.update().where(quota_usage.c.project == project).values(columns)
-    row = tx.row(update.returning(user_quotas.counted(project, user)))
+    row = tx.row(_RELEASE, {"b_project": project, "b_user": user, **less})
     if row is not None and row.counted:
         user_quotas.give_back(tx, project, user, amounts)
 

@@ -207,25 +207,31 @@ def recorded_in(tx: Tx, server: ServerId, cell: CellId) -> None:
     tx.run(servers.update().where(servers.c.id == server).values(cell=cell, doc=None))
 
 
+_ORDER = [each.name for each in server_columns() if each.name not in {"id", "operation", "op_epoch", "op_line"}]
+_WRITE_ORDER = (
+    servers.update()
+    .where(servers.c.id == sa.bindparam("b_id"), servers.c.doc.is_not(None))
+    .values({name: sa.bindparam(f"b_{name}") for name in _ORDER})
+    .returning(servers.c.id)
+)
+
+
 def write_order(tx: Tx, server: Server) -> bool:
     """Replace the order while the region still has it. Returns False when it has not."""
     values = server_values(server)
-    for kept in ("id", "operation", "op_epoch", "op_line"):
-        del values[kept]
-    row = tx.row(
-        servers.update()
-        .where(servers.c.id == server.id, servers.c.doc.is_not(None))
-        .values(values)
-        .returning(servers.c.id)
-    )
-    return row is not None
+    return tx.row(_WRITE_ORDER, {"b_id": server.id, **{f"b_{name}": values[name] for name in _ORDER}}) is not None
+
+
+_MARK_DELETED = (
+    servers.update()
+    .where(servers.c.id == sa.bindparam("b_server"))
+    .values(deleted_at=sa.func.coalesce(servers.c.deleted_at, sa.bindparam("b_now", type_=sa.BigInteger)))
+)
 
 
 def mark_deleted(tx: Tx, server: ServerId, now_us: int) -> None:
     """Mark it as deleted, wherever its record is: its cell may not answer when a request asks."""
-    tx.run(
-        servers.update().where(servers.c.id == server).values(deleted_at=sa.func.coalesce(servers.c.deleted_at, now_us))
-    )
+    tx.run(_MARK_DELETED, {"b_server": server, "b_now": now_us})
 
 
 def long_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[ServerId]:
@@ -243,9 +249,16 @@ def forget(tx: Tx, ids: Sequence[ServerId]) -> None:
     tx.run(servers.delete().where(servers.c.id.in_(ids), servers.c.operation.is_(None)))
 
 
+_UNPLACE = (
+    servers.update()
+    .where(servers.c.id == sa.bindparam("b_server"), servers.c.operation == sa.bindparam("b_operation"))
+    .values(cell=None)
+)
+
+
 def unplace(tx: Tx, server: ServerId, operation: OperationId) -> None:
     """The claim was released: the server has no cell."""
-    tx.run(servers.update().where(servers.c.id == server, servers.c.operation == operation).values(cell=None))
+    tx.run(_UNPLACE, {"b_server": server, "b_operation": operation})
 
 
 _SELECT_ONE = sa.select(

@@ -47,13 +47,18 @@ def counted(project: Any, user: Any) -> sa.Label[int]:
     return query.scalar_subquery().label("counted")
 
 
-def less(table: sa.Table, amounts: Mapping[str, int]) -> dict[str, sa.ColumnElement[int]]:
-    """New values of counters that are reduced; never below zero."""
-    return {
-        each: sa.case((table.c[each] > amounts[each], table.c[each] - amounts[each]), else_=0)
-        for each in COUNTED
-        if amounts.get(each)
-    }
+def less(table: sa.Table) -> dict[str, sa.ColumnElement[int]]:
+    """New values of counters that are reduced by the parameters of `less_values`; never below zero."""
+
+    def reduced(counter: sa.Column[int], by: sa.BindParameter[int]) -> sa.ColumnElement[int]:
+        return sa.case((counter > by, counter - by), else_=0)
+
+    return {each: reduced(table.c[each], sa.bindparam(f"b_{each}", type_=sa.BigInteger)) for each in COUNTED}
+
+
+def less_values(amounts: Mapping[str, int]) -> dict[str, int]:
+    """The parameters of a statement with `less`: what each counter is reduced by."""
+    return {f"b_{each}": amounts.get(each, 0) for each in COUNTED}
 
 
 def take(tx: Tx, project: str, user: str, wants: Mapping[str, int], limits: Mapping[str, int]) -> Shortfall | None:
@@ -70,9 +75,15 @@ def take(tx: Tx, project: str, user: str, wants: Mapping[str, int], limits: Mapp
     return None if done is not None else shortfall(counts, usage(tx, project, user) or {}, limits)
 
 
+_GIVE_BACK = (
+    quota_user_usage.update()
+    .where(_is(quota_user_usage, sa.bindparam("b_project"), sa.bindparam("b_user")))
+    .values(less(quota_user_usage))
+)
+
+
 def give_back(tx: Tx, project: str, user: str, amounts: Mapping[str, int]) -> None:
-    values = less(quota_user_usage, amounts)
-    tx.run(quota_user_usage.update().where(_is(quota_user_usage, project, user)).values(values))
+    tx.run(_GIVE_BACK, {"b_project": project, "b_user": user, **less_values(amounts)})
 
 
 def usage(tx: Tx, project: str, user: str) -> dict[str, int] | None:

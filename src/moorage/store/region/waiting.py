@@ -6,6 +6,8 @@ exactly one of them happens.  A row stays until its operation ends: who is woken
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
+from functools import cache
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -82,15 +84,25 @@ class WaitingServer(msgspec.Struct, frozen=True):
     """Since it was woken."""
 
 
+_FALL_ASLEEP = (
+    operations.update()
+    .where(
+        operations.c.id == sa.bindparam("b_operation"), operations.c.cancel.is_(None), operations.c.ended_at.is_(None)
+    )
+    .values(owner=ASLEEP)
+    .returning(operations.c.id)
+)
+
+
+@cache
+def _put(dialect: str) -> sa.Executable:
+    given = {each.name: sa.bindparam(each.name, type_=each.type) for each in waiting_servers.c}
+    return upsert(dialect, waiting_servers, given, key=["operation"])
+
+
 def fall_asleep(tx: Tx, row: WaitingServer, *, searched: bool = False) -> bool:
     """Write the row, and that nobody owns the operation; False where it was cancelled: then it stays awake."""
-    o = operations.c
-    written = tx.row(
-        operations.update()
-        .where(o.id == row.operation, o.cancel.is_(None), o.ended_at.is_(None))
-        .values(owner=ASLEEP)
-        .returning(o.id)
-    )
+    written = tx.row(_FALL_ASLEEP, {"b_operation": row.operation})
     values = {
         **{name: getattr(row, name) for name in _PLAIN},
         "causes": ",".join(row.causes),
@@ -100,7 +112,7 @@ def fall_asleep(tx: Tx, row: WaitingServer, *, searched: bool = False) -> bool:
         "woken_at": None,
         "claimed": 0,
     }
-    tx.run(upsert(tx.dialect, waiting_servers, values, key=["operation"]))
+    tx.run(_put(tx.dialect), values)
     return written is not None
 
 
@@ -130,8 +142,20 @@ def counted(tx: Tx, project: str | None = None) -> int:
     return int(tx.scalar(query if project is None else query.where(W.project == project)) or 0)
 
 
+_IS_OPERATION = W.operation == sa.bindparam("b_operation")
+_GET = sa.select(waiting_servers).where(_IS_OPERATION)
+_COUNTS_OF_EARLIER = (
+    sa.select(W.counts)
+    .where(W.kind == sa.bindparam("b_kind"), _ASLEEP, W.came_at < sa.bindparam("b_came_at"))
+    .order_by(W.came_at)
+    .limit(1)
+)
+_CLAIMED = waiting_servers.update().where(_IS_OPERATION).values(claimed=1)
+_FORGET = waiting_servers.delete().where(_IS_OPERATION)
+
+
 def get(tx: Tx, operation: OperationId) -> WaitingServer | None:
-    row = tx.row(sa.select(waiting_servers).where(W.operation == operation))
+    row = tx.row(_GET, {"b_operation": operation})
     return None if row is None else _of(row)
 
 
@@ -142,19 +166,18 @@ def of_server(tx: Tx, server: ServerId) -> WaitingServer | None:
 
 def counts_of_earlier(tx: Tx, kind: str, came_at: int) -> dict[str, int] | None:
     """Why one that came earlier, asks the same and sleeps found no host; None: there is none."""
-    query = sa.select(W.counts).where(W.kind == kind, _ASLEEP, W.came_at < came_at).order_by(W.came_at).limit(1)
-    row = tx.row(query)
+    row = tx.row(_COUNTS_OF_EARLIER, {"b_kind": kind, "b_came_at": came_at})
     return None if row is None else msgspec.json.decode(row[0], type=dict[str, int])
 
 
 def claimed(tx: Tx, operation: OperationId) -> None:
     """In the commit of its claim: what was promised to it is now taken."""
-    tx.run(waiting_servers.update().where(W.operation == operation).values(claimed=1))
+    tx.run(_CLAIMED, {"b_operation": operation})
 
 
 def forget(tx: Tx, operation: OperationId) -> None:
     """In the commit that ends its operation; safe where there is no row."""
-    tx.run(waiting_servers.delete().where(W.operation == operation))
+    tx.run(_FORGET, {"b_operation": operation})
 
 
 # ------------------------------------------------------------------------------------------------ who wakes them
@@ -323,13 +346,12 @@ def note_causes(tx: Tx, kind: str, causes: Sequence[str], counts: Mapping[str, i
     )
 
 
-def _of(row: sa.Row[tuple[object, ...]]) -> WaitingServer:
-    values = row._mapping
+def _of(row: Any) -> WaitingServer:
     return WaitingServer(
-        **{name: values[name] for name in _PLAIN},
-        causes=tuple(filter(None, values["causes"].split(","))),
-        counts=msgspec.json.decode(values["counts"], type=dict[str, int]),
-        ask=values["ask"].encode(),
-        woken_at=values["woken_at"],
-        claimed=bool(values["claimed"]),
+        **{name: getattr(row, name) for name in _PLAIN},
+        causes=tuple(filter(None, row.causes.split(","))),
+        counts=msgspec.json.decode(row.counts, type=dict[str, int]),
+        ask=row.ask.encode(),
+        woken_at=row.woken_at,
+        claimed=bool(row.claimed),
     )

@@ -6,6 +6,7 @@ cell's row until the host is written, so it is either stamped too or inserted as
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 import msgspec
 import sqlalchemy as sa
@@ -40,12 +41,17 @@ def every(tx: Tx) -> dict[CellId, CellStatus]:
     return {row.cell: CellStatus(row.cell, bool(row.disabled), *row[2:]) for row in tx.rows(query)}
 
 
+@cache
+def _insert_missing(dialect: str) -> sa.Executable:
+    fresh = {"cell": _CELL, "disabled": False, "reason": "", "said_by": "", "said_at": 0}
+    return insert(dialect, cells).values(fresh).on_conflict_do_nothing()
+
+
 def come_in(tx: Tx, cell: CellId) -> bool:
     """A host is about to be inserted into this cell. Locks the cell's state until the commit; returns whether the cell
     is disabled.
     """
-    fresh = {"cell": cell, "disabled": False, "reason": "", "said_by": "", "said_at": 0}
-    tx.run(insert(tx.dialect, cells).values(fresh).on_conflict_do_nothing())
+    tx.run(_insert_missing(tx.dialect), {"b_cell": cell})
     return bool(tx.scalar(_DISABLED, {"b_cell": cell}))
 
 

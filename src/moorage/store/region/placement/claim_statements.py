@@ -225,6 +225,11 @@ _A, _C = allocations.c, consumers.c
 _DROP = (
     sa.delete(allocations).where(_A.consumer == sa.bindparam("consumer")).returning(_A.provider, _A["class"], _A.used)
 )
+_DROP_ROW = sa.delete(allocations).where(
+    _A.consumer == sa.bindparam("consumer"),
+    _A.provider == sa.bindparam("provider"),
+    _A["class"] == sa.bindparam("class"),
+)
 _FORGET = sa.delete(consumers).where(_C.uuid == sa.bindparam("consumer")).returning(*_C)
 _OWNER = sa.select(*_C).where(_C.uuid == sa.bindparam("consumer")).with_for_update()
 _HELD = sa.select(_A.provider, _A["class"], _A.used).where(_A.consumer == sa.bindparam("consumer"))
@@ -238,8 +243,9 @@ def drop(tx: Tx, consumer: str) -> dict[Key, int]:
 
 def drop_rows(tx: Tx, consumer: str, keys: Sequence[Key]) -> None:
     """Remove some of its allocations; the caller's next statement changes the counters."""
-    for provider, resource in keys:
-        tx.run(sa.delete(allocations).where(_A.consumer == consumer, _A.provider == provider, _A["class"] == resource))
+    if keys:
+        rows = [{"consumer": consumer, "provider": provider, "class": resource} for provider, resource in keys]
+        tx.run(_DROP_ROW, rows)
 
 
 def forget(tx: Tx, consumer: str) -> Owner | None:

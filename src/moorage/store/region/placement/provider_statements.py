@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -9,7 +10,7 @@ import sqlalchemy as sa
 from moorage.model.errors import Conflict
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.resources import DISABLED_TRAIT, Inventory
-from moorage.sql import Tx, insert
+from moorage.sql import Tx, insert, upsert
 from moorage.store.region.placement.tables import (
     Stamp,
     allocations,
@@ -21,6 +22,7 @@ from moorage.store.region.placement.tables import (
     provider_aggregates,
     provider_traits,
     providers,
+    stamp_columns,
 )
 
 GONE_KEPT_S = 3600
@@ -38,6 +40,11 @@ _INVENTORIES = sa.select(*_INVENTORY).where(inventories.c.provider == _PROVIDER)
 _TRAITS = sa.select(provider_traits.c.trait).where(provider_traits.c.provider == _PROVIDER)
 _AGGREGATES = sa.select(provider_aggregates.c.aggregate).where(provider_aggregates.c.provider == _PROVIDER)
 _HOST = sa.select(*hosts.c).where(hosts.c.provider == _PROVIDER)
+_NODE = (
+    sa.select(hosts.c.node)
+    .where(hosts.c.host == sa.bindparam("b_host"), hosts.c.cell == sa.bindparam("b_cell"))
+    .limit(1)
+)
 _HOST_COLUMNS = tuple(each.name for each in hosts.c)
 _MEMBERS = sa.select(provider_aggregates.c.provider).where(
     provider_aggregates.c.aggregate == sa.bindparam("b_aggregate")
@@ -87,19 +94,18 @@ def ensure_child(tx: Tx, uuid: str, name: str, parent: str, root: str, at: Stamp
     _ensure(tx, uuid, name, parent, root, at)
 
 
+@cache
+def _insert_missing(dialect: str) -> sa.Executable:
+    """No index is named: the name is unique as well, and of two that write the same at once one may meet the other there first."""
+    given = {each.name: sa.bindparam(f"b_{each.name}", type_=each.type) for each in providers.c}
+    given |= stamp_columns(dialect)
+    return insert(dialect, providers).values(given).on_conflict_do_nothing().returning(providers.c.uuid)
+
+
 def _ensure(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Stamp) -> None:
-    statement = insert(tx.dialect, providers).values(
-        uuid=uuid,
-        name=name,
-        parent=parent,
-        root=root,
-        generation=0,
-        changed=at.changed,
-        version=at.version,
-        updated_at=now_s(),
-    )
-    # No index is named: the name is unique as well, and of two that write the same at once one may meet the other there first.
-    if tx.row(statement.on_conflict_do_nothing().returning(providers.c.uuid)) is None and find(tx, uuid) is None:
+    place = {"b_uuid": uuid, "b_name": name, "b_parent": parent, "b_root": root, "b_generation": 0}
+    row = {**place, **at.parameters(tx.dialect), "b_updated_at": now_s()}
+    if tx.row(_insert_missing(tx.dialect), row) is None and find(tx, uuid) is None:
         raise Conflict(f"another resource provider has the name {name}")
 
 
@@ -174,9 +180,20 @@ def inventories_of(tx: Tx, uuid: str) -> dict[str, tuple[Inventory, int]]:
     return {resource: (Inventory(*facts), used) for resource, *facts, used in rows}
 
 
+@cache
+def _put_inventory(dialect: str) -> sa.Executable:
+    given = {each.name: sa.bindparam(f"b_{each.name}", type_=each.type) for each in inventories.c}
+    given |= stamp_columns(dialect)
+    change = [name for name in given if name not in {"provider", "class", "used"}]
+    return upsert(dialect, inventories, given, key=("provider", "class"), change=change)
+
+
 def put_inventory(tx: Tx, uuid: str, resource: str, inventory: Inventory, at: Stamp) -> None:
     """Write one inventory; `used` stays as it is, and may exceed the new capacity."""
     values = {
+        "provider": uuid,
+        "class": resource,
+        "used": 0,
         "total": inventory.total,
         "reserved": inventory.reserved,
         "ratio": inventory.ratio,
@@ -184,16 +201,9 @@ def put_inventory(tx: Tx, uuid: str, resource: str, inventory: Inventory, at: St
         "max_unit": inventory.max_unit,
         "step": inventory.step,
         "cap": inventory.capacity,
-        "changed": at.changed,
-        "version": at.version,
     }
-    statement = insert(tx.dialect, inventories).values({"provider": uuid, "class": resource, "used": 0} | values)
-    tx.run(
-        statement.on_conflict_do_update(
-            index_elements=[inventories.c.provider, inventories.c["class"]],
-            set_={name: sa.literal_column(f"excluded.{name}") for name in values},
-        )
-    )
+    given = {f"b_{name}": value for name, value in values.items()}
+    tx.run(_put_inventory(tx.dialect), given | at.parameters(tx.dialect))
 
 
 def drop_inventories(tx: Tx, uuid: str, resources: Collection[str]) -> list[str]:
@@ -236,11 +246,13 @@ def _set_members(tx: Tx, table: sa.Table, column: str, uuid: str, have: Collecti
     if removed := have - want:
         tx.run(_REMOVED[table], {"b_provider": uuid, "b_names": sorted(removed)})
     if added := want - have:
-        tx.run(
-            insert(tx.dialect, table)
-            .values([{"provider": uuid, column: name} for name in sorted(added)])
-            .on_conflict_do_nothing()
-        )
+        tx.run(_add(tx.dialect, table), [{"b_provider": uuid, f"b_{column}": name} for name in sorted(added)])
+
+
+@cache
+def _add(dialect: str, table: sa.Table) -> sa.Executable:
+    given = {each.name: sa.bindparam(f"b_{each.name}", type_=each.type) for each in table.c}
+    return insert(dialect, table).values(given).on_conflict_do_nothing()
 
 
 def delete(tx: Tx, uuid: str, at: Stamp) -> None:
@@ -306,17 +318,18 @@ def host_row(tx: Tx, uuid: str) -> Mapping[str, Any] | None:
 
 def node_of(tx: Tx, host: str, cell: str) -> str:
     """The node of a host of this cell; empty when there is none."""
-    row = tx.row(sa.select(hosts.c.node).where(hosts.c.host == host, hosts.c.cell == cell).limit(1))
+    row = tx.row(_NODE, {"b_host": host, "b_cell": cell})
     return "" if row is None else row.node
 
 
+@cache
+def _put_host(dialect: str, names: tuple[str, ...]) -> sa.Executable:
+    given = {name: sa.bindparam(f"b_{name}", type_=hosts.c[name].type) for name in ("provider", *names)}
+    return upsert(dialect, hosts, given, key=("provider",))
+
+
 def put_host(tx: Tx, uuid: str, facts: Mapping[str, Any]) -> None:
-    statement = insert(tx.dialect, hosts).values(provider=uuid, **facts)
-    tx.run(
-        statement.on_conflict_do_update(
-            index_elements=[hosts.c.provider], set_={name: statement.excluded[name] for name in facts}
-        )
-    )
+    tx.run(_put_host(tx.dialect, tuple(facts)), {"b_provider": uuid, **{f"b_{name}": facts[name] for name in facts}})
 
 
 def force_down(tx: Tx, uuid: str, forced: bool, at: Stamp, version: int | None = None) -> bool:

@@ -189,13 +189,27 @@ class Stamp:
     changed: Any
     version: Any
 
+    def parameters(self, dialect: str) -> dict[str, Any]:
+        """What a statement with `stamp_columns` is executed with."""
+        return {} if dialect == "postgresql" else {"b_changed": self.changed, "b_version": self.version}
+
 
 def stamp(tx: Tx) -> Stamp:
     """Take it once per writing transaction; on SQLite it raises the counter."""
     if tx.dialect == "postgresql":
-        return Stamp(sa.literal_column("pg_current_xact_id()::text::bigint", sa.BigInteger), versions.next_value())
+        return Stamp(**stamp_columns(tx.dialect))
     at = bump(tx)
     return Stamp(at, at)
+
+
+def stamp_columns(dialect: str) -> dict[str, Any]:
+    """`changed` and `version` for a statement that is made once: the expressions, or parameters for the numbers."""
+    if dialect == "postgresql":
+        return {
+            "changed": sa.literal_column("pg_current_xact_id()::text::bigint", sa.BigInteger),
+            "version": versions.next_value(),
+        }
+    return {name: sa.bindparam(f"b_{name}", type_=sa.BigInteger) for name in ("changed", "version")}
 
 
 def bump(tx: Tx) -> int:
