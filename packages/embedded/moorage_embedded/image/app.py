@@ -14,11 +14,11 @@ from moorage.sql import Database
 from moorage.sql.migrate import migrate
 from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.http_kit.endpoint import ValidateToken
-from moorage_embedded.image import attributes, data
+from moorage_embedded.image import attributes, data, metadef_store
 from moorage_embedded.image.faults import too_large
 from moorage_embedded.image.files import PIECE_BYTES, STAGED, ImageDirectory
 from moorage_embedded.image.http import ImageEndpoint
-from moorage_embedded.image.metadefs import read_metadefs
+from moorage_embedded.image.metadef_files import read_metadefs, without_overridden
 from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.request import BytesAllowed, ImageContext, ImageSettings, touch, visible_image
 from moorage_embedded.image.store import TABLES, Condition, Doc, ImageQuery, ImageTables
@@ -42,6 +42,10 @@ class ImageService:
         """Make the tables that are missing; take back uploads that the last process left half done."""
         await migrate(self._context.database, TABLES)
         keep = await self._context.write(_recover)
+        files = self._context.metadefs
+        known = without_overridden(files, await self._context.read(lambda store: metadef_store.names(store.tx)))
+        files.clear()
+        files.update(known)
         await asyncio.to_thread(self._context.files.sweep, keep)
 
     async def seed_image(self, name: str, data: bytes, **attributes: Any) -> Doc:

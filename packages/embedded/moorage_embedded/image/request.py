@@ -1,6 +1,6 @@
 """A call: the caller, the request, and the context with database and files."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias, TypeVar
@@ -12,6 +12,7 @@ from moorage.sql import Database
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.image.faults import no_image, not_allowed
 from moorage_embedded.image.files import ImageDirectory
+from moorage_embedded.image.metadef_records import MetadefNamespace
 from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.store import Doc, FoundImage, ImageTables
 
@@ -56,8 +57,8 @@ class ImageContext:
     public_url: str
     allowed: BytesAllowed
     """What the identity service says that the images of a project may have."""
-    metadefs: Mapping[str, Any] = field(default_factory=dict)
-    """Namespaces of metadata definitions, by name (`metadefs.Namespace`)."""
+    metadefs: dict[str, MetadefNamespace] = field(default_factory=dict)
+    """Namespaces of metadata definitions that are files of the operator, by name."""
 
     async def write(self, work: Callable[[ImageTables], T]) -> T:
         return await self.database.write(lambda tx: work(ImageTables(tx)))
