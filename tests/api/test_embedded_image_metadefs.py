@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from moorage.sql import open_database
-from moorage_embedded.image.app import make_image
+from moorage_embedded.image.app import ImageSettings
 from moorage_embedded.image.metadef_files import read_metadefs
-from moorage_testing.image_app import validate
+from moorage_testing.image_app import make
 
 VIRT: dict[str, Any] = {
     "namespace": "OS::Compute::VirtCPUTopology",
@@ -56,7 +56,7 @@ async def base(tmp_path: Path) -> AsyncIterator[Any]:
     (files / "nameless.json").write_text('{"namespace": "x", "objects": [{}]}')
     database = await open_database(f"sqlite:///{tmp_path}/image.db", name="image", durability="process")
     url = "http://image"
-    service = make_image(database, files=tmp_path / "files", validate_token=validate, public_url=url, metadefs=files)
+    service = make(database, tmp_path / "files", ImageSettings(metadefs=files))
     await service.start()
 
     def open_as(token: str) -> httpx.AsyncClient:
@@ -168,9 +168,7 @@ async def test_a_file_is_left_out_where_the_namespace_was_written(
     database = await open_database(f"sqlite:///{tmp_path}/image.db", name="image", durability="process")
 
     async def started() -> httpx.AsyncClient:
-        service = make_image(
-            database, files=tmp_path / "files", validate_token=validate, public_url="http://image", metadefs=files
-        )
+        service = make(database, tmp_path / "files", ImageSettings(metadefs=files))
         await service.start()
         transport = httpx.ASGITransport(service.app)
         return httpx.AsyncClient(transport=transport, base_url="http://image", headers={"X-Auth-Token": "admin"})

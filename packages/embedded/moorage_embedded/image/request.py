@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -43,8 +44,21 @@ class ImageSettings:
     body_max_bytes: int = 1024 * 1024
     query_max_bytes: int = 64 * 1024
     store: str = "files"
+    metadefs: Path | None = None
+    """Directory of the operator's metadata definitions."""
     identity_url: str = ""
     """Where a token can be had, as a refusal for want of one says."""
+
+
+class RunsTasks(Protocol):
+    """Does what tasks ask for, after the answer."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """From where an import may read."""
+        ...
+
+    def begin(self, context: "ImageContext", who: ImageCaller, task: Doc) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,7 @@ class ImageContext:
     public_url: str
     allowed: BytesAllowed
     """What the identity service says that the images of a project may have."""
+    imports: RunsTasks
     metadefs: dict[str, MetadefNamespace] = field(default_factory=dict)
     """Namespaces of metadata definitions that are files of the operator, by name."""
 

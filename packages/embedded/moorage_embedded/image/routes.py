@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.http_kit.routing import RouteTable
-from moorage_embedded.image import data, discovery, images, members, metadef_parts, metadefs, staging
+from moorage_embedded.image import data, discovery, images, members, metadef_parts, metadefs, staging, tasks
 from moorage_embedded.image.request import ImageCall
 
 Verb: TypeAlias = Callable[[ImageCall], Awaitable[Response]]
@@ -24,7 +24,7 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "images/{id}/actions/reactivate": {"POST": images.reactivate},
     "images/{id}/import": {"POST": staging.start_import},
     "images/{id}/stage": {"PUT": staging.stage},
-    "images/{id}/tasks": {"GET": discovery.image_tasks},
+    "images/{id}/tasks": {"GET": tasks.of_image},
     "schemas/{name}": {"GET": discovery.schema},
     "schemas/metadefs/{name}": {"GET": discovery.metadef_schema},
     "metadefs/resource_types": {"GET": metadef_parts.resource_types},
@@ -69,7 +69,8 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "stores/{store}/{id}": {"DELETE": discovery.forget_from_store},
     "info/stores": {"GET": discovery.stores},
     "info/import": {"GET": discovery.import_methods},
-    "tasks": {"GET": discovery.tasks},
+    "tasks": {"GET": tasks.index, "POST": tasks.create},
+    "tasks/{id}": {"GET": tasks.show, "DELETE": tasks.delete},
 }
 
 

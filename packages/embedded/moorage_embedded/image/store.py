@@ -95,6 +95,18 @@ metadef_resource_types = sa.Table(
     sa.Column("created_at", sa.String(20), nullable=False),
 )
 
+tasks = sa.Table(
+    "image_tasks",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("image", sa.String(255), nullable=False),
+    sa.Column("born", sa.String(32), nullable=False),
+    sa.Column("expires_at", sa.String(20), nullable=False),  # '' until the task has ended
+    sa.Column("doc", sa.Text, nullable=False),
+    sa.Index("image_tasks_by_birth", "born"),
+    sa.Index("image_tasks_by_image", "image"),
+)
+
 WORDS = ("name", "owner", "container_format", "disk_format", "checksum", "os_hash_algo", "os_hash_value")
 NUMBERS = ("size", "virtual_size", "min_disk", "min_ram")
 SAME = ("id", "status", "visibility", "protected", "os_hidden", "created_at", "updated_at")
