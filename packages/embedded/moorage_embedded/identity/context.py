@@ -93,9 +93,9 @@ class IdentityContext:
         return claims
 
     async def standing(self, claims: Claims) -> EffectiveRoles:
-        key = ("standing", claims.user, claims.scope, claims.scope_id, claims.application_credential)
+        key = ("standing", claims.user, claims.scope, claims.scope_id, claims.application_credential, claims.trust)
         found = await self.remember(key, lambda: self.read(lambda tx: stand(tx, claims)))
-        if claims.issued_at < found.user["tokens_from"]:
+        if claims.issued_at < max(found.user["tokens_from"], found.tokens_from):
             raise refused()
         return found
 
