@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from moorage.model.errors import Forbidden, NotFound, Unauthenticated
+from moorage.model.errors import Unauthenticated
 from moorage.sql import Tx
 from moorage_embedded.identity import role_grants, store
 from moorage_embedded.identity.store import Record
@@ -97,8 +97,6 @@ def stand(tx: Tx, claims: Claims) -> EffectiveRoles:
     if user is None or not user["enabled"] or claims.issued_at < user["tokens_from"]:
         raise refused()
     home = domain_of(tx, user)
-    if claims.trust:
-        return _stand_on_trust(tx, claims, user, home)
     if not claims.scope:
         return EffectiveRoles(user, home)
     roles = roles_on(tx, user["id"], claims.scope, claims.scope_id)
@@ -127,31 +125,6 @@ def stand(tx: Tx, claims: Claims) -> EffectiveRoles:
         roles=roles,
         credential=credential,
         access_rules=rules,
-    )
-
-
-def _stand_on_trust(tx: Tx, claims: Claims, user: Record, home: Record) -> EffectiveRoles:
-    """Of a token scoped to a trust. Raises Unauthenticated also when the trustor has lost a role, or one of the two is disabled."""
-    from moorage_embedded.identity.trust_chain import delegated_roles  # it stands on this module
-
-    trust = store.get(tx, "trusts", claims.trust)
-    target = None if trust is None else store.get(tx, "projects", trust["project_id"] or "")
-    if trust is None or target is None or not target["enabled"]:
-        raise refused()
-    parties = [store.get(tx, "users", trust[name]) for name in ("trustor_user_id", "trustee_user_id")]
-    for each in parties:
-        if each is None or not each["enabled"]:
-            raise refused()
-        domain_of(tx, each)
-    try:
-        roles = named(tx, delegated_roles(tx, trust))
-    except (Forbidden, NotFound):
-        raise refused() from None
-    since = max(each["tokens_from"] for each in parties if each is not None)
-    if claims.issued_at < since or not roles:
-        raise refused()
-    return EffectiveRoles(
-        user, home, project=target, project_domain=domain_of(tx, target), roles=roles, trust=trust, tokens_from=since
     )
 
 

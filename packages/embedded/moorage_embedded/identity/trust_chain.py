@@ -3,8 +3,16 @@
 from moorage.model.errors import Forbidden, NotFound
 from moorage.sql import Tx
 from moorage_embedded.identity import role_grants, store
-from moorage_embedded.identity.effective_roles import direct_roles, expanded
+from moorage_embedded.identity.effective_roles import (
+    EffectiveRoles,
+    direct_roles,
+    domain_of,
+    expanded,
+    named,
+    refused,
+)
 from moorage_embedded.identity.store import Record
+from moorage_embedded.identity.tokens import Claims
 
 REDELEGATIONS_MAX = 3
 """How often a trust can be passed on; Keystone's default."""
@@ -69,3 +77,29 @@ def delegated_roles(tx: Tx, trust: Record) -> list[str]:
     if not roles or not set(roles) <= held_roles(tx, first["trustor_user_id"], trust["project_id"]):
         raise Forbidden("Trustee has no delegated roles.")
     return roles
+
+
+def stand_on_trust(tx: Tx, claims: Claims) -> EffectiveRoles:
+    """The standing behind a token that is scoped to a trust. Raises Unauthenticated also when the trustor has lost a role, or the
+    trustor or the trustee is disabled or has a new password.
+    """
+    trust = store.get(tx, "trusts", claims.trust)
+    target = None if trust is None else store.get(tx, "projects", trust["project_id"] or "")
+    if trust is None or target is None or not target["enabled"]:
+        raise refused()
+    parties = {id_: store.get(tx, "users", id_) for id_ in (trust["trustor_user_id"], trust["trustee_user_id"])}
+    since = 0.0
+    for each in parties.values():
+        if each is None or not each["enabled"]:
+            raise refused()
+        domain_of(tx, each)
+        since = max(since, each["tokens_from"])
+    user = parties.get(claims.user)
+    try:
+        roles = named(tx, delegated_roles(tx, trust))
+    except (Forbidden, NotFound):
+        raise refused() from None
+    if user is None or claims.issued_at < since or not roles:
+        raise refused()
+    home, above = domain_of(tx, user), domain_of(tx, target)
+    return EffectiveRoles(user, home, project=target, project_domain=above, roles=roles, trust=trust, tokens_from=since)

@@ -35,7 +35,7 @@ def _shown(call: IdentityCall, row: Record) -> Record:
     return fields | {"expires_at": None if ends is None else iso(ends), "deleted_at": None, "links": {"self": here}}
 
 
-def _whole(call: IdentityCall, row: Record, roles: list[Record]) -> Record:
+def _with_roles(call: IdentityCall, row: Record, roles: list[Record]) -> Record:
     """With its roles; lists leave them out."""
     links = {"self": f"{call.context.url}/OS-TRUST/trusts/{row['id']}/roles", "next": None, "previous": None}
     return _shown(call, row) | {
@@ -60,7 +60,7 @@ def _number(said: Record, name: str, least: int) -> int | None:
     return value
 
 
-def _said_roles(said: Record) -> list[Record]:
+def _requested_roles(said: Record) -> list[Record]:
     roles = said.get("roles", [])
     fits = isinstance(roles, list) and len(roles) <= ROLES_MAX
     for each in roles if fits else ():
@@ -153,7 +153,7 @@ def _role_ids(tx: Tx, said: list[Record]) -> list[str]:
 async def create(call: IdentityCall) -> Response:
     """Only the trustor makes a trust; with a token of a trust it is passed on. Raises Forbidden, Invalid, NotFound, Conflict."""
     said, now = await call.body("trust"), call.context.clock()
-    row, roles, source = _new_trust(said, now), _said_roles(said), call.claims.trust
+    row, roles, source = _new_trust(said, now), _requested_roles(said), call.claims.trust
     call.require(row["trustor_user_id"] == call.user_id, "create_trust")
     call.require_own_session()
     if row["project_id"] and not roles:
@@ -173,7 +173,7 @@ async def create(call: IdentityCall) -> Response:
         return _roles(tx, row)
 
     found = await call.context.write(work)
-    return json_response({"trust": _whole(call, row, found)}, 201)
+    return json_response({"trust": _with_roles(call, row, found)}, 201)
 
 
 def _keep(tx: Tx, row: Record, now: float) -> None:
@@ -224,16 +224,17 @@ async def _seen(call: IdentityCall, action: str) -> tuple[Record, list[Record]]:
 
 async def show(call: IdentityCall) -> Response:
     row, roles = await _seen(call, "get_trust")
-    return json_response({"trust": _whole(call, row, roles)})
+    return json_response({"trust": _with_roles(call, row, roles)})
 
 
 async def list_roles(call: IdentityCall) -> Response:
     row, roles = await _seen(call, "list_roles_for_trust")
-    whole = _whole(call, row, roles)
+    whole = _with_roles(call, row, roles)
     return json_response({"roles": whole["roles"], "links": whole["roles_links"]})
 
 
 async def show_role(call: IdentityCall) -> Response:
+    """One role of a trust. Raises NotFound for a role that it does not lend."""
     _, roles = await _seen(call, "get_role_for_trust")
     for role in roles:
         if role["id"] == call.path("role"):

@@ -44,13 +44,13 @@ def put(tx: Tx, task: Doc) -> None:
 
 
 def show(tx: Tx, id: str, at: str) -> Doc | None:
-    text = tx.scalar(sa.select(tasks.c.doc).where(tasks.c.id == id, _kept(at)))
+    text = tx.scalar(sa.select(tasks.c.doc).where(tasks.c.id == id, _unexpired(at)))
     return None if text is None else _decode(text)
 
 
 def all_tasks(tx: Tx, at: str, *, image: str | None = None) -> list[Doc]:
     """The tasks that are kept at that time, the newest first; of one image, if it is given."""
-    asked = sa.select(tasks.c.doc).where(_kept(at)).order_by(tasks.c.born.desc(), tasks.c.id)
+    asked = sa.select(tasks.c.doc).where(_unexpired(at)).order_by(tasks.c.born.desc(), tasks.c.id)
     if image is not None:
         asked = asked.where(tasks.c.image == image)
     return [_decode(text) for (text,) in tx.rows(asked)]
@@ -61,5 +61,5 @@ def waiting(tx: Tx) -> list[Doc]:
     return [_decode(text) for (text,) in tx.rows(sa.select(tasks.c.doc).where(tasks.c.expires_at == ""))]
 
 
-def _kept(at: str) -> sa.ColumnElement[bool]:
+def _unexpired(at: str) -> sa.ColumnElement[bool]:
     return sa.or_(tasks.c.expires_at == "", tasks.c.expires_at > at)
