@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 import httpx
 
@@ -18,7 +19,7 @@ async def download(url: str) -> AsyncIterator[AsyncIterator[bytes]]:
             httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client,
             client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as answer,
         ):
-            if answer.status_code != httpx.codes.OK:
+            if answer.status_code != HTTPStatus.OK:
                 raise OSError(f"the status of the answer is {answer.status_code}")
             yield answer.aiter_bytes(PIECE_BYTES)
     except (httpx.HTTPError, httpx.InvalidURL) as failure:

@@ -67,14 +67,15 @@ def _read(file: Path) -> MetadefNamespace:
         description=said.get("description", ""),
         associations=[{**each, "created_at": at} for each in said.get("resource_type_associations", [])],
     )
+    properties: dict[str, Any] = said.get("properties", {})
     contents = NamespaceContents(
-        said.get("properties", {}),
+        properties,
         [_object(each, at) for each in said.get("objects", [])],
         [{"name": each["name"], "created_at": at, "updated_at": at} for each in said.get("tags", [])],
     )
     if not all(isinstance(each["name"], str) for each in (*header.associations, *contents.objects, *contents.tags)):
         raise ValueError("a resource type, an object or a tag has no name")
-    if not all(isinstance(each, dict) for each in contents.properties.values()):
+    if not all(isinstance(each, dict) for each in properties.values()):
         raise ValueError("a property is no object")
     return MetadefNamespace(header, contents, from_file=True)
 
