@@ -176,4 +176,4 @@ async def test_trust_lists_are_empty(cloud: Cloud) -> None:
         assert answer.status_code == status, query
         assert status != 200 or answer.json()["trusts"] == []
     assert (await cloud.ask("GET", f"{path}/no")).status_code == 404
-    assert (await cloud.ask("POST", path, json={"trust": {}})).status_code == 501
+    assert (await cloud.ask("POST", path, json={"trust": {}})).status_code == 400

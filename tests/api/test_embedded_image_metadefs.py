@@ -1,4 +1,4 @@
-"""Metadata definitions of the embedded image service: the operator's files, as dashboards read them."""
+"""Metadata definitions of the embedded image service: the operator's files, as dashboards read them, read-only beside what is written."""
 
 import json
 from collections.abc import AsyncIterator
@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from moorage.sql import open_database
-from moorage_embedded.image.app import make_image
-from moorage_embedded.image.metadefs import read_metadefs
-from moorage_testing.image_app import validate
+from moorage_embedded.image.app import ImageSettings
+from moorage_embedded.image.metadef_files import read_metadefs
+from moorage_testing.image_app import make
 
 VIRT: dict[str, Any] = {
     "namespace": "OS::Compute::VirtCPUTopology",
@@ -56,7 +56,7 @@ async def base(tmp_path: Path) -> AsyncIterator[Any]:
     (files / "nameless.json").write_text('{"namespace": "x", "objects": [{}]}')
     database = await open_database(f"sqlite:///{tmp_path}/image.db", name="image", durability="process")
     url = "http://image"
-    service = make_image(database, files=tmp_path / "files", validate_token=validate, public_url=url, metadefs=files)
+    service = make(database, tmp_path / "files", ImageSettings(metadefs=files))
     await service.start()
 
     def open_as(token: str) -> httpx.AsyncClient:
@@ -76,7 +76,8 @@ async def get(base: Any, path: str, by: str = "alice", status: int = 200) -> Any
 
 
 async def test_namespaces(base: Any) -> None:
-    found = await get(base, "/metadefs/namespaces")
+    by_name = "sort_key=namespace&sort_dir=asc"
+    found = await get(base, f"/metadefs/namespaces?{by_name}")
     assert [each["namespace"] for each in found["namespaces"]] == [
         "OS::Compute::VirtCPUTopology",
         "OS::Software::WebServers",
@@ -92,22 +93,25 @@ async def test_namespaces(base: Any) -> None:
     assert len(others["namespaces"]) == 2
     flavors = await get(base, "/metadefs/namespaces?resource_types=OS::Nova::Flavor,OS::Cinder::Volume")
     assert [each["namespace"] for each in flavors["namespaces"]] == ["OS::Compute::VirtCPUTopology"]
-    page = await get(base, "/metadefs/namespaces?limit=1&visibility=public")
+    page = await get(base, f"/metadefs/namespaces?limit=1&visibility=public&{by_name}")
     assert len(page["namespaces"]) == 1
     rest = await get(base, page["next"].removeprefix("/v2"))
     assert [each["namespace"] for each in rest["namespaces"]] == ["OS::Software::WebServers"]
     await get(base, "/metadefs/namespaces?marker=nobody", status=404)
     await get(base, "/metadefs/namespaces?visibility=odd", status=400)
-    await get(base, "/metadefs/namespaces?limit=x", status=400)
+    for wrong in ("limit=x", "limit=-1", "sort_key=odd", "sort_dir=up"):
+        await get(base, f"/metadefs/namespaces?{wrong}", status=400)
 
 
 async def test_a_namespace_with_all_its_resources(base: Any) -> None:
     path = "/metadefs/namespaces/OS::Compute::VirtCPUTopology"
     assert list((await get(base, path))["properties"]) == ["cpu_sockets"]
     assert list((await get(base, f"{path}?resource_type=OS::Nova::Flavor"))["properties"]) == ["hw:cpu_sockets"]
-    await get(base, f"{path}?resource_type=OS::Cinder::Volume", status=404)
+    assert list((await get(base, f"{path}?resource_type=OS::Cinder::Volume"))["properties"]) == ["cpu_sockets"]
+    await get(base, f"{path}/properties/cpu_sockets?resource_type=OS::Cinder::Volume", status=404)
+    await get(base, f"{path}/properties/cpu_sockets?resource_type=OS::Glance::Image", status=404)
     one = await get(base, f"{path}/properties/hw_cpu_sockets?resource_type=OS::Glance::Image")
-    assert (one["name"], one["minimum"]) == ("hw_cpu_sockets", 1)
+    assert (one["name"], one["minimum"]) == ("cpu_sockets", 1)
     await get(base, f"{path}/properties/odd", status=404)
     assert list((await get(base, f"{path}/properties"))["properties"]) == ["cpu_sockets"]
     await get(base, "/metadefs/namespaces/nobody", status=404)
@@ -123,7 +127,7 @@ async def test_objects_tags_and_types(base: Any) -> None:
     assert (await get(base, f"{path}/tags/web"))["name"] == "web"
     await get(base, f"{path}/tags/odd", status=404)
     types = (await get(base, "/metadefs/resource_types"))["resource_types"]
-    assert [each["name"] for each in types] == ["OS::Glance::Image", "OS::Nova::Flavor", "OS::Nova::Server"]
+    assert {"OS::Glance::Image", "OS::Nova::Flavor", "OS::Nova::Server"} <= {each["name"] for each in types}
     assert (await get(base, f"{path}/resource_types"))["resource_type_associations"][0]["name"] == "OS::Nova::Server"
 
 
@@ -135,13 +139,53 @@ async def test_schemas(base: Any, one: str) -> None:
     await get(base, "/schemas/metadefs/odd", status=404)
 
 
-async def test_metadef_writes_are_refused(base: Any) -> None:
-    for by in ("alice", "admin"):
+async def test_files_are_read_only(base: Any) -> None:
+    """For administrators, too: a change is a change of the file."""
+    path = "/v2/metadefs/namespaces/OURS"
+    for by, words in (("alice", "not authorized"), ("admin", "file of the operator")):
         async with base(by) as client:
-            assert (await client.post("/v2/metadefs/namespaces", json={"namespace": "x"})).status_code == 403
-            assert (await client.delete("/v2/metadefs/namespaces/OURS/objects")).status_code == 403
+            answer = await client.put(path, json={"namespace": "OURS"})
+            assert (answer.status_code, words in answer.text) == (403, True)
+            for part in ("", "/objects", "/properties/x", "/tags/x", "/resource_types/x"):
+                assert (await client.delete(path + part)).status_code == 403
+            assert (await client.post(f"{path}/tags/new")).status_code == 403
             assert (await client.patch("/v2/metadefs/namespaces")).status_code == 405
+    async with base("admin") as client:
+        assert (await client.post("/v2/metadefs/namespaces", json={"namespace": "OURS"})).status_code == 409
+        assert (await client.post("/v2/metadefs/namespaces", json={"namespace": "new"})).status_code == 201
+        assert (await client.put("/v2/metadefs/namespaces/new", json={"namespace": "OURS"})).status_code == 409
     await get(base, "/metadefs/namespaces", by="nobody", status=403)
+    await get(base, "/metadefs/namespaces/OURS", by="nobody", status=404)
+    await get(base, "/metadefs/resource_types", by="nobody", status=403)
+
+
+async def test_a_file_is_left_out_where_the_namespace_was_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As `glance-manage db_load_metadefs` leaves alone what is there already."""
+    files = tmp_path / "metadefs"
+    files.mkdir()
+    database = await open_database(f"sqlite:///{tmp_path}/image.db", name="image", durability="process")
+
+    async def started() -> httpx.AsyncClient:
+        service = make(database, tmp_path / "files", ImageSettings(metadefs=files))
+        await service.start()
+        transport = httpx.ASGITransport(service.app)
+        return httpx.AsyncClient(transport=transport, base_url="http://image", headers={"X-Auth-Token": "admin"})
+
+    async with await started() as client:
+        answer = await client.post("/v2/metadefs/namespaces", json={"namespace": "OURS", "display_name": "written"})
+        assert answer.status_code == 201
+    (files / "ours.json").write_text(json.dumps(PRIVATE))
+    async with await started() as client:
+        shown = (await client.get("/v2/metadefs/namespaces/OURS")).json()
+        assert shown["display_name"] == "written"
+        assert len((await client.get("/v2/metadefs/namespaces")).json()["namespaces"]) == 1
+        assert "the metadata definitions OURS is left out" in caplog.text
+        assert (await client.delete("/v2/metadefs/namespaces/OURS")).status_code == 204
+    async with await started() as client:
+        assert (await client.get("/v2/metadefs/namespaces/OURS")).json()["owner"] == "red"
+    await database.close()
 
 
 def test_no_directory_is_no_namespace(tmp_path: Path) -> None:

@@ -50,6 +50,11 @@ NETWORK = """
     network trunk list
 """
 IDENTITY = """
+    t = trust create --project admin --role member admin demo ~ member
+    trust list ~ {t}
+    trust show {t} ~ member
+    trust delete {t}
+    ! trust show {t}
     domain create --description words d1
     domain list ~ d1
     domain show d1 ~ words
@@ -136,6 +141,24 @@ IMAGE = """
     ! image delete i2
     image set --unprotected i2
     image task list
+    image metadef namespace create --display-name One --public NS1 ~ One
+    image metadef namespace list ~ NS1
+    image metadef namespace set --description words NS1
+    image metadef namespace show NS1 ~ words
+    image metadef object create --namespace NS1 box ~ box
+    image metadef object update --name crate NS1 box
+    image metadef object list NS1 ~ crate
+    image metadef object delete NS1 crate
+    image metadef property create --name cpus --title vCPUs --type integer --schema "{{}}" NS1 ~ cpus
+    image metadef property show NS1 cpus ~ vCPUs
+    image metadef property list NS1 ~ cpus
+    image metadef property delete NS1 cpus
+    image metadef resource type list ~ OS::Nova::Flavor
+    image metadef resource type association create NS1 OS::Nova::Flavor
+    image metadef resource type association list NS1 ~ OS::Nova::Flavor
+    image metadef resource type association delete NS1 OS::Nova::Flavor
+    image metadef namespace delete NS1
+    ! image metadef namespace show NS1
     image stores list
     image import info
     image delete i2

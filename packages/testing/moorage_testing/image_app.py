@@ -14,6 +14,7 @@ from moorage.model.errors import Unauthenticated
 from moorage.model.principal import Principal
 from moorage.sql import Database, open_database
 from moorage_embedded.image.app import ImageService, ImageSettings, make_image
+from moorage_embedded.image.task_imports import TaskImports
 
 PATCH = "application/openstack-images-v2.1-json-patch"
 OLD_PATCH = "application/openstack-images-v2.0-json-patch"
@@ -43,18 +44,29 @@ class ImageApp:
     open_as: Callable[[str], httpx.AsyncClient]
 
 
-def make(database: Database, files: Path, settings: ImageSettings | None = None) -> ImageService:
-    return make_image(database, files=files, validate_token=validate, public_url="http://image", settings=settings)
+def make(
+    database: Database, files: Path, settings: ImageSettings | None = None, imports: TaskImports | None = None
+) -> ImageService:
+    return make_image(
+        database,
+        files=files,
+        validate_token=validate,
+        public_url="http://image",
+        settings=settings,
+        imports=imports,
+    )
 
 
 SMALL = ImageSettings(image_max_bytes=4 * 1024 * 1024, properties_max=5, tags_max=3, members_max=2)
 
 
 @asynccontextmanager
-async def image_service(directory: Path, url: str = "", settings: ImageSettings = SMALL) -> AsyncIterator[ImageApp]:
+async def image_service(
+    directory: Path, url: str = "", settings: ImageSettings = SMALL, imports: TaskImports | None = None
+) -> AsyncIterator[ImageApp]:
     """The service with limits, small ones by default, over a database in `directory` or at `url`."""
     database = await open_database(url or f"sqlite:///{directory}/image.db", name="image", durability="process")
-    service = make(database, directory / "files", settings)
+    service = make(database, directory / "files", settings, imports)
     await service.start()
     opened: list[httpx.AsyncClient] = []
 
@@ -67,6 +79,7 @@ async def image_service(directory: Path, url: str = "", settings: ImageSettings 
     yield ImageApp(service, database, directory / "files", open_as)
     for client in opened:
         await client.aclose()
+    await service.stop()
     await database.close()
 
 

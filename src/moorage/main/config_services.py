@@ -23,6 +23,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ImageConfig(ServiceSettings, frozen=True):
     metadefs: str = ""
     """Of the embedded service: a directory of metadata definitions, one JSON file for each namespace, as Glance's `etc/metadefs`."""
+    import_hosts: tuple[str, ...] = ()
+    """Of the embedded service: hosts from which tasks of administrators may import, `name` or `name:port`."""
     image_size_cap: Annotated[int, msgspec.Meta(gt=0)] = 2**40
     """Of the embedded service: bytes of one image."""
     user_storage_quota: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
+from moorage.clients.download import download
 from moorage.main.config import Config
 from moorage.main.config_bus import ImageUser
 from moorage.main.hosts import HostPlan, interfaces_by_network
@@ -28,6 +29,7 @@ from moorage_embedded.identity.app import (
 from moorage_embedded.identity.lockout import LockoutLimits
 from moorage_embedded.image.app import ImageService, ImageSettings, make_image
 from moorage_embedded.image.policy import IMAGE_DATA
+from moorage_embedded.image.task_imports import TaskImports
 from moorage_embedded.network.app import NetworkService, make_network
 from moorage_embedded.network.guarantees import ChangeGuarantees
 from moorage_embedded.network.hosts import HostNetworks
@@ -60,6 +62,8 @@ class Embedded:
     async def stop(self) -> None:
         if self.volume is not None:
             await self.volume.stop()
+        if self.image is not None:
+            await self.image.stop()
         if self.network is not None:
             await self.network.stop()
         if self.identity is not None:
@@ -133,11 +137,13 @@ async def open_embedded(
             files=config.data / "images",
             validate_token=validate,
             public_url=config.api.image.url,
-            metadefs=config.data / config.image.metadefs if config.image.metadefs else None,
             settings=ImageSettings(
-                image_max_bytes=config.image.image_size_cap, project_max_bytes=config.image.user_storage_quota
+                image_max_bytes=config.image.image_size_cap,
+                project_max_bytes=config.image.user_storage_quota,
+                metadefs=config.data / config.image.metadefs if config.image.metadefs else None,
             ),
             allowed=partial(_bytes_of_images, services.identity),
+            imports=TaskImports(config.image.import_hosts, download),
         )
         await services.image.start()
     if not config.network.url and config.network.backend == "ports":

@@ -58,13 +58,21 @@ def _scope_part(claims: Claims, standing: EffectiveRoles) -> Record:
     part: Record = {}
     if standing.project is not None and standing.project_domain is not None:
         part["project"] = {**_brief(standing.project), "domain": _brief(standing.project_domain)}
-        part["is_domain"] = bool(standing.project["is_domain"])
+        if standing.trust is None:
+            part["is_domain"] = bool(standing.project["is_domain"])
     elif standing.domain is not None:
         part["domain"] = _brief(standing.domain)
     elif claims.scope == "system":
         part["system"] = {"all": True}
     if claims.scope:
         part["roles"] = [{"id": id_, "name": name} for id_, name in standing.roles]
+    if (trust := standing.trust) is not None:
+        part["OS-TRUST:trust"] = {
+            "id": trust["id"],
+            "trustor_user": {"id": trust["trustor_user_id"]},
+            "trustee_user": {"id": trust["trustee_user_id"]},
+            "impersonation": trust["impersonation"],
+        }
     if standing.credential is not None:
         lent = standing.credential
         rules = {} if standing.access_rules is None else {"access_rules": list(standing.access_rules)}

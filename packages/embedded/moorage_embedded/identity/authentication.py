@@ -13,8 +13,11 @@ from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.effective_roles import SYSTEM, refused, stand
 from moorage_embedded.identity.store import Record
 from moorage_embedded.identity.tokens import Claims, new_audit_id
+from moorage_embedded.identity.trust_scope import scoped_to_trust
 
 METHODS_MAX = 4
+TRUST = "OS-TRUST:trust"
+"""How a scope names a trust."""
 GUESSED = ("password", "application_credential")
 NAME_CHARS_MAX = 255
 """Of a project or a domain: nothing is called more."""
@@ -72,6 +75,10 @@ async def _proved(context: IdentityContext, auth: Record) -> Claims:
         if proved.user and proved.user != fresh.user:
             raise refused()
         proved = _joined(proved, fresh)
+    if isinstance(said := auth.get("scope"), dict) and TRUST in said:
+        if len(said) > 1:
+            raise Invalid("'scope' names a trust or something else, not both.")
+        return await scoped_to_trust(context, proved, said[TRUST])
     return await _scoped(context, proved, auth.get("scope"))
 
 
@@ -163,6 +170,11 @@ async def _by_token(context: IdentityContext, method: Record, fresh: Claims) -> 
     await context.standing(claims)
     if claims.application_credential:
         raise Forbidden("A token of an application credential cannot be exchanged for another.")
+    if claims.trust:
+        raise Forbidden(
+            "You are not authorized to perform the requested action: Using trust-scoped token to create another token."
+            " Create a new trust-scoped token instead."
+        )
     chain = (fresh.audit_ids[0], claims.audit_ids[-1])
     methods = (*claims.methods, "token")
     return Claims(claims.user, methods, "", "", fresh.issued_at, claims.expires_at, chain)
@@ -208,8 +220,6 @@ def _scope(tx: Tx, said: object, claims: Claims) -> tuple[str, str]:
         return "system", SYSTEM
     if "domain" in asked:
         return "domain", _domain_id(tx, asked["domain"])
-    if "OS-TRUST:trust" in asked:
-        raise refused()
     project = _object(asked, "project")
     if isinstance(project.get("id"), str):
         return "project", project["id"]
@@ -227,11 +237,11 @@ def _meant(said: object) -> object:
             raise Invalid("'scope' must be an object.")
         return said
     asked = cast("Record", said)
-    for kind in ("unscoped", "system", "domain", "OS-TRUST:trust", "project"):
+    for kind in ("unscoped", "system", "domain", "project"):
         if kind not in asked:
             continue
         match kind:
-            case "unscoped" | "OS-TRUST:trust":
+            case "unscoped":
                 return {kind: {}}
             case "system":
                 return {kind: {"all": _object(asked, kind).get("all") is True}}

@@ -19,6 +19,7 @@ from moorage_embedded.identity.effective_roles import EffectiveRoles, refused, s
 from moorage_embedded.identity.lockout import DEFAULTS, Lockout, LockoutLimits, Throttle
 from moorage_embedded.identity.passwords import Passwords
 from moorage_embedded.identity.tokens import Claims, Seal
+from moorage_embedded.identity.trust_chain import stand_on_trust
 
 T = TypeVar("T")
 
@@ -93,9 +94,10 @@ class IdentityContext:
         return claims
 
     async def standing(self, claims: Claims) -> EffectiveRoles:
-        key = ("standing", claims.user, claims.scope, claims.scope_id, claims.application_credential)
-        found = await self.remember(key, lambda: self.read(lambda tx: stand(tx, claims)))
-        if claims.issued_at < found.user["tokens_from"]:
+        key = ("standing", claims.user, claims.scope, claims.scope_id, claims.application_credential, claims.trust)
+        find = stand_on_trust if claims.trust else stand
+        found = await self.remember(key, lambda: self.read(lambda tx: find(tx, claims)))
+        if claims.issued_at < max(found.user["tokens_from"], found.tokens_from):
             raise refused()
         return found
 

@@ -66,6 +66,7 @@ async def create(call: IdentityCall) -> Response:
     said = await call.body("credential")
     user, kind = _text(said, "user_id", 64), str(_text(said, "type", 255))
     call.require(user == call.user_id or call.has("admin"))
+    call.require(not call.claims.trust)  # a key of it would give all that its owner may do
     blob, project = str(_text(said, "blob", BLOB_CHARS_MAX)), _text(said, "project_id", 64, needed=kind == EC2)
     row: Record = {"id": id_of(kind, blob), "user_id": user, "project_id": project, "type": kind}
     row["blob"] = call.context.seal.hide(blob)
@@ -89,6 +90,7 @@ async def index(call: IdentityCall) -> Response:
 async def _own(call: IdentityCall, *, write: bool) -> Record:
     row = await call.context.read(lambda tx: store.need(tx, "credentials", call.path("id"), "credential"))
     call.require(row["user_id"] == call.user_id or (call.has("admin") if write else call.may_read()))
+    call.require(not call.claims.trust)
     return row
 
 

@@ -31,6 +31,9 @@ class EffectiveRoles(msgspec.Struct, frozen=True):
     credential: Record | None = None
     access_rules: tuple[Record, ...] | None = None
     """What a token of the credential may call; None: whatever its roles allow."""
+    trust: Record | None = None
+    tokens_from: float = 0.0
+    """Of a trust: since when tokens of trustor and trustee are good."""
 
 
 def refused() -> Unauthenticated:

@@ -101,10 +101,20 @@ class IdentityCall:
             raise Forbidden(f"You are not authorized to perform the requested action{rule}.")
 
     def require_unrestricted(self) -> None:
-        """Raises Forbidden: an application credential makes and deletes none, unless it may make others of its kind."""
+        """Raises Forbidden: an application credential makes and deletes none, unless it may make others of its kind; nor
+        does a trust.
+        """
         self.require(
-            not self.claims.application_credential or bool((self.standing.credential or {}).get("unrestricted"))
+            not self.claims.trust
+            and (not self.claims.application_credential or bool((self.standing.credential or {}).get("unrestricted")))
         )
+
+    def require_own_session(self) -> None:
+        """Raises Forbidden: an application credential has nothing to do with trusts."""
+        if self.claims.application_credential:
+            raise Forbidden(
+                "You are not authorized to perform the requested action: Delegated tokens cannot manage trusts."
+            )
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])

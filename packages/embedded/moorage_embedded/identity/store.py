@@ -127,6 +127,12 @@ project_endpoint_groups = sa.Table(
     "project_endpoint_groups", metadata, sa.Column("endpoint_group_id", sa.String(64), primary_key=True),
     sa.Column("project_id", sa.String(64), primary_key=True, index=True),
 )  # fmt: skip
+trusts = sa.Table(
+    "trusts", metadata, _id(), _ref("trustor_user_id"), _ref("trustee_user_id"), _ref("project_id"),
+    _flag("impersonation"), sa.Column("expires_at", sa.Float, nullable=True),
+    sa.Column("remaining_uses", sa.Integer, nullable=True), _ref("redelegated_trust_id"),
+    sa.Column("redelegation_count", sa.Integer, nullable=False), _json("roles"),
+)  # fmt: skip
 revocations = sa.Table(
     "revocations", metadata, sa.Column("audit_id", sa.String(64), primary_key=True),
     sa.Column("until", sa.Float, nullable=False, index=True),
@@ -146,6 +152,7 @@ CHILDREN: dict[str, tuple[tuple[sa.Table, str, str], ...]] = {
         (domain_options, "domain_id", ""),
         (project_endpoints, "project_id", ""),
         (project_endpoint_groups, "project_id", ""),
+        (trusts, "project_id", ""),
     ),
     "users": (
         (grants, "actor_id", "user"),
@@ -154,6 +161,8 @@ CHILDREN: dict[str, tuple[tuple[sa.Table, str, str], ...]] = {
         (access_rules, "user_id", ""),
         (credentials, "user_id", ""),
         (failed_logins, "user_id", ""),
+        (trusts, "trustor_user_id", ""),
+        (trusts, "trustee_user_id", ""),
     ),
     "groups": ((grants, "actor_id", "group"), (memberships, "group_id", "")),
     "roles": ((grants, "role_id", ""), (implied_roles, "prior_id", ""), (implied_roles, "implied_id", "")),

@@ -28,6 +28,7 @@ class Claims(msgspec.Struct, frozen=True, array_like=True):
     audit_ids: tuple[str, ...]
     """Its own, then that of the token its chain began with."""
     application_credential: str = ""
+    trust: str = ""
 
 
 class Seal:

@@ -14,14 +14,15 @@ from moorage.sql import Database
 from moorage.sql.migrate import migrate
 from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.http_kit.endpoint import ValidateToken
-from moorage_embedded.image import attributes, data
+from moorage_embedded.image import attributes, data, metadef_store
 from moorage_embedded.image.faults import too_large
 from moorage_embedded.image.files import PIECE_BYTES, STAGED, ImageDirectory
 from moorage_embedded.image.http import ImageEndpoint
-from moorage_embedded.image.metadefs import read_metadefs
+from moorage_embedded.image.metadef_files import read_metadefs, without_overridden
 from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.request import BytesAllowed, ImageContext, ImageSettings, touch, visible_image
 from moorage_embedded.image.store import TABLES, Condition, Doc, ImageQuery, ImageTables
+from moorage_embedded.image.task_imports import TaskImports, recover
 
 __all__ = ["ImageService", "ImageSettings", "make_image"]
 
@@ -34,15 +35,24 @@ class ImageService:
 
     app: ASGIApp
 
-    def __init__(self, context: ImageContext, validate_token: ValidateToken) -> None:
+    def __init__(self, context: ImageContext, validate_token: ValidateToken, imports: TaskImports) -> None:
         self._context = context
+        self._imports = imports
         self.app = ImageEndpoint(context, validate_token)
 
     async def start(self) -> None:
         """Make the tables that are missing; take back uploads that the last process left half done."""
         await migrate(self._context.database, TABLES)
         keep = await self._context.write(_recover)
+        files = self._context.metadefs
+        known = without_overridden(files, await self._context.read(lambda store: metadef_store.names(store.tx)))
+        files.clear()
+        files.update(known)
         await asyncio.to_thread(self._context.files.sweep, keep)
+
+    async def stop(self) -> None:
+        """End what goes on after answers."""
+        await self._imports.stop()
 
     async def seed_image(self, name: str, data: bytes, **attributes: Any) -> Doc:
         """The public image of that name, made and filled if there is none."""
@@ -113,6 +123,7 @@ def _recover(store: ImageTables) -> set[str]:
         if doc["size"] is None:
             doc["status"] = "queued"
             store.put(doc, touch(doc))
+    recover(store)
     staged = {f"{doc['id']}{STAGED}" for doc in store.in_status("uploading")}
     return (store.ids() - {doc["id"] for doc in store.in_status("queued")}) | staged
 
@@ -150,15 +161,22 @@ def make_image(
     validate_token: ValidateToken,
     public_url: str,
     settings: ImageSettings | None = None,
-    metadefs: Path | None = None,
     allowed: BytesAllowed | None = None,
+    imports: TaskImports | None = None,
 ) -> ImageService:
     """Build the service over a database and a directory of its own; nothing is touched before `start`.
 
-    `metadefs`: a directory of metadata definitions, read now. `allowed`: how many bytes of images a project may have by its limits.
+    The operator's metadata definitions are read now. `allowed`: how many bytes of images a project may have by its limits.
+    `imports`: from where tasks may import; without it from nowhere.
     """
-    known = read_metadefs(metadefs)
+    tasks, settings = imports or TaskImports(), settings or ImageSettings()
     context = ImageContext(
-        database, ImageDirectory(files), settings or ImageSettings(), public_url.rstrip("/"), allowed or _all, known
+        database,
+        ImageDirectory(files),
+        settings,
+        public_url.rstrip("/"),
+        allowed or _all,
+        tasks,
+        read_metadefs(settings.metadefs),
     )
-    return ImageService(context, validate_token)
+    return ImageService(context, validate_token, tasks)

@@ -1,4 +1,4 @@
-"""What the service is: its versions, schemas, stores, ways of import, and its list of tasks (empty)."""
+"""What the service is: its versions, schemas, stores and ways of import."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import HttpFault, json_response
 from moorage_embedded.image import metadef_schemas
-from moorage_embedded.image.faults import not_allowed, not_found
-from moorage_embedded.image.request import ImageCall, ImageContext, changeable_image, visible_image
+from moorage_embedded.image.faults import not_found
+from moorage_embedded.image.request import ImageCall, ImageContext, changeable_image
 from moorage_embedded.image.schemas import SCHEMAS
 from moorage_embedded.image.staging import METHODS
 
@@ -47,18 +47,6 @@ async def stores(call: ImageCall) -> Response:
 async def import_methods(call: ImageCall) -> Response:
     known = {"description": "Import methods available.", "type": "array", "value": list(METHODS)}
     return json_response({"import-methods": known})
-
-
-async def tasks(call: ImageCall) -> Response:
-    """Tasks are what imports that take long leave behind; here there are none."""
-    if not call.who.admin:
-        raise not_allowed("tasks_api_access")
-    return json_response({"tasks": [], "first": "/v2/tasks", "schema": "/v2/schemas/tasks"})
-
-
-async def image_tasks(call: ImageCall) -> Response:
-    await call.context.read(lambda store: visible_image(store, call.who, call.path("id")))
-    return json_response({"tasks": []})
 
 
 async def forget_from_store(call: ImageCall) -> Response:

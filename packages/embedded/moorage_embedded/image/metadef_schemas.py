@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from moorage_embedded.http_kit.values import DRAFT_4, ValueSchema
+
 _TIME = {"type": "string", "readOnly": True, "format": "date-time"}
 _NAME = {"type": "string", "maxLength": 80}
 _TYPES = ["array", "boolean", "integer", "number", "object", "string", None]
 _COUNT = {"type": "integer", "minimum": 0}
 _PROPERTY: dict[str, Any] = {
-    "name": {"type": "string", "maxLength": 255},
+    "name": _NAME,
     "title": {"type": "string"},
     "description": {"type": "string"},
     "operators": {"type": "array", "items": {"type": "string"}},
@@ -27,7 +29,10 @@ _PROPERTY: dict[str, Any] = {
     "uniqueItems": {"type": "boolean", "default": False},
     "additionalItems": {"type": "boolean"},
 }
-_PROPERTIES = {"type": "object", "additionalProperties": {"type": "object", "properties": _PROPERTY}}
+_PROPERTIES = {
+    "type": "object",
+    "additionalProperties": {"type": "object", "properties": _PROPERTY, "required": ["title", "type"]},
+}
 _ASSOCIATION = {
     "name": _NAME,
     "prefix": {"type": "string", "maxLength": 80},
@@ -37,7 +42,7 @@ _ASSOCIATION = {
 }
 _TAG = {"name": _NAME, "created_at": _TIME, "updated_at": _TIME}
 _OBJECT = {
-    "name": {"type": "string", "maxLength": 255},
+    "name": _NAME,
     "description": {"type": "string"},
     "required": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
     "properties": _PROPERTIES,
@@ -46,6 +51,12 @@ _OBJECT = {
     "created_at": _TIME,
     "updated_at": _TIME,
 }
+
+
+def _part(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": ["name"]}
+
+
 _NAMESPACE = {
     "namespace": _NAME,
     "display_name": {"type": "string", "maxLength": 80},
@@ -57,10 +68,10 @@ _NAMESPACE = {
     "self": {"type": "string", "readOnly": True},
     "created_at": _TIME,
     "updated_at": _TIME,
-    "resource_type_associations": {"type": "array", "items": {"type": "object", "properties": _ASSOCIATION}},
+    "resource_type_associations": {"type": "array", "items": _part(_ASSOCIATION)},
     "properties": _PROPERTIES,
-    "objects": {"type": "array", "items": {"type": "object", "properties": _OBJECT}},
-    "tags": {"type": "array", "items": {"type": "object", "properties": _TAG}},
+    "objects": {"type": "array", "items": _part(_OBJECT)},
+    "tags": {"type": "array", "items": _part(_TAG)},
 }
 
 
@@ -97,3 +108,25 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "resource_types": _many("resource_type_associations", _ONE["resource_type"]),
 }
 """By the last part of their path."""
+
+
+def _closed(schema: Any) -> Any:
+    """The schema with every object in it limited to what it names: what Glance's types know of a body."""
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    more = {"additionalProperties": False} if schema.get("type") == "object" and "properties" in schema else {}
+    return {name: _closed(each) for name, each in schema.items()} | more
+
+
+_TAG_LIST = _one("tags", {"tags": {"type": "array", "items": _part({"name": _NAME})}})
+_BODIES = {
+    **{name: ValueSchema(DRAFT_4 | _closed(schema)) for name, schema in _ONE.items()},
+    "tags": ValueSchema(DRAFT_4 | _closed(_TAG_LIST)),
+}
+
+
+def body_of(kind: str) -> ValueSchema:
+    """What may be sent to make or change one (`namespace`, `object`, `property`, `tag`, `resource_type`), or all tags (`tags`)."""
+    return _BODIES[kind]

@@ -1,9 +1,10 @@
 """A call: the caller, the request, and the context with database and files."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +13,7 @@ from moorage.sql import Database
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.image.faults import no_image, not_allowed
 from moorage_embedded.image.files import ImageDirectory
+from moorage_embedded.image.metadef_records import MetadefNamespace
 from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.store import Doc, FoundImage, ImageTables
 
@@ -42,8 +44,21 @@ class ImageSettings:
     body_max_bytes: int = 1024 * 1024
     query_max_bytes: int = 64 * 1024
     store: str = "files"
+    metadefs: Path | None = None
+    """Directory of the operator's metadata definitions."""
     identity_url: str = ""
     """Where a token can be had, as a refusal for want of one says."""
+
+
+class RunsTasks(Protocol):
+    """Does what tasks ask for, after the answer."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """From where an import may read."""
+        ...
+
+    def begin(self, context: "ImageContext", who: ImageCaller, task: Doc) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -56,8 +71,9 @@ class ImageContext:
     public_url: str
     allowed: BytesAllowed
     """What the identity service says that the images of a project may have."""
-    metadefs: Mapping[str, Any] = field(default_factory=dict)
-    """Namespaces of metadata definitions, by name (`metadefs.Namespace`)."""
+    imports: RunsTasks
+    metadefs: dict[str, MetadefNamespace] = field(default_factory=dict)
+    """Namespaces of metadata definitions that are files of the operator, by name."""
 
     async def write(self, work: Callable[[ImageTables], T]) -> T:
         return await self.database.write(lambda tx: work(ImageTables(tx)))

@@ -7,16 +7,10 @@ from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.http_kit.routing import RouteTable
-from moorage_embedded.image import data, discovery, images, members, metadefs, staging
+from moorage_embedded.image import data, discovery, images, members, metadef_parts, metadefs, staging, tasks
 from moorage_embedded.image.request import ImageCall
 
 Verb: TypeAlias = Callable[[ImageCall], Awaitable[Response]]
-
-
-def _metadefs(read: Verb, *, many: bool = False) -> Mapping[str, Verb]:
-    """What is read, and what would write it."""
-    writes = ("POST", "DELETE") if many else ("PUT", "DELETE")
-    return {"GET": read, **dict.fromkeys(writes, metadefs.refuse)}
 
 
 ROUTES: Mapping[str, Mapping[str, Verb]] = {
@@ -30,24 +24,53 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "images/{id}/actions/reactivate": {"POST": images.reactivate},
     "images/{id}/import": {"POST": staging.start_import},
     "images/{id}/stage": {"PUT": staging.stage},
-    "images/{id}/tasks": {"GET": discovery.image_tasks},
+    "images/{id}/tasks": {"GET": tasks.of_image},
     "schemas/{name}": {"GET": discovery.schema},
     "schemas/metadefs/{name}": {"GET": discovery.metadef_schema},
-    "metadefs/resource_types": {"GET": metadefs.resource_types},
-    "metadefs/namespaces": {"GET": metadefs.index, "POST": metadefs.refuse},
-    "metadefs/namespaces/{namespace}": {"GET": metadefs.show, "PUT": metadefs.refuse, "DELETE": metadefs.refuse},
-    "metadefs/namespaces/{namespace}/properties": _metadefs(metadefs.properties, many=True),
-    "metadefs/namespaces/{namespace}/properties/{name}": _metadefs(metadefs.property_),
-    "metadefs/namespaces/{namespace}/objects": _metadefs(metadefs.objects, many=True),
-    "metadefs/namespaces/{namespace}/objects/{name}": _metadefs(metadefs.object_),
-    "metadefs/namespaces/{namespace}/tags": _metadefs(metadefs.tags, many=True),
-    "metadefs/namespaces/{namespace}/tags/{name}": {**_metadefs(metadefs.tag), "POST": metadefs.refuse},
-    "metadefs/namespaces/{namespace}/resource_types": {"GET": metadefs.associations, "POST": metadefs.refuse},
-    "metadefs/namespaces/{namespace}/resource_types/{name}": {"DELETE": metadefs.refuse},
+    "metadefs/resource_types": {"GET": metadef_parts.resource_types},
+    "metadefs/namespaces": {"GET": metadefs.index, "POST": metadefs.create},
+    "metadefs/namespaces/{namespace}": {"GET": metadefs.show, "PUT": metadefs.update, "DELETE": metadefs.delete},
+    "metadefs/namespaces/{namespace}/properties": {
+        "GET": metadef_parts.properties,
+        "POST": metadef_parts.create_property,
+        "DELETE": metadefs.delete_properties,
+    },
+    "metadefs/namespaces/{namespace}/properties/{name}": {
+        "GET": metadef_parts.property_,
+        "PUT": metadef_parts.update_property,
+        "DELETE": metadef_parts.delete_property,
+    },
+    "metadefs/namespaces/{namespace}/objects": {
+        "GET": metadef_parts.objects,
+        "POST": metadef_parts.create_object,
+        "DELETE": metadefs.delete_objects,
+    },
+    "metadefs/namespaces/{namespace}/objects/{name}": {
+        "GET": metadef_parts.object_,
+        "PUT": metadef_parts.update_object,
+        "DELETE": metadef_parts.delete_object,
+    },
+    "metadefs/namespaces/{namespace}/tags": {
+        "GET": metadef_parts.tags,
+        "POST": metadef_parts.create_tags,
+        "DELETE": metadefs.delete_tags,
+    },
+    "metadefs/namespaces/{namespace}/tags/{name}": {
+        "GET": metadef_parts.tag,
+        "POST": metadef_parts.create_tag,
+        "PUT": metadef_parts.update_tag,
+        "DELETE": metadef_parts.delete_tag,
+    },
+    "metadefs/namespaces/{namespace}/resource_types": {
+        "GET": metadef_parts.associations,
+        "POST": metadef_parts.associate,
+    },
+    "metadefs/namespaces/{namespace}/resource_types/{name}": {"DELETE": metadef_parts.disassociate},
     "stores/{store}/{id}": {"DELETE": discovery.forget_from_store},
     "info/stores": {"GET": discovery.stores},
     "info/import": {"GET": discovery.import_methods},
-    "tasks": {"GET": discovery.tasks},
+    "tasks": {"GET": tasks.index, "POST": tasks.create},
+    "tasks/{id}": {"GET": tasks.show, "DELETE": tasks.delete},
 }
 
 

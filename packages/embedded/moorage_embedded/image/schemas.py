@@ -75,6 +75,33 @@ MEMBER: dict[str, Any] = {
     },
 }
 
+TASK: dict[str, Any] = {
+    "name": "task",
+    "properties": {
+        "id": _text("The task's identifier", pattern=_UUID),
+        "type": _text("What it does", enum=["import", "api_image_import", "location_import"]),
+        "status": _text("How far it is", enum=["pending", "processing", "success", "failure"]),
+        "input": {"type": ["null", "object"], "description": "What it was given"},
+        "result": {"type": ["null", "object"], "description": "What came of it"},
+        "owner": _text("The project it belongs to"),
+        "message": _text("Why it failed"),
+        "image_id": _text("The image it is about"),
+        "request_id": _text("The request that began it"),
+        "user_id": _text("Who began it"),
+        "expires_at": _text("When it is forgotten", null=True),
+        "created_at": _text("When it was begun"),
+        "updated_at": _text("When it last changed"),
+        "self": {"readOnly": True, "type": "string"},
+        "schema": {"readOnly": True, "type": "string"},
+    },
+    "additionalProperties": False,
+}
+_TASK_IN_LISTS = TASK | {
+    "properties": {
+        name: TASK["properties"][name] for name in TASK["properties"] if name not in {"input", "result", "message"}
+    }
+}
+
 
 def _many(name: str, item: dict[str, Any], *, paged: bool) -> dict[str, Any]:
     links = [{"rel": "describedby", "href": "{schema}"}]
@@ -90,4 +117,6 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "images": _many("images", IMAGE, paged=True),
     "member": MEMBER,
     "members": _many("members", MEMBER, paged=False),
+    "task": TASK,
+    "tasks": _many("tasks", _TASK_IN_LISTS, paged=True),
 }

@@ -9,12 +9,14 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import HttpFault, empty_response
+from moorage_embedded.image import task_store
 from moorage_embedded.image.byte_quota import Room, over, room_of
 from moorage_embedded.image.data import STREAM, declared, finish, give_up, judge
 from moorage_embedded.image.faults import bad, conflict
 from moorage_embedded.image.files import STAGED, ImageTooLong, Received
-from moorage_embedded.image.request import ImageCall, ImageContext, changeable_image, touch
+from moorage_embedded.image.request import ImageCall, ImageContext, changeable_image, fine, now, touch
 from moorage_embedded.image.store import Doc, ImageTables
+from moorage_embedded.image.tasks import API_IMPORT, ended, new_task
 
 METHODS = ("glance-direct",)
 
@@ -68,31 +70,48 @@ def _staged(store: ImageTables, id: str, size: int, room: Room) -> bool:
 
 
 async def start_import(call: ImageCall) -> Response:
-    """Import the staged data; the answer comes when all is done, so no task must be polled. Raises HttpFault (410) when the
-    image or its data were deleted.
+    """Import the staged data; the answer comes when all is done, and a task says so. Raises HttpFault (410) when the image or
+    its data were deleted.
     """
     _method(await call.body(), call.context)
     id = call.path("id")
-    doc = await call.context.write(lambda store: _begin_import(store, call))
+    given: Doc = {
+        "image_id": id,
+        "import_req": {"method": {"name": METHODS[0]}},
+        "backend": [call.context.settings.store],
+    }
+    task = new_task(API_IMPORT, given, owner=call.who.project, user=call.who.user, image=id) | {"status": "processing"}
+    doc = await call.context.write(lambda store: _begin_import(store, call, task))
     try:
-        received = await _copy(call.context, id)
-        room = await room_of(call.context, doc, received.size)
-        seen = await judge(call.context, doc, received, None)
-        kept = await call.context.files.keep(id, received)
-        kept = kept and await call.context.write(
-            lambda store: finish(store, id, received, call.context.settings.store, "importing", seen, room)
+        await _import(call.context, id, doc)
+    except BaseException as failure:
+        failed = ended(task, "failure", message=str(failure) or repr(failure))
+        await call.context.write(lambda store: task_store.put(store.tx, failed))
+        raise
+    done = ended(task, "success", result={"image_id": id})
+    await call.context.write(lambda store: task_store.put(store.tx, done))
+    return Response(status_code=202)
+
+
+async def _import(context: ImageContext, id: str, doc: Doc) -> None:
+    try:
+        received = await _copy(context, id)
+        room = await room_of(context, doc, received.size)
+        seen = await judge(context, doc, received, None)
+        kept = await context.files.keep(id, received)
+        kept = kept and await context.write(
+            lambda store: finish(store, id, received, context.settings.store, "importing", seen, room)
         )
     except BaseException as failure:
-        await call.context.files.forget(id)
-        await call.context.write(lambda store: give_up(store, id, "importing"))
+        await context.files.forget(id)
+        await context.write(lambda store: give_up(store, id, "importing"))
         if isinstance(failure, FileNotFoundError):  # a delete took it away
             raise HttpFault(410, f"What was staged of image {id} is gone.") from None
         raise
     if not kept:
-        await call.context.files.forget(id)
+        await context.files.forget(id)
         raise HttpFault(410, f"Image {id} was deleted while it was imported.")
-    await call.context.files.unstage(id)
-    return Response(status_code=202)
+    await context.files.unstage(id)
 
 
 def _method(said: Any, context: ImageContext) -> None:
@@ -109,7 +128,7 @@ def _method(said: Any, context: ImageContext) -> None:
         raise conflict(f"Store for identifier {stores} not found")
 
 
-def _begin_import(store: ImageTables, call: ImageCall) -> Doc:
+def _begin_import(store: ImageTables, call: ImageCall, task: Doc) -> Doc:
     doc = changeable_image(store, call.who, call.path("id"), "modify_image")
     if doc["status"] == "active":
         raise conflict("Image with status active cannot be target for import")
@@ -120,6 +139,7 @@ def _begin_import(store: ImageTables, call: ImageCall) -> Doc:
             raise conflict(f"'{name}' needs to be set before import")
     doc["status"] = "importing"
     store.put(doc, touch(doc))
+    task_store.add(store.tx, task, fine(now()))
     return doc
 
 

@@ -79,6 +79,34 @@ members = sa.Table(
 # The id of a deleted image is never given to another.
 spent = sa.Table("image_spent_ids", metadata, sa.Column("id", sa.String(36), primary_key=True))
 
+metadef_namespaces = sa.Table(
+    "image_metadef_namespaces",
+    metadata,
+    sa.Column("name", sa.String(80), primary_key=True),
+    # Two texts, so that a list does not read what is in the namespaces.
+    sa.Column("header", sa.Text, nullable=False),
+    sa.Column("contents", sa.Text, nullable=False),
+)
+
+metadef_resource_types = sa.Table(
+    "image_metadef_resource_types",
+    metadata,
+    sa.Column("name", sa.String(80), primary_key=True),
+    sa.Column("created_at", sa.String(20), nullable=False),
+)
+
+tasks = sa.Table(
+    "image_tasks",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("image", sa.String(255), nullable=False),
+    sa.Column("born", sa.String(32), nullable=False),
+    sa.Column("expires_at", sa.String(20), nullable=False),  # '' until the task has ended
+    sa.Column("doc", sa.Text, nullable=False),
+    sa.Index("image_tasks_by_birth", "born"),
+    sa.Index("image_tasks_by_image", "image"),
+)
+
 WORDS = ("name", "owner", "container_format", "disk_format", "checksum", "os_hash_algo", "os_hash_value")
 NUMBERS = ("size", "virtual_size", "min_disk", "min_ram")
 SAME = ("id", "status", "visibility", "protected", "os_hidden", "created_at", "updated_at")
