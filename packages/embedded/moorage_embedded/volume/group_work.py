@@ -8,11 +8,18 @@ from moorage_embedded.volume.request import VolumeContext
 from moorage_embedded.volume.service_info import capabilities_of
 from moorage_embedded.volume.store import Doc, VolumeStore
 
+PROMISES = ("consistent_group_snapshot_enabled", "group_replication_enabled", "consistent_group_replication_enabled")
+"""Specs of group types that Cinder's documentation gives a meaning."""
+
 log = logging.getLogger(__name__)
 
 
 async def create_group(context: VolumeContext, doc: Doc) -> Doc:
-    """A group made of another waits for its volumes; any other is in error when the back end has not what its types ask for."""
+    """A group made of another waits for its volumes; any other is in error when the back end has not what its types ask for.
+
+    Cinder does not compare the specs of group types, and makes snapshots one by one where a driver does no better.  Here a group
+    that is promised more than that is in error; specs without a meaning are ignored.
+    """
     if doc["host"] is not None:
         return {"status": await _outcome(context, "volume", doc["id"])}
     asked = await context.read(lambda store: _specs(store, doc))
@@ -27,7 +34,11 @@ async def create_group(context: VolumeContext, doc: Doc) -> Doc:
 def _specs(store: VolumeStore, doc: Doc) -> list[dict[str, str | None]]:
     of_group = store.get("group_type", doc["group_type_id"]) or {"group_specs": {}}
     of_volumes = store.many("type", where={"id": doc["volume_types"]})
-    return [of_group["group_specs"], *(each["extra_specs"] for each in of_volumes)]
+    promised = {name: of_group["group_specs"].get(name) for name in PROMISES}
+    return [
+        {name: said for name, said in promised.items() if said is not None},
+        *(each["extra_specs"] for each in of_volumes),
+    ]
 
 
 async def create_group_snapshot(context: VolumeContext, doc: Doc) -> Doc:

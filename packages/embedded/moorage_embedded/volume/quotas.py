@@ -46,7 +46,7 @@ def charge_group(call: VolumeCall, store: VolumeStore, project: str) -> None:
     store.alone(project)
     cap = limits(call, store, project, {})["groups"]
     if 0 <= cap < store.count("group", project=project) + 1:
-        raise over_limit(f"Maximum number of groups allowed ({cap}) exceeded")
+        raise over_limit(f"GroupLimitExceeded: Maximum number of groups allowed ({cap}) exceeded")
 
 
 def charge(
