@@ -158,10 +158,9 @@ SITE = """
 GROUPS = """
     volume group type list ~ default_cgsnapshot_type
     volume group type create --description words gt1 ~ gt1
-    volume group type set --name gt2 --property a=b gt1
-    volume group type show gt2 ~ a='b'
-    volume group type unset --property a gt2
-    g = volume group create --volume-group-type gt2 --volume-type __DEFAULT__ --name g1
+    volume group type set --description others --property a=b gt1
+    volume group type show gt1 ~ a='b'
+    g:ID = volume group create --volume-group-type gt1 --volume-type __DEFAULT__ --name g1
     loses creating volume group show g1
     volume group list ~ {g}
     volume group show --volumes g1 ~ available
@@ -169,11 +168,11 @@ GROUPS = """
     loses creating volume show grouped
     v = volume show grouped
     volume group set --name g2 --description words g1
-    ! volume group type delete gt2 ~ in use
+    ! volume group type delete gt1 ~ in use
     volume group snapshot list !~ gs1
     ! volume group snapshot create --name gs1 g2 ~ cannot be empty
     volume group delete g2
     loses g2 volume group list
     volume delete grouped
-    volume group type delete gt2
+    volume group type delete gt1
 """
