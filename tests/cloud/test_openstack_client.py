@@ -248,7 +248,7 @@ def test_commands_of_the_network_service(client: Client, text: str) -> None:
     assert_all_passed(client.run(getattr(network_script, text), *ADMIN))
 
 
-@pytest.mark.parametrize("text", ["VOLUMES", "KINDS", "SITE"])
+@pytest.mark.parametrize("text", ["VOLUMES", "KINDS", "SITE", "GROUPS"])
 def test_commands_of_the_volume_service(client: Client, text: str) -> None:
     assert_all_passed(
         client.run(getattr(volume_script, text), *ADMIN, *at("2.latest"), "--os-volume-api-version", "3.71")

@@ -147,12 +147,32 @@ SITE = """
     quota show --volume --default ~ 1000
     volume backup list
     ! volume backup show nothing
-    volume group list
-    volume group type list
     consistency group list
     block storage resource filter list ~ volume
     block storage resource filter show volume ~ status
     block storage cluster list
     block storage volume manageable list moorage@files
     block storage snapshot manageable list moorage@files
+"""
+
+GROUPS = """
+    volume group type list ~ default_cgsnapshot_type
+    volume group type create --description words gt1 ~ gt1
+    volume group type set --description others --property a=b gt1
+    volume group type show gt1 ~ a='b'
+    g:ID = volume group create --volume-group-type gt1 --volume-type __DEFAULT__ --name g1
+    loses creating volume group show g1
+    volume group list ~ {g}
+    volume group show --volumes g1 ~ available
+    volume create --size 1 --type __DEFAULT__ grouped
+    loses creating volume show grouped
+    v = volume show grouped
+    volume group set --name g2 --description words g1
+    ! volume group type delete gt1 ~ in use
+    volume group snapshot list !~ gs1
+    ! volume group snapshot create --name gs1 g2 ~ cannot be empty
+    volume group delete g2
+    loses g2 volume group list
+    volume delete grouped
+    volume group type delete gt1
 """

@@ -7,6 +7,8 @@ volumes      create, show, change, delete; `metadata` of volumes and snapshots; 
 actions      `POST /volumes/{id}/action`, except attaching; `admin_actions` and `image_actions` have the others
 attachments  from the reservation to the end; `connections` are the older calls for the same
 snapshots    snapshots and their actions
+groups       groups of volumes: made, shown, listed, changed; `group_actions` have the rest, `group_work` what follows the answer
+group_types  group types and their specs; `group_snapshots` are snapshots of all volumes of a group
 types        volume types, their extra specs, access, encryption and defaults; `qos`
 quotas       what a project may have and has; `quota_routes` sets limits
 matching     whether the back end has what a type requires; `messages` tell owners what failed

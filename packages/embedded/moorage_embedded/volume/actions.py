@@ -110,7 +110,7 @@ async def retype(call: VolumeCall, said: Doc) -> Response:
             )
         if doc["status"] not in ("available", "in-use") or doc["migration_status"] not in STILL:
             raise _no_retype()
-        if new["id"] == doc["volume_type_id"]:
+        if doc.get("group_id") or new["id"] == doc["volume_type_id"]:
             raise _no_retype()
         store.alone(doc["project_id"])
         _check_type_quota(call, store, doc, new)

@@ -11,6 +11,7 @@ from moorage.sql.migrate import migrate
 from moorage_embedded.http_kit.endpoint import ValidateToken
 from moorage_embedded.volume.background_work import KINDS, Worker
 from moorage_embedded.volume.files import VolumeFiles
+from moorage_embedded.volume.group_types import RESERVED, reserved_group_type
 from moorage_embedded.volume.http import VolumeEndpoint
 from moorage_embedded.volume.jobs import Jobs
 from moorage_embedded.volume.request import VolumeContext, VolumeSettings
@@ -49,7 +50,7 @@ class EmbeddedVolume:
         self.app = VolumeEndpoint(context, validate_token)
 
     async def start(self) -> None:
-        """Make the tables and the default type where they are missing, and go on with what the last process left."""
+        """Make the tables and the default types where they are missing, and go on with what the last process left."""
         context = self._context
         await migrate(context.database, TABLES)
         busy, keep = await context.write(lambda store: _begin(store, context.settings))
@@ -66,6 +67,8 @@ def _begin(store: VolumeStore, settings: VolumeSettings) -> tuple[list[tuple[str
     """What is to be done, and the files that belong to something."""
     if not store.many("type", where={"key": settings.default_type}, limit=1):
         store.add("type", new_type(settings.default_type, description="Default Volume Type"))
+    if not store.many("group_type", where={"key": RESERVED}, limit=1):
+        store.add("group_type", reserved_group_type())
     nouns = dict.fromkeys(noun for noun, _ in KINDS)
     busy = [(noun, doc["id"]) for noun in nouns for doc in store.busy(noun)]
     keep = {f"volume-{id}" for id in store.ids("volume")} | {f"snapshot-{id}" for id in store.ids("snapshot")}

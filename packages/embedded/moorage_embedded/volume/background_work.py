@@ -12,7 +12,7 @@ from typing import TypeAlias
 from moorage.model.errors import Invalid
 from moorage.model.ids import new_uuid
 from moorage.model.image_inspection import Unsafe, check_use
-from moorage_embedded.volume import messages, qcow2
+from moorage_embedded.volume import group_work, messages, qcow2
 from moorage_embedded.volume.files import GIB, VolumeTooLong
 from moorage_embedded.volume.jobs import Later
 from moorage_embedded.volume.matching import unmet
@@ -88,7 +88,7 @@ def _action(noun: str, work: Doc) -> str | None:
     kind = work["kind"]
     if noun == "snapshot":
         return "snapshot" if kind == "create" else None
-    return kind if kind in messages.ACTIONS else None
+    return kind if noun == "volume" and kind in messages.ACTIONS else None
 
 
 def _end(store: VolumeStore, noun: str, id: str, work: Doc, changes: Changes) -> list[tuple[str, str]]:
@@ -294,7 +294,11 @@ async def _notify(worker: Worker, doc: Doc, work: Doc) -> Changes:
 
 
 async def _snapshot(worker: Worker, doc: Doc, work: Doc) -> Changes:
+    """Copy the volume. Raises Later while it is being made, which only a snapshot of a whole group may wait for."""
     files = worker.context.files
+    volume = await worker.context.read_inline(lambda store: store.get("volume", doc["volume_id"]))
+    if volume is not None and volume["work"] and volume["work"]["kind"] == "create":
+        raise Later
     await worker.in_thread(lambda: files.copy(files.volume(doc["volume_id"]), files.snapshot(doc["id"]), doc["size"]))
     return {"status": "available", "progress": "100%"}
 
@@ -303,6 +307,16 @@ async def _delete_snapshot(worker: Worker, doc: Doc, work: Doc) -> Changes:
     await _not_copied(worker, doc["id"])
     worker.context.files.forget(worker.context.files.snapshot(doc["id"]))
     return None
+
+
+# ---------------------------------------------------------------------------------------------------- groups
+
+
+def _of_group(follow: Callable[[VolumeContext, Doc], Awaitable[Changes]]) -> Work:
+    async def work(worker: Worker, doc: Doc, work: Doc) -> Changes:
+        return await follow(worker.context, doc)
+
+    return work
 
 
 KINDS: dict[tuple[str, str], Work] = {
@@ -315,5 +329,9 @@ KINDS: dict[tuple[str, str], Work] = {
     ("volume", "revert"): _revert,
     ("snapshot", "create"): _snapshot,
     ("snapshot", "delete"): _delete_snapshot,
+    ("group", "create"): _of_group(group_work.create_group),
+    ("group", "delete"): _of_group(group_work.delete_group),
+    ("group_snapshot", "create"): _of_group(group_work.create_group_snapshot),
+    ("group_snapshot", "delete"): _of_group(group_work.delete_group_snapshot),
     ("event", "tell"): _notify,
 }

@@ -35,6 +35,18 @@ def invalid_snapshot(reason: str) -> HttpFault:
     return HttpFault(400, f"Invalid snapshot: {reason}")
 
 
+def invalid_group(reason: str) -> HttpFault:
+    return HttpFault(400, f"Invalid Group: {reason}")
+
+
+def invalid_group_snapshot(reason: str) -> HttpFault:
+    return HttpFault(400, f"Invalid GroupSnapshot: {reason}")
+
+
+def invalid_group_type(reason: str) -> HttpFault:
+    return HttpFault(400, f"Invalid group type: {reason}")
+
+
 def forbidden(rule: str) -> HttpFault:
     return HttpFault(403, f"Policy doesn't allow {rule} to be performed.")
 
@@ -53,6 +65,18 @@ def no_attachment(id: str) -> HttpFault:
 
 def no_type(id: str) -> HttpFault:
     return HttpFault(404, f"Volume type {id} could not be found.")
+
+
+def no_group(id: str) -> HttpFault:
+    return HttpFault(404, f"Group {id} could not be found.")
+
+
+def no_group_snapshot(id: str) -> HttpFault:
+    return HttpFault(404, f"GroupSnapshot {id} could not be found.")
+
+
+def no_group_type(id: str) -> HttpFault:
+    return HttpFault(404, f"Group type {id} could not be found.")
 
 
 def conflict(message: str) -> HttpFault:

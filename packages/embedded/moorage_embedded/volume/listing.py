@@ -18,6 +18,8 @@ from moorage_embedded.volume.validation import TRUE, flag, strict_flag
 
 QUERY_MAX = 100
 SORT_KEYS_MAX = 8
+FILTERS_REFUSED_SINCE = 31
+"""From this microversion on, what is no filter for everybody is refused."""
 OPERATORS: dict[str, Callable[[str, str], bool]] = {
     "gt": lambda a, b: a > b,
     "gte": lambda a, b: a >= b,
@@ -49,6 +51,14 @@ class ListedResource:
     """What who may not list is told."""
     since: int = 0
     """The microversion that it came with."""
+    links: str = ""
+    """What the links to the next page are called, where it is not the plural with `_links`."""
+    by_member: bool = False
+    """Where filters are not refused every member is one, and what is no member finds nothing; `all_tenants` needs no value."""
+    options: tuple[str, ...] = ()
+    """Parameters that are no filters."""
+    queried_since: int = 0
+    """Before this microversion the query string is ignored."""
 
 
 VOLUMES = ListedResource(
@@ -58,7 +68,10 @@ VOLUMES = ListedResource(
         "name", "status", "metadata", "bootable", "migration_status", "availability_zone", "group_id", "size",
         "created_at", "updated_at", "consumes_quota", "glance_metadata",
     ),
-    (("name", "key"), ("status", "status"), ("project_id", "project"), ("volume_type_id", "type"), ("id", "id")),
+    (
+        ("name", "key"), ("status", "status"), ("project_id", "project"), ("volume_type_id", "type"), ("id", "id"),
+        ("group_id", "member_of"),
+    ),
     admin_filters=(
         "id", "project_id", "user_id", "host", "snapshot_id", "source_volid", "multiattach", "attach_status", "encrypted",
         "volume_type_id", "image_metadata", "service_uuid", "description",
@@ -98,6 +111,38 @@ ATTACHMENTS = ListedResource(
 TRANSFERS = ListedResource(
     "transfer", "transfers", ("name", "volume_id", "all_tenants"), (("name", "key"), ("volume_id", "parent")),
     sorts=("id", "name", "created_at"), counted=False, rule="volume:get_all_transfers",
+)  # fmt: skip
+
+_OF_GROUPS = (
+    "id",
+    "name",
+    "description",
+    "status",
+    "project_id",
+    "user_id",
+    "group_type_id",
+    "created_at",
+    "updated_at",
+)
+GROUPS = ListedResource(
+    "group",
+    "groups",
+    ("name",),
+    (("name", "key"), ("status", "status"), ("project_id", "project"), ("group_type_id", "type"), ("id", "id")),
+    sorts=(*_OF_GROUPS, "availability_zone", "host", "group_snapshot_id", "source_group_id", "replication_status"),
+    counted=False, rule="group:get_all", since=13, links="group_links", by_member=True, options=("list_volume",),
+)  # fmt: skip
+GROUP_SNAPSHOTS = ListedResource(
+    "group_snapshot",
+    "group_snapshots",
+    ("name", "status", "group_id"),
+    (
+        ("name", "key"), ("status", "status"), ("group_id", "parent"), ("project_id", "project"), ("id", "id"),
+        ("group_type_id", "type"),
+    ),
+    sorts=(*_OF_GROUPS, "group_id"),
+    counted=False, rule="group:get_all_group_snapshots", since=14, links="group_snapshot_links", by_member=True,
+    queried_since=29,
 )  # fmt: skip
 
 
@@ -144,15 +189,16 @@ def query_of(call: VolumeCall, noun: ListedResource) -> VolumeQuery:
     """Raises 400 for what cannot be understood."""
     if len(call.pairs) > QUERY_MAX:
         raise bad(f"There may be {QUERY_MAX} query parameters at most.")
-    said = dict(call.pairs)
+    said = dict(call.pairs) if call.version >= noun.queried_since else {}
     most = call.context.settings.page_max
     query = VolumeQuery(
         limit=bounded_number("limit", said.pop("limit", str(most)), most), marker=said.pop("marker", None)
     )
     query.offset = bounded_number("offset", said.pop("offset", "0"), 2**31 - 1)
     query.sort = sort_of(noun, said)
-    everybody = call.who.admin and all_tenants(call.pairs)
-    said.pop("all_tenants", None)
+    everybody = call.who.admin and ("all_tenants" in said if noun.by_member else all_tenants(call.pairs))
+    for name in ("all_tenants", *noun.options):
+        said.pop(name, None)
     if call.version >= 45 and noun.counted and "with_count" in said:
         query.count = strict_flag("with_count", said.pop("with_count"))
     for name, value in said.items():
@@ -167,8 +213,10 @@ def _filter(call: VolumeCall, noun: ListedResource, query: VolumeQuery, name: st
     known = plain in noun.filters or (call.who.admin and plain in noun.admin_filters)
     if dict(noun.added).get(plain, 0) > call.version:
         known = False
+    if noun.by_member and (call.who.admin or call.version < FILTERS_REFUSED_SINCE):
+        known = True
     if not known:
-        if call.version >= 31 and not call.who.admin:
+        if call.version >= FILTERS_REFUSED_SINCE and not call.who.admin:
             raise bad(f"Invalid filters {name} are found in query options.")
         return
     column = dict(noun.columns).get(name)
@@ -237,7 +285,7 @@ def page(call: VolumeCall, store: VolumeStore, noun: ListedResource, query: Volu
 
 
 def _no_marker(noun: ListedResource, query: VolumeQuery) -> HttpFault:
-    return HttpFault(404, f"{noun.name.title()} {query.marker} could not be found.")
+    return HttpFault(404, f"{noun.name.title().replace('_', '')} {query.marker} could not be found.")
 
 
 def _fits(doc: Doc, rest: dict[str, str]) -> bool:
@@ -300,7 +348,7 @@ def answer(call: VolumeCall, noun: ListedResource, query: VolumeQuery, page: Lis
     """The list, a link to the next page where there may be one, and the count where it was asked for."""
     found: Doc = {noun.plural: shown}
     if noun.linked and (links := next_links(f"{call.url}/{'/'.join(call.parts)}", call.pairs, page.docs, query.limit)):
-        found[f"{noun.plural}_links"] = links
+        found[noun.links or f"{noun.plural}_links"] = links
     if page.total is not None:
         found["count"] = page.total
     return found

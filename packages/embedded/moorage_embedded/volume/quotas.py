@@ -1,4 +1,4 @@
-"""What a project may have, and has: counted from its volumes and snapshots for every new one."""
+"""What a project may have, and has: counted from its volumes, snapshots and groups for every new one."""
 
 from typing import NamedTuple
 
@@ -37,7 +37,16 @@ def used(store: VolumeStore, project: str, names: dict[str, str]) -> dict[str, i
             found[name] += amount
             if of is not None:
                 found[name + of] = found.get(name + of, 0) + amount
+    found["groups"] = store.count("group", project=project)
     return found
+
+
+def charge_group(call: VolumeCall, store: VolumeStore, project: str) -> None:
+    """Raises Fault (413) when the project may not have one more group; the count is locked until the commit."""
+    store.alone(project)
+    cap = limits(call, store, project, {})["groups"]
+    if 0 <= cap < store.count("group", project=project) + 1:
+        raise over_limit(f"GroupLimitExceeded: Maximum number of groups allowed ({cap}) exceeded")
 
 
 def charge(

@@ -6,7 +6,15 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import HttpFault, empty_response
-from moorage_embedded.volume.faults import bad, no_attachment, no_snapshot, no_type, no_volume
+from moorage_embedded.volume.faults import (
+    bad,
+    no_attachment,
+    no_group,
+    no_group_snapshot,
+    no_snapshot,
+    no_type,
+    no_volume,
+)
 from moorage_embedded.volume.request import VolumeCall, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
 
@@ -71,6 +79,44 @@ def my_snapshot(call: VolumeCall, store: VolumeStore, id: str, rule: str) -> Doc
 def attachment_of(call: VolumeCall, store: VolumeStore, id: str, *, hold: bool = False) -> Doc:
     """The attachment as users of its volume's project and administrators see it."""
     return _seen(call, store.get("attachment", id, hold=hold), no_attachment(id))
+
+
+def group_of(call: VolumeCall, store: VolumeStore, id: str, *, hold: bool = False) -> Doc:
+    """The group of volumes, or 404 when there is none or none for this caller."""
+    return _seen(call, store.get("group", id, hold=hold), no_group(id))
+
+
+def my_group(call: VolumeCall, store: VolumeStore, id: str, rule: str) -> Doc:
+    """The group, held, when the caller may change it; 403 names the rule."""
+    doc = group_of(call, store, id, hold=True)
+    call.require(call.who.writes(doc["project_id"]), rule)
+    return doc
+
+
+def group_snapshot_of(call: VolumeCall, store: VolumeStore, id: str, *, hold: bool = False) -> Doc:
+    return _seen(call, store.get("group_snapshot", id, hold=hold), no_group_snapshot(id))
+
+
+def held_members(store: VolumeStore, noun: str, group: str) -> list[Doc]:
+    """The volumes of a group, or the snapshots of a group snapshot, which others cannot change until the commit."""
+    held = (store.get(noun, each["id"], hold=True) for each in store.members(noun, group))
+    return [doc for doc in held if doc is not None]
+
+
+def has_source_in_use(store: VolumeStore, member: str, id: str) -> bool:
+    """Whether a group is being made from this source; `member` says of which kind the source is."""
+    return any(each["status"] == "creating" and each[member] == id for each in store.busy("group"))
+
+
+def being_deleted(doc: Doc) -> bool:
+    """Whether it is being deleted, also when an administrator said otherwise of its status."""
+    return bool(doc["work"]) and doc["work"]["kind"] == "delete"
+
+
+def check_no_group_has_type(store: VolumeStore, id: str) -> None:
+    """Raises 400 while volumes of this type may be in a group."""
+    if any(id in each["volume_types"] for each in store.many("group")):
+        raise bad("Target volume type is still in use.")
 
 
 def sees_type(call: VolumeCall, doc: Doc) -> bool:

@@ -9,6 +9,10 @@ from moorage_embedded.http_kit.routing import RouteTable
 from moorage_embedded.volume import (
     actions,
     attachments,
+    group_actions,
+    group_snapshots,
+    group_types,
+    groups,
     messages,
     metadata,
     qos,
@@ -117,7 +121,23 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "manageable_snapshots": {"GET": service_info.manageable},
     "manageable_snapshots/detail": {"GET": service_info.manageable},
     "backups": {"GET": service_info.none_of_them, "POST": service_info.no_backup},
-    "groups": {"GET": service_info.none_of_them, "POST": service_info.no_group},
+    "group_types": {"GET": group_types.index, "POST": group_types.create},
+    "group_types/{id}": {"GET": group_types.show, "PUT": group_types.update, "DELETE": group_types.delete},
+    "group_types/{id}/group_specs": {"GET": group_types.specs, "POST": group_types.add_specs},
+    "group_types/{id}/group_specs/{key}": {
+        "GET": group_types.spec,
+        "PUT": group_types.set_spec,
+        "DELETE": group_types.drop_spec,
+    },
+    "groups": {"GET": groups.index, "POST": groups.create},
+    "groups/detail": {"GET": groups.detail},
+    "groups/action": {"POST": group_actions.act_without_group},
+    "groups/{id}": {"GET": groups.show, "PUT": groups.update},
+    "groups/{id}/action": {"POST": group_actions.act},
+    "group_snapshots": {"GET": group_snapshots.index, "POST": group_snapshots.create},
+    "group_snapshots/detail": {"GET": group_snapshots.detail},
+    "group_snapshots/{id}": {"GET": group_snapshots.show, "DELETE": group_snapshots.delete},
+    "group_snapshots/{id}/action": {"POST": group_snapshots.act},
 }
 
 TABLE = RouteTable("volume", "/v3", ROUTES)

@@ -160,9 +160,6 @@ async def encryption_metadata(call: VolumeCall) -> Response:
 
 EMPTY: dict[str, tuple[str, int]] = {
     "backups": ("backups", 0),
-    "groups": ("groups", 13),
-    "group_snapshots": ("group_snapshots", 14),
-    "group_types": ("group_types", 11),
     "consistencygroups": ("consistencygroups", 0),
     "cgsnapshots": ("cgsnapshots", 0),
     "clusters": ("clusters", 7),
@@ -171,9 +168,6 @@ EMPTY: dict[str, tuple[str, int]] = {
 ADMINS = frozenset({"clusters"})
 ONE = {
     "backups": "Backup",
-    "groups": "Group",
-    "group_snapshots": "GroupSnapshot",
-    "group_types": "Group type",
     "consistencygroups": "ConsistencyGroup",
     "cgsnapshots": "CgSnapshot",
     "clusters": "Cluster",
@@ -221,13 +215,6 @@ async def no_backup(call: VolumeCall) -> Response:
         raise bad("Invalid input for field/attribute backup. It needs a volume_id.")
     await call.context.read_inline(lambda store: volume_of(call, store, str(said["volume_id"])))
     raise HttpFault(503, "Service cinder-backup could not be found.")
-
-
-async def no_group(call: VolumeCall) -> Response:
-    """There are no group types, so there is none that a group could be of."""
-    call.since(EMPTY[call.parts[0]][1])
-    await call.body()
-    raise bad("Invalid group type: this service has no group types.")
 
 
 async def nothing_to_clean(call: VolumeCall) -> Response:

@@ -72,41 +72,51 @@ async def create(call: VolumeCall) -> Response:
         volume = my_volume(call, store, said["volume_id"], "volume:create_snapshot")
         check_not_frozen(store)
         _check_volume(volume, in_use=force or call.version >= 66)
-        quotas.charge(call, store, call.who.project, "snapshot", volume["volume_type_id"], volume["size"])
-        doc = {
-            "id": new_uuid(),
-            "volume_id": volume["id"],
-            "project_id": call.who.project,
-            "user_id": call.who.user,
-            "name": said.get("name", said.get("display_name")),
-            "description": said.get("description"),
-            "status": "creating",
-            "progress": "0%",
-            "size": volume["size"],
-            "volume_type_id": volume["volume_type_id"],
-            "availability_zone": volume["availability_zone"],
-            "bootable": volume["bootable"],
-            "image_metadata": volume["image_metadata"],
-            "metadata": said.get("metadata") or {},
-            "created_at": stamp(),
-            "updated_at": None,
-            "work": {"kind": "create", "turn": new_uuid(), "request": call.request_id, "while": "creating"},
-        }
-        store.add("snapshot", doc)
-        return doc
+        named = {"name": said.get("name", said.get("display_name")), "description": said.get("description")}
+        return add_snapshot(call, store, volume, named | {"metadata": said.get("metadata") or {}})
 
     doc = await call.context.write(work)
     call.context.jobs.begin("snapshot", doc["id"])
     return json_response({"snapshot": views.snapshot_detail(call, doc, made=True)}, 202)
 
 
-def _check_volume(volume: Doc, *, in_use: bool) -> None:
+def add_snapshot(call: VolumeCall, store: VolumeStore, volume: Doc, said: Doc) -> Doc:
+    """A snapshot that is to be made; `said` are members of the record. Raises HttpFault (413) over quota."""
+    quotas.charge(call, store, call.who.project, "snapshot", volume["volume_type_id"], volume["size"])
+    doc: Doc = {
+        "id": new_uuid(),
+        "volume_id": volume["id"],
+        "group_snapshot_id": None,
+        "project_id": call.who.project,
+        "user_id": call.who.user,
+        "status": "creating",
+        "progress": "0%",
+        "size": volume["size"],
+        "volume_type_id": volume["volume_type_id"],
+        "availability_zone": volume["availability_zone"],
+        "bootable": volume["bootable"],
+        "image_metadata": volume["image_metadata"],
+        "metadata": {},
+        "created_at": stamp(),
+        "updated_at": None,
+        "work": {"kind": "create", "turn": new_uuid(), "request": call.request_id, "while": "creating"},
+    } | said
+    store.add("snapshot", doc)
+    return doc
+
+
+def check_source(volume: Doc) -> None:
+    """Raises 400 for a volume in a state that no snapshot is made in, whoever asks for it."""
     if volume["status"] == "maintenance":
         raise invalid_volume("The snapshot cannot be created when the volume is in maintenance mode.")
     if volume["migration_status"] not in (None, "deleting", "error", "success"):
         raise invalid_volume("Snapshot cannot be created while volume is migrating.")
     if volume["status"] == "error":
         raise invalid_volume("The snapshot cannot be created when the volume is in error status.")
+
+
+def _check_volume(volume: Doc, *, in_use: bool) -> None:
+    check_source(volume)
     allowed = ("available", "in-use") if in_use else ("available",)
     if volume["status"] not in allowed:
         raise invalid_volume(
@@ -155,8 +165,9 @@ async def _remove(call: VolumeCall, *, force: bool) -> None:
         if force and not call.who.admin:
             raise forbidden("volume_extension:snapshot_admin_actions:force_delete")
         check_not_frozen(store)
-        if not force and doc["status"] not in DELETABLE:
-            raise invalid_snapshot(f"Snapshot status must be {either(DELETABLE)} and must not be part of a group.")
+        if doc.get("group_snapshot_id") or not (force or doc["status"] in DELETABLE):
+            states = "" if force else f"status must be {either(DELETABLE)} and"
+            raise invalid_snapshot(f"Snapshot {states} must not be part of a group.")
         doc |= {"status": "deleting", "work": {"kind": "delete", "turn": new_uuid()}}
         store.put("snapshot", touched(doc))
 

@@ -8,15 +8,24 @@ import msgspec
 
 from moorage.model.ids import new_uuid
 from moorage_embedded.http_kit.answers import HttpFault
-from moorage_embedded.volume.faults import bad, conflict, invalid_input, invalid_snapshot, invalid_volume
+from moorage_embedded.volume.faults import bad, conflict, invalid_group, invalid_input, invalid_snapshot, invalid_volume
 from moorage_embedded.volume.files import GIB
-from moorage_embedded.volume.records import default_type, is_true_spec, snapshot_of, type_named, volume_of
+from moorage_embedded.volume.records import (
+    being_deleted,
+    default_type,
+    group_of,
+    is_true_spec,
+    snapshot_of,
+    type_named,
+    volume_of,
+)
 from moorage_embedded.volume.request import VolumeCall, stamp
 from moorage_embedded.volume.store import Doc, VolumeStore
 
 SERVICE_UUID = "5f1f1a3e-5a5c-5d2a-9b5e-6d6f6f726167"
 """There is one service, with one back end; its name never changes."""
 SOURCE_STATES = ("available", "in-use")
+GROUP_STATES = ("available", "creating")
 _UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 IMAGE_BASE = (
     "checksum", "container_format", "disk_format", "min_disk", "min_ram", "size", "signature_verified"
@@ -40,12 +49,8 @@ class Source:
 
 
 async def of(call: VolumeCall, said: Doc) -> Source:
-    """The source that the body names. Raises HttpFault: 400 for an unknown image or one that is not ready, 404 for groups
-    and backups.
-    """
+    """The source that the body names. Raises HttpFault: 400 for an unknown image or one that is not ready, 404 for backups."""
     named = [name for name in ("snapshot_id", "source_volid", "imageRef", "image_id", "backup_id") if said.get(name)]
-    if said.get("consistencygroup_id") or said.get("group_id"):
-        raise HttpFault(404, f"Group {said.get('group_id') or said.get('consistencygroup_id')} could not be found.")
     if backup := said.get("backup_id") if call.version >= 47 else None:
         raise HttpFault(404, f"Backup {backup} could not be found.")
     image_ref = said.get("image_id") if "image_id" in said else said.get("imageRef")
@@ -141,6 +146,23 @@ def check_not_encrypted(type: Doc) -> None:
         raise bad(f"Volume type {type['name']} asks for encrypted volumes, and this service has no key manager.")
 
 
+def _group_of(call: VolumeCall, store: VolumeStore, said: Doc, type: Doc | None) -> Doc | None:
+    """The group that the volume is to be in, which is held. Raises 400 where it takes no such volume, 404 for an unknown one."""
+    named = [said[name] for name in ("group_id", "consistencygroup_id") if said.get(name) is not None]
+    if not named:
+        return None
+    group = group_of(call, store, named[0], hold=True)
+    if type is None:
+        raise invalid_input("volume_type must be provided when creating a volume in a group.")
+    if type["id"] not in group["volume_types"]:
+        raise invalid_input(
+            f"Invalid volume_type provided: {type['id']} (requested type must be supported by this group)."
+        )
+    if group["status"] not in GROUP_STATES or being_deleted(group):
+        raise invalid_group(f"Originating group status must be one of '{', '.join(GROUP_STATES)}' values")
+    return group
+
+
 def new_volume(call: VolumeCall, store: VolumeStore, said: Doc, source: Source) -> Doc:
     """The record of a volume that is to be made, with the work that makes it."""
     settings = call.context.settings
@@ -148,6 +170,7 @@ def new_volume(call: VolumeCall, store: VolumeStore, said: Doc, source: Source) 
     snapshot = None if source.snapshot is None else snapshot_of(call, store, source.snapshot)
     origin = None if source.volume is None else volume_of(call, store, source.volume)
     chosen = type_named(call, store, named) if named else None
+    group = _group_of(call, store, said, chosen)
     work: Doc = {"kind": "create", "turn": new_uuid(), "request": call.request_id, "from": "blank"}
     inherited, bootable, metadata = None, False, {}
     if snapshot is not None:
@@ -187,7 +210,7 @@ def new_volume(call: VolumeCall, store: VolumeStore, said: Doc, source: Source) 
             chosen = store.get("type", inherited["volume_type_id"])
     chosen = chosen or default_type(call, store)
     check_not_encrypted(chosen)
-    zone = said.get("availability_zone") or (origin or snapshot or {}).get("availability_zone")
+    zone = said.get("availability_zone") or (group or origin or snapshot or {}).get("availability_zone")
     zone = zone or settings.availability_zone
     if zone != settings.availability_zone:
         raise bad(f"Availability zone '{zone}' is invalid.")
@@ -208,6 +231,7 @@ def new_volume(call: VolumeCall, store: VolumeStore, said: Doc, source: Source) 
         "volume_type_id": chosen["id"],
         "snapshot_id": source.snapshot,
         "source_volid": source.volume,
+        "group_id": None if group is None else group["id"],
         "metadata": _bounded(call, said.get("metadata") or {}),
         "admin_metadata": {},
         "image_metadata": dict(metadata),

@@ -25,7 +25,7 @@ records = sa.Table(
     sa.Column("noun", sa.String(20), primary_key=True),
     sa.Column("id", sa.String(64), primary_key=True),
     sa.Column("project", sa.String(255), nullable=False),
-    # Of an attachment and a snapshot: the volume.
+    # Of an attachment and a snapshot: the volume; of a group snapshot: the group.
     sa.Column("parent", sa.String(64), nullable=False),
     # What it is found by beside its id: a name, or of an attachment the server.
     sa.Column("key", sa.String(255), nullable=False),
@@ -37,10 +37,13 @@ records = sa.Table(
     # There is work to do on it, or to go on with after a restart.
     sa.Column("busy", sa.Boolean, nullable=False),
     sa.Column("doc", sa.Text, nullable=False),
+    # Of a volume: its group; of a snapshot: its group snapshot.
+    sa.Column("member_of", sa.String(64), nullable=False, server_default=""),
     sa.Index("volume_records_by_birth", "noun", "born", "id"),
     sa.Index("volume_records_by_project", "noun", "project", "born", "id"),
     sa.Index("volume_records_by_parent", "parent", "noun"),
     sa.Index("volume_records_by_key", "noun", "key"),
+    sa.Index("volume_records_by_group", "member_of", "noun"),
 )
 
 quotas = sa.Table(
@@ -58,7 +61,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _FIND = sa.select(records.c.doc).where(records.c.noun == sa.bindparam("noun"), records.c.id == sa.bindparam("id"))
 _GET, _HOLD = _FIND, _FIND.with_for_update()
 _ADD = sa.insert(records)
-_CHANGED = ("project", "key", "status", "type", "size", "busy", "doc")
+_CHANGED = ("project", "key", "status", "type", "size", "busy", "doc", "member_of")
 _PUT = (
     sa.update(records)
     .where(records.c.noun == sa.bindparam("b_noun"), records.c.id == sa.bindparam("b_id"))
@@ -70,6 +73,14 @@ _CHILDREN = (
     .where(records.c.parent == sa.bindparam("parent"), records.c.noun == sa.bindparam("noun"))
     .order_by(records.c.born, records.c.id)
 )
+_MEMBERS = (
+    sa.select(records.c.doc)
+    .where(records.c.member_of == sa.bindparam("member_of"), records.c.noun == sa.bindparam("noun"))
+    .order_by(records.c.born, records.c.id)
+)
+_PARENTS = {"group_snapshot": "group_id"}
+_TYPES = {"group": "group_type_id", "group_snapshot": "group_type_id"}
+_GROUPS = {"volume": "group_id", "snapshot": "group_snapshot_id"}
 
 
 def _row(noun: str, doc: Doc) -> dict[str, Any]:
@@ -78,14 +89,15 @@ def _row(noun: str, doc: Doc) -> dict[str, Any]:
         "noun": noun,
         "id": doc["id"],
         "project": doc.get("project_id") or "",
-        "parent": doc.get("volume_id") or "",
+        "parent": doc.get(_PARENTS.get(noun, "volume_id")) or "",
         "key": key,
         "status": doc.get("status") or "",
-        "type": doc.get("volume_type_id") or "",
+        "type": doc.get(_TYPES.get(noun, "volume_type_id")) or "",
         "size": doc.get("size") or 0,
         "born": doc["created_at"],
         "busy": bool(doc.get("work")),
         "doc": _encode(doc).decode(),
+        "member_of": doc.get(_GROUPS.get(noun, "")) or "",
     }
 
 
@@ -112,8 +124,12 @@ class VolumeStore:
         self.tx.run(_REMOVE, {"b_noun": noun, "b_id": id})
 
     def children(self, noun: str, parent: str) -> list[Doc]:
-        """What belongs to a volume, in the order it was made."""
+        """What belongs to a volume or a group, in the order it was made."""
         return [_decode(text) for (text,) in self.tx.rows(_CHILDREN, {"parent": parent, "noun": noun})]
+
+    def members(self, noun: str, group: str) -> list[Doc]:
+        """The volumes of a group, or the snapshots of a group snapshot, in the order they were made."""
+        return [_decode(text) for (text,) in self.tx.rows(_MEMBERS, {"member_of": group, "noun": noun})]
 
     def children_of(self, noun: str, parents: Sequence[str]) -> dict[str, list[Doc]]:
         """The same of many."""

@@ -124,6 +124,8 @@ async def accept(call: VolumeCall) -> Response:
         volume = store.get("volume", doc["volume_id"], hold=True)
         if volume is None or volume["status"] != "awaiting-transfer":
             raise bad("The volume does not wait for a transfer.")
+        if volume.get("group_id"):  # whose owner could delete it, with the volume
+            raise invalid_volume(f"Volume {volume['id']} must not be part of a consistency group.")
         kept = [] if doc["no_snapshots"] else store.children("snapshot", volume["id"])
         quotas.charge(call, store, call.who.project, "volume", volume["volume_type_id"], volume["size"])
         for each in kept:

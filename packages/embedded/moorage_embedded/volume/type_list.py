@@ -51,7 +51,7 @@ def _wanted(call: VolumeCall, said: dict[str, str]) -> Doc:
         raise bad(f"Invalid filters {', '.join(strange)} are found in query options.")
     names = (*TYPES.filters, *TYPES.admin_filters) if call.who.admin else TYPES.filters
     wanted: Doc = {name: value for name, value in said.items() if name in names}
-    wanted["is_public"] = _public(said.get("is_public", "true")) if call.who.admin else None
+    wanted["is_public"] = public_filter(said.get("is_public", "true")) if call.who.admin else None
     if "extra_specs" in wanted and (call.who.admin or call.version >= FILTERS_SINCE):
         wanted["extra_specs"] = listing.parse_dictionary(wanted["extra_specs"]) or {}
     else:
@@ -59,7 +59,8 @@ def _wanted(call: VolumeCall, said: dict[str, str]) -> Doc:
     return wanted
 
 
-def _public(said: str) -> bool | None:
+def public_filter(said: str) -> bool | None:
+    """The asked-for visibility; None: any. Raises 400."""
     word = said.strip().lower()
     if word in {"none", ""}:
         return None

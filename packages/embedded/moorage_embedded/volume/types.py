@@ -8,7 +8,7 @@ from moorage.model.ids import new_uuid
 from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
 from moorage_embedded.volume import views
 from moorage_embedded.volume.faults import bad, conflict
-from moorage_embedded.volume.records import default_type, type_named, type_of
+from moorage_embedded.volume.records import check_no_group_has_type, default_type, type_named, type_of
 from moorage_embedded.volume.request import VolumeCall, stamp, touched
 from moorage_embedded.volume.store import Doc, VolumeStore
 from moorage_embedded.volume.validation import (
@@ -139,6 +139,7 @@ async def delete(call: VolumeCall) -> Response:
         if own or doc["name"] == call.context.settings.default_type:
             raise bad(f"The volume type {doc['id']} is a default volume type and cannot be deleted.")
         _check_unused(store, doc["id"], "Target volume type is still in use.")
+        check_no_group_has_type(store, doc["id"])
         store.remove("type", doc["id"])
 
     await call.context.write(work)

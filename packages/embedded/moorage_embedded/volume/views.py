@@ -53,7 +53,7 @@ def volume_detail(
     if who.admin:
         shown["migration_status"] = doc["migration_status"]
     if version >= 13:
-        shown["group_id"] = None
+        shown["group_id"] = doc.get("group_id")
     if version >= 21 and who.admin:
         shown["provider_id"] = None
     if version >= 48:
@@ -121,7 +121,7 @@ def snapshot_detail(call: VolumeCall, doc: Doc, *, made: bool = False) -> Doc:
     """`made`: the answer to its creation or change, where some members are not shown."""
     shown = snapshot_summary(doc)
     if call.version >= 14:
-        shown["group_snapshot_id"] = None
+        shown["group_snapshot_id"] = doc.get("group_snapshot_id")
     if call.version >= 41:
         shown["user_id"] = doc["user_id"]
     if call.version >= 65:
@@ -154,3 +154,49 @@ def type_view(call: VolumeCall, doc: Doc, *, qos: bool = True, access: bool = Tr
     if call.who.admin and access:
         shown["os-volume-type-access:is_public"] = doc["is_public"]
     return shown
+
+
+def group_summary(doc: Doc) -> Doc:
+    return {"id": doc["id"], "name": doc["name"]}
+
+
+def group_detail(call: VolumeCall, doc: Doc, volumes: Sequence[Doc] | None = None) -> Doc:
+    """`volumes` are its members, where they are asked for."""
+    shown: Doc = {
+        "id": doc["id"],
+        "status": doc["status"],
+        "availability_zone": doc["availability_zone"],
+        "created_at": doc["created_at"],
+        "name": doc["name"],
+        "description": doc["description"],
+        "group_type": doc["group_type_id"],
+        "volume_types": doc["volume_types"],
+    }
+    if call.version >= 14:
+        shown["group_snapshot_id"] = doc["group_snapshot_id"]
+        shown["source_group_id"] = doc["source_group_id"]
+    if call.version >= 25 and volumes is not None:
+        shown["volumes"] = [each["id"] for each in volumes]
+    if call.version >= 38:
+        shown["replication_status"] = doc["replication_status"]
+    if call.version >= 58 and call.who.admin:
+        shown["project_id"] = doc["project_id"]
+    return shown
+
+
+def group_snapshot_summary(doc: Doc) -> Doc:
+    return {"id": doc["id"], "name": doc["name"]}
+
+
+def group_snapshot_detail(call: VolumeCall, doc: Doc) -> Doc:
+    names = ("id", "group_id", "group_type_id", "status", "created_at", "name", "description")
+    shown = {name: doc[name] for name in names}
+    if call.version >= 58 and call.who.admin:
+        shown["project_id"] = doc["project_id"]
+    return shown
+
+
+def group_type_view(call: VolumeCall, doc: Doc) -> Doc:
+    """The specs are for administrators."""
+    shown = {name: doc[name] for name in ("id", "name", "description", "is_public")}
+    return shown | {"group_specs": doc["group_specs"]} if call.who.admin else shown

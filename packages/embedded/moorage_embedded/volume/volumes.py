@@ -187,6 +187,8 @@ async def remove(call: VolumeCall, id: str, *, cascade: bool, force: bool, rule:
 
 
 def _may_go(call: VolumeCall, doc: Doc, snapshots: list[Doc], *, cascade: bool, force: bool) -> bool:
+    if doc.get("group_id") or any(each.get("group_snapshot_id") for each in snapshots):
+        return False
     if doc["attach_status"] == "attached" or doc["migration_status"] not in (None, "deleting", "error", "success"):
         return False
     if not force and doc["status"] not in DELETABLE:
