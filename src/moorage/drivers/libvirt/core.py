@@ -13,18 +13,16 @@ from weakref import WeakValueDictionary
 from xml.etree import ElementTree as ET
 
 from moorage.drivers.config_drive import build
-from moorage.drivers.libvirt import disks
-from moorage.drivers.libvirt.block_jobs import commit_and_pivot
+from moorage.drivers.libvirt import block_jobs, disks
 from moorage.drivers.libvirt.carrier import MigrationAddress, Receiver
 from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.domain_xml import (
     NAMESPACE,
     Around,
-    Seats,
-    bus_of,
     domain_xml,
     queues_of,
     root_is_local,
+    seat_volumes,
 )
 from moorage.drivers.libvirt.guest_services import GuestServices
 from moorage.drivers.libvirt.host_facts import MachineFacts, machine_id
@@ -49,6 +47,8 @@ T = TypeVar("T")
 
 START_S, DESTROY_S, SAVE_S = 120.0, 60.0, 600.0
 """Limits of one call of libvirt; the verb's own deadline usually ends before."""
+COMMIT_S, COMMIT_AT_START_S = 3_600.0, 60.0
+"""Limits of merging what a guest wrote while its disk was copied; an agent that starts does not wait for so long."""
 LOOK_EVERY_S = 0.2
 DESCRIBED_WITHIN_S = 5.0
 STARTS_TRIED_MAX = 3
@@ -206,32 +206,13 @@ class Core:
                 await disks.copy_file(self._images.path(await self._images.kernel(image)), place / name)
         record.kernel, record.ramdisk = bool(spec.kernel), bool(spec.ramdisk)
         self._keep_drive(record, drive)
-        self._seat_volumes(record)
+        seat_volumes(record)
         record.made = True
         self._records.keep(record)
 
     def _keep_drive(self, record: GuestRecord, drive: InstanceMetadata | None) -> None:
         if drive is not None:
             disks.keep_drive(self._records.place(record) / disks.DRIVE, build(drive))
-
-    @staticmethod
-    def _seat_volumes(record: GuestRecord) -> None:
-        """Give each volume a device name on its bus, which it keeps while it is attached; names of the guest's own disks stay reserved."""
-        spec = record.spec
-        usual = bus_of(spec)
-        kept = {each.volume: record.targets[each.volume] for each in spec.volumes if each.volume in record.targets}
-        free = Seats(list(kept.values()))
-        ordered = sorted(spec.volumes, key=lambda each: (each.boot_index is None, each.boot_index or 0))
-        new = [each for each in ordered if each.volume not in kept]
-        for volume in (each for each in new if each.boot_index == 0):
-            kept[volume.volume] = free.take(volume.bus or usual)
-        for wanted in (root_is_local(spec), bool(spec.ephemeral_gib), bool(spec.swap_mib)):
-            if wanted:
-                free.take(usual)
-        for volume in new:
-            if volume.volume not in kept:
-                kept[volume.volume] = free.take(volume.bus or usual)
-        record.targets = kept
 
     # ---- switched on and off ---------------------------------------------------------------------------------------
 
@@ -362,16 +343,39 @@ class Core:
 
     # ---- the disk that lies above while a copy is taken -------------------------------------------------------------
 
-    async def _settle_overlay(self, record: GuestRecord) -> None:
-        """Merge the overlay, to which the guest wrote while its disk was copied, into the disk."""
-        above = self._records.place(record) / disks.OVERLAY
-        if not above.exists():
+    async def _settle_overlay(self, record: GuestRecord, within_s: float = COMMIT_S) -> None:
+        """Merge the overlay, to which the guest wrote while its disk was copied, into the disk.
+
+        A guest that was switched over may have ended before the overlay was removed. Its disk has newer data then, so the
+        overlay is only merged if the guest wrote to it last. That of a saved guest stays: the saved state names it.
+        """
+        server, above = record.spec.server, self._records.place(record) / disks.OVERLAY
+        if not above.exists() or (power := await self._power(server)) is PowerState.SUSPENDED:
             return
-        if await self._power(record.spec.server) in ACTIVE:
-            await self._ask(record.spec.server, partial(commit_and_pivot, above=str(above)), DESTROY_S)
-            above.unlink()
-        else:
+        if power in ACTIVE:
+            target = await self._ask(server, partial(block_jobs.begin_commit, above=str(above)))
+            if target is not None:
+                await self._until_level(server, target, within_s)
+                await self._ask(server, partial(block_jobs.pivot, target=target))
+        elif await self._wrote_last_to(server, above):
             await disks.merge_down(above)
+        above.unlink(missing_ok=True)
+
+    async def _wrote_last_to(self, server: ServerId, above: Path) -> bool:
+        try:
+            return await self._ask(server, partial(block_jobs.writes_next_to, file=str(above)))
+        except HostFailed as failure:
+            if failure.code != "guest_not_found":
+                raise
+            return True
+
+    async def _until_level(self, server: ServerId, target: str, within_s: float) -> None:
+        """Raises HostFailed when the copy of a disk fails, or does not catch up in time."""
+        ends = self._clock.monotonic() + within_s
+        while not await self._ask(server, partial(block_jobs.is_level, target=target)):
+            if self._clock.monotonic() >= ends:
+                raise HostFailed("the copy of the guest's disk does not end", private=target, code="guest_failed")
+            await self._clock.sleep(LOOK_EVERY_S)
 
 
 def _stop(domain: Any) -> PowerState:

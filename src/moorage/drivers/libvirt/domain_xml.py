@@ -208,6 +208,25 @@ class Seats:
         raise HostFailed("the guest has no room for another disk", private=bus, code="guest_failed")
 
 
+def seat_volumes(record: GuestRecord) -> None:
+    """Give each volume a device name on its bus, which it keeps while it is attached; names of the guest's own disks stay reserved."""
+    spec = record.spec
+    usual = bus_of(spec)
+    kept = {each.volume: record.targets[each.volume] for each in spec.volumes if each.volume in record.targets}
+    free = Seats(list(kept.values()))
+    ordered = sorted(spec.volumes, key=lambda each: (each.boot_index is None, each.boot_index or 0))
+    new = [each for each in ordered if each.volume not in kept]
+    for volume in (each for each in new if each.boot_index == 0):
+        kept[volume.volume] = free.take(volume.bus or usual)
+    for wanted in (root_is_local(spec), bool(spec.ephemeral_gib), bool(spec.swap_mib)):
+        if wanted:
+            free.take(usual)
+    for volume in new:
+        if volume.volume not in kept:
+            kept[volume.volume] = free.take(volume.bus or usual)
+    record.targets = kept
+
+
 def _disks(record: GuestRecord, around: Around) -> Iterator[ET.Element]:
     """The disks, root first; during a rescue the rescue disk is first, or, if it has a device or bus of its own, the others keep their names."""
     spec, place, rescue = record.spec, around.place, record.rescue

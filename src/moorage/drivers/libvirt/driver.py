@@ -16,8 +16,9 @@ import msgspec
 from moorage.drivers.libvirt import host_facts
 from moorage.drivers.libvirt.arriving import Arriving
 from moorage.drivers.libvirt.carrier import Receiver
-from moorage.drivers.libvirt.core import ACTIVE, DESTROY_S, SAVE_S, Core
+from moorage.drivers.libvirt.core import ACTIVE, COMMIT_AT_START_S, DESTROY_S, SAVE_S, Core
 from moorage.drivers.libvirt.describing import Describing
+from moorage.drivers.libvirt.domain_xml import seat_volumes
 from moorage.drivers.libvirt.guest_agent import GuestAgent
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.life import Life
@@ -62,7 +63,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
         _log.info("guests are made as %s on %s", self._machine.virt_type, self._machine.arch)
         for record in self._records.every().values():
             try:
-                await self._settle_overlay(record)
+                await self._settle_overlay(record, COMMIT_AT_START_S)
             except HostFailed as failure:
                 _log.error("%s: a copy of its disk was cut off: %s", record.spec.server, failure.private)
         self._images.prune(self._records.bases())
@@ -196,7 +197,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             elif await self._power(server) not in ACTIVE:
                 record.spec = bare
                 self._keep_drive(record, spec.drive)
-                self._seat_volumes(record)
+                seat_volumes(record)
                 self._records.keep(record)
             power = await self._power(server)
             if not spec.power_on or power is PowerState.RUNNING:
@@ -282,6 +283,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
         async with self._alone(server):
             if await self._power(server) is not PowerState.SUSPENDED:
                 await self._active(server)
+                await self._settle_overlay(self._records.of(server))  # its saved state would name the overlay
                 await self._ask(server, lambda domain: domain.managedSave(0), SAVE_S)
             return await self._power(server)
 

@@ -17,6 +17,7 @@ import msgspec
 from moorage.drivers.libvirt import carrier, disks
 from moorage.drivers.libvirt.carrier import MigrationAddress
 from moorage.drivers.libvirt.core import Core
+from moorage.drivers.libvirt.domain_xml import seat_volumes
 from moorage.drivers.libvirt.host_facts import machine_id
 from moorage.drivers.libvirt.records import GuestRecord, checked
 from moorage.model.errors import HostFailed
@@ -139,7 +140,7 @@ class MovesPart(Core):
             )
             if spec.drive is not None:
                 self._keep_drive(record, spec.drive)
-            self._seat_volumes(record)
+            seat_volumes(record)
             record.made = True
             self._records.keep(record)
             await asyncio.to_thread(self._drop_arriving, server)

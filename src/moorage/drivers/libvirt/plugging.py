@@ -9,10 +9,10 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from moorage.drivers.libvirt.block_jobs import wait_until_level
+from moorage.drivers.libvirt.block_jobs import end_copy, pivot
 from moorage.drivers.libvirt.core import ACTIVE, Core
 from moorage.drivers.libvirt.disks import copy_raw
-from moorage.drivers.libvirt.domain_xml import bus_of, interface, queues_of, volume_disk
+from moorage.drivers.libvirt.domain_xml import bus_of, interface, queues_of, seat_volumes, volume_disk
 from moorage.drivers.libvirt.host_facts import machine_id
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.records import GuestRecord
@@ -111,17 +111,38 @@ class Plugging(Core):
             target = record.targets[old]
             device = volume_disk(disk, target, bus_of(record.spec))
             await refuse_absent(disk)
-            if await self._power(server) in ACTIVE:
-                xml = ET.tostring(device, encoding="unicode")
-                await self._ask(server, partial(_copy_over, target=target, xml=xml), COPY_S)
-            elif await self._power(server) is PowerState.SUSPENDED:
+            xml, power = ET.tostring(device, encoding="unicode"), await self._power(server)
+            if power in ACTIVE:
+                await self._copy_over(server, target, xml)
+            elif power is PowerState.SUSPENDED:
                 raise HostFailed("a suspended guest keeps its volumes", private=old, code="guest_not_running")
-            else:
+            elif not await self._is_switched(server, target, xml):
                 await copy_raw(path_of(self._volume(record, old)), path_of(disk))
             kept = tuple(each for each in record.spec.volumes if each.volume not in {old, disk.volume})
             record.targets[disk.volume] = target
             self._records.keep(self._with_volumes(record, (*kept, disk)))
             return await self._power(server)
+
+    async def _copy_over(self, server: ServerId, target: str, xml: str) -> None:
+        """Copy a disk; a copy that was begun is continued, and one that is ready is switched. One that fails, or is given
+        up, ends: the new volume is somebody else's then."""
+        if not await self._ask(server, partial(_begin_copy, target=target, xml=xml)):
+            return
+        try:
+            await self._until_level(server, target, COPY_S)
+            await self._ask(server, partial(pivot, target=target))
+        except (HostFailed, asyncio.CancelledError):
+            await self._ask(server, partial(end_copy, target=target))
+            raise
+
+    async def _is_switched(self, server: ServerId, target: str, xml: str) -> bool:
+        """Whether a guest that is off was switched to the new volume before: that one has its data then."""
+        try:
+            return await self._ask(server, partial(_has_source, target=target, xml=xml))
+        except HostFailed as failure:
+            if failure.code != "guest_not_found":
+                raise
+            return False
 
     @staticmethod
     def _volume(record: GuestRecord, volume: str) -> VolumeDisk:
@@ -130,7 +151,7 @@ class Plugging(Core):
     def _with_volumes(self, record: GuestRecord, volumes: tuple[VolumeDisk, ...]) -> GuestRecord:
         """A changed record, which is not written yet."""
         changed = msgspec.structs.replace(record, spec=msgspec.structs.replace(record.spec, volumes=volumes))
-        self._seat_volumes(changed)
+        seat_volumes(changed)
         return changed
 
     async def extend_volume(self, server: ServerId, volume: str, size_gib: int) -> PowerState:
@@ -231,16 +252,20 @@ def _detach(domain: Any, *, what: str, mark: tuple[str, str, str]) -> None:
             raise
 
 
-def _copy_over(domain: Any, *, target: str, xml: str) -> None:
-    """Copy a disk; a copy that was begun is continued, and one that is ready is switched."""
+def _begin_copy(domain: Any, *, target: str, xml: str) -> bool:
+    """Begin to copy a disk, unless that is under way. False: the guest has the copy already."""
     libvirt = library()
-    if ET.fromstring(xml).find("source").attrib == _source(domain, target):  # type: ignore[union-attr]
-        return
+    if _has_source(domain, target=target, xml=xml):
+        return False
     if not domain.blockJobInfo(target, 0):
         flags = libvirt.VIR_DOMAIN_BLOCK_COPY_REUSE_EXT | libvirt.VIR_DOMAIN_BLOCK_COPY_TRANSIENT_JOB
         domain.blockCopy(target, xml, {}, flags)
-    wait_until_level(domain, target, COPY_S)
-    domain.blockJobAbort(target, libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT)
+    return True
+
+
+def _has_source(domain: Any, *, target: str, xml: str) -> bool:
+    """Whether the disk is what is described there."""
+    return ET.fromstring(xml).find("source").attrib == _source(domain, target)  # type: ignore[union-attr]
 
 
 def _source(domain: Any, target: str) -> dict[str, str]:
