@@ -2,6 +2,7 @@
 
 import asyncio
 import platform
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ ASK_AGAIN_S = 5.0
 COPY_S = 3_600.0
 """Limit for copying a volume; the verb's own deadline usually ends before."""
 GIB = 1 << 30
+MAY_HAVE_DONE = frozenset({"hypervisor_slow", "hypervisor_out"})
+"""Of a call whose answer did not come."""
 
 
 class Plugging(Core):
@@ -47,9 +50,10 @@ class Plugging(Core):
                 if await self._power(server) in ACTIVE:
                     mark = ("mac", "address", vif.mac)
                     await self._ask(server, partial(_attach, what="interface", mark=mark, xml=card))
-            except HostFailed:
-                self._records.keep(record)
-                await self._unplug_what_is_unused()
+            except HostFailed as failure:
+                if failure.code not in MAY_HAVE_DONE:
+                    self._records.keep(record)
+                    await self._unplug_what_is_unused()
                 raise
             return await self._power(server)
 
@@ -73,16 +77,19 @@ class Plugging(Core):
         async with self._alone(server):
             record = self._records.of(server)
             others = tuple(each for each in record.spec.volumes if each.volume != disk.volume)
-            grown = self._with_volumes(record, (*others, disk))
+            runs = await self._runs(server)
+            taken = await self._ask(server, _disk_names) if runs else ()
+            grown = self._with_volumes(record, (*others, disk), taken)
             device = volume_disk(disk, grown.targets[disk.volume], bus_of(grown.spec))
             await refuse_absent(disk)
             self._records.keep(grown)
-            if await self._power(server) in ACTIVE:
+            if runs:
                 xml, mark = ET.tostring(device, encoding="unicode"), ("target", "dev", grown.targets[disk.volume])
                 try:
                     await self._ask(server, partial(_attach, what="disk", mark=mark, xml=xml))
-                except HostFailed:
-                    self._records.keep(record)
+                except HostFailed as failure:
+                    if failure.code not in MAY_HAVE_DONE:  # else the guest may have it, and a detach must find it
+                        self._records.keep(record)
                     raise
             return await self._power(server)
 
@@ -90,6 +97,7 @@ class Plugging(Core):
         async with self._alone(server):
             record = self._records.of(server)
             if any(each.volume == volume for each in record.spec.volumes):
+                await self._runs(server)
                 await self._take_out(server, "disk", ("target", "dev", record.targets[volume]))
                 kept = tuple(each for each in record.spec.volumes if each.volume != volume)
                 self._records.keep(self._with_volumes(record, kept))
@@ -144,14 +152,24 @@ class Plugging(Core):
                 raise
             return False
 
+    async def _runs(self, server: ServerId) -> bool:
+        """Whether its devices are changed at once, and not at its next start. Raises HostFailed for one that is suspended:
+        it goes on with those that it was saved with, and would write to a volume that is somebody else's by then."""
+        power = await self._power(server)
+        if power is PowerState.SUSPENDED:
+            raise HostFailed("a suspended guest keeps its volumes", private=server, code="guest_not_running")
+        return power in ACTIVE
+
     @staticmethod
     def _volume(record: GuestRecord, volume: str) -> VolumeDisk:
         return next(each for each in record.spec.volumes if each.volume == volume)
 
-    def _with_volumes(self, record: GuestRecord, volumes: tuple[VolumeDisk, ...]) -> GuestRecord:
-        """A changed record, which is not written yet."""
+    def _with_volumes(
+        self, record: GuestRecord, volumes: tuple[VolumeDisk, ...], taken: Collection[str] = ()
+    ) -> GuestRecord:
+        """A changed record, which is not written yet. `taken`: device names that the running guest has for other disks."""
         changed = msgspec.structs.replace(record, spec=msgspec.structs.replace(record.spec, volumes=volumes))
-        seat_volumes(changed)
+        seat_volumes(changed, taken)
         return changed
 
     async def extend_volume(self, server: ServerId, volume: str, size_gib: int) -> PowerState:
@@ -228,6 +246,11 @@ def _find(domain: Any, what: str, mark: tuple[str, str, str]) -> ET.Element | No
     return None
 
 
+def _disk_names(domain: Any) -> list[str]:
+    """The device names of all disks of a running guest."""
+    return [target.get("dev", "") for target in ET.fromstring(domain.XMLDesc()).iterfind("devices/disk/target")]
+
+
 def _has(domain: Any, *, what: str, mark: tuple[str, str, str]) -> bool:
     return bool(domain.isActive()) and _find(domain, what, mark) is not None
 
@@ -236,6 +259,8 @@ def _attach(domain: Any, *, what: str, mark: tuple[str, str, str], xml: str) -> 
     """Attach a device, if it is missing. The definition is made again at the next start, so only the running guest is changed."""
     if _find(domain, what, mark) is None:
         domain.attachDeviceFlags(xml, library().VIR_DOMAIN_AFFECT_LIVE)
+    elif what == "disk" and not _has_source(domain, target=mark[2], xml=xml):
+        raise HostFailed("the guest has another disk of this name", private=mark[2], code="guest_failed")
 
 
 def _detach(domain: Any, *, what: str, mark: tuple[str, str, str]) -> None:
