@@ -140,6 +140,7 @@ class ToldDriver(LibvirtDriver):
 
     @override
     async def _power(self, server: ServerId) -> PowerState:
+        self._records.of(server)
         return self.domain.power
 
     @override

@@ -210,6 +210,11 @@ class Core:
         record.made = True
         self._records.keep(record)
 
+    async def _prune_images(self) -> None:
+        """Remove images that no disk needs. While a record cannot be read, nobody knows what its guest's disk is over."""
+        if not self._records.set_aside:
+            await asyncio.to_thread(self._images.prune, self._records.bases())
+
     def _keep_drive(self, record: GuestRecord, drive: InstanceMetadata | None) -> None:
         if drive is not None:
             disks.keep_drive(self._records.place(record) / disks.DRIVE, build(drive))
@@ -268,8 +273,7 @@ class Core:
         place = self._records.place(record)
         return domain_xml(record, Around(self._machine, self._settings, self._records.owner, place, self._cache, plugs))
 
-    def _arrive(self, record: GuestRecord) -> None:
-        """Make a guest of the place that waited for it."""
+    def _arrive(self, record: GuestRecord) -> None:  # a guest of the place that waited for it
         record.incoming = False
         self._records.keep(record)
 
@@ -333,11 +337,17 @@ class Core:
                 raise
 
     async def _shut_down(self, server: ServerId, within_s: float) -> PowerState:
-        """Ask the guest to shut down, and switch it off if it does not in time."""
-        power = await self._power(server)
+        """Ask the guest to shut down, and switch it off if it does not in time, or cannot be asked: libvirt asks its agent first."""
+        power, ends = await self._power(server), self._clock.monotonic() + within_s
         if power is PowerState.RUNNING and within_s > 0:
-            await self._ask(server, lambda domain: domain.isActive() and domain.shutdown())
-            if await self._when(server, {PowerState.SHUTDOWN, PowerState.CRASHED}, within_s):
+            try:
+                await self._ask(server, lambda domain: domain.isActive() and domain.shutdown())
+            except HostFailed as failure:
+                if failure.code not in {"guest_failed", "hypervisor_slow"}:
+                    raise
+                _log.info("%s cannot be asked to shut down: %s", server, failure.private)
+            left_s = max(0.0, ends - self._clock.monotonic())
+            if await self._when(server, {PowerState.SHUTDOWN, PowerState.CRASHED}, left_s):
                 return PowerState.SHUTDOWN
         return await self._switch_off(server)
 
