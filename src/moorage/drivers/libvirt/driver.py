@@ -66,7 +66,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
                 await self._settle_overlay(record, COMMIT_AT_START_S)
             except HostFailed as failure:
                 _log.error("%s: a copy of its disk was cut off: %s", record.spec.server, failure.private)
-        self._images.prune(self._records.bases())
+        await self._prune_images()
         if not serving:
             return
         await self._thaw_what_is_still()
@@ -232,7 +232,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
                 transfer.task.cancel()
             await self._link.ask(lambda connection: self._undefine(connection, server), limit_s=DESTROY_S)
             self._ours.discard(server)
-            record = self._records.find(server)
+            record = self._records.every().get(server)  # also of one that is set aside: this is what remains to be done
             if record is not None and record.frozen_for:
                 await self._end_thawing(record)
             if record is not None and not record.departed:
@@ -241,7 +241,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             await asyncio.to_thread(self._records.forget, server)
             await asyncio.to_thread(self._drop_arriving, server)
             await self._unplug_what_is_unused()
-            await asyncio.to_thread(self._images.prune, self._records.bases())
+            await self._prune_images()
 
     async def power_on(self, server: ServerId) -> PowerState:
         async with self._alone(server):

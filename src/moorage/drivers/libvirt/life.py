@@ -77,7 +77,7 @@ class Life(Core):
                 await self._switch_off(server)
                 record = await self._make_second_disk(old, bare, spec.drive, preserve_ephemeral=preserve_ephemeral)
                 await asyncio.to_thread(self._records.tidy, server, record)
-                await asyncio.to_thread(self._images.prune, self._records.bases())
+                await self._prune_images()
             return await self._switch_on(record) if spec.power_on else await self._power(server)
 
     async def _make_second_disk(
