@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 from typing_extensions import override
 
@@ -156,6 +157,7 @@ def told_driver(room: Path, monkeypatch: pytest.MonkeyPatch, **spec: object) -> 
         monkeypatch.setattr(f"moorage.drivers.libvirt.{module}.library", lambda: LIBRARY)
     made = ToldDriver(room, ToldDomain())
     made._records.open()
-    record = made._records.keep(GuestRecord(GuestSpec(ONE, "web", 1, 512, 1, **spec), made=True))  # type: ignore[arg-type]
+    wanted = msgspec.structs.replace(GuestSpec(ONE, "web", 1, 512, 1), **spec)
+    record = made._records.keep(GuestRecord(wanted, made=True))
     made._records.place(record).mkdir()
     return made

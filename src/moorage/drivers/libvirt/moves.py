@@ -107,10 +107,19 @@ class MovesPart(Core):
         os.replace(coming, arriving / "guest.json")
 
     async def take_guest(self, spec: GuestSpec, move: str) -> PowerState:
+        """Make a guest of what arrived; where nothing did it is resized here.
+
+        Raises HostFailed when an earlier guest is still here: its old disks are not those that were sent.
+        """
         server = spec.server
         self._records.directory(server)
         async with self._alone(server):
             present = self._records.find(server)
+            if present is not None and present.departed:
+                await asyncio.to_thread(self._records.forget, server)
+                present = None
+            if present is not None and present.move != move and _arriving(self._room, server, move).exists():
+                raise HostFailed("an earlier guest is in the way", private=present.move, code="guest_in_the_way")
             if present is not None and present.move == move and present.made:
                 if present.left is None:
                     await asyncio.to_thread(self._drop_arriving, server)
