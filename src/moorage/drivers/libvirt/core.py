@@ -1,9 +1,7 @@
 """What all parts of the driver share: a guest's power state from libvirt, and how a guest is made, switched on and switched off."""
 
 import asyncio
-import contextlib
 import logging
-import socket
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,6 +13,7 @@ from xml.etree import ElementTree as ET
 from moorage.drivers.config_drive import build
 from moorage.drivers.libvirt import block_jobs, disks
 from moorage.drivers.libvirt.carrier import MigrationAddress, Receiver
+from moorage.drivers.libvirt.console_ports import free_port
 from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.domain_xml import (
     NAMESPACE,
@@ -32,6 +31,7 @@ from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plumber import Plumber
 from moorage.drivers.libvirt.port_wiring import is_described
 from moorage.drivers.libvirt.power_states import power_of
+from moorage.drivers.libvirt.qemu_access import QemuAccess, directories_of
 from moorage.drivers.libvirt.records import GuestDirectory, GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.transfers import LiveTransfer
@@ -79,6 +79,7 @@ class Core:
         self._settings, self._clock, self._hostname = settings, clock, hostname
         self._image_store = images
         self._physical_networks = physical_networks
+        self._access = QemuAccess(directory, self._room, settings.instances_path)
         self._link = DaemonLink(settings.uri)
         self._records = GuestDirectory(self._room)
         self._images = ImageCache(self._room, images, settings.image_unused_s)
@@ -222,6 +223,9 @@ class Core:
     # ---- switched on and off ---------------------------------------------------------------------------------------
 
     async def _plug(self, record: GuestRecord) -> list[ET.Element]:
+        """Connect its interfaces; and let QEMU reach its files."""
+        ways = directories_of(record, self._records.place(record), self._images.path(""))
+        await asyncio.to_thread(self._access.open_ways, ways)
         if record.incoming:
             await self._until_described(record)
         async with self._wiring:
@@ -298,16 +302,7 @@ class Core:
         return power_of(domain)
 
     def _free_port(self) -> int:
-        first, end = self._settings.serial_ports
-        taken = {record.serial_port for record in self._records.every().values()}
-        for port in range(first, end):
-            if port in taken:
-                continue
-            with socket.socket() as probe, contextlib.suppress(OSError):
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((self._settings.address, port))
-                return port
-        raise HostFailed("the host has no port left for a console", private=f"{first} to {end}", code="host_full")
+        return free_port(self._settings, {record.serial_port for record in self._records.every().values()})
 
     async def _switch_off(self, server: ServerId) -> PowerState:
         """Switch the guest off at once, and drop a saved state."""

@@ -55,6 +55,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
         except Invalid:
             self._link.close()
             raise
+        await self._let_qemu_in(self._machine)
         await asyncio.to_thread(self._descriptions.load)
         self._serve_as(self._records.owner)
         self._cache = await asyncio.to_thread(_cache_mode, self._room)
@@ -94,6 +95,15 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             self._link.close()
             raise Invalid(f"this machine cannot run guests: it lacks {', and '.join(lacking)}")
         return machine
+
+    async def _let_qemu_in(self, machine: host_facts.MachineFacts) -> None:
+        """Raises Invalid when QEMU's user cannot come to the host's directory."""
+        self._access.user = machine.qemu_user
+        closed = await asyncio.to_thread(self._access.open_way, self._room)
+        if closed is not None:
+            await self.close()
+            hint = f"chmod o+x {closed}, or another directory as [libvirt] instances_path"
+            raise Invalid(f"this machine cannot run guests: {self._access.why(closed)} ({hint})")
 
     async def _listen(self) -> None:
         """Listen for other hosts. Raises Invalid when the address cannot be used."""

@@ -81,7 +81,7 @@ class Plugging(Core):
             taken = await self._ask(server, _disk_names) if runs else ()
             grown = self._with_volumes(record, (*others, disk), taken)
             device = volume_disk(disk, grown.targets[disk.volume], bus_of(grown.spec))
-            await refuse_absent(disk)
+            await self._reach(disk)
             self._records.keep(grown)
             if runs:
                 xml, mark = ET.tostring(device, encoding="unicode"), ("target", "dev", grown.targets[disk.volume])
@@ -118,7 +118,7 @@ class Plugging(Core):
                 raise HostFailed("the guest has no such volume", private=old, code="volume_not_found")
             target = record.targets[old]
             device = volume_disk(disk, target, bus_of(record.spec))
-            await refuse_absent(disk)
+            await self._reach(disk)
             xml, power = ET.tostring(device, encoding="unicode"), await self._power(server)
             if power in ACTIVE:
                 await self._copy_over(server, target, xml)
@@ -151,6 +151,11 @@ class Plugging(Core):
             if failure.code != "guest_not_found":
                 raise
             return False
+
+    async def _reach(self, disk: VolumeDisk) -> None:
+        """Raises HostFailed when the volume is not on this host, or QEMU cannot reach it."""
+        await refuse_absent(disk)
+        await asyncio.to_thread(self._access.open_ways, [path_of(disk).parent])
 
     async def _runs(self, server: ServerId) -> bool:
         """Whether its devices are changed at once, and not at its next start. Raises HostFailed for one that is suspended:
