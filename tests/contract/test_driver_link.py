@@ -134,7 +134,7 @@ async def test_calls_that_hang_hold_no_read_of_states(library: Library) -> None:
     link, go_on = DaemonLink("uri"), threading.Event()
     held = [asyncio.create_task(link.ask(lambda _: go_on.wait(60))) for _ in range(link_module.THREADS + 1)]
     await asyncio.sleep(0)
-    assert await link.look(lambda _: "states") == "states"
+    assert await link.query(lambda _: "states") == "states"
     go_on.set()
     await asyncio.gather(*held)
     link.close()

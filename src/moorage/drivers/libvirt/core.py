@@ -155,7 +155,7 @@ class Core:
         """The guest's power state. A guest without a domain is off, and only has its record. Raises HostFailed when it is not here."""
         self._records.of(server)
         try:
-            return await self._link.look(lambda connection: power_of(self._domain(connection, server)))
+            return await self._link.query(lambda connection: power_of(self._domain(connection, server)))
         except HostFailed as failure:
             if failure.code != "guest_not_found":
                 raise

@@ -159,7 +159,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
 
     async def guests(self) -> Mapping[ServerId, PowerState]:
         """Return all guests with one call; a record without a domain is a guest that is off."""
-        states = await self._link.look(self._list)
+        states = await self._link.query(self._list)
         for server, record in self._records.every().items():
             power, awaited = states.get(server, (PowerState.SHUTDOWN, True))
             if record.incoming and not awaited:

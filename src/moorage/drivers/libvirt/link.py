@@ -24,7 +24,7 @@ from moorage.model.errors import HostFailed
 
 T = TypeVar("T")
 
-THREADS, LOOK_THREADS = 16, 4
+THREADS, QUERY_THREADS = 16, 4
 """Limits of calls to one daemon at once, and of reads of states besides; others wait, within their own limits."""
 CALL_S = 30.0
 KEEPALIVE_S, KEEPALIVE_LOST = 5, 3
@@ -37,20 +37,20 @@ class DaemonLink:
     """The connections to one daemon; they are opened by calls."""
 
     def __init__(self, uri: str) -> None:
-        self._calls, self._looks = _Lane(uri, THREADS), _Lane(uri, LOOK_THREADS)
+        self._calls, self._queries = _Lane(uri, THREADS), _Lane(uri, QUERY_THREADS)
 
     async def ask(self, work: Callable[[Any], T], *, limit_s: float = CALL_S) -> T:
         """Call `work(connection)` in a thread. Raises HostFailed: `hypervisor_out`, `hypervisor_slow`, `guest_not_found`, `guest_failed`."""
         return await _within(self._calls.begin(work), limit_s)
 
-    async def look(self, work: Callable[[Any], T], *, limit_s: float = CALL_S) -> T:
+    async def query(self, work: Callable[[Any], T], *, limit_s: float = CALL_S) -> T:
         """The same for reads that libvirt answers without asking a guest; they do not wait for other calls."""
-        return await _within(self._looks.begin(work), limit_s)
+        return await _within(self._queries.begin(work), limit_s)
 
     def close(self) -> None:
         """Close the connections; guests keep running. May be called again."""
         self._calls.close()
-        self._looks.close()
+        self._queries.close()
 
 
 async def _within(begun: "Future[T]", limit_s: float) -> T:
