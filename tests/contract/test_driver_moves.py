@@ -1,6 +1,7 @@
 """Which disks a guest has after a move; no hypervisor is needed."""
 
 import os
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,10 +24,14 @@ async def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     record = made._records.of(ONE)
     (made._records.place(record) / disks.ROOT).write_bytes(b"old")
     made.begin_arrival(ONE, "move")
-    made.arriving_file(ONE, "move", disks.ROOT).write_bytes(b"new")
+    image("create", "-q", "-f", "qcow2", str(made.arriving_file(ONE, "move", disks.ROOT)), "1M")
     made.end_arrival(ONE, "move", record)
     yield made
     made._records.close()
+
+
+def image(*words: str) -> None:
+    subprocess.run(("qemu-img", *words), check=True)
 
 
 def root_of(driver: ToldDriver) -> bytes:
@@ -49,7 +54,20 @@ async def test_what_a_guest_left_that_departed_makes_way(driver: ToldDriver) -> 
     driver.domain.power = PowerState.SHUTDOWN
     for _ in range(2):
         assert await driver.take_guest(record.spec, "move") is PowerState.SHUTDOWN
-        assert root_of(driver) == b"new"
+        assert root_of(driver).startswith(b"QFI")
+
+
+async def test_a_disk_that_names_a_file_of_this_host_is_not_taken(driver: ToldDriver, tmp_path: Path) -> None:
+    """Whoever has another host could read what is on this one, by a guest of his."""
+    record = driver._records.of(ONE)
+    driver._records.keep(msgspec.structs.replace(record, departed=True))
+    secret = in_file(tmp_path / "secret", b"secret", MIB)
+    arrived = str(driver.arriving_file(ONE, "move", disks.ROOT))
+    image("create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(secret), arrived)
+    with pytest.raises(HostFailed) as refused:
+        await driver.take_guest(record.spec, "move")
+    assert refused.value.code == "garbled"
+    assert driver._records.find(ONE) is None
 
 
 async def test_a_copy_has_the_holes_of_its_original(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from moorage.drivers.libvirt.records import GuestRecord, checked
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import ServerId
+from moorage.model.image_inspection import Unsafe, check_use
 from moorage.model.private_files import private_file
 
 ARRIVING, SENDING = "arriving", "sending"
@@ -126,7 +127,7 @@ class MovesPart(Core):
                 return await self._power(server)
             if present is not None and present.move == move:  # cut off while it was made
                 present = present.left
-            before = self._arrived(server, move) if present is None else present
+            before = await self._arrived(server, move) if present is None else present
             _refuse_shrinking(before.spec, spec)
             if present is not None:
                 await self._switch_off(server)
@@ -174,12 +175,24 @@ class MovesPart(Core):
         if spec.swap_mib:
             await disks.make_swap(place / disks.SWAP, spec.swap_mib * disks.MIB)
 
-    def _arrived(self, server: ServerId, move: str) -> GuestRecord:
-        file = _arriving(self._room, server, move) / "guest.json"
+    async def _arrived(self, server: ServerId, move: str) -> GuestRecord:
+        """Return the record of a guest that has arrived. Raises HostFailed when none has, or when a disk names other files: QEMU would
+        open those of this host."""
+        arriving = _arriving(self._room, server, move)
         try:
-            return msgspec.json.decode(file.read_bytes(), type=GuestRecord)
+            record = msgspec.json.decode((arriving / "guest.json").read_bytes(), type=GuestRecord)
+            for name in WHOLE:
+                if (arriving / name).exists():
+                    await asyncio.to_thread(check_use, arriving / name, "qcow2")
         except FileNotFoundError as nothing:
-            raise HostFailed("nothing of the guest has arrived", private=str(file), code="nothing_arrived") from nothing
+            raise HostFailed(
+                "nothing of the guest has arrived", private=str(arriving), code="nothing_arrived"
+            ) from nothing
+        except Unsafe as why:
+            raise HostFailed(
+                "what arrived is no disk of a guest", private=f"{arriving}: {why}", code="garbled"
+            ) from why
+        return record
 
     async def return_guest(self, server: ServerId, move: str) -> PowerState:
         async with self._alone(server):
