@@ -175,3 +175,18 @@ async def test_a_cancelled_call_that_takes_too_long_is_cancelled(library: Librar
         await task
     go_on.set()
     link.close()
+
+
+async def test_what_a_call_does_that_was_given_up_is_waited_for(library: Library) -> None:
+    """A device that is not there yet would count as detached, and come afterwards."""
+    link, go_on = DaemonLink("uri"), threading.Event()
+    with pytest.raises(HostFailed):
+        await link.ask(lambda _: go_on.wait(60), limit_s=0.05, of="one")
+    await link.until_over("another")
+    for _ in range(2):
+        with pytest.raises(HostFailed) as slow:
+            await link.until_over("one", 0.2)
+        assert slow.value.code == "hypervisor_slow"
+    go_on.set()
+    await link.until_over("one", 60)
+    link.close()

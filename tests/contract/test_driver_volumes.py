@@ -78,3 +78,17 @@ async def test_a_saved_guest_keeps_its_volumes(driver: ToldDriver, volume: Volum
         assert refused.value.code == "guest_not_running"
     assert attached(driver) == ["v"]
     await driver.detach_volume(ONE, "not here")
+
+
+async def test_a_detach_waits_for_an_attach_that_was_given_up(
+    driver: ToldDriver, volume: VolumeDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await driver.attach_volume(ONE, volume)
+    del driver.domain.live["sdc"]
+
+    async def it_comes(server: str, limit_s: float = 0.0) -> None:
+        driver.domain.live["sdc"] = volume.connection["device_path"]
+
+    monkeypatch.setattr(driver._link, "until_over", it_comes)
+    await driver.detach_volume(ONE, "v")
+    assert driver.domain.asked == ["attach", "detach"]

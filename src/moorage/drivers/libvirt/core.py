@@ -125,7 +125,9 @@ class Core:
 
     async def _ask(self, server: ServerId, work: Callable[[Any], T], limit_s: float = 30.0) -> T:
         """Call `work(domain)`. Raises HostFailed (`guest_not_found`) when there is no domain, or it is not ours."""
-        return await self._link.ask(lambda connection: work(self._domain(connection, server)), limit_s=limit_s)
+        return await self._link.ask(
+            lambda connection: work(self._domain(connection, server)), limit_s=limit_s, of=server
+        )
 
     def _domain(self, connection: Any, server: ServerId) -> Any:
         domain = connection.lookupByUUIDString(server)

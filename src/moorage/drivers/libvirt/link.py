@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 THREADS, QUERY_THREADS = 16, 4
 """Limits of calls to one daemon at once, and of reads of states besides; others wait, within their own limits."""
-CALL_S = 30.0
+CALL_S, LOOK_EVERY_S = 30.0, 0.1
 KEEPALIVE_S, KEEPALIVE_LOST = 5, 3
 """A daemon that does not answer this many keepalives is lost, and waiting calls fail."""
 
@@ -38,10 +38,32 @@ class DaemonLink:
 
     def __init__(self, uri: str) -> None:
         self._calls, self._queries = _Lane(uri, THREADS), _Lane(uri, QUERY_THREADS)
+        self._late: dict[str, set[Future[Any]]] = {}
+        """Guest → its calls that have begun and that nobody waits for any more."""
 
-    async def ask(self, work: Callable[[Any], T], *, limit_s: float = CALL_S) -> T:
-        """Call `work(connection)` in a thread. Raises HostFailed: `hypervisor_out`, `hypervisor_slow`, `guest_not_found`, `guest_failed`."""
-        return await _within(self._calls.begin(work), limit_s)
+    async def ask(self, work: Callable[[Any], T], *, limit_s: float = CALL_S, of: str = "") -> T:
+        """Call `work(connection)` in a thread. `of`: the guest with which it does something.
+
+        Raises HostFailed: `hypervisor_out`, `hypervisor_slow`, `guest_not_found`, `guest_failed`.
+        """
+        begun = self._calls.begin(work)
+        try:
+            return await _within(begun, limit_s)
+        finally:
+            if of and not begun.done():
+                late = self._late.setdefault(of, set())
+                late.add(begun)
+                begun.add_done_callback(late.discard)
+
+    async def until_over(self, of: str, limit_s: float = CALL_S) -> None:
+        """Wait for calls of a guest that nobody waits for any more: what they do may not be done yet. Raises HostFailed (`hypervisor_slow`)."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + limit_s
+        while not all(each.done() for each in tuple(self._late.get(of, ()))):
+            if loop.time() >= ends:
+                raise slow(limit_s)
+            await asyncio.sleep(LOOK_EVERY_S)
+        self._late.pop(of, None)
 
     async def query(self, work: Callable[[Any], T], *, limit_s: float = CALL_S) -> T:
         """The same for reads that libvirt answers without asking a guest; they do not wait for other calls."""
@@ -51,6 +73,10 @@ class DaemonLink:
         """Close the connections; guests keep running. May be called again."""
         self._calls.close()
         self._queries.close()
+
+
+def slow(limit_s: float) -> HostFailed:
+    return HostFailed("the hypervisor takes too long", private=f"no answer in {limit_s} s", code="hypervisor_slow")
 
 
 async def _within(begun: "Future[T]", limit_s: float) -> T:
@@ -71,9 +97,7 @@ async def _within(begun: "Future[T]", limit_s: float) -> T:
         waiting.add_done_callback(_let_lie)
         begun.cancel()  # if it waits for a thread: nobody expects it any more, and it would do it all the same
         if cancelled is None:
-            raise HostFailed(
-                "the hypervisor takes too long", private=f"no answer in {limit_s} s", code="hypervisor_slow"
-            )
+            raise slow(limit_s)
     elif cancelled is not None:
         _let_lie(waiting)
     if cancelled is not None:

@@ -215,6 +215,7 @@ class Plugging(Core):
         """Detach a device, which the guest must release. Raises HostFailed (`device_busy`) when it does not."""
         if await self._power(server) not in ACTIVE:
             return
+        await self._link.until_over(server)  # an attach that was given up may still bring it
         ends, again = self._clock.monotonic() + LETS_GO_WITHIN_S, 0.0
         while await self._ask(server, partial(_has, what=what, mark=mark)):
             now = self._clock.monotonic()
