@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.helpers.libvirt_host import COMMAND_LINE, ImageFiles, a_driver, a_spec, a_volume, guest_files, says, types
+from tests.helpers.libvirt_host import ImageFiles, a_driver, a_spec, a_volume, guest_files, says, types
 from tests.helpers.real_guests import ONE
 
 from moorage.drivers.libvirt.driver import LibvirtDriver
@@ -94,10 +94,3 @@ async def test_a_guest_of_a_private_data_directory(driver: LibvirtDriver, data: 
     assert await driver.reboot(ONE, hard=True) is PowerState.RUNNING
     await says(driver, ONE, "GUEST: ready", times=2)
     assert await asyncio.to_thread(is_closed, data)
-
-
-async def test_a_guest_with_variables_of_its_firmware(driver: LibvirtDriver) -> None:
-    """libvirt makes their file in a directory in which QEMU's user may not write."""
-    uefi = {"hw_firmware_type": "uefi", "hw_machine_type": "q35", "os_command_line": COMMAND_LINE}
-    assert await driver.start_guest(a_spec(ONE, image_properties=uefi)) is PowerState.RUNNING
-    assert await driver.reboot(ONE, hard=True) is PowerState.RUNNING
