@@ -40,6 +40,14 @@ async def test_a_mac_is_unique_in_its_network(cloud: Cloud) -> None:
     assert (await cloud.get("/ports", network_id=net["id"], mac_address=mac))["ports"][0]["device_id"] == "srv-1"
 
 
+async def test_a_line_feed_is_no_part_of_a_mac(cloud: Cloud) -> None:
+    """It would be another MAC than the same without it, and stands in files of lines on the port's host."""
+    net, _ = await cloud.flat_network()
+    for wrong in ("fa:16:3e:aa:bb:01\n", "fa:16:3e:aa:bb:01 ", "\nfa:16:3e:aa:bb:01", "fa:16:3e:aa:bb"):
+        body = {"port": {"network_id": net["id"], "project_id": "p1", "mac_address": wrong}}
+        assert (await cloud.call("POST", "/ports", body)).status_code == 400, wrong
+
+
 async def test_a_bulk_request_creates_all_ports(cloud: Cloud) -> None:
     net, _ = await cloud.flat_network()
     bulk = [{"network_id": net["id"], "project_id": "p1", "name": f"p{n}"} for n in range(5)]

@@ -107,7 +107,8 @@ async def test_a_truncated_file_is_refused(
 
 
 async def test_invalid_requests_are_refused(place: MigrationAddress) -> None:
-    for line in (b"no json\n", b"{}\n", b"\n"):
+    endless = carrier.CarrierRequest(place.key, "file", ONE, "move", "disk", -1)
+    for line in (b"no json\n", b"{}\n", b"\n", msgspec.json.encode(endless) + b"\n"):
         async with carrier._connection(place) as (reader, writer):
             writer.write(line)
             reply = msgspec.json.decode(await reader.readline(), type=carrier.CarrierReply)

@@ -1,9 +1,6 @@
 """Parts of the libvirt driver that need no hypervisor; what it does with guests is in tests/hypervisor."""
 
 import asyncio
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -11,11 +8,9 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from moorage.drivers.libvirt import link as link_module
 from moorage.drivers.libvirt.domain_xml import NAMESPACE, Around, domain_xml
 from moorage.drivers.libvirt.host_facts import MachineFacts, chosen_virt_type
 from moorage.drivers.libvirt.images import ImageCache
-from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.quotas import disk_limits
 from moorage.drivers.libvirt.records import GuestDirectory, GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
@@ -244,110 +239,6 @@ async def test_an_image_is_downloaded_once_and_removed_when_unused(tmp_path: Pat
     cache.prune(())
     assert not cache.path(base).exists()
     assert file.exists()
-
-
-# ----------------------------------------------------------------------------------------------------- the link
-
-
-class Failure(Exception):
-    def __init__(self, code: int, domain: int = 0) -> None:
-        super().__init__(f"failure {code}")
-        self._code, self._domain = code, domain
-
-    def get_error_code(self) -> int:
-        return self._code
-
-    def get_error_domain(self) -> int:
-        return self._domain
-
-
-class Connection:
-    alive = True
-
-    def isAlive(self) -> bool:  # noqa: N802 - libvirt's
-        return self.alive
-
-    def setKeepAlive(self, interval: int, count: int) -> None:  # noqa: N802 - libvirt's
-        pass
-
-    def close(self) -> None:
-        self.alive = False
-
-
-class Library:
-    libvirtError = Failure  # noqa: N815 - libvirt's
-    VIR_ERR_NO_DOMAIN, VIR_ERR_NO_CONNECT, VIR_ERR_AUTH_FAILED = 42, 5, 45
-    VIR_FROM_RPC, VIR_FROM_REMOTE = 7, 13
-
-    def __init__(self) -> None:
-        self.opened: list[Connection] = []
-
-    def open(self, uri: str) -> Connection:
-        self.opened.append(Connection())
-        return self.opened[-1]
-
-
-@pytest.fixture
-def library(monkeypatch: pytest.MonkeyPatch) -> Library:
-    made = Library()
-    monkeypatch.setattr(link_module, "library", lambda: made)
-    return made
-
-
-def fails(code: int, domain: int = 0) -> Callable[[Any], None]:
-    def work(_: object) -> None:
-        raise Failure(code, domain)
-
-    return work
-
-
-async def test_a_lost_connection_is_reopened(library: Library) -> None:
-    link = DaemonLink("uri")
-    for failing, code in (
-        (fails(38, Library.VIR_FROM_RPC), "hypervisor_out"),
-        (fails(Library.VIR_ERR_NO_DOMAIN), "guest_not_found"),
-        (fails(1), "guest_failed"),
-    ):
-        with pytest.raises(HostFailed) as failed:
-            await link.ask(failing)
-        assert failed.value.code == code
-    assert len(library.opened) == 2
-    library.opened[-1].alive = False
-    assert await link.ask(lambda connection: connection) is library.opened[2]
-    link.close()
-
-
-async def test_a_cancelled_call_waits_for_its_thread(library: Library) -> None:
-    link, begun, go_on = DaemonLink("uri"), threading.Event(), threading.Event()
-    done: list[str] = []
-
-    def work(_: object) -> None:
-        begun.set()
-        go_on.wait(60)
-        done.append("done")
-
-    task = asyncio.create_task(link.ask(work))
-    await asyncio.to_thread(begun.wait, 60)
-    task.cancel()
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert not task.done()
-    go_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert done == ["done"]
-    link.close()
-
-
-async def test_a_slow_call_times_out(library: Library) -> None:
-    link, go_on = DaemonLink("uri"), threading.Event()
-    began = time.monotonic()
-    with pytest.raises(HostFailed) as slow:
-        await link.ask(lambda _: go_on.wait(60), limit_s=0.05)
-    assert slow.value.code == "hypervisor_slow"
-    assert time.monotonic() - began < 30
-    go_on.set()
-    link.close()
 
 
 # ---------------------------------------------------------------------------------------------- its configuration

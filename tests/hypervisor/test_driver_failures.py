@@ -1,6 +1,7 @@
 """The libvirt driver when something fails: images, starts that are cut off, and daemons that stop or hang."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -137,6 +138,28 @@ async def test_a_daemon_that_hangs_is_not_waited_for(driver: LibvirtDriver) -> N
     finally:
         os.kill(daemon(), signal.SIGCONT)
     assert await driver.guests() == {ONE: PowerState.SHUTDOWN}
+
+
+async def test_a_guest_that_hangs_holds_nothing_else(driver: LibvirtDriver) -> None:
+    """Six calls wait for it; one connection would take five at once, and be lost soon, with all calls of other guests."""
+    await driver.start_guest(a_spec(ONE))
+    qemu = qemu_of(ONE)
+    os.kill(qemu, signal.SIGSTOP)
+    try:
+        waiting = [asyncio.create_task(driver._ask(ONE, lambda domain: domain.injectNMI(0))) for _ in range(6)]
+        await asyncio.sleep(0)
+        for _ in range(3):
+            async with asyncio.timeout(15):
+                assert await driver.guests() == {ONE: PowerState.RUNNING}
+        assert await driver.start_guest(a_spec(TWO, power_on=False)) is PowerState.SHUTDOWN
+        await driver.power_off(ONE, 0)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(qemu, signal.SIGCONT)
+    codes = {
+        each.code for each in await asyncio.gather(*waiting, return_exceptions=True) if isinstance(each, HostFailed)
+    }
+    assert codes == {"guest_failed"}
 
 
 async def test_a_crash_dump_is_triggered(driver: LibvirtDriver) -> None:

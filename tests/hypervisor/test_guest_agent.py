@@ -204,3 +204,11 @@ def end_the_thawing(room: Path) -> None:
     record = msgspec.json.decode(file.read_bytes(), type=GuestRecord)
     record.frozen_until = 0.0
     file.write_bytes(msgspec.json.encode(record))
+
+
+async def test_a_guest_whose_agent_hangs_is_switched_off(driver: LibvirtDriver) -> None:
+    """libvirt waits for a minute for its answer to the request to shut down."""
+    await driver.start_guest(with_agent())
+    await until_agent(driver)
+    await types(driver, ONE, "kill -STOP $(pidof qemu-ga); echo sto$((0+1))ped", "sto1ped")
+    assert await driver.power_off(ONE, 1.0) is PowerState.SHUTDOWN

@@ -7,6 +7,9 @@ from pathlib import Path
 from moorage.model.errors import Invalid
 from moorage.model.private_files import DIRECTORY_MODE, OTHERS, private_directory
 
+SEARCHED_MODE = DIRECTORY_MODE | stat.S_IXGRP
+"""Where QEMU runs under a user of its own, its group may search for guests' files (drivers/libvirt/qemu_access.py)."""
+
 
 def keep_private(data: Path) -> None:
     """Make the data directory, and remove the access of other users. Every role and every command that makes databases calls this first.
@@ -17,7 +20,7 @@ def keep_private(data: Path) -> None:
         status = private_directory(data).stat()
         if status.st_mode & stat.S_ISVTX:
             raise Invalid(f"everybody may write to {data}: name a directory of its own as data_dir (--data-dir)")
-        if status.st_mode & OTHERS:
+        if status.st_mode & OTHERS and stat.S_IMODE(status.st_mode) != SEARCHED_MODE:
             os.chmod(data, DIRECTORY_MODE)
     except PermissionError as failure:
         raise Invalid(

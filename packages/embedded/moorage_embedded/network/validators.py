@@ -8,7 +8,7 @@ from uuid import UUID
 
 Check: TypeAlias = Callable[[Any], str | None]
 
-MAC = re.compile(r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$", re.IGNORECASE)
+MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", re.IGNORECASE)
 ITEMS_MAX = 1_000
 
 
@@ -68,7 +68,7 @@ def is_bool(value: Any) -> str | None:
 
 
 def is_mac(value: Any) -> str | None:
-    if isinstance(value, str) and MAC.match(value) and value != "00:00:00:00:00:00":
+    if isinstance(value, str) and MAC.fullmatch(value) and value != "00:00:00:00:00:00":
         return None
     return f"'{value}' is not a valid MAC address"
 

@@ -161,6 +161,8 @@ class Receiver:
             request = msgspec.json.decode(line, type=CarrierRequest)
             if not hmac.compare_digest(request.key.encode(), self.key.encode()):
                 raise HostFailed("the other host does not take that", private="wrong key", code="host_unreachable")
+            if request.name and request.size < 0:
+                raise HostFailed("the request of another host is garbled", private=str(request.size), code="garbled")
             if request.name:
                 await _receive(reader, await self._receiving.file_for(request), request.size)
                 return CarrierReply()

@@ -1,9 +1,7 @@
 """What all parts of the driver share: a guest's power state from libvirt, and how a guest is made, switched on and switched off."""
 
 import asyncio
-import contextlib
 import logging
-import socket
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,18 +11,17 @@ from weakref import WeakValueDictionary
 from xml.etree import ElementTree as ET
 
 from moorage.drivers.config_drive import build
-from moorage.drivers.libvirt import disks
-from moorage.drivers.libvirt.block_jobs import commit_and_pivot
+from moorage.drivers.libvirt import block_jobs, disks
 from moorage.drivers.libvirt.carrier import MigrationAddress, Receiver
+from moorage.drivers.libvirt.console_ports import free_port
 from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.domain_xml import (
     NAMESPACE,
     Around,
-    Seats,
-    bus_of,
     domain_xml,
     queues_of,
     root_is_local,
+    seat_volumes,
 )
 from moorage.drivers.libvirt.guest_services import GuestServices
 from moorage.drivers.libvirt.host_facts import MachineFacts, machine_id
@@ -34,6 +31,7 @@ from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plumber import Plumber
 from moorage.drivers.libvirt.port_wiring import is_described
 from moorage.drivers.libvirt.power_states import power_of
+from moorage.drivers.libvirt.qemu_access import QemuAccess, directories_of
 from moorage.drivers.libvirt.records import GuestDirectory, GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.transfers import LiveTransfer
@@ -49,6 +47,8 @@ T = TypeVar("T")
 
 START_S, DESTROY_S, SAVE_S = 120.0, 60.0, 600.0
 """Limits of one call of libvirt; the verb's own deadline usually ends before."""
+COMMIT_S, COMMIT_AT_START_S = 3_600.0, 60.0
+"""Limits of merging what a guest wrote while its disk was copied; an agent that starts does not wait for so long."""
 LOOK_EVERY_S = 0.2
 DESCRIBED_WITHIN_S = 5.0
 STARTS_TRIED_MAX = 3
@@ -79,6 +79,7 @@ class Core:
         self._settings, self._clock, self._hostname = settings, clock, hostname
         self._image_store = images
         self._physical_networks = physical_networks
+        self._access = QemuAccess(directory, self._room, settings.instances_path)
         self._link = DaemonLink(settings.uri)
         self._records = GuestDirectory(self._room)
         self._images = ImageCache(self._room, images, settings.image_unused_s)
@@ -124,7 +125,9 @@ class Core:
 
     async def _ask(self, server: ServerId, work: Callable[[Any], T], limit_s: float = 30.0) -> T:
         """Call `work(domain)`. Raises HostFailed (`guest_not_found`) when there is no domain, or it is not ours."""
-        return await self._link.ask(lambda connection: work(self._domain(connection, server)), limit_s=limit_s)
+        return await self._link.ask(
+            lambda connection: work(self._domain(connection, server)), limit_s=limit_s, of=server
+        )
 
     def _domain(self, connection: Any, server: ServerId) -> Any:
         domain = connection.lookupByUUIDString(server)
@@ -154,7 +157,7 @@ class Core:
         """The guest's power state. A guest without a domain is off, and only has its record. Raises HostFailed when it is not here."""
         self._records.of(server)
         try:
-            return await self._ask(server, power_of)
+            return await self._link.query(lambda connection: power_of(self._domain(connection, server)))
         except HostFailed as failure:
             if failure.code != "guest_not_found":
                 raise
@@ -206,36 +209,25 @@ class Core:
                 await disks.copy_file(self._images.path(await self._images.kernel(image)), place / name)
         record.kernel, record.ramdisk = bool(spec.kernel), bool(spec.ramdisk)
         self._keep_drive(record, drive)
-        self._seat_volumes(record)
+        seat_volumes(record)
         record.made = True
         self._records.keep(record)
+
+    async def _prune_images(self) -> None:
+        """Remove images that no disk needs. While a record cannot be read, nobody knows what its guest's disk is over."""
+        if not self._records.set_aside:
+            await asyncio.to_thread(self._images.prune, self._records.bases())
 
     def _keep_drive(self, record: GuestRecord, drive: InstanceMetadata | None) -> None:
         if drive is not None:
             disks.keep_drive(self._records.place(record) / disks.DRIVE, build(drive))
 
-    @staticmethod
-    def _seat_volumes(record: GuestRecord) -> None:
-        """Give each volume a device name on its bus, which it keeps while it is attached; names of the guest's own disks stay reserved."""
-        spec = record.spec
-        usual = bus_of(spec)
-        kept = {each.volume: record.targets[each.volume] for each in spec.volumes if each.volume in record.targets}
-        free = Seats(list(kept.values()))
-        ordered = sorted(spec.volumes, key=lambda each: (each.boot_index is None, each.boot_index or 0))
-        new = [each for each in ordered if each.volume not in kept]
-        for volume in (each for each in new if each.boot_index == 0):
-            kept[volume.volume] = free.take(volume.bus or usual)
-        for wanted in (root_is_local(spec), bool(spec.ephemeral_gib), bool(spec.swap_mib)):
-            if wanted:
-                free.take(usual)
-        for volume in new:
-            if volume.volume not in kept:
-                kept[volume.volume] = free.take(volume.bus or usual)
-        record.targets = kept
-
     # ---- switched on and off ---------------------------------------------------------------------------------------
 
     async def _plug(self, record: GuestRecord) -> list[ET.Element]:
+        """Connect its interfaces; and let QEMU reach its files."""
+        ways = directories_of(record, self._records.place(record), self._images.path(""))
+        await asyncio.to_thread(self._access.open_ways, ways)
         if record.incoming:
             await self._until_described(record)
         async with self._wiring:
@@ -287,8 +279,7 @@ class Core:
         place = self._records.place(record)
         return domain_xml(record, Around(self._machine, self._settings, self._records.owner, place, self._cache, plugs))
 
-    def _arrive(self, record: GuestRecord) -> None:
-        """Make a guest of the place that waited for it."""
+    def _arrive(self, record: GuestRecord) -> None:  # a guest of the place that waited for it
         record.incoming = False
         self._records.keep(record)
 
@@ -313,16 +304,7 @@ class Core:
         return power_of(domain)
 
     def _free_port(self) -> int:
-        first, end = self._settings.serial_ports
-        taken = {record.serial_port for record in self._records.every().values()}
-        for port in range(first, end):
-            if port in taken:
-                continue
-            with socket.socket() as probe, contextlib.suppress(OSError):
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((self._settings.address, port))
-                return port
-        raise HostFailed("the host has no port left for a console", private=f"{first} to {end}", code="host_full")
+        return free_port(self._settings, {record.serial_port for record in self._records.every().values()})
 
     async def _switch_off(self, server: ServerId) -> PowerState:
         """Switch the guest off at once, and drop a saved state."""
@@ -352,26 +334,55 @@ class Core:
                 raise
 
     async def _shut_down(self, server: ServerId, within_s: float) -> PowerState:
-        """Ask the guest to shut down, and switch it off if it does not in time."""
-        power = await self._power(server)
+        """Ask the guest to shut down, and switch it off if it does not in time, or cannot be asked: libvirt asks its agent first."""
+        power, ends = await self._power(server), self._clock.monotonic() + within_s
         if power is PowerState.RUNNING and within_s > 0:
-            await self._ask(server, lambda domain: domain.isActive() and domain.shutdown())
-            if await self._when(server, {PowerState.SHUTDOWN, PowerState.CRASHED}, within_s):
+            try:
+                await self._ask(server, lambda domain: domain.isActive() and domain.shutdown())
+            except HostFailed as failure:
+                if failure.code not in {"guest_failed", "hypervisor_slow"}:
+                    raise
+                _log.info("%s cannot be asked to shut down: %s", server, failure.private)
+            left_s = max(0.0, ends - self._clock.monotonic())
+            if await self._when(server, {PowerState.SHUTDOWN, PowerState.CRASHED}, left_s):
                 return PowerState.SHUTDOWN
         return await self._switch_off(server)
 
     # ---- the disk that lies above while a copy is taken -------------------------------------------------------------
 
-    async def _settle_overlay(self, record: GuestRecord) -> None:
-        """Merge the overlay, to which the guest wrote while its disk was copied, into the disk."""
-        above = self._records.place(record) / disks.OVERLAY
-        if not above.exists():
+    async def _settle_overlay(self, record: GuestRecord, within_s: float = COMMIT_S) -> None:
+        """Merge the overlay, to which the guest wrote while its disk was copied, into the disk.
+
+        A guest that was switched over may have ended before the overlay was removed. Its disk has newer data then, so the
+        overlay is only merged if the guest wrote to it last. That of a saved guest stays: the saved state names it.
+        """
+        server, above = record.spec.server, self._records.place(record) / disks.OVERLAY
+        if not above.exists() or (power := await self._power(server)) is PowerState.SUSPENDED:
             return
-        if await self._power(record.spec.server) in ACTIVE:
-            await self._ask(record.spec.server, partial(commit_and_pivot, above=str(above)), DESTROY_S)
-            above.unlink()
-        else:
+        if power in ACTIVE:
+            target = await self._ask(server, partial(block_jobs.begin_commit, above=str(above)))
+            if target is not None:
+                await self._until_level(server, target, within_s)
+                await self._ask(server, partial(block_jobs.pivot, target=target))
+        elif await self._wrote_last_to(server, above):
             await disks.merge_down(above)
+        above.unlink(missing_ok=True)
+
+    async def _wrote_last_to(self, server: ServerId, above: Path) -> bool:
+        try:
+            return await self._ask(server, partial(block_jobs.writes_next_to, file=str(above)))
+        except HostFailed as failure:
+            if failure.code != "guest_not_found":
+                raise
+            return True
+
+    async def _until_level(self, server: ServerId, target: str, within_s: float) -> None:
+        """Raises HostFailed when the copy of a disk fails, or does not catch up in time."""
+        ends = self._clock.monotonic() + within_s
+        while not await self._ask(server, partial(block_jobs.is_level, target=target)):
+            if self._clock.monotonic() >= ends:
+                raise HostFailed("the copy of the guest's disk does not end", private=target, code="guest_failed")
+            await self._clock.sleep(LOOK_EVERY_S)
 
 
 def _stop(domain: Any) -> PowerState:

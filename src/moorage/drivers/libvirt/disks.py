@@ -1,8 +1,6 @@
 """Disks of guests: qcow2 files; the root disk is based on its image. Every call of qemu-img names the formats."""
 
-import asyncio
 import os
-import shutil
 from pathlib import Path
 
 from moorage.drivers.libvirt.commands import DISK_S, run
@@ -95,11 +93,14 @@ async def merge_down(above: Path) -> None:
 
 
 async def copy_file(of: Path, to: Path) -> None:
-    """Copy a kernel unchanged, because the image from which it came may be removed."""
+    """Copy a file unchanged, with its holes, and without its blocks where the file system can share them."""
     coming = to.with_name(f"{to.name}.coming")
-    coming.touch(mode=0o600)
-    await asyncio.to_thread(shutil.copyfile, of, coming)
-    os.replace(coming, to)
+    _make_way(coming)
+    try:
+        await run("cp", "--reflink=auto", "--sparse=auto", "--", str(of), str(coming), limit_s=DISK_S)
+        os.replace(coming, to)
+    finally:
+        _drop(coming)
 
 
 def shorten(log: Path) -> None:

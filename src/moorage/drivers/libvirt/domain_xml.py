@@ -1,7 +1,7 @@
 """libvirt's description of a guest, which is made from its record each time that the guest is switched on."""
 
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -196,16 +196,39 @@ class Seats:
     """Free device names on buses."""
 
     def __init__(self, taken: Sequence[str] = ()) -> None:
-        self._taken = set(taken)
+        self.taken = set(taken)
 
     def take(self, bus: str) -> str:
         """Take the next free device name on this bus. Raises HostFailed when there is none."""
         for letter in string.ascii_lowercase:
             name = f"{PREFIXES[bus]}{letter}"
-            if name not in self._taken:
-                self._taken.add(name)
+            if name not in self.taken:
+                self.taken.add(name)
                 return name
         raise HostFailed("the guest has no room for another disk", private=bus, code="guest_failed")
+
+
+def seat_volumes(record: GuestRecord, taken: Collection[str] = ()) -> None:
+    """Give each volume a device name on its bus, which it keeps while it is attached; names of the guest's own disks stay reserved.
+
+    `taken`: other names that are not free, such as that of a running guest's config drive.
+    """
+    spec = record.spec
+    usual = bus_of(spec)
+    kept = {each.volume: record.targets[each.volume] for each in spec.volumes if each.volume in record.targets}
+    free = Seats(list(kept.values()))
+    ordered = sorted(spec.volumes, key=lambda each: (each.boot_index is None, each.boot_index or 0))
+    new = [each for each in ordered if each.volume not in kept]
+    for volume in (each for each in new if each.boot_index == 0):
+        kept[volume.volume] = free.take(volume.bus or usual)
+    for wanted in (root_is_local(spec), bool(spec.ephemeral_gib), bool(spec.swap_mib)):
+        if wanted:
+            free.take(usual)
+    free.taken.update(taken)
+    for volume in new:
+        if volume.volume not in kept:
+            kept[volume.volume] = free.take(volume.bus or usual)
+    record.targets = kept
 
 
 def _disks(record: GuestRecord, around: Around) -> Iterator[ET.Element]:

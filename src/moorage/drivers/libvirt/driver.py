@@ -16,8 +16,9 @@ import msgspec
 from moorage.drivers.libvirt import host_facts
 from moorage.drivers.libvirt.arriving import Arriving
 from moorage.drivers.libvirt.carrier import Receiver
-from moorage.drivers.libvirt.core import ACTIVE, DESTROY_S, SAVE_S, Core
+from moorage.drivers.libvirt.core import ACTIVE, COMMIT_AT_START_S, DESTROY_S, SAVE_S, Core
 from moorage.drivers.libvirt.describing import Describing
+from moorage.drivers.libvirt.domain_xml import seat_volumes
 from moorage.drivers.libvirt.guest_agent import GuestAgent
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.life import Life
@@ -54,6 +55,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
         except Invalid:
             self._link.close()
             raise
+        await self._let_qemu_in(self._machine)
         await asyncio.to_thread(self._descriptions.load)
         self._serve_as(self._records.owner)
         self._cache = await asyncio.to_thread(_cache_mode, self._room)
@@ -62,10 +64,10 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
         _log.info("guests are made as %s on %s", self._machine.virt_type, self._machine.arch)
         for record in self._records.every().values():
             try:
-                await self._settle_overlay(record)
+                await self._settle_overlay(record, COMMIT_AT_START_S)
             except HostFailed as failure:
                 _log.error("%s: a copy of its disk was cut off: %s", record.spec.server, failure.private)
-        self._images.prune(self._records.bases())
+        await self._prune_images()
         if not serving:
             return
         await self._thaw_what_is_still()
@@ -93,6 +95,15 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             self._link.close()
             raise Invalid(f"this machine cannot run guests: it lacks {', and '.join(lacking)}")
         return machine
+
+    async def _let_qemu_in(self, machine: host_facts.MachineFacts) -> None:
+        """Raises Invalid when QEMU's user cannot come to the host's directory."""
+        self._access.user = machine.qemu_user
+        closed = await asyncio.to_thread(self._access.open_way, self._room)
+        if closed is not None:
+            await self.close()
+            hint = f"chmod o+x {closed}, or another directory as [libvirt] instances_path"
+            raise Invalid(f"this machine cannot run guests: {self._access.why(closed)} ({hint})")
 
     async def _listen(self) -> None:
         """Listen for other hosts. Raises Invalid when the address cannot be used."""
@@ -148,7 +159,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
 
     async def guests(self) -> Mapping[ServerId, PowerState]:
         """Return all guests with one call; a record without a domain is a guest that is off."""
-        states = await self._link.ask(self._list)
+        states = await self._link.query(self._list)
         for server, record in self._records.every().items():
             power, awaited = states.get(server, (PowerState.SHUTDOWN, True))
             if record.incoming and not awaited:
@@ -196,7 +207,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             elif await self._power(server) not in ACTIVE:
                 record.spec = bare
                 self._keep_drive(record, spec.drive)
-                self._seat_volumes(record)
+                seat_volumes(record)
                 self._records.keep(record)
             power = await self._power(server)
             if not spec.power_on or power is PowerState.RUNNING:
@@ -231,7 +242,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
                 transfer.task.cancel()
             await self._link.ask(lambda connection: self._undefine(connection, server), limit_s=DESTROY_S)
             self._ours.discard(server)
-            record = self._records.find(server)
+            record = self._records.every().get(server)  # also of one that is set aside: this is what remains to be done
             if record is not None and record.frozen_for:
                 await self._end_thawing(record)
             if record is not None and not record.departed:
@@ -240,7 +251,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             await asyncio.to_thread(self._records.forget, server)
             await asyncio.to_thread(self._drop_arriving, server)
             await self._unplug_what_is_unused()
-            await asyncio.to_thread(self._images.prune, self._records.bases())
+            await self._prune_images()
 
     async def power_on(self, server: ServerId) -> PowerState:
         async with self._alone(server):
@@ -282,6 +293,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
         async with self._alone(server):
             if await self._power(server) is not PowerState.SUSPENDED:
                 await self._active(server)
+                await self._settle_overlay(self._records.of(server))  # its saved state would name the overlay
                 await self._ask(server, lambda domain: domain.managedSave(0), SAVE_S)
             return await self._power(server)
 

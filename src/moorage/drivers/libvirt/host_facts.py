@@ -15,6 +15,7 @@ from xml.etree import ElementTree as ET
 import os_traits
 
 from moorage.drivers.libvirt.library import library
+from moorage.drivers.libvirt.qemu_access import qemu_user
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.model import guest_hardware
 from moorage.model.errors import HostFailed
@@ -73,6 +74,8 @@ class MachineFacts:
     """Of this QEMU; empty: not known."""
     cpu_control: bool = False
     """Whether the kernel has a control group for processors."""
+    qemu_user: tuple[int, int] | None = None
+    """User and group of guests' processes; None: root."""
 
 
 def lacking(settings: Libvirt) -> list[str]:
@@ -158,6 +161,7 @@ def inspect_machine(connection: Any, settings: Libvirt) -> MachineFacts:
         machine_types=frozenset(each.text or "" for each in whole.iterfind(f"guest/arch[@name='{arch}']//machine")),
         video_models=frozenset(each.text or "" for each in capabilities.iterfind("devices/video/enum/value")),
         cpu_control=has_cpu_control(),
+        qemu_user=qemu_user(whole, virt_type),
     )
 
 

@@ -1,7 +1,9 @@
 """Verbs for a guest after its boot: console output, consoles, rebuild, rescue, crash dump, diagnostics; and the caching of images."""
 
 import asyncio
+import itertools
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,8 @@ from moorage.model.rescue import RescueSpec
 
 CONSOLE_MAX_BYTES = 100 * 1024
 """How much of the end of a console log is returned, as in Nova."""
+LINE = re.compile(r"[^\n]*\n|[^\n]+")
+"""A guest that draws progress with carriage returns writes one."""
 KIB = 1024
 NMI = 0
 
@@ -42,7 +46,7 @@ class Life(Core):
     async def console_output(self, server: ServerId, lines: int | None) -> str:
         record = self._records.of(server)
         written = await asyncio.to_thread(_end_of, self._records.place(record) / disks.CONSOLE)
-        return written if lines is None else "".join(written.splitlines(keepends=True)[-lines:] if lines > 0 else [])
+        return written if lines is None else "".join(LINE.findall(written)[-lines:] if lines > 0 else [])
 
     async def get_console(self, server: ServerId, kind: str) -> ConsoleSocket:
         """Return the address of a guest's console.
@@ -77,7 +81,7 @@ class Life(Core):
                 await self._switch_off(server)
                 record = await self._make_second_disk(old, bare, spec.drive, preserve_ephemeral=preserve_ephemeral)
                 await asyncio.to_thread(self._records.tidy, server, record)
-                await asyncio.to_thread(self._images.prune, self._records.bases())
+                await self._prune_images()
             return await self._switch_on(record) if spec.power_on else await self._power(server)
 
     async def _make_second_disk(
@@ -205,10 +209,20 @@ def _counted(domain: Any) -> _Counted:
     return _Counted(cpus, tuple(nics), tuple(counted), used)
 
 
-def _end_of(file: Path) -> str:
+def _end_of(log: Path) -> str:
+    """The end of what a guest wrote: `virtlogd` begins a new file now and then, and numbers the older ones, newest first."""
+    older = (log.with_name(f"{log.name}.{number}") for number in itertools.count())
+    pieces, left = [_last_bytes(log, CONSOLE_MAX_BYTES) or b""], CONSOLE_MAX_BYTES
+    while (left := left - len(pieces[-1])) > 0 and (piece := _last_bytes(next(older), left)) is not None:
+        pieces.append(piece)
+    return b"".join(reversed(pieces)).decode(errors="replace")
+
+
+def _last_bytes(file: Path, count: int) -> bytes | None:
+    """None: there is no such file."""
     try:
         with file.open("rb") as log:
-            log.seek(max(0, file.stat().st_size - CONSOLE_MAX_BYTES))
-            return log.read().decode(errors="replace")
+            log.seek(max(0, file.stat().st_size - count))
+            return log.read(count)
     except FileNotFoundError:
-        return ""
+        return None

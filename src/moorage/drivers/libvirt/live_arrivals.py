@@ -9,7 +9,7 @@ import msgspec
 
 from moorage.drivers.libvirt import disks
 from moorage.drivers.libvirt.core import DESTROY_S, Core
-from moorage.drivers.libvirt.domain_xml import root_is_local
+from moorage.drivers.libvirt.domain_xml import root_is_local, seat_volumes
 from moorage.drivers.libvirt.live_checks import refuse_other_machines, refused
 from moorage.drivers.libvirt.plugging import refuse_absent
 from moorage.drivers.libvirt.records import GuestRecord
@@ -83,7 +83,7 @@ class LiveArrivals(Core):
             self._keep_drive(record, spec.drive)
             for each in spec.volumes:
                 await refuse_absent(each)
-            self._seat_volumes(record)
+            seat_volumes(record)
             await self._plug(record)
             record.made = True
             self._records.keep(record)
@@ -151,7 +151,7 @@ class LiveArrivals(Core):
                 raise HostFailed("the guest has not arrived", private=move, code="nothing_arrived")
             record.spec = msgspec.structs.replace(spec, drive=None)
             self._keep_drive(record, spec.drive)
-            self._seat_volumes(record)
+            seat_volumes(record)
             self._records.keep(record)
             await self._unplug_what_is_unused()
             return await self._power(server)

@@ -29,6 +29,8 @@ from urllib.parse import urlsplit
 import httptools
 import msgspec
 
+from moorage.drivers.libvirt.line_limit import LineLimit
+
 PORT = 80
 ADDRESS, ADDRESS_V6 = "169.254.169.254", "fe80::a9fe:a9fe"
 CONNECTIONS_MAX, GUEST_CONNECTIONS_MAX = 512, 16
@@ -378,6 +380,7 @@ def main(path: Path) -> int:
         return 1
     leave_parent(proxy.conf, proxy.descriptors)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    log.addFilter(LineLimit())
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(run(proxy))
     Path(proxy.conf.pid_file).unlink(missing_ok=True)

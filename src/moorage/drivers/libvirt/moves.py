@@ -17,11 +17,13 @@ import msgspec
 from moorage.drivers.libvirt import carrier, disks
 from moorage.drivers.libvirt.carrier import MigrationAddress
 from moorage.drivers.libvirt.core import Core
+from moorage.drivers.libvirt.domain_xml import seat_volumes
 from moorage.drivers.libvirt.host_facts import machine_id
 from moorage.drivers.libvirt.records import GuestRecord, checked
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import ServerId
+from moorage.model.image_inspection import Unsafe, check_use
 from moorage.model.private_files import private_file
 
 ARRIVING, SENDING = "arriving", "sending"
@@ -106,17 +108,26 @@ class MovesPart(Core):
         os.replace(coming, arriving / "guest.json")
 
     async def take_guest(self, spec: GuestSpec, move: str) -> PowerState:
+        """Make a guest of what arrived; where nothing did it is resized here.
+
+        Raises HostFailed when an earlier guest is still here: its old disks are not those that were sent.
+        """
         server = spec.server
         self._records.directory(server)
         async with self._alone(server):
             present = self._records.find(server)
+            if present is not None and present.departed:
+                await asyncio.to_thread(self._records.forget, server)
+                present = None
+            if present is not None and present.move != move and _arriving(self._room, server, move).exists():
+                raise HostFailed("an earlier guest is in the way", private=present.move, code="guest_in_the_way")
             if present is not None and present.move == move and present.made:
                 if present.left is None:
                     await asyncio.to_thread(self._drop_arriving, server)
                 return await self._power(server)
             if present is not None and present.move == move:  # cut off while it was made
                 present = present.left
-            before = self._arrived(server, move) if present is None else present
+            before = await self._arrived(server, move) if present is None else present
             _refuse_shrinking(before.spec, spec)
             if present is not None:
                 await self._switch_off(server)
@@ -139,7 +150,7 @@ class MovesPart(Core):
             )
             if spec.drive is not None:
                 self._keep_drive(record, spec.drive)
-            self._seat_volumes(record)
+            seat_volumes(record)
             record.made = True
             self._records.keep(record)
             await asyncio.to_thread(self._drop_arriving, server)
@@ -164,12 +175,24 @@ class MovesPart(Core):
         if spec.swap_mib:
             await disks.make_swap(place / disks.SWAP, spec.swap_mib * disks.MIB)
 
-    def _arrived(self, server: ServerId, move: str) -> GuestRecord:
-        file = _arriving(self._room, server, move) / "guest.json"
+    async def _arrived(self, server: ServerId, move: str) -> GuestRecord:
+        """Return the record of a guest that has arrived. Raises HostFailed when none has, or when a disk names other files: QEMU would
+        open those of this host."""
+        arriving = _arriving(self._room, server, move)
         try:
-            return msgspec.json.decode(file.read_bytes(), type=GuestRecord)
+            record = msgspec.json.decode((arriving / "guest.json").read_bytes(), type=GuestRecord)
+            for name in WHOLE:
+                if (arriving / name).exists():
+                    await asyncio.to_thread(check_use, arriving / name, "qcow2")
         except FileNotFoundError as nothing:
-            raise HostFailed("nothing of the guest has arrived", private=str(file), code="nothing_arrived") from nothing
+            raise HostFailed(
+                "nothing of the guest has arrived", private=str(arriving), code="nothing_arrived"
+            ) from nothing
+        except Unsafe as why:
+            raise HostFailed(
+                "what arrived is no disk of a guest", private=f"{arriving}: {why}", code="garbled"
+            ) from why
+        return record
 
     async def return_guest(self, server: ServerId, move: str) -> PowerState:
         async with self._alone(server):

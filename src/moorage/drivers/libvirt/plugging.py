@@ -2,6 +2,7 @@
 
 import asyncio
 import platform
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,10 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from moorage.drivers.libvirt.block_jobs import wait_until_level
+from moorage.drivers.libvirt.block_jobs import end_copy, pivot
 from moorage.drivers.libvirt.core import ACTIVE, Core
 from moorage.drivers.libvirt.disks import copy_raw
-from moorage.drivers.libvirt.domain_xml import bus_of, interface, queues_of, volume_disk
+from moorage.drivers.libvirt.domain_xml import bus_of, interface, queues_of, seat_volumes, volume_disk
 from moorage.drivers.libvirt.host_facts import machine_id
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.records import GuestRecord
@@ -26,6 +27,8 @@ ASK_AGAIN_S = 5.0
 COPY_S = 3_600.0
 """Limit for copying a volume; the verb's own deadline usually ends before."""
 GIB = 1 << 30
+MAY_HAVE_DONE = frozenset({"hypervisor_slow", "hypervisor_out"})
+"""Of a call whose answer did not come."""
 
 
 class Plugging(Core):
@@ -47,9 +50,10 @@ class Plugging(Core):
                 if await self._power(server) in ACTIVE:
                     mark = ("mac", "address", vif.mac)
                     await self._ask(server, partial(_attach, what="interface", mark=mark, xml=card))
-            except HostFailed:
-                self._records.keep(record)
-                await self._unplug_what_is_unused()
+            except HostFailed as failure:
+                if failure.code not in MAY_HAVE_DONE:
+                    self._records.keep(record)
+                    await self._unplug_what_is_unused()
                 raise
             return await self._power(server)
 
@@ -73,16 +77,19 @@ class Plugging(Core):
         async with self._alone(server):
             record = self._records.of(server)
             others = tuple(each for each in record.spec.volumes if each.volume != disk.volume)
-            grown = self._with_volumes(record, (*others, disk))
+            runs = await self._runs(server)
+            taken = await self._ask(server, _disk_names) if runs else ()
+            grown = self._with_volumes(record, (*others, disk), taken)
             device = volume_disk(disk, grown.targets[disk.volume], bus_of(grown.spec))
-            await refuse_absent(disk)
+            await self._reach(disk)
             self._records.keep(grown)
-            if await self._power(server) in ACTIVE:
+            if runs:
                 xml, mark = ET.tostring(device, encoding="unicode"), ("target", "dev", grown.targets[disk.volume])
                 try:
                     await self._ask(server, partial(_attach, what="disk", mark=mark, xml=xml))
-                except HostFailed:
-                    self._records.keep(record)
+                except HostFailed as failure:
+                    if failure.code not in MAY_HAVE_DONE:  # else the guest may have it, and a detach must find it
+                        self._records.keep(record)
                     raise
             return await self._power(server)
 
@@ -90,6 +97,7 @@ class Plugging(Core):
         async with self._alone(server):
             record = self._records.of(server)
             if any(each.volume == volume for each in record.spec.volumes):
+                await self._runs(server)
                 await self._take_out(server, "disk", ("target", "dev", record.targets[volume]))
                 kept = tuple(each for each in record.spec.volumes if each.volume != volume)
                 self._records.keep(self._with_volumes(record, kept))
@@ -110,27 +118,63 @@ class Plugging(Core):
                 raise HostFailed("the guest has no such volume", private=old, code="volume_not_found")
             target = record.targets[old]
             device = volume_disk(disk, target, bus_of(record.spec))
-            await refuse_absent(disk)
-            if await self._power(server) in ACTIVE:
-                xml = ET.tostring(device, encoding="unicode")
-                await self._ask(server, partial(_copy_over, target=target, xml=xml), COPY_S)
-            elif await self._power(server) is PowerState.SUSPENDED:
+            await self._reach(disk)
+            xml, power = ET.tostring(device, encoding="unicode"), await self._power(server)
+            if power in ACTIVE:
+                await self._copy_over(server, target, xml)
+            elif power is PowerState.SUSPENDED:
                 raise HostFailed("a suspended guest keeps its volumes", private=old, code="guest_not_running")
-            else:
+            elif not await self._is_switched(server, target, xml):
                 await copy_raw(path_of(self._volume(record, old)), path_of(disk))
             kept = tuple(each for each in record.spec.volumes if each.volume not in {old, disk.volume})
             record.targets[disk.volume] = target
             self._records.keep(self._with_volumes(record, (*kept, disk)))
             return await self._power(server)
 
+    async def _copy_over(self, server: ServerId, target: str, xml: str) -> None:
+        """Copy a disk; a copy that was begun is continued, and one that is ready is switched. One that fails, or is given
+        up, ends: the new volume is somebody else's then."""
+        if not await self._ask(server, partial(_begin_copy, target=target, xml=xml)):
+            return
+        try:
+            await self._until_level(server, target, COPY_S)
+            await self._ask(server, partial(pivot, target=target))
+        except (HostFailed, asyncio.CancelledError):
+            await self._ask(server, partial(end_copy, target=target))
+            raise
+
+    async def _is_switched(self, server: ServerId, target: str, xml: str) -> bool:
+        """Whether a guest that is off was switched to the new volume before: that one has its data then."""
+        try:
+            return await self._ask(server, partial(_has_source, target=target, xml=xml))
+        except HostFailed as failure:
+            if failure.code != "guest_not_found":
+                raise
+            return False
+
+    async def _reach(self, disk: VolumeDisk) -> None:
+        """Raises HostFailed when the volume is not on this host, or QEMU cannot reach it."""
+        await refuse_absent(disk)
+        await asyncio.to_thread(self._access.open_ways, [path_of(disk).parent])
+
+    async def _runs(self, server: ServerId) -> bool:
+        """Whether its devices are changed at once, and not at its next start. Raises HostFailed for one that is suspended:
+        it goes on with those that it was saved with, and would write to a volume that is somebody else's by then."""
+        power = await self._power(server)
+        if power is PowerState.SUSPENDED:
+            raise HostFailed("a suspended guest keeps its volumes", private=server, code="guest_not_running")
+        return power in ACTIVE
+
     @staticmethod
     def _volume(record: GuestRecord, volume: str) -> VolumeDisk:
         return next(each for each in record.spec.volumes if each.volume == volume)
 
-    def _with_volumes(self, record: GuestRecord, volumes: tuple[VolumeDisk, ...]) -> GuestRecord:
-        """A changed record, which is not written yet."""
+    def _with_volumes(
+        self, record: GuestRecord, volumes: tuple[VolumeDisk, ...], taken: Collection[str] = ()
+    ) -> GuestRecord:
+        """A changed record, which is not written yet. `taken`: device names that the running guest has for other disks."""
         changed = msgspec.structs.replace(record, spec=msgspec.structs.replace(record.spec, volumes=volumes))
-        self._seat_volumes(changed)
+        seat_volumes(changed, taken)
         return changed
 
     async def extend_volume(self, server: ServerId, volume: str, size_gib: int) -> PowerState:
@@ -171,6 +215,7 @@ class Plugging(Core):
         """Detach a device, which the guest must release. Raises HostFailed (`device_busy`) when it does not."""
         if await self._power(server) not in ACTIVE:
             return
+        await self._link.until_over(server)  # an attach that was given up may still bring it
         ends, again = self._clock.monotonic() + LETS_GO_WITHIN_S, 0.0
         while await self._ask(server, partial(_has, what=what, mark=mark)):
             now = self._clock.monotonic()
@@ -207,6 +252,11 @@ def _find(domain: Any, what: str, mark: tuple[str, str, str]) -> ET.Element | No
     return None
 
 
+def _disk_names(domain: Any) -> list[str]:
+    """The device names of all disks of a running guest."""
+    return [target.get("dev", "") for target in ET.fromstring(domain.XMLDesc()).iterfind("devices/disk/target")]
+
+
 def _has(domain: Any, *, what: str, mark: tuple[str, str, str]) -> bool:
     return bool(domain.isActive()) and _find(domain, what, mark) is not None
 
@@ -215,6 +265,8 @@ def _attach(domain: Any, *, what: str, mark: tuple[str, str, str], xml: str) -> 
     """Attach a device, if it is missing. The definition is made again at the next start, so only the running guest is changed."""
     if _find(domain, what, mark) is None:
         domain.attachDeviceFlags(xml, library().VIR_DOMAIN_AFFECT_LIVE)
+    elif what == "disk" and not _has_source(domain, target=mark[2], xml=xml):
+        raise HostFailed("the guest has another disk of this name", private=mark[2], code="guest_failed")
 
 
 def _detach(domain: Any, *, what: str, mark: tuple[str, str, str]) -> None:
@@ -231,16 +283,20 @@ def _detach(domain: Any, *, what: str, mark: tuple[str, str, str]) -> None:
             raise
 
 
-def _copy_over(domain: Any, *, target: str, xml: str) -> None:
-    """Copy a disk; a copy that was begun is continued, and one that is ready is switched."""
+def _begin_copy(domain: Any, *, target: str, xml: str) -> bool:
+    """Begin to copy a disk, unless that is under way. False: the guest has the copy already."""
     libvirt = library()
-    if ET.fromstring(xml).find("source").attrib == _source(domain, target):  # type: ignore[union-attr]
-        return
+    if _has_source(domain, target=target, xml=xml):
+        return False
     if not domain.blockJobInfo(target, 0):
         flags = libvirt.VIR_DOMAIN_BLOCK_COPY_REUSE_EXT | libvirt.VIR_DOMAIN_BLOCK_COPY_TRANSIENT_JOB
         domain.blockCopy(target, xml, {}, flags)
-    wait_until_level(domain, target, COPY_S)
-    domain.blockJobAbort(target, libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT)
+    return True
+
+
+def _has_source(domain: Any, *, target: str, xml: str) -> bool:
+    """Whether the disk is what is described there."""
+    return ET.fromstring(xml).find("source").attrib == _source(domain, target)  # type: ignore[union-attr]
 
 
 def _source(domain: Any, target: str) -> dict[str, str]:

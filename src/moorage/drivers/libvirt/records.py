@@ -28,9 +28,13 @@ import msgspec
 from moorage.model.errors import HostFailed, Invalid
 from moorage.model.guest import GuestSpec, MoveTarget
 from moorage.model.ids import ImageId, ServerId
+from moorage.model.private_files import private_file
 from moorage.model.rescue import RescueSpec
 
 _log = logging.getLogger(__name__)
+
+
+UNREADABLE = "record_unreadable"
 
 
 class GuestRecord(msgspec.Struct):
@@ -103,13 +107,13 @@ class GuestDirectory:
         self._guests, self.set_aside = {}, ()
         for each in sorted((self.room / "guests").iterdir()):
             file = each / "guest.json"
-            if file.exists():
+            if file.exists() or _has_disks(each):
                 try:
                     self._guests[ServerId(each.name)] = msgspec.json.decode(file.read_bytes(), type=GuestRecord)
                 except (OSError, msgspec.MsgspecError) as unreadable:
                     _log.error("%s cannot be read, and its guest is left as it is: %s", file, unreadable)
                     self.set_aside = (*self.set_aside, each.name)
-            else:
+            elif each.is_dir():
                 shutil.rmtree(each)  # its record was never written, so nothing was made
         for server, record in self._guests.items():
             self.tidy(server, record)
@@ -120,11 +124,18 @@ class GuestDirectory:
             self._lock = None
 
     def find(self, server: ServerId) -> GuestRecord | None:
+        """Return a guest's record; None: it is not here. Raises HostFailed (`record_unreadable`) for one that is set aside:
+        it is not known what is its own, and it may run."""
+        if server in self.set_aside:
+            raise HostFailed(
+                "the host cannot read its record of the guest", private=str(self.directory(server)), code=UNREADABLE
+            )
         return self._guests.get(server)
 
     def of(self, server: ServerId) -> GuestRecord:
-        """Return the record of a guest that is here, neither awaited nor gone. Raises HostFailed (`guest_not_found`)."""
-        record = self._guests.get(server)
+        """Return the record of a guest that is here, neither awaited nor gone. Raises HostFailed (`guest_not_found`, or
+        `record_unreadable`)."""
+        record = self.find(server)
         if record is None or record.incoming or record.departed:
             raise HostFailed("the host has no such guest", private=server, code="guest_not_found")
         return record
@@ -159,6 +170,7 @@ class GuestDirectory:
                     shutil.rmtree(each) if each.is_dir() else each.unlink()
             shutil.rmtree(directory)
         self._guests.pop(server, None)
+        self.set_aside = tuple(each for each in self.set_aside if each != server)
 
     def tidy(self, server: ServerId, record: GuestRecord) -> None:
         """Remove directories of disks that no record names."""
@@ -187,6 +199,11 @@ def checked(server: ServerId) -> str:
     raise HostFailed("the host has no such guest", private=repr(server), code="guest_not_found")
 
 
+def _has_disks(directory: Path) -> bool:
+    """Whether something was made for a guest, as its record would have said before."""
+    return directory.is_dir() and any(each.is_dir() for each in directory.iterdir())
+
+
 def _generations(record: GuestRecord) -> Iterator[GuestRecord]:
     each: GuestRecord | None = record
     while each is not None:
@@ -201,7 +218,7 @@ def _bases(record: GuestRecord) -> tuple[str, str]:
 def _replace(file: Path, content: bytes) -> None:
     """Replace a file atomically, also for a loss of power."""
     coming = file.with_name(f"{file.name}.new")
-    with coming.open("wb") as out:
+    with private_file(coming).open("wb") as out:
         out.write(content)
         out.flush()
         os.fsync(out.fileno())

@@ -52,7 +52,9 @@ class Snapshots(GuestAgent):
             if power in ACTIVE:
                 await self._copy_under(record, quiesce if has_agent(record.spec) else Quiesce.NO)
             else:
-                await disks.copy_flat(self._records.place(record) / disks.ROOT, self._copy_of(server))
+                place = self._records.place(record)
+                above = place / disks.OVERLAY  # of a guest that was saved with it
+                await disks.copy_flat(above if above.exists() else place / disks.ROOT, self._copy_of(server))
             record.snapshot = image
             self._records.keep(record)
             return await self._power(server)
