@@ -190,7 +190,7 @@ async def test_two_routers_with_the_same_networks(
                     assert await each() == what
 
             # The agent is another one: what goes on does not notice.
-            pinging = [
+            pings = [
                 asyncio.create_task(outside.run("ping", "-i", "0.02", "-c", "150", "-q", each))
                 for each in FLOATING.values()
             ]
@@ -198,16 +198,16 @@ async def test_two_routers_with_the_same_networks(
                 ports, host = host.ports, make_host()
                 host.ports = ports
                 await host.have(*guests.values())
-            for each in pinging:
-                assert "150 received" in (await each).out
+            for ping in pings:
+                assert "150 received" in (await ping).out
             for each, what in expected.items():
                 assert await each() == what
 
         # The machine itself reaches the first that came; when it goes, the other one, which goes on meanwhile.
         assert call("ip", "route", "get", "10.77.5.10").split()[2] == "mrgaaaaaaaa-00"
-        pinging = [asyncio.create_task(outside.run("ping", "-i", "0.02", "-c", "100", "-q", FLOATING["e"]))]
+        second = asyncio.create_task(outside.run("ping", "-i", "0.02", "-c", "100", "-q", FLOATING["e"]))
         await host.have(guests["e"], guests["f"])
-        assert "100 received" in (await pinging[0]).out
+        assert "100 received" in (await second).out
         assert not await twins.reaches("outside", FLOATING["a"])
         assert call("ip", "route", "get", "10.77.5.10").split()[2] == "mrgeeeeeeee-00"
         assert await twins.who("f", GATEWAY) == f"outside {BEHIND['two']}"
