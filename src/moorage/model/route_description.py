@@ -79,3 +79,13 @@ class RouterDescription(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of IPv6; a field of its own, since earlier releases take the others for IPv4."""
     address6: str = ""
     """Its own in the external network, on the one host that answers for it; empty on others."""
+
+    @property
+    def all_subnets(self) -> tuple[RoutedSubnet, ...]:
+        """Of IPv4 and of IPv6."""
+        return (*self.subnets, *self.subnets6)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the outside reaches its subnets of IPv6, by one host for guests of all."""
+        return bool(self.subnets6) and self.external is not None and bool(self.external.cidr6)
