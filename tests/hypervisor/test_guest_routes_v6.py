@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from tests.helpers.served_networks import Host, a_guest, make_host, stations, until
 
+from moorage.drivers.libvirt import routing
 from moorage.drivers.libvirt.port_filter import link_local_of
 from moorage.drivers.libvirt.tunnels import gateway_mac
 from moorage.model.guest import GuestSpec, VifAddress
@@ -72,8 +73,7 @@ async def test_networks_of_a_router_and_the_outside(
     one, two, three = guests
     outside = Station("outside", "")
     outside.start()
-    for words in ((f"{GATEWAY}/64", "dev", "eth0", "nodad"),):
-        outside.call("ip", "-6", "address", "add", *words)
+    outside.call("ip", "-6", "address", "add", f"{GATEWAY}/64", "dev", "eth0", "nodad")
     outside.call("ip", "-6", "route", "add", "2001:db8:77::/48", "via", ROUTER)
     routes = (StaticRoute("2001:db8:99::/48", address_of(two)),)
     router = a_router("router", "a5", "b6", routes=routes)
@@ -134,3 +134,28 @@ async def test_networks_of_a_router_and_the_outside(
         assert [each for each in leftovers(host.room, inside=("env",)) if "rule" in each] == []
     finally:
         outside.stop()
+
+
+async def test_a_kernel_that_forwards_for_all_devices_or_none(
+    make_host: Callable[[], Host],
+    stations: Callable[[str, GuestSpec], Station],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Before Linux 6.17: whether the machine is a router is its operator's to say."""
+    monkeypatch.setattr(routing, "FORCE_FORWARDING", "unknown_to_this_kernel")
+    everywhere = Path("/proc/sys/net/ipv6/conf/all/forwarding")
+    host, router = make_host(), a_router("router", "a5", "b6")
+    one, two = v6_guest(1, "a", 5), v6_guest(2, "b", 6)
+    host.ports = {each.vifs[0].port: PortDescription(each.vifs[0].port, 1, routers=(router,)) for each in (one, two)}
+    await host.have(one, two)
+    assert routing.NOT_FORWARDED in caplog.text
+    first, second = stations("a", one), stations("b", two)
+    for station, guest in ((first, one), (second, two)):
+        await has_its_address(station, guest)
+    assert not await reaches(first, address_of(two))
+    try:
+        await asyncio.to_thread(everywhere.write_text, "1")
+        assert await reaches(first, address_of(two))
+    finally:
+        await asyncio.to_thread(everywhere.write_text, "0")

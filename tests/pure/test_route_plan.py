@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from moorage.drivers.libvirt.route_chains import chains_of
 from moorage.drivers.libvirt.routes import FarSide, Outside, RoutedPort, planned
 from moorage.model.ids import NetworkId
@@ -215,3 +217,66 @@ def test_networks_that_are_elsewhere_may_have_the_same_addresses() -> None:
     here = planned([*PORTS[:2], other], {}, far=FarSide(frozenset({"mrge"})))
     assert here.four.rules == {"mrga": "router", "mrgb": "router", "mrgd": "other"}
     assert ("10.0.2.0/24", "dev", "mrgb") not in here.four.tables["other"], "a network of another router's"
+
+
+SIX = ExternalNetwork(NetworkId("public"), "physnet1", cidr6="2001:db8::/64", gateway6="2001:db8::1")
+ROUTER_SIX = RouterDescription(
+    "router",
+    external=SIX,
+    routes=(StaticRoute("2001:db8:9::/48", "fd00::9"), StaticRoute("10.9.0.0/16", "10.0.2.9")),
+    subnets6=(
+        RoutedSubnet(NetworkId("a"), "fd00::/64", "fd00::1"),
+        RoutedSubnet(NetworkId("b"), "fd00:0:0:1::/64", "fd00:0:0:1::1"),
+    ),
+    address6="2001:db8::2",
+)
+
+
+def test_a_router_of_ipv6() -> None:
+    plan = planned([RoutedPort("mrga", ("fd00::/64",), (), (ROUTER_SIX,))], DOOR, far=FarSide(frozenset({"mrgb"})))
+    assert plan.six.tables == {
+        "router": [
+            ("fd00:0:0:1::/64", "dev", "mrgb"),
+            ("fd00::/64", "dev", "mrga"),
+            ("2001:db8::/64", "dev", "eth1"),
+            ("default", "via", "2001:db8::1", "dev", "eth1", "onlink"),
+            ("2001:db8:9::/48", "via", "fd00::9", "dev", "mrga"),
+            ("unreachable", "default", "metric", "4278198272"),
+        ]
+    }
+    assert plan.six.rules == {"mrga": "router"}
+    assert plan.six.forwarding == {"mrga", "eth1"}
+    assert plan.addresses == {"2001:db8::2": "eth1"}
+    assert (plan.four.rules, plan.floating, plan.source) == ({}, {}, {}), "nothing is translated"
+    chains = chains_of(plan, NUMBERS)
+    assert 'iifname "eth1" ip6 daddr vmap { fd00:0:0:1::/64 : goto to_1, fd00::/64 : goto to_1 }' in chains
+    forward = chains.partition("chain forward")[2]
+    for each in (
+        'iifname "mrga" ip6 saddr fd00::/64 oifname "mrgb" ip6 daddr fd00:0:0:1::/64 accept',
+        'iifname "mrga" oifname "eth1" ip6 saddr fd00::/64 accept',
+        'iifname "eth1" oifname "mrga" ip6 daddr fd00::/64 accept',
+        'iifname "eth1" oifname "mrgb" ip6 daddr fd00:0:0:1::/64 accept',
+    ):
+        assert each in forward
+    assert 'iifname "mrgb" oifname "eth1"' not in forward, "who is elsewhere leaves elsewhere"
+
+
+def test_the_outside_reaches_a_range_by_one_router() -> None:
+    twin = structs.replace(
+        ROUTER_SIX, router="second", subnets6=(RoutedSubnet(NetworkId("y"), "fd00::/60", "fd00::1"),), address6=""
+    )
+    plan = planned(
+        [RoutedPort("mrga", ("fd00::/64",), (), (ROUTER_SIX,)), RoutedPort("mrgy", ("fd00::/60",), (), (twin,))], DOOR
+    )
+    assert plan.prefixes == {("eth1", "fd00::/64"): "router"}
+    assert plan.troubles == ["fd00::/60 of router second is not reached from outside: another one has it"]
+    assert plan.six.rules == {"mrga": "router", "mrgy": "second"}, "each routes its own"
+
+
+def test_a_router_without_an_outside_of_ipv6() -> None:
+    plan = planned(
+        [RoutedPort("mrga", ("fd00::/64",), (), (structs.replace(ROUTER_SIX, external=PUBLIC, address6=""),))], DOOR
+    )
+    assert plan.prefixes == {}
+    assert plan.six.forwarding == {"mrga"}
+    assert all("eth1" not in each for each in plan.six.tables["router"])

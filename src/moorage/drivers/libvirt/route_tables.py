@@ -7,7 +7,7 @@ import msgspec
 
 from moorage.drivers.libvirt.commands import run
 from moorage.drivers.libvirt.route_chains import MASK, mark_of
-from moorage.drivers.libvirt.routes import FIRST_TABLE, MARKED_PRIORITY, RULE_PRIORITY, FamilyPlan
+from moorage.drivers.libvirt.routes import FIRST_TABLE, MARKED_PRIORITY, RULE_PRIORITY, TABLES_MAX, FamilyPlan
 from moorage.model.errors import HostFailed
 
 EARLIER_MARK = 0x20000000
@@ -34,6 +34,22 @@ class MadeRules:
 def number_of(table: int) -> int:
     """Of the VRF with this table."""
     return table - FIRST_TABLE + 1
+
+
+def numbered(vrfs: Iterable[str], made: Mapping[str, int], last: int) -> tuple[dict[str, int], int]:
+    """VRF → its table, as it was `made` or one that is free, and the one that was taken last: the next after `last`, as connections of a VRF
+    that is gone may be known still. Raises HostFailed (`vif_not_plugged`) when there is none."""
+    taken, found = {*made.values()}, {}
+    for vrf in sorted(vrfs):
+        if vrf not in made:
+            following = (FIRST_TABLE + (last + each - FIRST_TABLE) % TABLES_MAX for each in range(1, TABLES_MAX + 1))
+            table = next((each for each in following if each not in taken), None)
+            if table is None:
+                raise HostFailed("the host has no table of routes left", private=vrf, code="vif_not_plugged")
+            taken.add(table)
+            last = table
+        found[vrf] = made.get(vrf, last)
+    return found, last
 
 
 async def keep_tables(family: str, plan: FamilyPlan, tables: Mapping[str, int], made: MadeRules) -> None:

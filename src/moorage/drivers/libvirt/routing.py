@@ -19,11 +19,10 @@ from moorage.drivers.libvirt.commands import run
 from moorage.drivers.libvirt.metadata_keeper import Seat
 from moorage.drivers.libvirt.outside_addresses import keep_addresses
 from moorage.drivers.libvirt.route_chains import chains_of
-from moorage.drivers.libvirt.route_tables import MadeRules, keep_tables, number_of
+from moorage.drivers.libvirt.route_tables import MadeRules, keep_tables, number_of, numbered
 from moorage.drivers.libvirt.routes import (
     FIRST_TABLE,
     NOTHING_FAR,
-    TABLES_MAX,
     FamilyPlan,
     FarSide,
     Outside,
@@ -63,8 +62,8 @@ class RoutingState(msgspec.Struct):
     rules_v6: dict[str, int] = {}
     tables_v6: list[str] = []
     """VRFs with routes of IPv6."""
-    last: int = 0
-    """The table that was taken last; the next one is another, since connections of a VRF may be known longer than it is there."""
+    last: int = FIRST_TABLE - 1
+    """The table that was taken last."""
 
 
 class _Address(msgspec.Struct):
@@ -236,7 +235,7 @@ async def _devices() -> dict[str, _Device]:
 
 def _state(plan: RoutePlan, made: RoutingState) -> RoutingState:
     """What is ours when the plan is in effect. Raises HostFailed when there are more VRFs than tables."""
-    tables, last = _numbered(plan, made)
+    tables, last = numbered(plan.tables, made.tables, made.last)
     return RoutingState(
         tables,
         {bridge: tables[router] for bridge, router in plan.four.rules.items()},
@@ -245,7 +244,7 @@ def _state(plan: RoutePlan, made: RoutingState) -> RoutingState:
         arp_entries=sorted(plan.arp_entries),
         rules_v6={bridge: tables[router] for bridge, router in plan.six.rules.items()},
         tables_v6=sorted(plan.six.tables),
-        last=last if tables else 0,
+        last=last if tables else RoutingState().last,
     )
 
 
@@ -262,19 +261,3 @@ def _both(made: RoutingState, left: RoutingState) -> RoutingState:
         sorted({*made.tables_v6, *left.tables_v6}),
         left.last,
     )
-
-
-def _numbered(plan: RoutePlan, made: RoutingState) -> tuple[dict[str, int], int]:
-    """VRF → table, and the table that was taken last."""
-    taken, last = {*made.tables.values()}, made.last or FIRST_TABLE + TABLES_MAX - 1
-    found: dict[str, int] = {}
-    for vrf in sorted(plan.tables):
-        if vrf not in made.tables:
-            following = (FIRST_TABLE + (last + each - FIRST_TABLE) % TABLES_MAX for each in range(1, TABLES_MAX + 1))
-            number = next((each for each in following if each not in taken), None)
-            if number is None:
-                raise HostFailed("the host has no table of routes left", private=vrf, code="vif_not_plugged")
-            taken.add(number)
-            last = number
-        found[vrf] = made.tables.get(vrf, last)
-    return found, last
