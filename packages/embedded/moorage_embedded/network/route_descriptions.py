@@ -58,7 +58,7 @@ def reached_from(store: NetworkStore, host: str, ports: Sequence[Doc]) -> Reache
     outside = _external(store, networks)
     described = _routers(store, routers, interfaces, outside)
     bound = _bound(store, interfaces, described)
-    described = {name: _as_told_to(host, each, bound) for name, each in described.items()}
+    described = {name: _for_host(host, each, bound) for name, each in described.items()}
     found = Reached(arp_entries=_arp_entries(host, described, bound))
     for each in floating:
         external = outside.get(each["floating_network_id"])
@@ -196,7 +196,7 @@ def _bound(
     return [_Bound(*each) for each in store.bound_addresses(sorted(subnets))] if subnets else []
 
 
-def _as_told_to(host: str, router: RouterDescription, bound: Sequence[_Bound]) -> RouterDescription:
+def _for_host(host: str, router: RouterDescription, bound: Sequence[_Bound]) -> RouterDescription:
     """Its address outside is for one host: whoever is sent something by it knows the way to all guests."""
     networks = {each.network for each in router.all_subnets}
     first = min((each.host for each in bound if each.network in networks), default="")

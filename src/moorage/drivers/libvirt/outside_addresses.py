@@ -36,14 +36,14 @@ async def keep_addresses(
     """Address → device, as it should be, and what we put there. Raises HostFailed (`vif_not_plugged`)."""
     for address, device in wanted.items():
         if not devices[device].has(address):
-            await _ip("address", "replace", _whole(address), "dev", device, *_unused_by_us(address))
+            await _ip("address", "replace", _with_length(address), "dev", device, *_unused_by_us(address))
             await asyncio.to_thread(_announce, device, devices[device].mac, address)
     for address, device in made.items():
         if wanted.get(address) != device and device in devices and devices[device].has(address):
-            await _ip("address", "delete", _whole(address), "dev", device)
+            await _ip("address", "delete", _with_length(address), "dev", device)
 
 
-def _whole(address: str) -> str:
+def _with_length(address: str) -> str:
     return f"{address}/{128 if ':' in address else 32}"
 
 

@@ -75,33 +75,33 @@ async def keep_tables(family: str, plan: FamilyPlan, tables: Mapping[str, int], 
 
 def _of_bridges(every: Sequence[_Rule], wanted: Mapping[str, int], made: Mapping[str, int]) -> list[str]:
     """Bridge and table are of whoever routes as we do."""
-    there = {
+    existing = {
         (each.device, int(each.table)) for each in every if each.priority == RULE_PRIORITY and each.table.isdigit()
     }
     added = [
         f"rule add iif {bridge} lookup {table} priority {RULE_PRIORITY}"
         for bridge, table in wanted.items()
-        if (bridge, table) not in there
+        if (bridge, table) not in existing
     ]
     return added + [
         f"rule del iif {bridge} lookup {table} priority {RULE_PRIORITY}"
-        for bridge, table in sorted(there)
+        for bridge, table in sorted(existing)
         if bridge in made and wanted.get(bridge) != table
     ]
 
 
 def _of_marks(every: Sequence[_Rule], wanted: Iterable[int], made: MadeRules) -> list[str]:
     marked = [each for each in every if each.priority == MARKED_PRIORITY and each.mark]
-    there = {int(each.table) for each in marked if each.table.isdigit()}
+    existing = {int(each.table) for each in marked if each.table.isdigit()}
     words = "rule {} fwmark {:#x}/{:#x} lookup {} priority {}"
     commands = [
         words.format("add", mark_of(number_of(each)), MASK, each, MARKED_PRIORITY)
         for each in wanted
-        if each not in there
+        if each not in existing
     ]
     commands += [
         words.format("del", mark_of(number_of(each)), MASK, each, MARKED_PRIORITY)
-        for each in sorted((there & made.tables) - {*wanted})
+        for each in sorted((existing & made.tables) - {*wanted})
     ]
     if made.earlier_mark and any(int(each.mark, 16) == EARLIER_MARK for each in marked):
         commands.append(words.format("del", EARLIER_MARK, EARLIER_MARK, "main", MARKED_PRIORITY))

@@ -134,7 +134,7 @@ def planned(
     for ways in claimed:
         _route_four(plan, ways, external)
         _route_six(plan, ways, external)
-    _tell_apart(plan, ranges)
+    _separate_equal_ranges(plan, ranges)
     return plan
 
 
@@ -300,7 +300,7 @@ def _translate(plan: RoutePlan, router: RouterDescription, out: Outside, connect
         plan.accept.append(f'iifname "{bridge}" oifname "{out.device}" ip saddr {cidr} accept')
 
 
-def _tell_apart(plan: RoutePlan, ranges: Mapping[str, set[str]]) -> None:
+def _separate_equal_ranges(plan: RoutePlan, ranges: Mapping[str, set[str]]) -> None:
     """A bridge without a router, some of whose addresses another one has too, is a VRF for itself: answers of the host find it so."""
     four = {bridge: sorted(each for each in cidrs if ":" not in each) for bridge, cidrs in ranges.items()}
     for bridge, mine in sorted(four.items()):
