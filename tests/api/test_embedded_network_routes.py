@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.api.test_embedded_network_descriptions import HERE, THERE, of_port
+from msgspec.structs import replace
+from tests.api.test_embedded_network_descriptions import HERE, THERE, described, neighbours_in, of_port
 from tests.helpers.embedded_network_cloud import Cloud, cloud
 
 from moorage.model.ids import NetworkId
@@ -98,3 +99,67 @@ async def test_routers_and_floating_addresses_are_created_and_deleted(cloud: Clo
     assert (await of_port(cloud, port["id"], THERE)).floating == ()
     await cloud.ok("PUT", f"/routers/{router}", {"router": {"admin_state_up": False}})
     assert (await of_port(cloud, port["id"], THERE)).routers == ()
+
+
+async def test_the_way_by_ipv6_is_told_to_one_host(cloud: Cloud, inside: tuple[str, str]) -> None:
+    """The first by name that has a guest of the router's; it is told who the others are, and by IPv6 alone."""
+    network, _ = inside
+    slaac = {"ip_version": 6, "ipv6_address_mode": "slaac", "ipv6_ra_mode": "slaac"}
+    subnet = await made(cloud, "subnet", network_id=network, cidr="2001:db8:77::/64", **slaac)
+    public = await made(cloud, "network", name="public", **{"router:external": True, "provider:network_type": "flat", "provider:physical_network": "physnet1"})  # fmt: skip
+    four = await made(cloud, "subnet", network_id=public, cidr="203.0.113.0/24", ip_version=4, enable_dhcp=False)
+    await made(cloud, "subnet", network_id=public, cidr="2001:db8::/64", ip_version=6, enable_dhcp=False)
+    assert four
+    routes = [{"destination": "2001:db8:99::/48", "nexthop": "2001:db8:77::9"}]
+    router = await made(cloud, "router", external_gateway_info={"network_id": public})
+    here, there = await cloud.port(network), await cloud.port(network)
+    await cloud.bind(here["id"], HERE)
+    await cloud.bind(there["id"], THERE)
+    await cloud.ok("PUT", f"/routers/{router}/add_router_interface", {"subnet_id": subnet})
+    told = (await cloud.ok("PUT", f"/routers/{router}", {"router": {"routes": routes}}))["router"]
+    own = [each["ip_address"] for each in told["external_gateway_info"]["external_fixed_ips"]]
+    expected = RouterDescription(
+        router,
+        (),
+        ExternalNetwork(NetworkId(public), "physnet1", "203.0.113.0/24", "203.0.113.1", "2001:db8::/64", "2001:db8::1"),
+        next(each for each in own if ":" not in each),
+        True,
+        (StaticRoute("2001:db8:99::/48", "2001:db8:77::9"),),
+        (await routed_subnet(cloud, network, "2001:db8:77::/64", "2001:db8:77::1"),),
+        next(each for each in own if ":" in each),
+    )
+    ports = {HERE: here, THERE: there}
+    first, second = sorted(ports)
+    [one], [two] = [(await of_port(cloud, ports[each]["id"], each)).routers for each in (first, second)]
+    assert one == expected
+    assert two == replace(expected, address6="")
+    six = {
+        each["ip_address"]: port["mac_address"]
+        for port in (here, there)
+        for each in port["fixed_ips"]
+        if ":" in each["ip_address"]
+    }
+    assert len(six) == 2
+    assert neighbours_in(await described(cloud)) == neighbours_in(await described(cloud, THERE)) == six
+
+    # It has no guest any more, and the next one has the address.
+    await cloud.ok("DELETE", f"/ports/{ports[first]['id']}")
+    assert (await of_port(cloud, ports[second]["id"], second)).routers == (expected,)
+    assert neighbours_in(await described(cloud, second)) == {}, "nobody else is anywhere else"
+
+
+async def test_a_router_has_the_addresses_that_it_is_given(cloud: Cloud, inside: tuple[str, str]) -> None:
+    """On a subnet whose addresses are made of MACs it is the gateway, whatever its MAC is, and it has none there by itself."""
+    network, four = inside
+    slaac = {"ip_version": 6, "ipv6_address_mode": "slaac", "ipv6_ra_mode": "slaac"}
+    six = await made(cloud, "subnet", network_id=network, cidr="fd77::/64", **slaac)
+    router = await made(cloud, "router", name="r")
+    for subnet, address in ((four, "10.9.0.1"), (six, "fd77::1")):
+        found = await cloud.ok("PUT", f"/routers/{router}/add_router_interface", {"subnet_id": subnet})
+        port = (await cloud.get(f"/ports/{found['port_id']}"))["port"]
+        assert port["fixed_ips"] == [{"subnet_id": subnet, "ip_address": address}]
+    refused = await cloud.call("DELETE", f"/subnets/{six}", None)
+    assert refused.status_code == 409
+    assert refused.json()["NeutronError"]["type"] == "SubnetInUse"
+    await cloud.ok("PUT", f"/routers/{router}/remove_router_interface", {"subnet_id": six})
+    await cloud.ok("DELETE", f"/subnets/{six}")

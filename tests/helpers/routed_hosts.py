@@ -115,10 +115,13 @@ class RoutedHost:
         made = Station(name, "", vif.mac, device=tap_of(vif), inside=self.inside)
         made.start()
         self.call("ip", "link", "set", made.outer, "alias", f"{ALIAS}{self.owner}")
+        made.call("ip", "link", "set", "eth0", "mtu", str(vif.mtu))
         for each in vif.addresses:
-            made.call("ip", "address", "add", f"{each.address}/24", "dev", "eth0")
-            made.call("ip", "link", "set", "eth0", "mtu", str(vif.mtu))
-            made.call("ip", "route", "add", "default", "via", each.gateway or "")
+            length = each.cidr.partition("/")[2]
+            more = ("nodad",) if ":" in each.address else ()
+            made.call("ip", "address", "add", f"{each.address}/{length}", "dev", "eth0", *more)
+            family = "-6" if ":" in each.address else "-4"
+            made.call("ip", family, "route", "add", "default", "via", each.gateway or "")
         return made
 
 
@@ -133,7 +136,8 @@ class RoutedHosts:
         """Beyond the hosts' devices `outside`."""
         self.stations.append(Station(f"{PREFIX}-out", "outer", inside=("ip", "netns", "exec", f"{PREFIX}0")))
         self.stations[-1].start()
-        self.stations[-1].call("ip", "address", "add", address, "dev", "eth0")
+        more = ("nodad",) if ":" in address else ()
+        self.stations[-1].call("ip", "address", "add", address, "dev", "eth0", *more)
         return self.stations[-1]
 
     def station(self, host: RoutedHost, guest: GuestSpec, name: str) -> Station:

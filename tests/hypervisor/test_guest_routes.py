@@ -1,6 +1,7 @@
 """Routers and floating addresses of guests, with namespaces in their places."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -128,13 +129,23 @@ async def test_routers_and_floating_addresses(
         server.kill()
         await server.wait()
 
-        # A network with the same addresses is not routed, and the one that was here goes on.
-        twin = a_guest(5, "eeeeeeee", on_subnet(6, 10))
-        host.ports[twin.vifs[0].port] = PortDescription(twin.vifs[0].port, 1, routers=(a_router("e6"),))
-        await host.have(one, two, three, four, twin)
-        assert await reaches(outside, FLOATING)
         await host.have()
         assert FLOATING not in call("ip", "address", "show", "dev", "st-outside")
         assert call("cat", "/proc/sys/net/ipv4/conf/st-outside/forwarding").strip() == "0"
     finally:
         outside.stop()
+
+
+async def test_what_an_earlier_release_made_is_replaced(make_host: Callable[[], Host]) -> None:
+    """It had one rule for its mark, and none for each router."""
+    host, guest = make_host(), a_guest(1, "aaaaaaaa", on_subnet(5, 10))
+    host.room.mkdir(parents=True, exist_ok=True)
+    made = {"tables": {"router": 43_600}, "rules": {"mrgaaaaaaaa-00": 43_600}, "marked": True}
+    (host.room / "routing.json").write_text(json.dumps(made))
+    call("ip", "rule", "add", "fwmark", "0x20000000/0x20000000", "lookup", "main", "priority", "1044")
+    host.ports = {guest.vifs[0].port: PortDescription(guest.vifs[0].port, 1, routers=(a_router("a5"),))}
+    await host.have(guest)
+    rules = call("ip", "rule")
+    assert "0x20000000" not in rules
+    assert "fwmark 0x80000/0xff80000 lookup 43600" in rules
+    assert "iif mrgaaaaaaaa-00 lookup 43600" in rules

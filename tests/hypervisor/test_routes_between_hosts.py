@@ -34,13 +34,22 @@ from moorage_testing.hypervisor.stations import Station
 
 pytestmark = pytest.mark.hypervisor
 
-NETWORKS = {5: NetworkId("aaaaaaaa-0000-4000"), 6: NetworkId("bbbbbbbb-0000-4000")}
+SAME = 100
+"""More than the number of a network is that of one with the same addresses."""
+NETWORKS = {
+    number: NetworkId(f"{name * 8}-0000-4000")
+    for name, number in {"a": 5, "b": 6, "e": 5 + SAME, "f": 6 + SAME}.items()
+}
 MTU = 1_450
-SUBNETS = tuple(
-    RoutedSubnet(network, f"10.77.{number}.0/24", f"10.77.{number}.1", 7_000 + number, MTU)
-    for number, network in NETWORKS.items()
+SUBNETS, SAME_SUBNETS = (
+    tuple(
+        RoutedSubnet(NETWORKS[each + more], f"10.77.{each}.0/24", f"10.77.{each}.1", 7_000 + each + more, MTU)
+        for each in (5, 6)
+    )
+    for more in (0, SAME)
 )
 ROUTER = RouterDescription("router", SUBNETS, routes=(StaticRoute("10.99.0.0/16", "10.77.6.10"),))
+SAME_ROUTER = RouterDescription("same", SAME_SUBNETS)
 FLOATING = "203.0.113.50"
 PUBLIC = ExternalNetwork(NetworkId("public"), "physnet1", "203.0.113.0/24", "203.0.113.1")
 PING, WEB = FilterRule("ingress", 4, 1), FilterRule("ingress", 4, 6, 80, 80)
@@ -60,9 +69,8 @@ while True:
 
 
 def a_guest(number: int, network: int) -> GuestSpec:
-    address = VifAddress(
-        f"10.77.{network}.{number}", SubnetId(str(network)), f"10.77.{network}.0/24", f"10.77.{network}.1"
-    )
+    prefix = f"10.77.{network % SAME}"
+    address = VifAddress(f"{prefix}.{number}", SubnetId(str(network)), f"{prefix}.0/24", f"{prefix}.1")
     vif = VifData(
         PortId(f"{network:04x}{number:04x}-1111"),
         NETWORKS[network],
@@ -83,7 +91,7 @@ class Known:
     places: dict[str, tuple[RoutedHost, GuestSpec]] = field(default_factory=dict)
     rules: dict[str, tuple[FilterRule, ...]] = field(default_factory=dict)
     routed: bool = True
-    floating: bool = False
+    floating: dict[str, str] = field(default_factory=dict)
     version: int = 0
 
     def told(self, host: RoutedHost) -> Told:
@@ -96,12 +104,14 @@ class Known:
         vif = guest.vifs[0]
         own = (*(each.address for each in vif.addresses), *(("10.99.0.0/16",) if name == "b" else ()))
         wanted = PortFilter((AllowedAddresses(vif.mac, own),), self.rules.get(name, (OUT,)))
-        router = replace(ROUTER, external=PUBLIC) if self.floating else ROUTER
+        router = SAME_ROUTER if vif.network in {each.network for each in SAME_SUBNETS} else ROUTER
+        router = replace(router, external=PUBLIC) if self.floating else router
         routers = (router,) if self.routed else ()
         found = PortDescription(
             vif.port, self.version, vif.network, vif.mac, filter=wanted, routers=routers, bound=True
         )
-        floating = (FloatingAddress(FLOATING, vif.addresses[0].address, PUBLIC),) if self.floating else ()
+        address = self.floating.get(name)
+        floating = (FloatingAddress(address, vif.addresses[0].address, PUBLIC),) if address else ()
         return replace(found, floating=floating)
 
     def _sets(self, host: RoutedHost) -> tuple[AddressSetPart, ...]:
@@ -260,8 +270,8 @@ async def test_a_floating_address_goes_where_its_port_is_bound(tmp_path: Path) -
         one, two = made.hosts
         outside = made.outside("203.0.113.1/24")
         guest = a_guest(10, 5)
-        at_one = Known({"a": (one, guest)}, rules={"a": (OUT, PING)}, floating=True)
-        at_two = Known({"a": (two, guest)}, rules={"a": (OUT, PING)}, floating=True, version=10)
+        at_one = Known({"a": (one, guest)}, rules={"a": (OUT, PING)}, floating={"a": FLOATING})
+        at_two = Known({"a": (two, guest)}, rules={"a": (OUT, PING)}, floating={"a": FLOATING}, version=10)
         made.station(one, guest, "a1")
         await at_one.say(one)
         assert await reaches(outside, FLOATING)
@@ -279,6 +289,47 @@ async def test_a_floating_address_goes_where_its_port_is_bound(tmp_path: Path) -
         assert FLOATING not in one.call("ip", "address", "show", "dev", "outside")
         at_two.places.clear()
         await at_two.say(two)
+        for each in made.hosts:
+            assert each.leftovers() == []
+
+
+async def test_two_routers_with_the_same_networks_on_two_hosts(tmp_path: Path) -> None:
+    with routed_hosts(tmp_path, 2) as made:
+        one, two = made.hosts
+        outside = made.outside("203.0.113.1/24")
+        places = {"a": (one, 5), "b": (two, 6), "e": (one, 5 + SAME), "f": (two, 6 + SAME), "g": (two, 5 + SAME)}
+        known = Known(
+            {name: (host, a_guest(20 if name == "g" else 10, number)) for name, (host, number) in places.items()}
+        )
+        stations = {name: made.station(*known.places[name], name) for name in known.places}
+        known.floating = {"a": FLOATING, "e": "203.0.113.60", "g": "203.0.113.61"}
+
+        async def let_in(*names: str) -> None:
+            """With pings by way of all that there is, and an answer from nobody else."""
+            known.rules = {name: (OUT, PING) if name in names else (OUT,) for name in known.places}
+            await known.say(one, two)
+            for name, address in known.floating.items():
+                assert await reaches(outside, address) == (name in names), name
+            assert await reaches(stations["a"], "10.77.6.10") == ("b" in names)
+            assert await reaches(stations["b"], "10.77.5.10") == ("a" in names)
+            for name in ("e", "g"):
+                assert await reaches(stations[name], "10.77.6.10") == ("f" in names), name
+            assert await reaches(stations["f"], "10.77.5.10") == ("e" in names)
+            assert await reaches(stations["f"], "10.77.5.20") == ("g" in names)
+            assert await reaches(stations["a"], known.floating["e"]) == ("e" in names)
+            assert await reaches(stations["a"], known.floating["g"]) == ("g" in names), "of another host"
+            assert await reaches(stations["g"], FLOATING) == ("a" in names)
+            for name in ("a", "e", "g"):
+                assert await reaches(stations[name], "10.77.5.1"), "its gateway"
+
+        await let_in("a", "b")
+        await let_in("e", "f", "g")
+        for each in (one, two):
+            each.kill()
+            each.start()
+        await let_in("a", "f")
+        known.places.clear()
+        await known.say(one, two)
         for each in made.hosts:
             assert each.leftovers() == []
 

@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.drivers.libvirt import far_networks as module
-from moorage.drivers.libvirt.far_networks import FarNetwork, far_networks, joins_networks
+from moorage.drivers.libvirt.far_networks import FarNetwork, far_networks, routes_into_tunnels
 from moorage.drivers.libvirt.tunnels import gateway_mac, routed_mac
 from moorage.model.guest import VifData
 from moorage.model.ids import NetworkId, PortId
@@ -40,10 +40,10 @@ def test_they_are_so_many_at_the_most(monkeypatch: pytest.MonkeyPatch, caplog: p
     assert "2 other networks, of which 1" in caplog.text
 
 
-def test_a_router_joins_networks_that_are_in_tunnels() -> None:
-    assert joins_networks(a_router((A, 7), (B, 8)))
-    assert not joins_networks(a_router((A, 7), (A, 7)))
-    assert not joins_networks(a_router((A, 7), (B, None)))
+def test_a_router_routes_into_tunnels_that_are_in_tunnels() -> None:
+    assert routes_into_tunnels(a_router((A, 7), (B, 8)))
+    assert not routes_into_tunnels(a_router((A, 7), (A, 7)))
+    assert not routes_into_tunnels(a_router((A, 7), (B, None)))
 
 
 def test_no_host_has_the_mac_of_a_gateway() -> None:

@@ -110,6 +110,35 @@ def test_what_is_routed_between_networks_is_one_connection_there_and_back() -> N
     first, second = inner.partition("type filter hook prerouting priority -300; policy accept;\n")[2].splitlines()[:2]
     assert first.strip() == ('iifname { "mrgone", "mrgtwo" } ip saddr @router_20 ip daddr @router_20 jump routed_20')
     assert second.strip() == 'iifname "mrgone" ether daddr != fa:16:3f:00:00:01 ct zone set 16'
+    own = inner.partition("type filter hook output priority -300; policy accept;\n")[2].splitlines()[0]
+    assert own.strip() == first.strip().replace("iifname", "oifname"), "so is what the host answers for a gateway"
+
+
+def zones_of(*subnets: str, is_open: bool = False) -> str:
+    zone = RoutedZone(20, ("mrgone",), subnets, is_open=is_open)
+    made = ruleset("t", [port(1, None)], {"mrgone": FilteredBridge("fa:16:3f:00:00:01", 16)}, {}, [zone])
+    return made.text.partition("table inet t {\n")[2]
+
+
+def test_subnets_next_to_one_another_are_two() -> None:
+    zones = zones_of("10.0.0.0/24", "10.0.1.0/24", "fd00::/64", "fd00:0:0:1::/64")
+    assert "elements = { 10.0.0.0/23 }" in zones
+    for each in ("ip saddr 10.0.0.0/24 ip daddr 10.0.0.0/24", "ip6 saddr fd00:0:0:1::/64 ip6 daddr fd00:0:0:1::/64"):
+        assert f"    {each} return\n" in zones
+    assert 'iifname { "mrgone" } ip6 saddr @router6_20 ip6 daddr @router6_20 jump routed_20' in zones
+    assert "/23 ip daddr" not in zones
+
+
+def test_what_the_outside_says_by_ipv6_is_one_connection_too() -> None:
+    zones = zones_of("fd00::/64", is_open=True)
+    assert "router_20" not in zones
+    for each in (
+        'iifname { "mrgone" } ip6 saddr @router6_20',
+        'iifname { "mrgone" } ip6 daddr @router6_20',
+        'iifname != { "mrgone" } ip6 daddr @router6_20',
+    ):
+        assert f"    {each} jump routed_20\n" in zones
+    assert "    ip6 daddr { fe80::/10, ff00::/8 } return\n" in zones
 
 
 @pytest.mark.parametrize(

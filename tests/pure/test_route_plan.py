@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+from msgspec import structs
+
+from moorage.drivers.libvirt.route_chains import chains_of
 from moorage.drivers.libvirt.routes import FarSide, Outside, RoutedPort, planned
 from moorage.model.ids import NetworkId
 from moorage.model.route_description import (
@@ -28,12 +31,43 @@ PORTS = [
     RoutedPort("mrgc", ("10.0.3.0/24",)),
 ]
 DOOR = {"physnet1": Outside("eth1")}
+NUMBERS = {"router": 1, "other": 2, "mrgz": 3}
 CHAINS = """\
   set bridges {
     type ifname; elements = { "mrga", "mrgb", "mrgc" }
   }
-  set inside {
-    type ipv4_addr; flags interval; elements = { 10.0.1.0/24, 10.0.2.0/24 }
+  chain from_1 {
+    ct mark set ct mark and 0xf007ffff or 0x00080000
+  }
+  chain to_1 {
+    meta mark set meta mark and 0xf007ffff or 0x00080000
+  }
+  chain source_1 {
+    ip saddr 10.0.1.5 oifname "eth1" snat to 203.0.113.50
+    ip saddr 10.0.1.5 ct status dnat oifname @bridges snat to 203.0.113.50
+    ip saddr 10.0.1.0/24 oifname "eth1" snat to 203.0.113.2
+    ip saddr 10.0.1.0/24 ct status dnat oifname @bridges snat to 203.0.113.2
+    ip saddr 10.0.2.0/24 oifname "eth1" snat to 203.0.113.2
+    ip saddr 10.0.2.0/24 ct status dnat oifname @bridges snat to 203.0.113.2
+  }
+  chain zones {
+    type filter hook prerouting priority -299; policy accept;
+    udp dport { 67, 547 } return
+    ip daddr 224.0.0.0/4 return
+    ip6 daddr ff00::/8 return
+    ip6 saddr fe80::/10 return
+    ct original zone set iifname map { "mrga" : 61001, "mrgb" : 61001 }
+  }
+  chain ways {
+    type filter hook prerouting priority -110; policy accept;
+    ct state new iifname vmap { "mrga" : jump from_1, "mrgb" : jump from_1 }
+    ct direction reply ct mark and 0x0ff80000 vmap { 0x00080000 : goto to_1 }
+    ip daddr vmap { 203.0.113.50 : goto to_1 }
+  }
+  chain answers {
+    type route hook output priority -150; policy accept;
+    ct direction reply ct mark and 0x0ff80000 vmap { 0x00080000 : goto to_1 }
+    ip daddr vmap { 203.0.113.50 : goto to_1 }
   }
   chain prerouting {
     type nat hook prerouting priority -100; policy accept;
@@ -43,16 +77,13 @@ CHAINS = """\
     type nat hook output priority -100; policy accept;
     ip daddr 203.0.113.50 dnat to 10.0.1.5
   }
-  chain marking {
-    type filter hook prerouting priority -90; policy accept;
-    iifname @bridges ct status dnat ip daddr @inside meta mark set meta mark or 0x20000000
+  chain found {
+    type filter hook postrouting priority 90; policy accept;
+    oifname @bridges meta mark set meta mark and 0xf007ffff
   }
   chain postrouting {
     type nat hook postrouting priority 100; policy accept;
-    ip saddr 10.0.1.5 oifname "eth1" snat to 203.0.113.50
-    ip saddr 10.0.1.5 ct status dnat oifname @bridges snat to 203.0.113.50
-    ip saddr 10.0.1.0/24 oifname "eth1" snat to 203.0.113.2
-    ip saddr 10.0.2.0/24 oifname "eth1" snat to 203.0.113.2
+    ct mark and 0x0ff80000 vmap { 0x00080000 : jump source_1 }
     iifname @bridges oifname @bridges ct status dnat masquerade
   }
 """
@@ -60,7 +91,7 @@ CHAINS = """\
 
 def test_a_router_with_an_outside() -> None:
     plan = planned(PORTS, DOOR)
-    assert plan.tables == {
+    assert plan.four.tables == {
         "router": [
             ("10.0.1.0/24", "dev", "mrga"),
             ("10.0.2.0/24", "dev", "mrgb"),
@@ -70,11 +101,13 @@ def test_a_router_with_an_outside() -> None:
             ("unreachable", "default", "metric", "4278198272"),
         ]
     }
-    assert plan.rules == {"mrga": "router", "mrgb": "router"}
+    assert plan.four.rules == {"mrga": "router", "mrgb": "router"}
     assert plan.addresses == {"203.0.113.50": "eth1", "203.0.113.2": "eth1"}
-    assert plan.forwarding == {"mrga", "mrgb", "eth1"}
-    assert plan.chains.startswith(CHAINS)
-    forward = plan.chains.partition("chain forward")[2]
+    assert plan.four.forwarding == {"mrga", "mrgb", "eth1"}
+    assert plan.floating == {"203.0.113.50": ("router", "10.0.1.5")}
+    chains = chains_of(plan, NUMBERS)
+    assert chains.startswith(CHAINS)
+    forward = chains.partition("chain forward")[2]
     assert 'iifname "mrga" ip saddr 10.0.1.0/24 oifname "mrgb" ip daddr 10.0.2.0/24 accept' in forward
     assert forward.rstrip().endswith("iifname @bridges drop\n    oifname @bridges drop\n  }")
     assert '"mrgc"' not in forward.replace('iifname "mrgc" oifname "mrgc" accept', "")
@@ -84,7 +117,7 @@ def test_a_router_with_an_outside() -> None:
 def test_guests_leave_by_the_device_with_an_address() -> None:
     plan = planned(PORTS, {"physnet1": Outside("eth1", ("198.51.100.7/24", "203.0.113.9/24"))})
     assert plan.addresses == {"203.0.113.50": "eth1"}
-    assert 'ip saddr 10.0.2.0/24 oifname "eth1" snat to 203.0.113.9' in plan.chains
+    assert 'ip saddr 10.0.2.0/24 oifname "eth1" snat to 203.0.113.9' in chains_of(plan, NUMBERS)
     ours = planned(
         PORTS, {"physnet1": Outside("eth1", ("203.0.113.2/32", "203.0.113.50/32"))}, ["203.0.113.2", "203.0.113.50"]
     )
@@ -94,22 +127,58 @@ def test_guests_leave_by_the_device_with_an_address() -> None:
 def test_without_a_device_no_route_leads_out() -> None:
     plan = planned(PORTS, {})
     assert plan.addresses == {}
-    assert "snat" not in plan.chains
+    assert "snat" not in chains_of(plan, NUMBERS)
     assert plan.troubles == ["203.0.113.50 is of a network that no device of this host leads to"]
-    assert ("default", "via", "203.0.113.1", "dev", "eth1", "onlink") not in plan.tables["router"]
+    assert ("default", "via", "203.0.113.1", "dev", "eth1", "onlink") not in plan.four.tables["router"]
 
 
 def test_networks_with_the_same_addresses() -> None:
-    twin = RoutedPort("mrgz", ("10.0.1.128/25",), (), (RouterDescription("other", ROUTER.subnets),))
-    plan = planned([*PORTS, twin], DOOR)
-    assert plan.troubles == ["mrgz is not routed: another network of this host has the same addresses"]
-    assert plan.rules == {"mrga": "router", "mrgb": "router"}
-    assert 'iifname "mrgz" oifname "mrgz" accept' in plan.chains, "nor is it in anybody's way"
+    other = RouterDescription(
+        "other", (RoutedSubnet(NetworkId("y"), "10.0.1.128/25", "10.0.1.129"),), PUBLIC, "203.0.113.3", True
+    )
+    floating = FloatingAddress("203.0.113.60", "10.0.1.133", PUBLIC)
+    plan = planned(
+        [*PORTS, RoutedPort("mrgy", ("10.0.1.128/25",), (floating,), (other,)), RoutedPort("mrgz", ("10.0.1.0/26",))],
+        DOOR,
+    )
+    assert plan.troubles == []
+    assert plan.vrfs == {"mrga": "router", "mrgb": "router", "mrgy": "other", "mrgz": "mrgz"}
+    assert plan.four.rules == {"mrga": "router", "mrgb": "router", "mrgy": "other"}, "nobody routes for a bridge alone"
+    assert plan.four.tables["mrgz"] == [("10.0.1.0/26", "dev", "mrgz")]
+    assert ("10.0.1.128/25", "dev", "mrgy") in plan.four.tables["other"]
+    chains = chains_of(plan, NUMBERS)
+    assert 'iifname map { "mrga" : 61001, "mrgb" : 61001, "mrgy" : 61002, "mrgz" : 61003 }' in chains
+    assert "ip daddr vmap { 203.0.113.50 : goto to_1, 203.0.113.60 : goto to_2 }" in chains
+    assert (
+        "ct mark and 0x0ff80000 vmap { 0x00080000 : goto to_1, 0x00100000 : goto to_2, 0x00180000 : goto to_3 }"
+        in chains
+    )
+    assert "ct mark and 0x0ff80000 vmap { 0x00080000 : jump source_1, 0x00100000 : jump source_2 }" in chains
+    source = chains.partition("chain source_2")[2].partition("}")[0]
+    assert "ip saddr 10.0.1.128/25 ct status dnat oifname @bridges snat to 203.0.113.3" in source
+    forward = chains.partition("chain forward")[2]
+    assert 'iifname "mrgz" oifname "mrgz" accept' in forward
+    assert '"mrgz"' not in forward.replace('iifname "mrgz" oifname "mrgz" accept', "")
+    assert all(("mrga" in each) is False or ("mrgy" in each) is False for each in forward.splitlines())
+
+
+def test_a_network_alone_with_its_addresses_is_no_vrf() -> None:
+    plan = planned(
+        [RoutedPort("mrgz", ("10.0.0.0/16", "fd00::/64")), RoutedPort("mrgy", ("10.1.0.0/16", "fd00::/64"))], DOOR
+    )
+    assert (plan.vrfs, plan.four.tables) == ({}, {})
+    assert "chain" not in chains_of(plan, {}).replace("chain forward", "")
+
+
+def test_a_floating_address_of_a_router_that_is_switched_off() -> None:
+    plan = planned([replace(PORTS[0], routers=())], DOOR)
+    assert (plan.addresses, plan.floating, plan.troubles) == ({}, {}, [])
 
 
 def test_no_routers_leave_no_rules() -> None:
     plan = planned([], DOOR)
-    assert (plan.chains, plan.tables, plan.rules, plan.addresses) == ("", {}, {}, {})
+    assert chains_of(plan, {}) == ""
+    assert (plan.four.tables, plan.four.rules, plan.addresses) == ({}, {}, {})
 
 
 def test_a_network_of_the_router_that_is_elsewhere() -> None:
@@ -117,23 +186,22 @@ def test_a_network_of_the_router_that_is_elsewhere() -> None:
         frozenset({"mrgb"}), {"mrgb": {"10.0.2.5": "fa:16:3e:00:00:05"}, "mrga": {"10.0.1.9": "fa:16:3e:00:00:09"}}
     )
     plan = planned([PORTS[0]], {}, far=far)
-    assert plan.tables["router"] == [
+    assert plan.four.tables["router"] == [
         ("10.0.1.0/24", "dev", "mrga"),
         ("10.0.2.0/24", "dev", "mrgb"),
         ("10.9.0.0/16", "via", "10.0.2.9", "dev", "mrgb"),
         ("unreachable", "default", "metric", "4278198272"),
     ]
-    assert plan.rules == {"mrga": "router"}, "nothing comes from a network that is elsewhere"
-    assert plan.forwarding == {"mrga"}
+    assert plan.four.rules == {"mrga": "router"}, "nothing comes from a network that is elsewhere"
+    assert plan.four.forwarding == {"mrga"}
     assert plan.arp_entries == far.arp_entries
-    forward = plan.chains.partition("chain forward")[2]
+    forward = chains_of(plan, NUMBERS).partition("chain forward")[2]
     assert 'iifname "mrga" ip saddr 10.0.1.0/24 oifname "mrgb" ip daddr 10.0.2.0/24 accept' in forward
     assert 'iifname "mrga" oifname "mrgb" ip daddr 10.9.0.0/16 accept' in forward
     assert 'iifname "mrgb" ip saddr' not in forward
     assert 'iifname "mrgb" oifname "mrga"' not in forward
-    assert "iifname @bridges oifname @bridges meta mark set meta mark or 0x10000000" in forward
-    assert 'elements = { "mrga", "mrgb" }' in plan.chains
-    assert "elements = { 10.0.1.0/24 }" in plan.chains, "what is translated is here"
+    assert "oifname @bridges meta mark set meta mark or 0x10000000" in forward
+    assert 'elements = { "mrga", "mrgb" }' in chains_of(plan, NUMBERS)
 
 
 def test_networks_that_are_elsewhere_may_have_the_same_addresses() -> None:
@@ -144,8 +212,71 @@ def test_networks_that_are_elsewhere_may_have_the_same_addresses() -> None:
     other = RoutedPort("mrgd", ("10.0.4.0/24",), (), (RouterDescription("other", subnets),))
     plan = planned([replace(PORTS[0], floating=()), other], {}, far=FarSide(frozenset({"mrgb", "mrge"})))
     assert plan.troubles == []
-    assert ("10.0.2.0/24", "dev", "mrgb") in plan.tables["router"]
-    assert ("10.0.2.0/24", "dev", "mrge") in plan.tables["other"]
+    assert ("10.0.2.0/24", "dev", "mrgb") in plan.four.tables["router"]
+    assert ("10.0.2.0/24", "dev", "mrge") in plan.four.tables["other"]
     here = planned([*PORTS[:2], other], {}, far=FarSide(frozenset({"mrge"})))
-    assert here.rules == {"mrga": "router", "mrgb": "router", "mrgd": "other"}
-    assert ("10.0.2.0/24", "dev", "mrgb") not in here.tables["other"], "a network of another router's"
+    assert here.four.rules == {"mrga": "router", "mrgb": "router", "mrgd": "other"}
+    assert ("10.0.2.0/24", "dev", "mrgb") not in here.four.tables["other"], "a network of another router's"
+
+
+SIX = ExternalNetwork(NetworkId("public"), "physnet1", cidr6="2001:db8::/64", gateway6="2001:db8::1")
+ROUTER_SIX = RouterDescription(
+    "router",
+    external=SIX,
+    routes=(StaticRoute("2001:db8:9::/48", "fd00::9"), StaticRoute("10.9.0.0/16", "10.0.2.9")),
+    subnets6=(
+        RoutedSubnet(NetworkId("a"), "fd00::/64", "fd00::1"),
+        RoutedSubnet(NetworkId("b"), "fd00:0:0:1::/64", "fd00:0:0:1::1"),
+    ),
+    address6="2001:db8::2",
+)
+
+
+def test_a_router_of_ipv6() -> None:
+    plan = planned([RoutedPort("mrga", ("fd00::/64",), (), (ROUTER_SIX,))], DOOR, far=FarSide(frozenset({"mrgb"})))
+    assert plan.six.tables == {
+        "router": [
+            ("fd00:0:0:1::/64", "dev", "mrgb"),
+            ("fd00::/64", "dev", "mrga"),
+            ("2001:db8::/64", "dev", "eth1"),
+            ("default", "via", "2001:db8::1", "dev", "eth1", "onlink"),
+            ("2001:db8:9::/48", "via", "fd00::9", "dev", "mrga"),
+            ("unreachable", "default", "metric", "4278198272"),
+        ]
+    }
+    assert plan.six.rules == {"mrga": "router"}
+    assert plan.six.forwarding == {"mrga", "eth1"}
+    assert plan.addresses == {"2001:db8::2": "eth1"}
+    assert (plan.four.rules, plan.floating, plan.source) == ({}, {}, {}), "nothing is translated"
+    chains = chains_of(plan, NUMBERS)
+    assert 'iifname "eth1" ip6 daddr vmap { fd00:0:0:1::/64 : goto to_1, fd00::/64 : goto to_1 }' in chains
+    forward = chains.partition("chain forward")[2]
+    for each in (
+        'iifname "mrga" ip6 saddr fd00::/64 oifname "mrgb" ip6 daddr fd00:0:0:1::/64 accept',
+        'iifname "mrga" oifname "eth1" ip6 saddr fd00::/64 accept',
+        'iifname "eth1" oifname "mrga" ip6 daddr fd00::/64 accept',
+        'iifname "eth1" oifname "mrgb" ip6 daddr fd00:0:0:1::/64 accept',
+    ):
+        assert each in forward
+    assert 'iifname "mrgb" oifname "eth1"' not in forward, "who is elsewhere leaves elsewhere"
+
+
+def test_the_outside_reaches_a_range_by_one_router() -> None:
+    twin = structs.replace(
+        ROUTER_SIX, router="second", subnets6=(RoutedSubnet(NetworkId("y"), "fd00::/60", "fd00::1"),), address6=""
+    )
+    plan = planned(
+        [RoutedPort("mrga", ("fd00::/64",), (), (ROUTER_SIX,)), RoutedPort("mrgy", ("fd00::/60",), (), (twin,))], DOOR
+    )
+    assert plan.prefixes == {("eth1", "fd00::/64"): "router"}
+    assert plan.troubles == ["fd00::/60 of router second is not reached from outside: another one has it"]
+    assert plan.six.rules == {"mrga": "router", "mrgy": "second"}, "each routes its own"
+
+
+def test_a_router_without_an_outside_of_ipv6() -> None:
+    plan = planned(
+        [RoutedPort("mrga", ("fd00::/64",), (), (structs.replace(ROUTER_SIX, external=PUBLIC, address6=""),))], DOOR
+    )
+    assert plan.prefixes == {}
+    assert plan.six.forwarding == {"mrga"}
+    assert all("eth1" not in each for each in plan.six.tables["router"])

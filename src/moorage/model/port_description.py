@@ -8,6 +8,7 @@ These structs travel in messages and stay on hosts' disks: fields are only ever 
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv6Address
 from typing import Literal
 
 import msgspec
@@ -120,18 +121,25 @@ class AddressSetPart(msgspec.Struct, frozen=True, omit_defaults=True):
     arp_entries: tuple[ArpEntry, ...] = ()
 
 
-ARP = "arp"
+ARP, NDP = "arp", "ndp"
+NDP_SETS = 64
+"""Of a network: addresses of IPv6 are made of MACs, so they are dealt out by their ends."""
 
 
 def arp_set_id(network: NetworkId, address: str) -> str:
-    """Of the set with this address in it: at most 256 of a network are in one, so a port that comes or goes changes few."""
+    """Of the set with this address in it: at most 256 of a network are in one, so a port that comes or goes changes few.
+
+    Earlier releases know those of IPv4 alone, so the others have another kind.
+    """
+    if ":" in address:
+        return f"{NDP}/{network}/{int(IPv6Address(address)) % NDP_SETS}"
     return f"{ARP}/{network}/{address.rpartition('.')[0]}"
 
 
 def network_of_arp_set(id: str) -> NetworkId | None:
     """The network whose neighbours a set with this id has; None: it has none."""
     kind, _, rest = id.partition("/")
-    return NetworkId(rest.partition("/")[0]) if kind == ARP else None
+    return NetworkId(rest.partition("/")[0]) if kind in {ARP, NDP} else None
 
 
 class Present(msgspec.Struct, frozen=True):

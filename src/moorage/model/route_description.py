@@ -9,12 +9,14 @@ from moorage.model.ids import NetworkId, SubnetId
 
 
 class ExternalNetwork(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A network of the outside, as far as one of its IPv4 subnets goes."""
+    """A network of the outside, as far as one of its IPv4 subnets and one of its IPv6 subnets go."""
 
     network: NetworkId
     physical_network: str = ""
     cidr: str = ""
     gateway: str = ""
+    cidr6: str = ""
+    gateway6: str = ""
 
 
 class FloatingAddress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,9 +68,24 @@ class RouterDescription(msgspec.Struct, frozen=True, omit_defaults=True):
 
     router: str
     subnets: tuple[RoutedSubnet, ...] = ()
+    """Of IPv4."""
     external: ExternalNetwork | None = None
     address: str = ""
     """Its own in the external network."""
     snat: bool = False
     """Whether guests without a floating address reach the outside under another address."""
     routes: tuple[StaticRoute, ...] = ()
+    subnets6: tuple[RoutedSubnet, ...] = ()
+    """Of IPv6; a field of its own, since earlier releases take the others for IPv4."""
+    address6: str = ""
+    """Its own in the external network, on the one host that answers for it; empty on others."""
+
+    @property
+    def all_subnets(self) -> tuple[RoutedSubnet, ...]:
+        """Of IPv4 and of IPv6."""
+        return (*self.subnets, *self.subnets6)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the outside reaches its subnets of IPv6, by one host for guests of all."""
+        return bool(self.subnets6) and self.external is not None and bool(self.external.cidr6)

@@ -19,6 +19,8 @@ FIXED_IPS_MAX = 5
 RACES_MAX = 50
 
 DEFERRED: Final = object()
+ROUTER_INTERFACE = "network:router_interface"
+"""The owner of a router's port in a network: it has the addresses that are asked for it and none by itself, on automatic subnets too."""
 
 
 def automatic(subnet: Doc) -> bool:
@@ -104,6 +106,7 @@ def give(call: NetworkCall, around: Surroundings, port: Doc, host: str, asked: A
             each
             for each in subnets
             if automatic(each) and each["id"] not in {ip["subnet_id"] for ip in port["fixed_ips"]}
+            if port["device_owner"] != ROUTER_INTERFACE
         ]
     else:
         for version in (4, 6):
@@ -160,7 +163,8 @@ def _allocate_requested(
         raise NeutronFault(
             400, "InvalidIpForSubnet", f"IP address {address} is not a valid IP for the specified subnet."
         )
-    if automatic(subnet) and address != derived(subnet, port["mac_address"]):
+    by_itself = automatic(subnet) and port["device_owner"] != ROUTER_INTERFACE
+    if by_itself and address != derived(subnet, port["mac_address"]):
         text = (
             f"IPv6 address {address} cannot be directly assigned to a port on subnet {subnet['id']}"
             " as the subnet is configured for automatic addresses"

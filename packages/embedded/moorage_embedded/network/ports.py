@@ -10,7 +10,7 @@ from moorage_embedded.network.port_attributes import ATTRS, dhcp_options
 from moorage_embedded.network.request import NetworkCall, new_mac, touched
 from moorage_embedded.network.store import Doc, Surroundings
 
-OF_ROUTERS = ("network:router_interface", "network:router_gateway")
+OF_ROUTERS = (addressing.ROUTER_INTERFACE, "network:router_gateway")
 MACS_TRIED_MAX = 16
 ADRIFT = "_adrift"
 """The active binding was deleted, and no other took its place: Neutron does not find such a port when it is to be changed, and activates no

@@ -46,9 +46,11 @@ def erase_subnet(call: NetworkCall, subnet: Doc) -> None:
 
 
 def _leave_subnet(call: NetworkCall, subnet: Doc) -> None:
-    """Before a subnet goes: automatic ports lose their address with it, any other forbids it."""
+    """Before a subnet goes: automatic ports lose their address with it, any other forbids it, and so does a router's."""
     held = call.store.addresses_of(subnet["id"])
-    if any(not (owner == "network:dhcp" or addressing.automatic(subnet)) for _, _, owner in held):
+    automatic = addressing.automatic(subnet)
+    routed = any(owner == addressing.ROUTER_INTERFACE for _, _, owner in held)
+    if routed or any(not (owner == "network:dhcp" or automatic) for _, _, owner in held):
         text = f"Unable to complete operation on subnet {subnet['id']}: One or more ports have an IP allocation from this subnet."
         raise conflict("SubnetInUse", text)
     for address, id, _ in held:

@@ -1,11 +1,15 @@
 """What lies behind ports, for the hosts that route for them: routers, external networks, floating addresses.  A part of port_descriptions.py.
 
-IPv4 only.  Everything is read for all ports of a host at once, so the number of queries does not grow with them.
+Everything is read for all ports of a host at once, so the number of queries does not grow with them.  A router's address of IPv6 outside, which is
+the way to all its guests, is told to one host: the first by name that has any of them.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
 
 from moorage.model.ids import NetworkId
 from moorage.model.port_description import arp_set_id
@@ -53,7 +57,9 @@ def reached_from(store: NetworkStore, host: str, ports: Sequence[Doc]) -> Reache
     networks |= {each["network_id"] for each in interfaces if each["device_owner"] == GATEWAY}
     outside = _external(store, networks)
     described = _routers(store, routers, interfaces, outside)
-    found = Reached(arp_entries=_arp_entries(store, host, interfaces, described))
+    bound = _bound(store, interfaces, described)
+    described = {name: _for_host(host, each, bound) for name, each in described.items()}
+    found = Reached(arp_entries=_arp_entries(host, described, bound))
     for each in floating:
         external = outside.get(each["floating_network_id"])
         if external is not None and each["fixed_ip_address"]:
@@ -88,15 +94,21 @@ def hints_of(store: NetworkStore, ports: Sequence[Doc]) -> dict[str, tuple[Subne
 def _external(store: NetworkStore, networks: Iterable[str]) -> dict[str, ExternalNetwork]:
     found = {}
     for network in store.many("network", where={"id": sorted(networks)}):
-        subnets = [each for each in store.children("subnet", network["id"]) if each["ip_version"] == 4]
-        first = min(subnets, key=lambda each: str(each["cidr"]), default=None)
+        subnets = store.children("subnet", network["id"])
+        four, six = (_first(each for each in subnets if each["ip_version"] == version) for version in (4, 6))
         found[network["id"]] = ExternalNetwork(
             network["id"],
             next((each["physical_network"] for each in network["_segments"] if each["physical_network"]), ""),
-            "" if first is None else first["cidr"],
-            "" if first is None else first["gateway_ip"] or "",
+            *four,
+            *six,
         )
     return found
+
+
+def _first(subnets: Iterable[Doc]) -> tuple[str, str]:
+    """Range and gateway of one of them, always the same; empty for none."""
+    first = min(subnets, key=lambda each: str(each["cidr"]), default=None)
+    return ("", "") if first is None else (first["cidr"], first["gateway_ip"] or "")
 
 
 def _routers(
@@ -118,32 +130,34 @@ def _routers(
         if not router["admin_state_up"]:
             continue
         mine = [each for each in interfaces if each["device_id"] == router["id"]]
-        inside = [
-            RoutedSubnet(
-                interface["network_id"],
-                subnets[each["subnet_id"]]["cidr"],
-                each["ip_address"],
-                _tunnel(networks[interface["network_id"]]),
-                networks[interface["network_id"]]["mtu"],
-            )
-            for interface in mine
-            for each in interface["fixed_ips"]
-            if interface["device_owner"] == INTERFACE and subnets[each["subnet_id"]]["ip_version"] == 4
-        ]
+        inside: dict[int, list[RoutedSubnet]] = {4: [], 6: []}
+        for interface in mine:
+            if interface["device_owner"] == INTERFACE:
+                for each in interface["fixed_ips"]:
+                    subnet = subnets[each["subnet_id"]]
+                    inside[subnet["ip_version"]].append(
+                        _routed(networks[interface["network_id"]], subnet, each["ip_address"])
+                    )
         info = router["external_gateway_info"]
         gateway = [
             each for interface in mine if interface["device_owner"] == GATEWAY for each in interface["fixed_ips"]
         ]
-        addresses = [each["ip_address"] for each in gateway if ":" not in each["ip_address"]]
+        addresses = [each["ip_address"] for each in gateway]
         found[router["id"]] = RouterDescription(
             router["id"],
-            tuple(sorted(inside, key=lambda each: each.cidr)),
+            tuple(sorted(inside[4], key=lambda each: each.cidr)),
             None if info is None else outside.get(info["network_id"]),
-            addresses[0] if addresses else "",
+            next((each for each in addresses if ":" not in each), ""),
             bool(info and info["enable_snat"]),
             tuple(StaticRoute(each["destination"], each["nexthop"]) for each in router["routes"]),
+            tuple(sorted(inside[6], key=lambda each: each.cidr)),
+            next((each for each in addresses if ":" in each), ""),
         )
     return found
+
+
+def _routed(network: Doc, subnet: Doc, address: str) -> RoutedSubnet:
+    return RoutedSubnet(network["id"], subnet["cidr"], address, _tunnel(network), network["mtu"])
 
 
 def _tunnel(network: Doc) -> int | None:
@@ -155,35 +169,60 @@ def _tunnel(network: Doc) -> int | None:
     return number
 
 
-def _arp_entries(
-    store: NetworkStore, host: str, interfaces: Sequence[Doc], described: dict[str, RouterDescription]
-) -> dict[str, list[ArpEntry]]:
-    """Of networks that routers of several networks are in, as far as somebody else than this host has ports there.
+class _Bound(NamedTuple):
+    """An address of a port that is bound to a host."""
 
-    The host's own ports are among them, so it knows them still while they are on their way to another one.
-    """
-    several = {
-        name
-        for name, each in described.items()
-        if len({one.network for one in each.subnets if one.segmentation_id is not None}) > 1
-    }
-    tunnelled = {one.network for name in several for one in described[name].subnets if one.segmentation_id is not None}
+    network: str
+    address: str
+    mac: str
+    host: str
+
+
+def _tunnelled(router: RouterDescription) -> set[str]:
+    return {each.network for each in router.all_subnets if each.segmentation_id is not None}
+
+
+def _bound(
+    store: NetworkStore, interfaces: Sequence[Doc], described: Mapping[str, RouterDescription]
+) -> Sequence[_Bound]:
+    """In networks of routers whose guests other hosts than their own send to, in order."""
+    wanted = {name for name, each in described.items() if each.is_open or len(_tunnelled(each)) > 1}
     subnets = {
         each["subnet_id"]
         for interface in interfaces
-        if interface["device_id"] in several and interface["network_id"] in tunnelled
+        if interface["device_id"] in wanted and interface["device_owner"] == INTERFACE
         for each in interface["fixed_ips"]
-        if ":" not in each["ip_address"]
     }
-    rows = store.bound_addresses(sorted(subnets)) if subnets else []
-    if all(at == host for _, _, _, at in rows):
+    return [_Bound(*each) for each in store.bound_addresses(sorted(subnets))] if subnets else []
+
+
+def _for_host(host: str, router: RouterDescription, bound: Sequence[_Bound]) -> RouterDescription:
+    """Its address outside is for one host: whoever is sent something by it knows the way to all guests."""
+    networks = {each.network for each in router.all_subnets}
+    first = min((each.host for each in bound if each.network in networks), default="")
+    return router if host == first or not router.address6 else msgspec.structs.replace(router, address6="")
+
+
+def _arp_entries(
+    host: str, described: Mapping[str, RouterDescription], bound: Sequence[_Bound]
+) -> dict[str, list[ArpEntry]]:
+    """Of networks that routers of several networks are in, and by IPv6 of those that the outside reaches, as far as somebody else than this
+    host has ports there.
+
+    The host's own ports are among them, so it knows them still while they are on their way to another one.
+    """
+    joined = {one for each in described.values() if len(_tunnelled(each)) > 1 for one in _tunnelled(each)}
+    opened = {one for each in described.values() if each.is_open for one in _tunnelled(each)}
+    rows = [each for each in bound if each.network in joined or (each.network in opened and ":" in each.address)]
+    if all(each.host == host for each in rows):
         return {}
     found: dict[str, list[ArpEntry]] = {}
     counts: dict[str, int] = {}
-    for network, address, mac, _ in rows:
-        counts[network] = counts.get(network, 0) + 1
-        if counts[network] <= ARP_ENTRIES_MAX:
-            found.setdefault(arp_set_id(NetworkId(network), address), []).append(ArpEntry(address, mac))
+    for each in rows:
+        counts[each.network] = counts.get(each.network, 0) + 1
+        if counts[each.network] <= ARP_ENTRIES_MAX:
+            id = arp_set_id(NetworkId(each.network), each.address)
+            found.setdefault(id, []).append(ArpEntry(each.address, each.mac))
     for network, count in counts.items():
         if count > ARP_ENTRIES_MAX:
             _log.error("network %s has %d neighbours, of which hosts are told %d", network, count, ARP_ENTRIES_MAX)

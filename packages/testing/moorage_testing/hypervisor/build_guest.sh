@@ -56,7 +56,7 @@ case "$1" in
 deconfig) ip link set "$interface" up ;;
 bound|renew)
   [ -n "$mtu" ] && ip link set "$interface" mtu "$mtu"
-  ip addr flush dev "$interface"
+  ip -4 addr flush dev "$interface"
   ip addr add "$ip/$mask" dev "$interface"
   for r in $router; do ip route add default via "$r" dev "$interface" 2>/dev/null; done
   set -- $staticroutes

@@ -28,7 +28,7 @@ def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> 
         found += [
             f"table {each}" for each in _output(*inside, "nft", "list", "tables").splitlines() if "moorage" in each
         ]
-    rules = _output(*inside, "ip", "rule").splitlines()
+    rules = [line for family in ("-4", "-6") for line in _output(*inside, "ip", family, "rule").splitlines()]
     found += [
         f"rule {each}" for each in rules if any(f"lookup {table}" in each for table in TABLES) or "fwmark" in each
     ]

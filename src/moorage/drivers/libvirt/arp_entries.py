@@ -1,4 +1,4 @@
-"""Neighbours of bridges of ours that were told to this host: nobody answers for them here, since questions stay on their host (firewall.py)."""
+"""Neighbours of bridges of ours, by ARP and NDP, that were told to this host: nobody answers for them here, since questions stay on their host (firewall.py)."""
 
 from collections.abc import Collection, Mapping
 
@@ -19,7 +19,16 @@ async def keep_arp_entries(wanted: Mapping[str, Mapping[str, str]], others: Coll
     """`wanted`: bridge → address → MAC, all that it shall have. `others`: bridges that have none any more. Raises HostFailed."""
     if not wanted and not others:
         return
-    output = await run("ip", "-4", "-json", "neigh", "show", "nud", "permanent", code="vif_not_plugged")
+    for family, six in (("-4", False), ("-6", True)):
+        then = {
+            bridge: {address: mac for address, mac in each.items() if (":" in address) is six}
+            for bridge, each in wanted.items()
+        }
+        await _keep(family, then, others)
+
+
+async def _keep(family: str, wanted: Mapping[str, Mapping[str, str]], others: Collection[str]) -> None:
+    output = await run("ip", family, "-json", "neigh", "show", "nud", "permanent", code="vif_not_plugged")
     held: dict[str, dict[str, str]] = {}
     for each in msgspec.json.decode(output or "[]", type=list[_ArpEntry]):
         held.setdefault(each.device, {})[each.address] = each.mac

@@ -29,7 +29,7 @@ LOOK_EVERY_S = 0.2
 NUMBER_MAX = 60_000
 """Numbers of ports (classes of tc) and bridges (zones of conntrack) have 16 bits."""
 FIRST_NUMBER = 16
-FORM = 2
+FORM = 3
 """Counts what descriptions can say: a file of another release lacks what this one could read."""
 
 _log = logging.getLogger(__name__)

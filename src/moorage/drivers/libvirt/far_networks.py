@@ -52,9 +52,10 @@ class FarNetwork:
         return own_bridge_of(self.network)
 
 
-def joins_networks(router: RouterDescription) -> bool:
-    """Whether it has several networks that are in tunnels."""
-    return len({each.network for each in router.subnets if each.segmentation_id is not None}) > 1
+def routes_into_tunnels(router: RouterDescription) -> bool:
+    """Whether it has several networks that are in tunnels, or one that the outside reaches by one host."""
+    tunnelled = {each.network for each in router.all_subnets if each.segmentation_id is not None}
+    return len(tunnelled) > 1 or (router.is_open and bool(tunnelled))
 
 
 def far_networks(
@@ -66,7 +67,7 @@ def far_networks(
     for vif in tunnelled:
         description = ports.get(vif.port)
         for router in () if description is None else description.routers:
-            for each in router.subnets:
+            for each in router.all_subnets:
                 if each.segmentation_id is not None and each.network not in own_networks and each.network in inhabited:
                     found[each.network] = FarNetwork(each.network, each.segmentation_id, each.mtu or vif.mtu)
     ordered = [found[name] for name in sorted(found)]
@@ -89,7 +90,7 @@ class Announcements:
             for vif in tunnelled
             if (description := ports.get(vif.port)) is not None
             and description.bound
-            and any(map(joins_networks, description.routers))
+            and any(map(routes_into_tunnels, description.routers))
         }
         new, self._known = wanted - self._known, wanted
         await self._announce(new)

@@ -9,7 +9,8 @@ Only answers pass by state: what began a connection is held against the rules wi
 
 Frames between guests are in a zone of conntrack of their own for each bridge, since two networks may have the same addresses; what goes to the
 bridge's own MAC or comes from the host is in zone 0, where routing and NAT are.  What one of a router's subnets says to another is in a zone of
-that router: there and back it may go through different bridges, of which a host sees one.
+that router: there and back it may go through different bridges, of which a host sees one.  So is what the outside says to them by IPv6, and they
+to the outside, since the host that the outside sends it to may be another one.
 """
 
 import re
@@ -27,6 +28,7 @@ ANSWER = 0x4000_0000
 NOT_ANSWER = 0xFFFF_FFFF ^ ANSWER
 ZONES, STATES, FRAMES = -300, -150, 100
 """Priorities: before conntrack; after it; in the bridge, after br_netfilter (0)."""
+NEVER_ROUTED = "fe80::/10, ff00::/8"
 NO_MAC = "00:00:00:00:00:00"
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 ADDRESSES_PER_PORT_MAX = 1_000
@@ -71,6 +73,8 @@ class RoutedZone:
     subnets: tuple[str, ...]
     beyond: tuple[str, ...] = ()
     """Where its static routes lead."""
+    is_open: bool = False
+    """Whether the outside reaches its subnets of IPv6."""
 
 
 @dataclass
@@ -132,15 +136,15 @@ def _states(bridges: Mapping[str, FilteredBridge], routed: Sequence[RoutedZone])
     ]
     inner: list[str] = []
     ways: list[str] = []  # a packet is in the first zone that it is put into
+    answers: list[str] = []
     for each in routed:
-        subnets, _, _ = networks(each.subnets)
-        ranges, _, _ = networks((*each.subnets, *(one for one in each.beyond if not one.endswith("/0"))))
+        inner += _of_router(each)
         whose = ", ".join(f'"{name}"' for name in each.bridges)
-        inner += _set(f"router_{each.zone}", "ipv4_addr", listed(ranges))
-        own = [f"ip saddr {one} ip daddr {one} return" for one in subnets]
-        inner += _chain(f"routed_{each.zone}", [*own, f"ct zone set {each.zone}"])
-        among = f"ip saddr @router_{each.zone} ip daddr @router_{each.zone}"
-        ways.append(f"iifname {{ {whose} }} {among} jump routed_{each.zone}")
+        among = _among(each)
+        ways += [f"iifname {{ {whose} }} {one} jump routed_{each.zone}" for one in among]
+        answers += [f"oifname {{ {whose} }} {one} jump routed_{each.zone}" for one in among]
+        if each.is_open:
+            ways.append(f"iifname != {{ {names} }} ip6 daddr @router6_{each.zone} jump routed_{each.zone}")
     marks = [
         f"meta mark set meta mark & {NOT_ANSWER:#010x}",
         f"ct direction reply ct state established meta mark set meta mark | {ANSWER:#010x}",
@@ -150,9 +154,35 @@ def _states(bridges: Mapping[str, FilteredBridge], routed: Sequence[RoutedZone])
         *inner,
         *_chain("state", marks),
         *_hook("zones", "prerouting", ZONES, [*ways, *zones]),
+        *(_hook("own_zones", "output", ZONES, answers) if answers else []),
         *_hook("bridged", "prerouting", STATES, [f"iifname {{ {names} }} jump state"]),
         *_hook("routed", "postrouting", STATES, [f"oifname {{ {names} }} jump state"]),
     ]
+
+
+def _of_router(routed: RoutedZone) -> list[str]:
+    """The sets of its addresses, and the chain that puts what passes it into its zone: what stays in a subnet does not."""
+    four, six, _ = networks((*routed.subnets, *(one for one in routed.beyond if not one.endswith("/0"))))
+    sets = _set(f"router_{routed.zone}", "ipv4_addr", listed(four)) if four else []
+    sets += _set(f"router6_{routed.zone}", "ipv6_addr", listed(six)) if six else []
+    inside: list[str] = []
+    for cidr in routed.subnets:  # one by one: neighbouring ranges are not one
+        own_four, own_six, _ = networks([cidr])
+        inside += [f"ip saddr {one} ip daddr {one} return" for one in own_four]
+        inside += [f"ip6 saddr {one} ip6 daddr {one} return" for one in own_six]
+    if routed.is_open:
+        inside += [f"ip6 {where} {{ {NEVER_ROUTED} }} return" for where in ("saddr", "daddr")]
+    return [*sets, *_chain(f"routed_{routed.zone}", [*inside, f"ct zone set {routed.zone}"])]
+
+
+def _among(routed: RoutedZone) -> list[str]:
+    """What passes it."""
+    own_four, own_six, _ = networks(routed.subnets)
+    four, six = f"@router_{routed.zone}", f"@router6_{routed.zone}"
+    ways = [f"ip saddr {four} ip daddr {four}"] if own_four else []
+    if routed.is_open:
+        return [*ways, f"ip6 saddr {six}", f"ip6 daddr {six}"]
+    return [*ways, f"ip6 saddr {six} ip6 daddr {six}"] if own_six else ways
 
 
 # ------------------------------------------------------------------------------------------------ sets

@@ -14,7 +14,7 @@ from typing import Protocol
 from moorage.drivers.libvirt.bandwidth import Bandwidth, ShapedTap
 from moorage.drivers.libvirt.commands import run
 from moorage.drivers.libvirt.described_ports import DescribedPorts
-from moorage.drivers.libvirt.far_networks import joins_networks, own_bridge_of
+from moorage.drivers.libvirt.far_networks import own_bridge_of, routes_into_tunnels
 from moorage.drivers.libvirt.port_filter import FilteredBridge, FilteredTap, RoutedZone, Ruleset, ruleset
 from moorage.model.errors import HostFailed
 from moorage.model.guest import VifData
@@ -170,18 +170,19 @@ class PortWiring:
 
 
 def _routers(taps: Sequence[FilteredTap]) -> dict[str, RouterDescription]:
-    """Of these ports, those that join networks."""
+    """Of these ports, those whose packets may come through tunnels."""
     descriptions = (each.description for each in taps if each.description is not None)
-    return {router.router: router for each in descriptions for router in each.routers if joins_networks(router)}
+    return {router.router: router for each in descriptions for router in each.routers if routes_into_tunnels(router)}
 
 
 def _zone(number: int, router: RouterDescription, taps: Sequence[FilteredTap]) -> RoutedZone:
-    inner = {own_bridge_of(each.network) for each in router.subnets}
+    inner = {own_bridge_of(each.network) for each in router.all_subnets}
     return RoutedZone(
         number,
         tuple(sorted(inner & {each.bridge for each in taps})),
-        tuple(sorted({each.cidr for each in router.subnets})),
+        tuple(sorted({each.cidr for each in router.all_subnets})),
         tuple(sorted({each.destination for each in router.routes})),
+        router.is_open,
     )
 
 

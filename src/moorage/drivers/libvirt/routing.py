@@ -1,17 +1,14 @@
 """Routers and floating addresses of this host's guests: puts into effect what `routes.py` plans.
 
 Everything is in the kernel, so it goes on without the agent: a table of nftables (`inet moorage_route_<8 characters of the owner>`),
-tables of routes with a rule for each bridge, and addresses on the operator's external devices, told to the outside by ARP.  What was made
-is written down before it is made, so that whatever is left by an agent that was killed is found.
+tables of routes with a rule for each bridge and one for each mark, and addresses on the operator's external devices, told to the outside by
+ARP and neighbour advertisements.  What was made is written down before it is made, so that whatever an agent that was killed has left is found.
 
     <host's directory>/routing.json
 """
 
-import asyncio
 import logging
-import socket
-import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,13 +17,13 @@ from moorage.drivers.libvirt import daemons
 from moorage.drivers.libvirt.arp_entries import keep_arp_entries
 from moorage.drivers.libvirt.commands import run
 from moorage.drivers.libvirt.metadata_keeper import Seat
+from moorage.drivers.libvirt.outside_addresses import keep_addresses
+from moorage.drivers.libvirt.route_chains import chains_of
+from moorage.drivers.libvirt.route_tables import MadeRules, keep_tables, number_of, numbered
 from moorage.drivers.libvirt.routes import (
     FIRST_TABLE,
-    MARK,
-    MARKED_PRIORITY,
     NOTHING_FAR,
-    RULE_PRIORITY,
-    TABLES_MAX,
+    FamilyPlan,
     FarSide,
     Outside,
     RoutedPort,
@@ -38,8 +35,11 @@ from moorage.model.ids import PortId
 from moorage.model.port_description import PortDescription
 
 FILE = "routing.json"
-SYSTEM_CONTROL = Path("/proc/sys/net/ipv4/conf")
-ARP_FRAMES, ARP_ETHERTYPE = 3, 0x0806
+SYSTEM_CONTROL = Path("/proc/sys/net")
+FOUR, SIX = "ipv4", "ipv6"
+FORCE_FORWARDING = "force_forwarding"
+"""Linux 6.17 has it: what comes from this device is forwarded, whatever the machine does with others."""
+NOT_FORWARDED = "IPv6 is not routed: this kernel needs net.ipv6.conf.all.forwarding = 1 for it"
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class RoutingState(msgspec.Struct):
     """What is, or is about to be, ours."""
 
     tables: dict[str, int] = {}
+    """VRF → table; a rule for its mark leads to it."""
     rules: dict[str, int] = {}
     """Bridge → table."""
     addresses: dict[str, str] = {}
@@ -55,19 +56,28 @@ class RoutingState(msgspec.Struct):
     settings: dict[str, str] = {}
     """File of the kernel's settings → what stood in it before."""
     marked: bool = False
+    """Whether the rule for the mark of an earlier release may be there."""
     arp_entries: list[str] = []
     """Bridges with permanent ARP entries."""
+    rules_v6: dict[str, int] = {}
+    tables_v6: list[str] = []
+    """VRFs with routes of IPv6."""
+    last: int = FIRST_TABLE - 1
+    """The table that was taken last."""
 
 
 class _Address(msgspec.Struct):
     local: str = ""
-    length: int = msgspec.field(default=32, name="prefixlen")
+    length: int = msgspec.field(default=0, name="prefixlen")
 
 
 class _Device(msgspec.Struct):
     name: str = msgspec.field(default="", name="ifname")
     mac: str = msgspec.field(default="", name="address")
     addresses: list[_Address] = msgspec.field(default_factory=list, name="addr_info")
+
+    def has(self, address: str) -> bool:
+        return any(each.local == address for each in self.addresses)
 
 
 class Routing:
@@ -95,35 +105,23 @@ class Routing:
             bridge: each for bridge, each in seats.items() if bridge in devices
         }  # a guest may be about to be plugged in
         plan = planned(_ports(seats, described), self._outside(devices), made.addresses, far)
-        self._complain(plan)
-        made.tables = {name: number for name, number in made.tables.items() if name in plan.tables} | self._numbered(
-            plan, made
-        )
-        coming = RoutingState(
-            made.tables,
-            made.rules | {bridge: made.tables[router] for bridge, router in plan.rules.items()},
-            made.addresses | plan.addresses,
-            made.settings,
-            made.marked or bool(plan.rules),
-            sorted({*made.arp_entries, *plan.arp_entries}),
-        )
+        if not (SYSTEM_CONTROL / SIX).is_dir():  # a machine without IPv6
+            plan.six = FamilyPlan()
+        left = _state(plan, made)
+        coming = _both(made, left)
         if seats:
             self._write(coming)
         self._set(plan, coming)
-        await self._filter(plan.chains)
-        if plan.tables or coming.rules or coming.marked:
-            await self._route(plan, coming)
+        self._complain(plan)
+        left.settings = coming.settings
+        await self._filter(chains_of(plan, {vrf: number_of(table) for vrf, table in left.tables.items()}))
+        made_v6 = frozenset(made.tables[vrf] for vrf in made.tables_v6 if vrf in made.tables)
+        four = MadeRules(made.rules, frozenset(made.tables.values()), made.marked)
+        await keep_tables("-4", plan.four, left.tables, four)
+        await keep_tables("-6", plan.six, left.tables, MadeRules(made.rules_v6, made_v6))
         await keep_arp_entries(plan.arp_entries, {*made.arp_entries} & devices.keys())
-        await self._have(plan, coming, devices)
-        self._reset(plan, coming, devices)
-        left = RoutingState(
-            made.tables,
-            {each: made.tables[router] for each, router in plan.rules.items()},
-            plan.addresses,
-            coming.settings,
-            bool(plan.rules),
-            sorted(plan.arp_entries),
-        )
+        await keep_addresses(plan.addresses, made.addresses, devices)
+        self._reset(plan, left, devices)
         self._write(left)
 
     # ---- what was made ------------------------------------------------------------------------------------------------
@@ -152,20 +150,6 @@ class Routing:
                 _log.warning("%s", each)
         self._troubles = tuple(plan.troubles)
 
-    @staticmethod
-    def _numbered(plan: RoutePlan, made: RoutingState) -> dict[str, int]:
-        taken, found = {*made.tables.values()}, dict(made.tables)
-        for router in plan.tables:
-            if router not in found:
-                number = next(
-                    (each for each in range(FIRST_TABLE, FIRST_TABLE + TABLES_MAX) if each not in taken), None
-                )
-                if number is None:
-                    raise HostFailed("the host has no table of routes left", private=router, code="vif_not_plugged")
-                found[router] = number
-                taken.add(number)
-        return {router: found[router] for router in plan.tables}
-
     def _outside(self, devices: Mapping[str, _Device]) -> dict[str, Outside]:
         found = {}
         for name, device in self._external.items():
@@ -178,32 +162,46 @@ class Routing:
     # ---- the kernel's settings ----------------------------------------------------------------------------------------
 
     def _set(self, plan: RoutePlan, made: RoutingState) -> None:
-        """Only what comes from these devices is forwarded. What comes from outside may be from where the machine's own routes do not lead."""
-        for device in sorted(plan.forwarding):
+        """Only what comes from these devices is forwarded. What comes from outside may be from where the machine's own routes do not lead,
+        and so may be what a network sends whose addresses another one has too."""
+        for device in sorted(plan.four.forwarding | plan.vrfs.keys()):
             outside = device in self._external.values()
-            for name, value in (("forwarding", "1"), ("rp_filter", "0" if outside else "2")):
-                file = SYSTEM_CONTROL / device / name
-                try:
-                    before = file.read_text().strip()
-                    if before != value:
-                        if outside:
-                            made.settings.setdefault(str(file), before)
-                            self._write(made)
-                        file.write_text(value)
-                except OSError as failure:
-                    raise HostFailed(
-                        "the host cannot forward", private=str(failure), code="vif_not_plugged"
-                    ) from failure
+            values = {"rp_filter": "0" if outside else "2"}
+            if device in plan.four.forwarding:
+                values["forwarding"] = "1"
+            self._change(FOUR, device, values, made)
+        for device in sorted(plan.six.forwarding):
+            # a router that does not say in its advertisements that it is one is forgotten by those who had it
+            values = {} if device in self._external.values() else {"forwarding": "1"}
+            if (SYSTEM_CONTROL / SIX / "conf" / device / FORCE_FORWARDING).exists():
+                values[FORCE_FORWARDING] = "1"
+            elif (SYSTEM_CONTROL / SIX / "conf" / "all" / "forwarding").read_text().strip() == "0":
+                plan.troubles.append(NOT_FORWARDED)
+            self._change(SIX, device, values, made)
+
+    def _change(self, family: str, device: str, values: Mapping[str, str], made: RoutingState) -> None:
+        """Devices of ours go; what is changed of the operator's is written down. Raises HostFailed."""
+        for name, value in values.items():
+            file = SYSTEM_CONTROL / family / "conf" / device / name
+            try:
+                before = file.read_text().strip()
+                if before != value:
+                    if device in self._external.values():
+                        made.settings.setdefault(str(file), before)
+                        self._write(made)
+                    file.write_text(value)
+            except OSError as failure:
+                raise HostFailed("the host cannot forward", private=str(failure), code="vif_not_plugged") from failure
 
     def _reset(self, plan: RoutePlan, made: RoutingState, devices: Mapping[str, _Device]) -> None:
         for file, before in list(made.settings.items()):
-            device = Path(file).parent.name
-            if device not in plan.forwarding:
+            device, six = Path(file).parent.name, f"/{SIX}/" in file
+            if device not in (plan.six if six else plan.four).forwarding:
                 if device in devices:
                     Path(file).write_text(before)
                 del made.settings[file]
 
-    # ---- nftables, routes, addresses ------------------------------------------------------------------------------------
+    # ---- nftables ----------------------------------------------------------------------------------------------------
 
     async def _filter(self, chains: str) -> None:
         if chains == self._written:
@@ -213,45 +211,6 @@ class Routing:
             whole += f"table inet {self.table} {{\n{chains}}}\n"
         await run("nft", "-f", "-", given=whole, code="vif_not_plugged")
         self._written = chains
-
-    async def _route(self, plan: RoutePlan, made: RoutingState) -> None:
-        every = await _all_rules()
-        rules = _of_bridges(every)
-        commands: list[str] = []
-        for router, routes in plan.tables.items():
-            table = str(made.tables[router])
-            commands += [" ".join(("route", "replace", *each, "table", table)) for each in routes]
-            kept = {_destination(each) for each in routes}
-            commands += [f"route del {each} table {table}" for each in sorted(await _routes(table) - kept)]
-        wanted = {bridge: made.tables[router] for bridge, router in plan.rules.items()}
-        for bridge, number in wanted.items():
-            if (bridge, number) not in rules:
-                commands.append(f"rule add iif {bridge} lookup {number} priority {RULE_PRIORITY}")
-        for bridge, number in rules:
-            if made.rules.get(bridge) is not None and wanted.get(bridge) != number:
-                commands.append(f"rule del iif {bridge} lookup {number} priority {RULE_PRIORITY}")
-        marked = any(each.priority == MARKED_PRIORITY and each.mark for each in every)
-        if wanted and not marked:
-            commands.append(f"rule add fwmark {MARK:#x}/{MARK:#x} lookup main priority {MARKED_PRIORITY}")
-        if not wanted and marked and made.marked:
-            commands.append(f"rule del fwmark {MARK:#x}/{MARK:#x} lookup main priority {MARKED_PRIORITY}")
-        used = {*wanted.values()}
-        for number in sorted({*made.rules.values()} - used):
-            commands += [f"route del {each} table {number}" for each in sorted(await _routes(str(number)))]
-        if commands:
-            await run("ip", "-batch", "-", given="\n".join(commands) + "\n", code="vif_not_plugged")
-
-    async def _have(self, plan: RoutePlan, made: RoutingState, devices: Mapping[str, _Device]) -> None:
-        existing = {(each.local, name) for name, device in devices.items() for each in device.addresses}
-        for address, device in plan.addresses.items():
-            if (address, device) not in existing:
-                await run(
-                    "ip", "address", "replace", f"{address}/32", "dev", device, "scope", "link", code="vif_not_plugged"
-                )
-                await asyncio.to_thread(_announce, device, devices[device].mac, address)
-        for address, device in made.addresses.items():
-            if plan.addresses.get(address) != device and (address, device) in existing:
-                await run("ip", "address", "delete", f"{address}/32", "dev", device, code="vif_not_plugged")
 
 
 def _ports(seats: Mapping[str, Sequence[Seat]], described: Mapping[PortId, PortDescription]) -> list[RoutedPort]:
@@ -266,57 +225,39 @@ def _ports(seats: Mapping[str, Sequence[Seat]], described: Mapping[PortId, PortD
 
 
 async def _devices() -> dict[str, _Device]:
-    """With their IPv4 addresses."""
+    """With their addresses."""
     output = await run("ip", "-json", "address", "show", code="vif_not_plugged")
     found = {each.name: each for each in msgspec.json.decode(output or "[]", type=list[_Device]) if each.name}
     for device in found.values():
-        device.addresses = [each for each in device.addresses if each.local and ":" not in each.local]
+        device.addresses = [each for each in device.addresses if each.local]
     return found
 
 
-class _Rule(msgspec.Struct):
-    priority: int = 0
-    table: str = ""
-    device: str = msgspec.field(default="", name="iif")
-    mark: str = msgspec.field(default="", name="fwmark")
+def _state(plan: RoutePlan, made: RoutingState) -> RoutingState:
+    """What is ours when the plan is in effect. Raises HostFailed when there are more VRFs than tables."""
+    tables, last = numbered(plan.tables, made.tables, made.last)
+    return RoutingState(
+        tables,
+        {bridge: tables[router] for bridge, router in plan.four.rules.items()},
+        dict(plan.addresses),
+        dict(made.settings),
+        arp_entries=sorted(plan.arp_entries),
+        rules_v6={bridge: tables[router] for bridge, router in plan.six.rules.items()},
+        tables_v6=sorted(plan.six.tables),
+        last=last if tables else RoutingState().last,
+    )
 
 
-async def _all_rules() -> list[_Rule]:
-    output = await run("ip", "-json", "rule", "show", code="vif_not_plugged")
-    return msgspec.json.decode(output or "[]", type=list[_Rule])
-
-
-def _of_bridges(rules: Iterable[_Rule]) -> set[tuple[str, int]]:
-    """Bridge and table, of whoever routes as we do."""
-    return {(each.device, int(each.table)) for each in rules if each.priority == RULE_PRIORITY and each.table.isdigit()}
-
-
-async def _routes(table: str) -> set[str]:
-    try:
-        output = await run("ip", "-json", "route", "show", "table", table, code="vif_not_plugged")
-    except HostFailed:  # nobody has a route in there
-        return set()
-    found = set()
-    for each in msgspec.json.decode(output or "[]"):
-        kind = f"{each['type']} " if each.get("type") == "unreachable" else ""
-        found.add(f"{kind}{each['dst']}")
-    return found
-
-
-def _destination(route: Iterable[str]) -> str:
-    words = list(route)
-    return " ".join(words[:2]) if words[0] == "unreachable" else words[0]
-
-
-def _announce(device: str, mac: str, address: str) -> None:
-    """Gratuitous ARP: whoever remembers another host for this address forgets it."""
-    own, ip = bytes.fromhex(mac.replace(":", "")), socket.inet_aton(address)
-    try:
-        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as out:
-            out.bind((device, 0))
-            for number in range(ARP_FRAMES):
-                operation, target = (2, own) if number % 2 else (1, bytes(6))
-                head = b"\xff" * 6 + own + struct.pack("!H", ARP_ETHERTYPE)
-                out.send(head + struct.pack("!HHBBH", 1, 0x0800, 6, 4, operation) + own + ip + target + ip)
-    except OSError as failure:
-        _log.warning("%s cannot be announced on %s: %s", address, device, failure)
+def _both(made: RoutingState, left: RoutingState) -> RoutingState:
+    """What may be there in between."""
+    return RoutingState(
+        made.tables | left.tables,
+        made.rules | left.rules,
+        made.addresses | left.addresses,
+        dict(made.settings),
+        made.marked,
+        sorted({*made.arp_entries, *left.arp_entries}),
+        made.rules_v6 | left.rules_v6,
+        sorted({*made.tables_v6, *left.tables_v6}),
+        left.last,
+    )
