@@ -1,47 +1,36 @@
-"""Guests that change hosts while they run: two libvirt daemons, each with an agent's driver, and libvirt between them."""
+"""Guests that change hosts while they run: two libvirt daemons, each with an agent's driver, and between them libvirt, by TLS."""
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.helpers.libvirt_host import KEEP, READ, UEFI_DISK, ImageFiles, a_driver, a_spec, a_volume, says
+from tests.helpers.libvirt_host import KEEP, READ, UEFI_DISK, ImageFiles, a_spec, a_volume, says
 from tests.helpers.libvirt_host import types as types_on
+from tests.helpers.live_pair import a_host, certified, ends, running, sent, started, when
+from tests.helpers.real_guests import ONE, types
 
 from moorage.drivers.libvirt.carrier import MigrationAddress
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.main.local_cluster.libvirt_daemon import Daemon
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
-from moorage.model.ids import ServerId
 from moorage.model.instance_metadata import InstanceMetadata
-from moorage.model.live_migration import LiveNow, LiveState
-from moorage_testing.hypervisor.leftovers import leftovers
+from moorage.model.live_migration import LiveState
 from moorage_testing.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.hypervisor
-
-ONE = ServerId("aaaaaaaa-0000-4000-8000-000000000001")
-URI = "qemu+tcp://{address}/system"
 
 
 @pytest.fixture(scope="module")
 def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Daemon]]:
     made = [Daemon(tmp_path_factory.mktemp("daemon"), number, f"127.0.0.{number}") for number in (2, 3)]
-    with ThreadPoolExecutor() as starting:
-        list(starting.map(Daemon.start, made))
-    yield made
-    for each in made:
-        each.stop()
-
-
-def a_host(daemon: Daemon, room: Path, images: ImageFiles, **settings: object) -> LibvirtDriver:
-    own = {"uri": daemon.uri, "address": daemon.address, "migration_address": daemon.address, "live_uri": URI}
-    return a_driver(room, images, **(own | settings))
+    certified(tmp_path_factory.mktemp("pki"), made, [each.address for each in made])
+    with running(made):
+        yield made
 
 
 @pytest.fixture
@@ -49,47 +38,8 @@ async def pair(
     daemons: list[Daemon], tmp_path: Path, images: ImageFiles
 ) -> AsyncIterator[tuple[LibvirtDriver, LibvirtDriver]]:
     first, second = (a_host(each, tmp_path / f"host{each.number}", images, live_post_copy=True) for each in daemons)
-    for each in (first, second):
-        await each.start()
-    yield first, second
-    try:
-        for each in (first, second):
-            for server in {*await each.guests(), *await each.arrivals()}:
-                await each.destroy_guest(server)
-            await each.clean()
-        for each, daemon in zip((first, second), daemons, strict=True):
-            assert leftovers(each.room, uri=daemon.uri) == []
-    finally:
-        for each in (first, second):
-            await each.close()
-
-
-async def sent(first: LibvirtDriver, second: LibvirtDriver, spec: object, move: str) -> MoveTarget:
-    """It begins."""
-    target = await second.live_target(spec, await first.live_source(ONE), None)
-    for _ in range(2):
-        assert await second.prepare_live(spec, move) is PowerState.PAUSED
-    for _ in range(2):
-        await first.send_live(ONE, target, move)
-    return target
-
-
-async def when(driver: LibvirtDriver, move: str, good: Callable[[LiveNow], bool]) -> LiveNow:
-    deadline = time.monotonic() + PATIENCE_S
-    while not good(now := await driver.live_status(ONE, move)):
-        assert time.monotonic() < deadline, now
-        assert now.state is LiveState.RUNNING, now
-        await asyncio.sleep(0.05)
-    return now
-
-
-async def types(driver: LibvirtDriver, line: str, answer: str) -> None:
-    serial = await driver.get_console(ONE, "serial")
-    reader, writer = await asyncio.open_connection(serial.host, serial.port)
-    writer.write(f"\n{line}\n".encode())
-    async with asyncio.timeout(PATIENCE_S):
-        await reader.readuntil(answer.encode())
-    writer.close()
+    async with started(daemons, (first, second)):
+        yield first, second
 
 
 @pytest.mark.hypervisor_ci
@@ -247,14 +197,6 @@ async def test_daemons_die_while_it_is_sent(
         ({}, power) if arrives else (power, {ONE: PowerState.PAUSED})
     )
     await types(second if arrives else first, "echo con$((40+2))", "con42")
-
-
-async def ends(driver: LibvirtDriver, move: str, state: LiveState) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while (now := await driver.live_status(ONE, move)).state is not state:
-        assert now.state is LiveState.RUNNING, now
-        assert time.monotonic() < deadline, now
-        await asyncio.sleep(0.05)
 
 
 async def test_it_goes_there_while_it_is_off_and_comes_back(pair: tuple[LibvirtDriver, LibvirtDriver]) -> None:

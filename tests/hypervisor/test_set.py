@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from tests.helpers.real_guests import call
 
+from moorage.main.local_cluster.certificates import CertificateAuthority
 from moorage.main.local_cluster.cluster import TrialSet
+from moorage.main.local_cluster.libvirt_daemon import DaemonCertificates
 from moorage_testing.api_user import PATIENCE_S, Person
 from moorage_testing.hypervisor.guests import act, allow_ping, upload
 from moorage_testing.hypervisor.guests import until_logged as says
@@ -92,15 +94,23 @@ async def _moves(trial: TrialSet, person: Person) -> None:
     await reached(trial, source, address)
     await answered_again(person, second)
 
-    # It goes to the third host while the other one pings it.
+    # A host that shows a certificate of another authority sends nothing.
     taken = {source, await host_of(person, second)}
     third = next(each for each in trial.real.names if each not in taken)
+    await _is_refused(trial, person, first, (source, third))
+
+    # It goes to the third host while the other one pings it.
     await act(person, first, "ACTIVE", **{"os-migrateLive": {"host": third, "block_migration": "auto"}})
     assert await host_of(person, first) == third
     await reached(trial, third, address)
     assert not await asyncio.to_thread(reaches, trial, source, address), "nothing of it is left there"
     await answered_again(person, second)
     assert (await says(person, first, "GUEST: ready")).count("GUEST: kernel") == 1
+
+    for host in trial.real.names:
+        listening = await asyncio.to_thread(call, *trial.real.inside(host), "ss", "-Hltn")
+        assert ":16514 " in listening
+        assert ":16509 " not in listening, "a daemon is reached by TLS only"
 
     # Another size on another host, and back.
     await act(person, first, "VERIFY_RESIZE", resize={"flavorRef": "84"})
@@ -130,3 +140,21 @@ async def _moves(trial: TrialSet, person: Person) -> None:
         await person.gone(each)
     for host in trial.real.names:
         await nothing_left(trial, host)
+
+
+async def _is_refused(trial: TrialSet, person: Person, server: str, way: tuple[str, str]) -> None:
+    """The server stays, and its explanation has the reason."""
+    assert trial.real is not None
+    source, target = way
+    daemon, ours = trial.real.daemons[source], trial.real.daemons[target].certificates
+    assert daemon.certificates is not None
+    assert ours is not None
+    other = CertificateAuthority(trial.directory / "other", "another")
+    both = trial.directory / "both.pem"
+    both.write_bytes(ours.authority.read_bytes() + other.file.read_bytes())
+    DaemonCertificates(both, other.issue(source), ()).lay_out(daemon.pki)
+    await act(person, server, "ACTIVE", **{"os-migrateLive": {"host": target, "block_migration": "auto"}})
+    assert await host_of(person, server) == source
+    explained = (await person.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]["operations"][-1]
+    assert "certificate" in str(explained).lower(), explained
+    daemon.certificates.lay_out(daemon.pki)

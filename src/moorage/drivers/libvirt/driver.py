@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.drivers.libvirt import host_facts
+from moorage.drivers.libvirt import host_facts, live_tls
 from moorage.drivers.libvirt.arriving import Arriving
 from moorage.drivers.libvirt.carrier import Receiver
 from moorage.drivers.libvirt.core import ACTIVE, COMMIT_AT_START_S, DESTROY_S, SAVE_S, Core
@@ -91,6 +91,8 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
                 lacking.append(host_facts.no_daemon(self._settings, failure.private))
             else:
                 raise
+        else:
+            lacking += await live_tls.lacking(self._settings)
         if lacking or machine is None:
             self._link.close()
             raise Invalid(f"this machine cannot run guests: it lacks {', and '.join(lacking)}")

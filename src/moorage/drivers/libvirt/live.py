@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 from xml.etree import ElementTree as ET
 
-from moorage.drivers.libvirt import carrier
+from moorage.drivers.libvirt import carrier, live_tls
 from moorage.drivers.libvirt.carrier import MigrationAddress
 from moorage.drivers.libvirt.core import DESTROY_S
 from moorage.drivers.libvirt.images import info
@@ -33,7 +33,7 @@ from moorage.drivers.libvirt.live_arrivals import (
     LiveArrivals,
     Offer,
 )
-from moorage.drivers.libvirt.live_checks import source_cpu
+from moorage.drivers.libvirt.live_checks import refused, source_cpu
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.transfers import LiveTransfer, counted, is_between
 from moorage.model.errors import HostFailed, Problem
@@ -72,7 +72,7 @@ class Live(LiveArrivals):
         """Begin to send a running guest to the host that waits for it; a repeat does nothing more.
 
         Raises HostFailed when the guest is not running, is quiesced, is being sent by another move, or the other host
-        cannot be reached.
+        cannot be reached, or takes guests in the clear although this host does not.
         """
         async with self._alone(server):
             record = self._records.find(server)
@@ -97,6 +97,8 @@ class Live(LiveArrivals):
             place = MigrationAddress.of(to)
             if not place.port or not place.daemon:
                 raise carrier.unreachable(to.where)
+            if live_tls.is_tls(self._settings.live_uri) and not live_tls.is_tls(place.daemon):
+                raise refused("The other host takes guests in the clear only.", place.daemon)
             await self._settle_overlay(record)
             record.leaving, record.leaving_by, record.held = to, move, False
             self._records.keep(record)
@@ -117,6 +119,7 @@ class Live(LiveArrivals):
                 raise
         except Exception as failure:  # noqa: BLE001 - a boundary: who asks how it stands is answered with it
             why = (failure.private or failure.public) if isinstance(failure, Problem) else repr(failure)
+            why = live_tls.explained(why)
         finally:
             transfer.sending = False
             if transfer.forcing is not None:
@@ -181,13 +184,15 @@ class Live(LiveArrivals):
             parameters[libvirt.VIR_MIGRATE_PARAM_MIGRATE_DISKS] = targets
         if self._settings.live_post_copy:
             flags |= libvirt.VIR_MIGRATE_POSTCOPY
-        if place.daemon.startswith("qemu+tls"):
+        if live_tls.is_tls(place.daemon):
             flags |= libvirt.VIR_MIGRATE_TLS
+            if (name := live_tls.name_of(place.daemon)) != place.address:
+                parameters[libvirt.VIR_MIGRATE_PARAM_TLS_DESTINATION] = name
         if place.machine == self._place().machine:  # one machine has one page cache: no host sees old data of a volume
             flags |= libvirt.VIR_MIGRATE_UNSAFE
         if self._settings.live_mib_per_s:
             parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = self._settings.live_mib_per_s
-        domain.migrateToURI3(place.daemon, parameters, flags)
+        domain.migrateToURI3(live_tls.as_client(place.daemon, self._settings), parameters, flags)
 
     async def abort_live(self, server: ServerId, move: str) -> PowerState:
         async with self._alone(server):

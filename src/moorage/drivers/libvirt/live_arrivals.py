@@ -48,6 +48,8 @@ class LiveArrivals(Core):
         assert self._machine is not None
         if not self._settings.migration_address:
             raise refused("The host takes no guests from other machines.", "[libvirt] migration_address is not set")
+        if not self._settings.live_uri:
+            raise refused("The host takes no guests while they run.", "[libvirt] live_uri is empty")
         own_storage = f"{self._place().machine}:{self._room}"
         await self._link.ask(partial(refuse_other_machines, machine=self._machine, source=source))
         local = root_is_local(spec) or bool(spec.ephemeral_gib or spec.swap_mib)

@@ -58,7 +58,10 @@ class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     migration_port: Port = 16_510
     """There, for their disks."""
     live_uri: str = "qemu+tls://{address}/system"
-    """How the libvirt daemons of other hosts reach this one's; `{address}` is the address above."""
+    """How the libvirt daemons of other hosts reach this one's; `{address}` is the address above. Empty: no guest arrives while it runs."""
+    live_pki: str = ""
+    """Directory of this host's certificates for TLS, under libvirt's names (`pkipath` of its addresses) and QEMU's. Empty: they are in
+    libvirt's usual places, in `/etc/pki`."""
     live_post_copy: bool = False
     """Whether guests that are sent from here may be switched before all of their memory is there: the machine must allow userfaultfd."""
     live_mib_per_s: Count = 0

@@ -1,8 +1,9 @@
-"""A certificate authority for as long as a trial set or a test lasts, and certificates that it signs for loopback."""
+"""A certificate authority for as long as a trial set or a test lasts, and certificates that it signs."""
 
 import datetime
 import ipaddress
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from moorage.model.private_files import private_file
 
 GOOD_FOR = datetime.timedelta(days=30)
 CLOCKS_DIFFER = datetime.timedelta(hours=1)
+LOOPBACK = ("localhost", "127.0.0.1")
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,14 @@ class CertificateAuthority:
         self.file = directory / "ca.pem"
         private_file(self.file).write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str) -> CertificateFiles:
-        """Sign a certificate for a server on loopback, or for a client with that name."""
+    def issue(
+        self, name: str, reached_at: Sequence[str] = LOOPBACK, good_for: datetime.timedelta = GOOD_FOR
+    ) -> CertificateFiles:
+        """Sign a certificate for a server that is reached at these names and addresses, or for a client with that name."""
         key = ec.generate_private_key(ec.SECP256R1())
-        names = x509.SubjectAlternativeName(
-            [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        )
+        names = x509.SubjectAlternativeName([_reached_at(each) for each in reached_at])
         both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-        made = self._builder(_name(name), key.public_key())
+        made = self._builder(_name(name), key.public_key(), good_for)
         made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         signed = made.add_extension(names, critical=False).add_extension(both, critical=False)
         certificate = signed.sign(self._key, hashes.SHA256())
@@ -65,7 +67,9 @@ class CertificateAuthority:
             out.write(pem)
         return files
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, good_for: datetime.timedelta = GOOD_FOR
+    ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         own = x509.SubjectKeyIdentifier.from_public_key(key)
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
@@ -76,7 +80,7 @@ class CertificateAuthority:
             .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - CLOCKS_DIFFER)
-            .not_valid_after(now + GOOD_FOR)
+            .not_valid_after(now + good_for)
             .add_extension(own, critical=False)
             .add_extension(signer, critical=False)
         )
@@ -84,3 +88,10 @@ class CertificateAuthority:
 
 def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _reached_at(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

@@ -5,8 +5,11 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from moorage.main.local_cluster.certificates import CertificateFiles
 
 PRIVATE = ("/etc/libvirt", "/var/lib/libvirt", "/run/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
 DAEMON_CONF = """\
@@ -31,16 +34,33 @@ SOCKET_BYTES_MAX = 107
 """Of the path of a UNIX socket on Linux (unix(7))."""
 SECOND_DAEMON_CONF = """\
 host_uuid = "5f000000-0000-4000-8000-{number:012d}"
+listen_addr = "{address}"
+"""
+CLEAR_DAEMON_CONF = """\
 listen_tls = 0
 listen_tcp = 1
-listen_addr = "{address}"
 auth_tcp = "none"
 """
+TLS_DAEMON_CONF = """\
+listen_tls = 1
+listen_tcp = 0
+auth_tls = "none"
+ca_file = "{pki}/cacert.pem"
+cert_file = "{pki}/server-cert.pem"
+key_file = "{pki}/server-key.pem"
+tls_allowed_dn_list = [{peers}]
+"""
+"""`auth_tls`: nothing is asked beyond the certificate."""
 SECOND_QEMU_CONF = """\
 vnc_listen = "{address}"
 migration_address = "{address}"
 migration_port_min = {first}
 migration_port_max = {last}
+"""
+TLS_QEMU_CONF = """\
+migrate_tls_x509_cert_dir = "{pki}"
+migrate_tls_x509_verify = 1
+migrate_tls_force = 1
 """
 ENTER = """\
 set -e
@@ -54,15 +74,40 @@ exec /usr/sbin/libvirtd --listen --pid-file /run/libvirt/libvirtd.pid
 """
 
 
+@dataclass(frozen=True)
+class DaemonCertificates:
+    """The certificate that a daemon, and QEMU of its host, has as a server and as a client."""
+
+    authority: Path
+    own: CertificateFiles
+    peers: Sequence[str]
+    """Subjects of the certificates that are taken, as common names."""
+
+    def lay_out(self, pki: Path) -> None:
+        """Give a directory the names that libvirt and QEMU look for; others that it had are replaced."""
+        pki.mkdir(mode=0o700, parents=True, exist_ok=True)
+        of_client = {"clientcert.pem": self.own.cert, "clientkey.pem": self.own.key}  # libvirt's names
+        of_qemu = {
+            f"{end}-{part}.pem": file
+            for end in ("client", "server")
+            for part, file in (("cert", self.own.cert), ("key", self.own.key))
+        }
+        for name, file in {"cacert.pem": self.authority, "ca-cert.pem": self.authority, **of_client, **of_qemu}.items():
+            (pki / name).unlink(missing_ok=True)
+            (pki / name).symlink_to(file)
+
+
 @dataclass
 class Daemon:
-    """A separate libvirt daemon with its own mounts, host name and address; other daemons reach it by TCP."""
+    """A separate libvirt daemon with its own mounts, host name and address, which other daemons reach."""
 
     base: Path
     number: int
     address: str
     namespace: str = ""
     """Name of its network namespace; empty: that of this process."""
+    certificates: DaemonCertificates | None = None
+    """None: it is reached by TCP in the clear, and guests are sent so."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -78,19 +123,18 @@ class Daemon:
         """The directory that is the daemon's `/run/libvirt`."""
         return self.base / "run-libvirt"
 
+    @property
+    def pki(self) -> Path:
+        """The directory of its certificates: of libvirt's server and client, and of QEMU's."""
+        return self.base / "pki"
+
     def start(self) -> None:
         """Start the daemon; returns when it is ready. Raises RuntimeError when it does not start, or when the path of its socket is too long."""
         if (bytes_of_path := len(os.fsencode(self.socket))) > SOCKET_BYTES_MAX:
             raise RuntimeError(
                 f"the socket {self.socket} has a path of {bytes_of_path} bytes, and {SOCKET_BYTES_MAX} are the most: choose a directory with a shorter path"
             )
-        first = 49_152 + self.number * 100
-        etc = self.base / "etc-libvirt"
-        etc.mkdir(parents=True, exist_ok=True)
-        own = SECOND_DAEMON_CONF.format(number=self.number, address=self.address)
-        (etc / "libvirtd.conf").write_text(DAEMON_CONF.replace("listen_tls = 0\n", "") + own)
-        own = SECOND_QEMU_CONF.format(address=self.address, first=first, last=first + 99)
-        (etc / "qemu.conf").write_text(QEMU_CONF + own)
+        self._configure()
         for file in (self.socket, self.run / "libvirtd.pid"):
             file.unlink(missing_ok=True)
         script = ENTER.format(places=" ".join(PRIVATE), base=self.base, name=f"host{self.number}")
@@ -106,6 +150,21 @@ class Daemon:
             if self.process.poll() is not None or time.monotonic() > ends:
                 raise RuntimeError(f"the libvirt daemon below {self.base} did not start")
             time.sleep(0.1)
+
+    def _configure(self) -> None:
+        first = 49_152 + self.number * 100
+        etc = self.base / "etc-libvirt"
+        etc.mkdir(parents=True, exist_ok=True)
+        transport, of_qemu = CLEAR_DAEMON_CONF, ""
+        if self.certificates is not None:
+            self.certificates.lay_out(self.pki)
+            peers = ", ".join(f'"CN={each}"' for each in self.certificates.peers)
+            transport = TLS_DAEMON_CONF.format(pki=self.pki, peers=peers)
+            of_qemu = TLS_QEMU_CONF.format(pki=self.pki)
+        own = SECOND_DAEMON_CONF.format(number=self.number, address=self.address)
+        (etc / "libvirtd.conf").write_text(DAEMON_CONF.replace("listen_tls = 0\n", "") + own + transport)
+        own = SECOND_QEMU_CONF.format(address=self.address, first=first, last=first + 99)
+        (etc / "qemu.conf").write_text(QEMU_CONF + own + of_qemu)
 
     def kill(self) -> None:
         """Kill the daemon with SIGKILL; its guests run on."""

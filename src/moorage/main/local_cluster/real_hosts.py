@@ -5,6 +5,8 @@
     outer              a second bridge in the first namespace: each host's device `outside` is on it, and this process' device <prefix>out
 
 The services of a trial set listen on this machine's loopback.  A relay lets each host reach them at its own loopback.
+
+Daemons reach one another by TLS, with certificates of an authority that exists only while the hosts are made, and take only one another's.
 """
 
 import contextlib
@@ -17,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moorage.main.local_cluster.libvirt_daemon import Daemon
+from moorage.main.local_cluster.certificates import CertificateAuthority
+from moorage.main.local_cluster.libvirt_daemon import Daemon, DaemonCertificates
 from moorage.model.json_types import JsonObject
 
 UNDERLAY = "10.250.77"
@@ -64,7 +67,8 @@ class RealHosts:
         address = self.address(host)
         return {
             "uri": self.daemons[host].uri, "address": address, "migration_address": address, "vxlan_address": address,
-            "live_uri": "qemu+tcp://{address}/system", "live_post_copy": True, "dhcp": True, "routers": True,
+            "live_uri": "qemu+tls://{address}/system", "live_pki": str(self.daemons[host].pki),
+            "live_post_copy": True, "dhcp": True, "routers": True,
             "external_devices": {EXTERNAL_NETWORK: "outside"},
             "ovs_db": f"unix:{self.switch(host)}/db.sock", "metadata_url": f"http://127.0.0.1:{metadata_port}",
         }  # fmt: skip
@@ -87,8 +91,11 @@ class RealHosts:
         _ip("address", "add", f"{OUTSIDE}.{LAST}/24", "dev", self.outer)
         _ip("link", "set", self.outer, "up")
         _inside(self.prefix, "link", "set", "outside", "master", "outer", "up")
+        authority = CertificateAuthority(self.directory / "pki", "Moorage trial hosts")
         for number, host in enumerate(self.names):
             self._make(number, host)
+            signed = authority.issue(host, [self.address(host)])
+            self.daemons[host].certificates = DaemonCertificates(authority.file, signed, self.names)
         with ThreadPoolExecutor() as starting:
             list(starting.map(Daemon.start, self.daemons.values()))
 
