@@ -227,7 +227,7 @@ def test_a_disk_that_fails_costs_records_and_no_decision(tmp_path: Path, monkeyp
         until_written(recorder)
     asyncio.run(recorder.close())
     report = replay_all([tmp_path / "decisions"], ignored)
-    assert recorder.kept >= report.same == report.decisions >= 20
+    assert recorder.stored >= report.same == report.decisions >= 20
     assert recorder.lost == report.lost >= 3
 
 
@@ -256,7 +256,7 @@ def test_a_slow_writer_drops_records(tmp_path: Path, monkeypatch: pytest.MonkeyP
     report = replay_all([tmp_path], ignored)
     assert 30 <= report.same == report.decisions < 80
     assert recorder.lost == report.lost >= 80 - report.decisions
-    assert recorder.kept >= report.decisions
+    assert recorder.stored >= report.decisions
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ class Engine:
     @property
     def decision_records(self) -> dict[str, int]:
         """How many records of decisions are `kept` in files, and how many were `lost`; both are 0 where decisions are not kept."""
-        return {"kept": self._recorder.kept, "lost": self._recorder.lost}
+        return {"kept": self._recorder.stored, "lost": self._recorder.lost}
 
     def decide(self, ask: Ask, subject: Subject) -> Verdict:
         """`rank` for a claim that follows at once: it is recorded with what it looked at, and can be replayed."""

@@ -9,7 +9,7 @@ from moorage.placement.cache.cache import ProviderCache
 class NoRecorder:
     """Has what `DecisionRecorder` has, and does nothing."""
 
-    kept = lost = 0
+    stored = lost = 0
 
     def decided(self, picture: ProviderCache, ask: Ask, verdict: Verdict, subject: Subject) -> str:
         return ""

@@ -150,9 +150,9 @@ class DecisionRecorder:
         self._put(MoveReverted(self._clock(), consumer, migration))
 
     @property
-    def kept(self) -> int:
+    def stored(self) -> int:
         """Records that are in a file, of decisions and of what became of them."""
-        return self._writer.kept
+        return self._writer.stored
 
     @property
     def lost(self) -> int:
@@ -240,7 +240,7 @@ class _Writer:
         return self._refused + self._dropped
 
     @property
-    def kept(self) -> int:
+    def stored(self) -> int:
         """Records that were written."""
         return self.handled - self._dropped
 
