@@ -58,7 +58,7 @@ async def _asked(url: str, until: Callable[[httpx.Response], bool]) -> httpx.Res
 @pytest.mark.parametrize("role", sorted(roles.ROLES))
 async def test_each_role_shows_health_and_metrics(role: str, tmp_path: Path) -> None:
     config, stopping = a_role(tmp_path / "data"), asyncio.Event()
-    run: Callable[[Config, asyncio.Event], Awaitable[None]] = roles.ROLES[role]
+    run: Callable[[Config, asyncio.Event], Awaitable[None]] = roles.role_of(role)
     running = asyncio.ensure_future(run(config, stopping))
     url = f"http://127.0.0.1:{config.metrics.port}"
     try:
