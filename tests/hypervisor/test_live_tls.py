@@ -30,7 +30,7 @@ from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.main.local_cluster.certificates import CertificateAuthority, CertificateFiles
 from moorage.main.local_cluster.files import tables
 from moorage.main.local_cluster.libvirt_daemon import Daemon, DaemonCertificates
-from moorage.model.errors import HostFailed, Invalid
+from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
 from moorage.model.live_migration import LiveSource, LiveState
 from moorage.model.private_files import private_directory
@@ -265,9 +265,11 @@ async def test_a_daemon_takes_the_others_of_its_list_only(
     assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o600}
 
 
-async def test_what_is_missing_is_said_at_the_start(
-    authority: CertificateAuthority, daemons: list[Daemon], tmp_path: Path, images: ImageFiles
+@pytest.mark.usefixtures("authority")
+async def test_a_host_without_tls_takes_no_guests_that_run(
+    daemons: list[Daemon], tmp_path: Path, images: ImageFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """It does all else, says why, and takes them as soon as what was missing is there."""
     room, empty = tmp_path / "host2", str(tmp_path / "empty")
     for settings, whys in (
         ({"live_pki": empty}, (f"Cannot read CA certificate '{empty}/cacert.pem'", f"{empty} has no ca-cert.pem")),
@@ -275,10 +277,18 @@ async def test_what_is_missing_is_said_at_the_start(
         ({"live_uri": "qemu+tls://{address}:1/system"}, ("Connection refused",)),
     ):
         driver = a_host(daemons[0], room, images, **settings)
-        with pytest.raises(Invalid, match="it lacks TLS for live migration") as missing:
-            await driver.start()
+        caplog.clear()
+        await driver.start()
+        with pytest.raises(HostFailed, match="its TLS does not work") as refused:
+            await driver.live_target(a_spec(ONE), LiveSource({}), None)
         for why in whys:
-            assert why in missing.value.public
+            assert why in refused.value.private
+            assert why in caplog.text
+        driver._settings = a_host(daemons[0], room, images)._settings
+        assert driver._machine is not None
+        same = {"arch": driver._machine.arch, "virt_type": driver._machine.virt_type}
+        assert (await driver.live_target(a_spec(ONE), LiveSource(same, "QEMU"), None)).where
+        await driver.close()
     without = a_host(daemons[0], room, images, live_pki=empty, live_uri="")
     await without.start()
     with pytest.raises(HostFailed, match="takes no guests while they run"):

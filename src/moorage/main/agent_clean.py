@@ -40,8 +40,6 @@ def main(argv: list[str]) -> int:
 
 
 async def _clean(config: Config, host: str, counts: list[int], *, yes: bool) -> None:
-    takes_none = msgspec.structs.replace(config.libvirt, live_uri="")  # so it needs no certificates any more
-    config = msgspec.structs.replace(config, libvirt=takes_none)
     plan = HostPlan(host, CellId(config.agent.cell), config.agent.physical_networks, real=True)
     driver = make_driver(config, plan, SystemClock(), None)
     if not driver.room.is_dir():

@@ -70,6 +70,9 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
         await self._prune_images()
         if not serving:
             return
+        self._no_tls = await live_tls.why_none_arrive(self._settings)
+        if self._no_tls:
+            _log.error("no guest can arrive while it runs, for TLS of live migration does not work: %s", self._no_tls)
         await self._thaw_what_is_still()
         await self._unplug_what_is_unused()
         self._begin_serving()
@@ -91,8 +94,6 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
                 lacking.append(host_facts.no_daemon(self._settings, failure.private))
             else:
                 raise
-        else:
-            lacking += await live_tls.lacking(self._settings)
         if lacking or machine is None:
             self._link.close()
             raise Invalid(f"this machine cannot run guests: it lacks {', and '.join(lacking)}")

@@ -51,6 +51,7 @@ class DaemonLink:
             return await _within(begun, limit_s)
         finally:
             if of and not begun.done():
+                self._late = {guest: calls for guest, calls in self._late.items() if calls}
                 late = self._late.setdefault(of, set())
                 late.add(begun)
                 begun.add_done_callback(late.discard)

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from moorage.drivers.libvirt import disks
+from moorage.drivers.libvirt import disks, live_tls
 from moorage.drivers.libvirt.core import DESTROY_S, Core
 from moorage.drivers.libvirt.domain_xml import root_is_local, seat_volumes
 from moorage.drivers.libvirt.live_checks import refuse_other_machines, refused
@@ -44,12 +44,19 @@ class ArrivalPlan(msgspec.Struct):
 class LiveArrivals(Core):
     """The part of `Live` for arriving guests."""
 
+    _no_tls = ""
+    """Why guests cannot arrive by TLS, as it was when somebody last looked; empty: they can."""
+
     async def live_target(self, spec: GuestSpec, source: LiveSource, block: bool | None) -> MoveTarget:
         assert self._machine is not None
         if not self._settings.migration_address:
             raise refused("The host takes no guests from other machines.", "[libvirt] migration_address is not set")
         if not self._settings.live_uri:
             raise refused("The host takes no guests while they run.", "[libvirt] live_uri is empty")
+        if self._no_tls:  # it may have been mended since the agent started
+            self._no_tls = await live_tls.why_none_arrive(self._settings)
+        if self._no_tls:
+            raise refused("The host takes no guests while they run: its TLS does not work.", self._no_tls)
         own_storage = f"{self._place().machine}:{self._room}"
         await self._link.ask(partial(refuse_other_machines, machine=self._machine, source=source))
         local = root_is_local(spec) or bool(spec.ephemeral_gib or spec.swap_mib)

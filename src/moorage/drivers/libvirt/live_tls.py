@@ -2,6 +2,7 @@
 
 Each has certificates of its own, and none of them are ours: libvirt's are in `/etc/pki` or in `live_pki`, QEMU's where `qemu.conf` says.
 So both are tried when the agent starts: the daemon is called as other hosts call it, and QEMU's files serve a handshake within this process.
+A host where they do not work takes no guests that run, and does all else.
 Names of files are libvirt's and QEMU's (libvirt's pages "TLS x509 certificate setup" and "qemu.conf", QEMU's page "TLS setup for network services").
 """
 
@@ -48,18 +49,17 @@ def as_client(uri: str, settings: Libvirt) -> str:
     return urlunsplit(parts._replace(query=urlencode([*kept, ("pkipath", settings.live_pki)], safe="/")))
 
 
-async def lacking(settings: Libvirt) -> list[str]:
-    """Return what guests that arrive by TLS need and this machine does not have; empty where none are to arrive so."""
+async def why_none_arrive(settings: Libvirt) -> str:
+    """Why guests that run cannot arrive by TLS; empty: they can, or none are to arrive so."""
     uri = settings.live_uri.format(address=settings.migration_address)
     if not settings.migration_address or not is_tls(uri):
-        return []
+        return ""
     directory = Path(settings.live_pki) if settings.live_pki else qemu_directory()
     found = (
         await _why_not_reached(as_client(uri, settings)),
         await asyncio.to_thread(why_qemu_cannot, directory, name_of(uri)),
     )
-    whys = "; ".join(each for each in found if each)
-    return [f'TLS for live migration ({whys}), or [libvirt] live_uri = "" to do without'] if whys else []
+    return "; ".join(each for each in found if each)
 
 
 async def _why_not_reached(uri: str) -> str:
