@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.helpers.contract_services import Ground, embedded_ground, real_ground
+from tests.helpers.contract_volume_service import VolumeGround, embedded_volume_ground, real_volume_ground
 
 from moorage.bus import nats
 from moorage.bus.memory import MemoryBus
@@ -40,4 +41,15 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             yield made
     else:
         async with real_ground(request.getfixturevalue("real_stack")) as made:
+            yield made
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
+async def volume_ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[VolumeGround]:
+    """The volume service, embedded or a real Cinder."""
+    if request.param == "embedded":
+        async with embedded_volume_ground(tmp_path) as made:
+            yield made
+    else:
+        async with real_volume_ground(request.getfixturevalue("real_stack")) as made:
             yield made

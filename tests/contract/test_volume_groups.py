@@ -1,7 +1,5 @@
 """The volume service's contract for groups of volumes: the embedded service answers as a real Cinder does."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,18 +15,13 @@ from tests.helpers.contract_volume_groups import (
     new_name,
     volume_type,
 )
-from tests.helpers.contract_volume_service import Person, VolumeGround, embedded_volume_ground, real_volume_ground
+from tests.helpers.contract_volume_service import Person, VolumeGround
 from tests.helpers.volume_ground import NOTHING, server_id
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
-async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[VolumeGround]:
-    if request.param == "embedded":
-        async with embedded_volume_ground(tmp_path) as made:
-            yield made
-    else:
-        async with real_volume_ground(request.getfixturevalue("real_stack")) as made:
-            yield made
+@pytest.fixture
+def ground(volume_ground: VolumeGround) -> VolumeGround:
+    return volume_ground
 
 
 # ---------------------------------------------------------------------------------------------------- types

@@ -1,25 +1,18 @@
 """The volume service's contract for images, snapshots, types, quotas and metadata: the embedded service answers as a real Cinder does."""
 
 import uuid
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.helpers.contract_volume_service import VolumeGround, embedded_volume_ground, real_volume_ground
+from tests.helpers.contract_volume_service import VolumeGround
 from tests.helpers.volume_ground import NOTHING, eventually, server_id
 
 DATA = bytes(range(256)) * 1000
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
-async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[VolumeGround]:
-    if request.param == "embedded":
-        async with embedded_volume_ground(tmp_path) as made:
-            yield made
-    else:
-        async with real_volume_ground(request.getfixturevalue("real_stack")) as made:
-            yield made
+@pytest.fixture
+def ground(volume_ground: VolumeGround) -> VolumeGround:
+    return volume_ground
 
 
 async def test_images_snapshots_and_copies(ground: VolumeGround) -> None:
