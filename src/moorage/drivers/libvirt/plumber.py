@@ -147,6 +147,12 @@ class Plumber:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def host_addresses(bridge: str, vifs: Sequence[VifData]) -> list[str]:
+    """Of a bridge that is served, as far as guests have a reason to know them."""
+    network = ServedNetwork(bridge, vifs)
+    return [each.gateway or network.service_address for each in network.subnets.values() if each.gateway or is_v4(each)]
+
+
 def _answers_names(directory: Path) -> bool:
     """Whether it does so already: it goes on then, when another network with the same gateway comes."""
     conf = directory / "conf"

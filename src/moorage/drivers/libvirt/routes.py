@@ -207,10 +207,6 @@ def _route_four(plan: RoutePlan, ways: _Ways, outside: Mapping[str, Outside]) ->
     if out is not None and router.external is not None:
         routes += _outward(router.external.cidr, router.external.gateway, out)
         _translate(plan, router, out, connected)
-        plan.accept += [
-            f'iifname "{out.device}" oifname "{bridge}" ct state established,related accept'
-            for bridge in connected.values()
-        ]
     routes += _static(plan, router, connected, every, "ip")
     plan.four.tables[router.router] = [*routes, NOWHERE]
     plan.four.rules |= dict.fromkeys(connected.values(), router.router)

@@ -1,0 +1,201 @@
+"""What guests reach of the host itself, and what goes on when somebody takes rules away: stations in the places of guests."""
+
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.helpers.served_networks import Host, a_guest, ask, make_host, open_subnet, stations, v6
+
+from moorage.drivers.libvirt.described_ports import DescribedPorts
+from moorage.drivers.libvirt.plumber import Plumber
+from moorage.drivers.libvirt.settings import Libvirt
+from moorage.drivers.libvirt.wires import Wires
+from moorage.model.guest import GuestSpec, VifAddress
+from moorage.model.ids import NetworkId, SubnetId
+from moorage.model.port_description import PortDescription
+from moorage.model.route_description import RoutedSubnet, RouterDescription
+from moorage_testing.hypervisor.stations import Station, call
+
+__all__ = ["make_host", "stations"]
+pytestmark = pytest.mark.hypervisor
+
+TUNNELS = 4789
+TOLD = "from a guest"
+CONNECT = """
+import socket, sys
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+socket.socket(family, socket.SOCK_STREAM).close()
+socket.create_connection((sys.argv[1], int(sys.argv[2])), 2).close()
+"""
+TELL = """
+import socket, sys
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(sys.argv[3].encode(), (sys.argv[1], int(sys.argv[2])))
+"""
+ECHO = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 9))
+print("ready", flush=True)
+while True:
+    data, peer = s.recvfrom(99)
+    s.sendto(data, peer)
+"""
+HOLD = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(3)
+s.connect((sys.argv[1], 9))
+for line in sys.stdin:
+    s.send(b"x")
+    try:
+        print(len(s.recv(9)), flush=True)
+    except TimeoutError:
+        print("silent", flush=True)
+"""
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[int]:
+    """A service of the machine, at all of its addresses: its port."""
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+        yield server.getsockname()[1]
+
+
+@contextlib.contextmanager
+def a_tunnel_port(address: str) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tunnels:
+        tunnels.bind((address, TUNNELS))
+        tunnels.setblocking(False)
+        yield tunnels
+
+
+async def connects(station: Station, address: str, port: int) -> bool:
+    return (await station.run(sys.executable, "-c", CONNECT, address, str(port))).code == 0
+
+
+@contextlib.asynccontextmanager
+async def inside(station: Station, text: str, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        "ip", "netns", "exec", station.name, sys.executable, "-c", text, *words, stdin=pipe, stdout=pipe
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        await process.communicate()
+
+
+async def say(process: asyncio.subprocess.Process) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"\n")
+    await process.stdin.drain()
+    return (await process.stdout.readline()).decode().strip()
+
+
+async def test_guests_reach_what_the_host_does_for_them_and_nothing_else(
+    tmp_path: Path, make_host: Callable[[], Host], stations: Callable[[str, GuestSpec], Station]
+) -> None:
+    host = make_host()
+    guest = a_guest(1, "aaaaaaaa", open_subnet(10, dhcp=True), v6("fd77::10", "slaac"))
+    other = VifAddress("10.78.5.10", SubnetId("o"), "10.78.5.0/24", "10.78.5.1", dhcp=True)
+    neighbour = a_guest(2, "bbbbbbbb", other)
+    call("ip", "link", "add", "machine", "type", "dummy")
+    try:
+        call("ip", "address", "add", "198.51.100.9/32", "dev", "machine")
+        call("ip", "link", "set", "machine", "up")
+        await host.have(guest, neighbour)
+        station = stations("one", guest)
+        assert (await station.ask_dhcp(tmp_path))["ip"] == "10.77.5.10"
+        station.call("ip", "address", "add", "fd77::10/64", "dev", "eth0", "nodad")
+        with listening() as port, a_tunnel_port("198.51.100.9") as tunnels:
+            for address in ("10.77.5.1", "10.78.5.1", "198.51.100.9", "fd77::1"):
+                assert not await connects(station, address, port), address
+            for address in ("198.51.100.9", "10.78.5.1"):
+                assert (await station.run("ping", "-c1", "-W1", address)).code, f"{address} is not of its network"
+            await station.run(sys.executable, "-c", TELL, "198.51.100.9", str(TUNNELS), TOLD)
+            assert (await station.run("ping", "-c1", "-w5", "10.77.5.1")).code == 0
+            with pytest.raises(BlockingIOError):
+                tunnels.recv(99)
+        assert (await station.run("ping", "-c1", "-w5", "fd77::1")).code == 0
+        assert await connects(station, "10.77.5.1", 53)
+        assert (await ask(station))[0] == 200
+        station.call("ip", "route", "get", "10.77.5.1")
+        call("ping", "-c1", "-w5", "10.77.5.10")
+    finally:
+        call("ip", "link", "delete", "machine")
+
+
+async def test_ports_that_the_operator_opens(tmp_path: Path, stations: Callable[[str, GuestSpec], Station]) -> None:
+    guest = a_guest(1, "aaaaaaaa", open_subnet(10))
+    with listening() as port, listening() as closed:
+        told = Libvirt(dhcp=True, port_filter=False, guest_tcp_ports=(port,))
+        wires = Wires("owner", told, Plumber(tmp_path, told), DescribedPorts(tmp_path))
+        await wires.plug(guest.vifs)
+        await wires.serve(guest.vifs)
+        try:
+            station = stations("one", guest)
+            station.call("ip", "address", "add", "10.77.5.10/24", "dev", "eth0")
+            assert await connects(station, "10.77.5.1", port)
+            assert not await connects(station, "10.77.5.1", closed)
+        finally:
+            await wires.serve([])
+
+
+async def test_rules_that_another_program_flushed_are_written_again(
+    make_host: Callable[[], Host], stations: Callable[[str, GuestSpec], Station]
+) -> None:
+    host = make_host()
+    guest = a_guest(1, "aaaaaaaa", open_subnet(10))
+    await host.have(guest)
+    before = call("nft", "list", "ruleset")
+    assert await host.wires.is_intact()
+    assert await host.services.is_intact()
+    call("nft", "flush", "ruleset")
+    assert not await host.wires.is_intact()
+    assert not await host.services.is_intact()
+    await host.serve(guest)
+    assert sorted(call("nft", "list", "ruleset").splitlines()) == sorted(before.splitlines())
+
+
+async def test_what_a_router_carried_ends_with_it(
+    make_host: Callable[[], Host], stations: Callable[[str, GuestSpec], Station]
+) -> None:
+    """Also a connection that stands: the machine's own routes lead to both networks."""
+    host = make_host()
+    subnets = {"aaaaaaaa": "10.77.5", "bbbbbbbb": "10.78.5"}
+    guests = [
+        a_guest(number, name, VifAddress(f"{start}.10", SubnetId(name), f"{start}.0/24", f"{start}.1"))
+        for number, (name, start) in enumerate(subnets.items(), start=1)
+    ]
+    router = RouterDescription(
+        "router",
+        tuple(
+            RoutedSubnet(NetworkId(f"{name}-0000-4000"), f"{start}.0/24", f"{start}.1")
+            for name, start in subnets.items()
+        ),
+    )
+    ports = [each.vifs[0].port for each in guests]
+    host.ports = {port: PortDescription(port, 1, routers=(router,)) for port in ports}
+    await host.have(*guests)
+    one, two = (stations(name, guest) for name, guest in zip(("one", "two"), guests, strict=True))
+    for station, start in zip((one, two), subnets.values(), strict=True):
+        station.call("ip", "address", "add", f"{start}.10/24", "dev", "eth0")
+        station.call("ip", "route", "add", "default", "via", f"{start}.1")
+    async with inside(two, ECHO) as echo:
+        assert echo.stdout is not None
+        await echo.stdout.readline()
+        async with inside(one, HOLD, "10.78.5.10") as connection:
+            assert await say(connection) == "1"
+            assert await say(connection) == "1"
+            host.ports = {port: PortDescription(port, 2) for port in ports}
+            await host.serve(*guests)
+            assert await say(connection) == "silent"
+            host.ports = {port: PortDescription(port, 3, routers=(router,)) for port in ports}
+            await host.serve(*guests)
+            assert await say(connection) == "1"
