@@ -105,7 +105,7 @@ async def test_guests_reach_what_the_host_does_for_them_and_nothing_else(
     guest = a_guest(1, "aaaaaaaa", open_subnet(10, dhcp=True), v6("fd77::10", "slaac"))
     other = VifAddress("10.78.5.10", SubnetId("o"), "10.78.5.0/24", "10.78.5.1", dhcp=True)
     neighbour = a_guest(2, "bbbbbbbb", other)
-    call("ip", "link", "add", "machine", "type", "dummy")
+    call("ip", "link", "add", "name", "machine", "type", "bridge")
     try:
         call("ip", "address", "add", "198.51.100.9/32", "dev", "machine")
         call("ip", "link", "set", "machine", "up")
@@ -125,7 +125,6 @@ async def test_guests_reach_what_the_host_does_for_them_and_nothing_else(
         assert (await station.run("ping", "-c1", "-w5", "fd77::1")).code == 0
         assert await connects(station, "10.77.5.1", 53)
         assert (await ask(station))[0] == 200
-        station.call("ip", "route", "get", "10.77.5.1")
         call("ping", "-c1", "-w5", "10.77.5.10")
     finally:
         call("ip", "link", "delete", "machine")
