@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.main.local_cluster.certificates import CertificateFiles
+from moorage.main.local_cluster.control_groups import ControlGroup, controllers_line, make_group, mount_script
 
 PRIVATE = ("/etc/libvirt", "/var/lib/libvirt", "/run/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
 DAEMON_CONF = """\
@@ -26,7 +27,6 @@ dynamic_ownership = 0
 remember_owner = 0
 security_driver = "none"
 namespaces = []
-cgroup_controllers = []
 stdio_handler = "file"
 """
 STARTS_WITHIN_S, STOPS_WITHIN_S = 180.0, 30.0
@@ -70,7 +70,7 @@ for place in {places}; do
   mount --bind "{base}/$(echo "${{place#/}}" | tr / -)" "$place"
 done
 hostname {name}
-exec /usr/sbin/libvirtd --listen --pid-file /run/libvirt/libvirtd.pid
+{groups}exec /usr/sbin/libvirtd --listen --pid-file /run/libvirt/libvirtd.pid
 """
 
 
@@ -109,6 +109,8 @@ class Daemon:
     certificates: DaemonCertificates | None = None
     """None: it is reached by TCP in the clear, and guests are sent so."""
     process: subprocess.Popen[bytes] | None = None
+    group: ControlGroup | None = None
+    """Of its guests and itself; None: the machine has none, and no guest has shares or a quota of processors."""
 
     @property
     def socket(self) -> Path:
@@ -134,11 +136,14 @@ class Daemon:
             raise RuntimeError(
                 f"the socket {self.socket} has a path of {bytes_of_path} bytes, and {SOCKET_BYTES_MAX} are the most: choose a directory with a shorter path"
             )
+        self.group = make_group(f"{os.getpid()}-{self.number}")
         self._configure()
         for file in (self.socket, self.run / "libvirtd.pid"):
             file.unlink(missing_ok=True)
-        script = ENTER.format(places=" ".join(PRIVATE), base=self.base, name=f"host{self.number}")
-        prefix = ["ip", "netns", "exec", self.namespace] if self.namespace else []
+        groups = mount_script(self._hierarchies, "$$")
+        script = ENTER.format(places=" ".join(PRIVATE), base=self.base, name=f"host{self.number}", groups=groups)
+        prefix = [] if self.group is None else self.group.enter()
+        prefix += ["ip", "netns", "exec", self.namespace] if self.namespace else []
         self.process = subprocess.Popen(
             [*prefix, "unshare", "--mount", "--uts", "bash", "-c", script],
             stdin=subprocess.DEVNULL,
@@ -150,6 +155,10 @@ class Daemon:
             if self.process.poll() is not None or time.monotonic() > ends:
                 raise RuntimeError(f"the libvirt daemon below {self.base} did not start")
             time.sleep(0.1)
+
+    @property
+    def _hierarchies(self) -> str:
+        return "" if self.group is None else self.group.hierarchies
 
     def _configure(self) -> None:
         first = 49_152 + self.number * 100
@@ -164,7 +173,7 @@ class Daemon:
         own = SECOND_DAEMON_CONF.format(number=self.number, address=self.address)
         (etc / "libvirtd.conf").write_text(DAEMON_CONF.replace("listen_tls = 0\n", "") + own + transport)
         own = SECOND_QEMU_CONF.format(address=self.address, first=first, last=first + 99)
-        (etc / "qemu.conf").write_text(QEMU_CONF + own + of_qemu)
+        (etc / "qemu.conf").write_text(QEMU_CONF + controllers_line(self._hierarchies) + own + of_qemu)
 
     def kill(self) -> None:
         """Kill the daemon with SIGKILL; its guests run on."""
@@ -180,3 +189,5 @@ class Daemon:
         if self.process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(STOPS_WITHIN_S)
+        if self.group is not None:
+            self.group.remove()
