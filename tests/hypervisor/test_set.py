@@ -4,6 +4,7 @@ import asyncio
 import base64
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -52,12 +53,10 @@ async def reached(trial: TrialSet, host: str, address: str) -> None:
 
 async def nothing_left(trial: TrialSet, host: str) -> None:
     assert trial.real is not None
-    room, uri, ends = (
-        trial.directory / "data" / "hosts" / host,
-        trial.real.daemons[host].uri,
-        time.monotonic() + PATIENCE_S,
-    )
-    while found := await asyncio.to_thread(leftovers, room, uri=uri, inside=trial.real.inside(host)):
+    room, ends = trial.directory / "data" / "hosts" / host, time.monotonic() + PATIENCE_S
+    daemon, inside = trial.real.daemons[host], trial.real.inside(host)
+    look = partial(leftovers, room, uri=daemon.uri, inside=inside, groups=daemon.groups_of_guests)
+    while found := await asyncio.to_thread(look):
         assert time.monotonic() < ends, found
         await asyncio.sleep(0.3)
 

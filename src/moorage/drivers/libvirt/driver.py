@@ -25,6 +25,7 @@ from moorage.drivers.libvirt.life import Life
 from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plugging import Plugging
 from moorage.drivers.libvirt.power_states import power_from
+from moorage.drivers.libvirt.quotas import start_limited
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.serving import Serving
 from moorage.drivers.libvirt.snapshots import Snapshots
@@ -228,7 +229,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             await self._thaw_if_still(record)
         elif power is PowerState.SUSPENDED:
             await self._plug(record)
-            await self._ask(server, lambda domain: domain.create(), SAVE_S)
+            await self._ask(server, start_limited, SAVE_S)
             await self._thaw_if_still(record)
         elif power is not PowerState.RUNNING:
             return await self._switch_on(record)

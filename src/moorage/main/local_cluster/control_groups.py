@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CONTROLLERS = ("cpu", "cpuacct")
-OWN = "own"
+OWN, MACHINE = "own", "machine"
 ENDS_WITHIN_S, LOOK_EVERY_S = 30.0, 0.05
 SHARES, LESS_EACH = 1024, 1.25
 """Of a process with niceness 0, and by what factor each step has less (sched(7))."""
@@ -61,19 +61,25 @@ class ControlGroup:
         return found
 
     def remove(self, within_s: float = ENDS_WITHIN_S) -> None:
-        """Remove it with the groups below it, and kill whoever has not left it by then. Raises OSError when it cannot be removed."""
-        ends = time.monotonic() + within_s
-        while left := self.processes():
-            if time.monotonic() > ends:
-                for each in left:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(each, signal.SIGKILL)
-            time.sleep(LOOK_EVERY_S)
+        """Remove it with the groups below it, and kill whoever has not left it by then. Raises OSError when one of them stays."""
+        if self._are_still_there(within_s):
+            for each in self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+            self._are_still_there(within_s)
         for directory in self.directories.values():
             for each in groups_below(directory):
                 each.rmdir()
             with contextlib.suppress(FileNotFoundError):
                 directory.rmdir()
+
+    def _are_still_there(self, within_s: float) -> bool:
+        ends = time.monotonic() + within_s
+        while self.processes():
+            if time.monotonic() > ends:
+                return True
+            time.sleep(LOOK_EVERY_S)
+        return False
 
 
 def groups_below(directory: Path) -> list[Path]:

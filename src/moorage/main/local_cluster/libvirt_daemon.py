@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.main.local_cluster.certificates import CertificateFiles
-from moorage.main.local_cluster.control_groups import ControlGroup, controllers_line, make_group, mount_script
+from moorage.main.local_cluster.control_groups import MACHINE, ControlGroup, controllers_line, make_group, mount_script
 
 PRIVATE = ("/etc/libvirt", "/var/lib/libvirt", "/run/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
 DAEMON_CONF = """\
@@ -108,6 +108,8 @@ class Daemon:
     """Name of its network namespace; empty: that of this process."""
     certificates: DaemonCertificates | None = None
     """None: it is reached by TCP in the clear, and guests are sent so."""
+    limits_processors: bool = True
+    """False: it makes no control groups, as on a machine without the controller `cpu`."""
     process: subprocess.Popen[bytes] | None = None
     group: ControlGroup | None = None
     """Of its guests and itself; None: the machine has none, and no guest has shares or a quota of processors."""
@@ -126,6 +128,11 @@ class Daemon:
         return self.base / "run-libvirt"
 
     @property
+    def groups_of_guests(self) -> Sequence[Path]:
+        """The directories in which the daemon makes control groups."""
+        return () if self.group is None else [each / MACHINE for each in self.group.directories.values()]
+
+    @property
     def pki(self) -> Path:
         """The directory of its certificates: of libvirt's server and client, and of QEMU's."""
         return self.base / "pki"
@@ -136,7 +143,7 @@ class Daemon:
             raise RuntimeError(
                 f"the socket {self.socket} has a path of {bytes_of_path} bytes, and {SOCKET_BYTES_MAX} are the most: choose a directory with a shorter path"
             )
-        self.group = make_group(f"{os.getpid()}-{self.number}")
+        self.group = make_group(self.namespace or f"daemon{self.number}") if self.limits_processors else None
         self._configure()
         for file in (self.socket, self.run / "libvirtd.pid"):
             file.unlink(missing_ok=True)
