@@ -63,9 +63,9 @@ class ControlGroup:
     def remove(self, within_s: float = ENDS_WITHIN_S) -> None:
         """Remove it with the groups below it, and kill whoever has not left it by then. Raises OSError when one of them stays."""
         if self._are_still_there(within_s):
-            for each in self.processes():
+            for process in self.processes() - {0}:  # of another namespace for processes
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(each, signal.SIGKILL)
+                    os.kill(process, signal.SIGKILL)
             self._are_still_there(within_s)
         for directory in self.directories.values():
             for each in groups_below(directory):
@@ -93,17 +93,19 @@ def make_group(name: str, *, niceness: int = 0, mounts: Path = Path("/proc/self/
     found = dict(_hierarchies(mounts))
     if not any("cpu" in each.split(",") for each in found):
         return None
-    group = ControlGroup({each: at / f"moorage-{name}" for each, at in found.items()})
     shares = max(SHARES_MIN, round((os.cpu_count() or 1) * SHARES / LESS_EACH**niceness))
+    made: dict[str, Path] = {}
     try:
-        for hierarchy, directory in group.directories.items():
+        for hierarchy, at in found.items():
+            directory = at / f"moorage-{name}"
             directory.mkdir(exist_ok=True)
+            made[hierarchy] = directory
             if "cpu" in hierarchy.split(","):
                 (directory / "cpu.shares").write_text(str(shares))
     except OSError:  # a file system that is only read, in a container, or no rights
-        group.remove()
+        ControlGroup(made).remove()
         return None
-    return group
+    return ControlGroup(made)
 
 
 def _hierarchies(mounts: Path) -> Iterator[tuple[str, Path]]:
