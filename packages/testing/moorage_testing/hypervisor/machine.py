@@ -49,6 +49,8 @@ WORKERS = 2
 """As many as CI has processors: an emulated guest keeps one busy while it boots."""
 NICER_BY = 15
 """Emulated guests take all the processor that they are given. Who has given us a priority already knows what else runs."""
+PROCESSES_EACH = 4
+"""For each processor: a control group has as much as so many processes of that priority, as when there is none."""
 HIERARCHIES = "MOORAGE_CONTROL_GROUP"
 """The variable that names the hierarchies of our control group; empty, or none: there is none."""
 
@@ -117,7 +119,8 @@ def python(*arguments: str) -> int:
     """Executes Python in namespaces of its own, beside a libvirt daemon of its own, in a control group of its own where one can be made."""
     words = ["unshare", "--net", "--mount", "--uts", "--propagation", "private"]
     command = [sys.executable, "-m", __package__ or "", "inside", sys.executable, *arguments]
-    group = make_group(f"hypervisor-{os.getpid()}", niceness=os.nice(0) or NICER_BY)
+    processes = PROCESSES_EACH * (os.cpu_count() or 1)
+    group = make_group(f"hypervisor-{os.getpid()}", processes=processes, niceness=os.nice(0) or NICER_BY)
     if group is None:
         return subprocess.run([*words, *command], check=False).returncode
     environment = os.environ | {HIERARCHIES: group.hierarchies}

@@ -22,6 +22,8 @@ OWN, MACHINE = "own", "machine"
 ENDS_WITHIN_S, LOOK_EVERY_S = 30.0, 0.05
 SHARES, LESS_EACH = 1024, 1.25
 """Of a process with niceness 0, and by what factor each step has less (sched(7))."""
+OWN_PROCESSES = 4
+"""Like so many processes those who entered a group compete with the guests in it: agents, services and databases run beside them."""
 SHARES_MIN = 2
 """Of the kernel."""
 ENTER = 'for each in {groups}; do echo $$ >"$each/cgroup.procs" || exit; done; exec unshare --cgroup "$@"'
@@ -31,6 +33,7 @@ for each in {hierarchies}; do
   mkdir "/sys/fs/cgroup/$each"
   mount -t cgroup -o "$each" cgroup "/sys/fs/cgroup/$each"
   mkdir -p "/sys/fs/cgroup/$each/{own}"
+  [ ! -e "/sys/fs/cgroup/$each/{own}/cpu.shares" ] || echo {shares} >"/sys/fs/cgroup/$each/{own}/cpu.shares"
   echo {process} >"/sys/fs/cgroup/$each/{own}/cgroup.procs"
 done
 """
@@ -87,13 +90,15 @@ def groups_below(directory: Path) -> list[Path]:
     return sorted((each for each in directory.rglob("*") if each.is_dir()), reverse=True)
 
 
-def make_group(name: str, *, niceness: int = 0, mounts: Path = Path("/proc/self/mountinfo")) -> ControlGroup | None:
-    """Make a group that competes for processors like one process for each of them. None: the machine has no controller `cpu` of
-    version 1, or does not let us make groups."""
+def make_group(
+    name: str, *, processes: int = 1, niceness: int = 0, mounts: Path = Path("/proc/self/mountinfo")
+) -> ControlGroup | None:
+    """Make a group that competes for processors like so many processes. None: the machine has no controller `cpu` of version 1, or
+    does not let us make groups."""
     found = dict(_hierarchies(mounts))
     if not any("cpu" in each.split(",") for each in found):
         return None
-    shares = max(SHARES_MIN, round((os.cpu_count() or 1) * SHARES / LESS_EACH**niceness))
+    shares = max(SHARES_MIN, round(processes * SHARES / LESS_EACH**niceness))
     made: dict[str, Path] = {}
     try:
         for hierarchy, at in found.items():
@@ -124,7 +129,9 @@ def mount_script(hierarchies: str, process: str) -> str:
 
     `process`: who leaves the root, in which guests' groups would compete with each single process.
     """
-    return MOUNT.format(hierarchies=hierarchies, own=OWN, process=process) if hierarchies else ""
+    if not hierarchies:
+        return ""
+    return MOUNT.format(hierarchies=hierarchies, own=OWN, process=process, shares=OWN_PROCESSES * SHARES)
 
 
 def controllers_line(hierarchies: str) -> str:
