@@ -50,6 +50,7 @@ START_S, DESTROY_S, SAVE_S = 120.0, 60.0, 600.0
 COMMIT_S, COMMIT_AT_START_S = 3_600.0, 60.0
 """Limits of merging what a guest wrote while its disk was copied; an agent that starts does not wait for so long."""
 LOOK_EVERY_S = 0.2
+SHUTDOWN_EVERY_S = 10.0  # as Nova's `shutdown_retry_interval`
 DESCRIBED_WITHIN_S = 5.0
 STARTS_TRIED_MAX = 3
 """A serial console's port may be taken between the check and the start."""
@@ -335,18 +336,23 @@ class Core:
 
     async def _shut_down(self, server: ServerId, within_s: float) -> PowerState:
         """Ask the guest to shut down, and switch it off if it does not in time, or cannot be asked: libvirt asks its agent first."""
-        power, ends = await self._power(server), self._clock.monotonic() + within_s
-        if power is PowerState.RUNNING and within_s > 0:
+        if await self._power(server) is PowerState.RUNNING and await self._shuts_down(server, within_s):
+            return PowerState.SHUTDOWN
+        return await self._switch_off(server)
+
+    async def _shuts_down(self, server: ServerId, within_s: float) -> bool:
+        """Ask again and again: a guest that has just begun to boot does not notice its power button."""
+        ends = self._clock.monotonic() + within_s
+        while (left_s := ends - self._clock.monotonic()) > 0:
             try:
                 await self._ask(server, lambda domain: domain.isActive() and domain.shutdown())
             except HostFailed as failure:
                 if failure.code not in {"guest_failed", "hypervisor_slow"}:
                     raise
                 _log.info("%s cannot be asked to shut down: %s", server, failure.private)
-            left_s = max(0.0, ends - self._clock.monotonic())
-            if await self._when(server, {PowerState.SHUTDOWN, PowerState.CRASHED}, left_s):
-                return PowerState.SHUTDOWN
-        return await self._switch_off(server)
+            if await self._when(server, {PowerState.SHUTDOWN, PowerState.CRASHED}, min(left_s, SHUTDOWN_EVERY_S)):
+                return True
+        return False
 
     # ---- the disk that lies above while a copy is taken -------------------------------------------------------------
 
