@@ -63,7 +63,7 @@ class NeutronHost:
         security group in which were added while it renewed the flows of a port (`_update_flows_for_port` writes them with a cookie that is
         given back afterwards). They stay away until the group's members change again, so no guest may come before. Raises TimeoutError.
         """
-        if CLEANED in self._says():
+        if CLEANED in self._logged():
             return
         self._await("Agent initialized successfully")  # it has made its bridge
         devices = ("settles1", "settles2")  # a port that it knows already, and one that makes it look again
@@ -76,7 +76,7 @@ class NeutronHost:
         for device in devices:
             self.switch.vsctl("del-port", "br-int", device)
 
-    def _says(self) -> str:
+    def _logged(self) -> str:
         """What the agent has logged since its last start."""
         with self.log(WIRING).open(errors="replace") as log:
             log.seek(self._began)
@@ -84,7 +84,7 @@ class NeutronHost:
 
     def _await(self, words: str) -> None:
         ends = time.monotonic() + SETTLES_S
-        while words not in self._says():
+        while words not in self._logged():
             if time.monotonic() > ends:
                 raise TimeoutError(f"{WIRING} on {self.name} has not logged {words!r} in {SETTLES_S:g} s")
             time.sleep(0.1)

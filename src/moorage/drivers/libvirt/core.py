@@ -30,7 +30,7 @@ from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plumber import Plumber
 from moorage.drivers.libvirt.port_wiring import is_described
-from moorage.drivers.libvirt.power_states import power_of
+from moorage.drivers.libvirt.power_states import power_of, switch_off
 from moorage.drivers.libvirt.qemu_access import QemuAccess, directories_of
 from moorage.drivers.libvirt.records import GuestDirectory, GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
@@ -310,7 +310,7 @@ class Core:
     async def _switch_off(self, server: ServerId) -> PowerState:
         """Switch the guest off at once, and drop a saved state."""
         try:
-            return await self._ask(server, _stop, DESTROY_S)
+            return await self._ask(server, switch_off, DESTROY_S)
         except HostFailed as failure:
             if failure.code != "guest_not_found":
                 raise
@@ -389,15 +389,3 @@ class Core:
             if self._clock.monotonic() >= ends:
                 raise HostFailed("the copy of the guest's disk does not end", private=target, code="guest_failed")
             await self._clock.sleep(LOOK_EVERY_S)
-
-
-def _stop(domain: Any) -> PowerState:
-    if domain.hasManagedSaveImage(0):
-        domain.managedSaveRemove(0)
-    if domain.isActive():
-        try:
-            domain.destroy()
-        except library().libvirtError:
-            if domain.isActive():
-                raise
-    return PowerState.SHUTDOWN

@@ -1,4 +1,4 @@
-"""A guest's power state, from libvirt's."""
+"""A guest's power state, from libvirt's, and its end."""
 
 from typing import Any
 
@@ -25,3 +25,16 @@ def power_from(domain: Any, state: int, reason: int) -> PowerState:
     if domain.hasManagedSaveImage(0):
         return PowerState.SUSPENDED
     return PowerState.CRASHED if reason == libvirt.VIR_DOMAIN_SHUTOFF_CRASHED else PowerState.SHUTDOWN
+
+
+def switch_off(domain: Any) -> PowerState:
+    """Also when it is off already; a saved state is dropped."""
+    if domain.hasManagedSaveImage(0):
+        domain.managedSaveRemove(0)
+    if domain.isActive():
+        try:
+            domain.destroy()
+        except library().libvirtError:
+            if domain.isActive():
+                raise
+    return PowerState.SHUTDOWN
