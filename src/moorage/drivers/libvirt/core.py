@@ -249,14 +249,15 @@ class Core:
         """As the guests of this host need them; whoever calls holds `_wiring`. `nobody`: as if there were none."""
         known = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
         specs = [self._descriptions.as_described(each) for each in known]
-        await self._wires.serve([vif for spec in specs for vif in spec.vifs])
+        unreleased = {tap for each in self._records.every().values() for tap in each.unreleased.values()}
+        await self._wires.serve([vif for spec in specs for vif in spec.vifs], unreleased)
         await self._services.keep(await self._wires.seats(specs), self._descriptions.ports, self._wires.far_side)
 
     async def _switch_on(self, record: GuestRecord) -> PowerState:
         """Start the guest from its disk, as its record says; it is off, or saved, and a saved state is dropped."""
         server, place = record.spec.server, self._records.place(record)
         record.leaving, record.held = None, False  # it was off, so it did not go
-        record.frozen_for, record.frozen_until = "", 0.0
+        record.frozen_for, record.frozen_until, record.unreleased = "", 0.0, {}
         await self._settle_overlay(record)
         await asyncio.to_thread(disks.shorten, place / disks.CONSOLE)
         plugs = await self._plug(record)

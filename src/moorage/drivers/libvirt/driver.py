@@ -225,14 +225,19 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             self._records.of(server)
         if power is PowerState.PAUSED:
             await self._ask(server, lambda domain: domain.resume())
-            await self._thaw_if_still(record)
+            await self._goes_on(record)
         elif power is PowerState.SUSPENDED:
-            await self._plug(record)
+            await self._plug_as_saved(record)
             await self._ask(server, lambda domain: domain.create(), SAVE_S)
-            await self._thaw_if_still(record)
+            await self._goes_on(record)
         elif power is not PowerState.RUNNING:
             return await self._switch_on(record)
         return await self._power(server)
+
+    async def _goes_on(self, record: GuestRecord) -> None:
+        """What could not be done while it stood still."""
+        await self._thaw_if_still(record)
+        await self._take_out_unreleased(record)
 
     async def destroy_guest(self, server: ServerId) -> None:
         async with self._alone(server):
@@ -288,7 +293,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
         async with self._alone(server):
             if await self._active(server) is PowerState.PAUSED:
                 await self._ask(server, lambda domain: domain.resume())
-                await self._thaw_if_still(self._records.of(server))
+                await self._goes_on(self._records.of(server))
             return await self._power(server)
 
     async def suspend(self, server: ServerId) -> PowerState:

@@ -76,6 +76,8 @@ class GuestRecord(msgspec.Struct):
     """When it writes again, in seconds since the epoch."""
     thawed_for: str = ""
     """The purpose for which it was still last."""
+    unreleased: dict[str, str] = {}
+    """MAC → tap of interfaces that were detached while it stood still: it has them, on no network, until it releases them."""
     departed: bool = False
     """Whether it has left by that move; its disks stay until they may be removed."""
 
