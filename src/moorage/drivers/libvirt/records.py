@@ -70,6 +70,8 @@ class GuestRecord(msgspec.Struct):
     """The move of that live migration."""
     held: bool = False
     """Whether we paused it so that its memory is sent sooner: it must run again afterwards."""
+    paused: bool = False
+    """Whether its owner paused it: also QEMU does, when it cannot write."""
     frozen_for: str = ""
     """The purpose for which its file systems are still, or may be."""
     frozen_until: float = 0.0
