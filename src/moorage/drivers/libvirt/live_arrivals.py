@@ -107,7 +107,7 @@ class LiveArrivals(Core):
                 offer.record.kernel,
                 offer.record.ramdisk,
             )
-            record.snapshot, record.on_since = None, offer.record.on_since
+            record.snapshot, record.on_since, record.paused = None, offer.record.on_since, offer.record.paused
             for name, size in offer.sizes.items():
                 if name not in COPIED:
                     raise HostFailed("the guest has a disk that is not known here", private=name, code="live_refused")
