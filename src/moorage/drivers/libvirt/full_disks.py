@@ -12,7 +12,7 @@ from typing import Any
 
 from moorage.drivers.libvirt.core import Core
 from moorage.drivers.libvirt.library import library
-from moorage.drivers.libvirt.stopped_guests import MIB, full_disks, in_words
+from moorage.drivers.libvirt.stopped_guests import MIB, disks_text, full_disks
 from moorage.model.errors import HostFailed
 from moorage.model.ids import ServerId
 
@@ -75,7 +75,7 @@ class FullDisks(Core):
         if not stopped.stands:
             stopped.stands = True
             words = "%s stands still, since it could not write to its disk (%s); it goes on when %d MiB are free"
-            _log.error(words, server, in_words(disks), FREE_BYTES // MIB)
+            _log.error(words, server, disks_text(disks), FREE_BYTES // MIB)
         has_space = all(free is None or free >= FREE_BYTES for free in disks.values())
         if record.paused or not has_space or now < stopped.not_before:
             return

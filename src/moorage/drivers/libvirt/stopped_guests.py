@@ -67,13 +67,13 @@ def full_disks(domain: Any) -> dict[str, int | None] | None:
     return found
 
 
-def in_words(disks: Mapping[str, int | None]) -> str:
+def disks_text(disks: Mapping[str, int | None]) -> str:
     """For the log."""
-    said = [
+    parts = [
         file if free is None else f"{file}, with {free // MIB} MiB free on its file system"
         for file, free in disks.items()
     ]
-    return "; ".join(said) or "of an unknown file"
+    return "; ".join(parts) or "of an unknown file"
 
 
 def _free_bytes(file: str) -> int | None:
