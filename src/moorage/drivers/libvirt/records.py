@@ -72,6 +72,8 @@ class GuestRecord(msgspec.Struct):
     """Whether we paused it so that its memory is sent sooner: it must run again afterwards."""
     paused: bool = False
     """Whether its owner paused it: also QEMU does, when it cannot write."""
+    stopped_at_source: bool = False
+    """Whether QEMU stopped it at its source, since its disk had no space: it must go on when it has arrived."""
     frozen_for: str = ""
     """The purpose for which its file systems are still, or may be."""
     frozen_until: float = 0.0
