@@ -8,6 +8,7 @@ import pytest
 from tests.helpers.libvirt_host import a_spec, a_volume, says, types
 from tests.helpers.real_guests import ONE, call
 
+from moorage.drivers.guest_life import SpaceWatcher
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.model.guest import PowerState, VolumeDisk
@@ -56,6 +57,7 @@ async def test_it_stands_still_until_there_is_space(
     for _ in range(2):
         await driver._resume_stopped()
     assert await driver.guests() == {ONE: PowerState.PAUSED}
+    assert isinstance(driver, SpaceWatcher)
     assert driver.waiting_for_space == (ONE,)
     said = [each for each in caplog.messages if "stands still" in each]
     assert len(said) == 1, "it is said once"

@@ -96,3 +96,19 @@ async def test_a_suspended_guest_keeps_its_other_devices(driver: LibvirtDriver, 
     await types(driver, ONE, "cat /sys/block/vdb/size; echo con$((40+2))", "40960")
     await driver.destroy_guest(ONE)
     assert leftovers() == []
+
+
+async def test_a_paused_guest_keeps_its_volumes(driver: LibvirtDriver, tmp_path: Path) -> None:
+    """Asked to release one, it would do so when it goes on, long after that was given up: the volume would be shown as attached."""
+    volume = a_volume(tmp_path, "vol-1")
+    await driver.start_guest(a_spec(ONE, volumes=(volume,)))
+    await says(driver, ONE, "GUEST: ready")
+    await driver.pause(ONE)
+    with pytest.raises(HostFailed) as kept:
+        await driver.detach_volume(ONE, "vol-1")
+    assert kept.value.code == "device_busy"
+    await driver.unpause(ONE)
+    await types(driver, ONE, "sleep 5; cat /sys/block/vdb/size; echo loo$((40+2))ked", "loo42ked")
+    assert "GUEST: disk vdb gone" not in await driver.console_output(ONE, None)
+    await driver.detach_volume(ONE, "vol-1")
+    await says(driver, ONE, "GUEST: disk vdb gone")

@@ -15,7 +15,7 @@ from moorage.drivers.libvirt.block_jobs import end_copy, pivot
 from moorage.drivers.libvirt.core import ACTIVE, Core
 from moorage.drivers.libvirt.devices import tap_of
 from moorage.drivers.libvirt.disks import copy_raw
-from moorage.drivers.libvirt.domain_xml import bus_of, interface, queues_of, seat_volumes, volume_disk
+from moorage.drivers.libvirt.domain_xml import PREFIXES, bus_of, interface, queues_of, seat_volumes, volume_disk
 from moorage.drivers.libvirt.host_facts import machine_id
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.records import GuestRecord
@@ -147,6 +147,7 @@ class Plugging(Core):
             record = self._records.of(server)
             if any(each.volume == volume for each in record.spec.volumes):
                 await self._runs(server)
+                await self._refuse_paused(server, record.targets[volume])
                 await self._take_out(server, "disk", ("target", "dev", record.targets[volume]))
                 kept = tuple(each for each in record.spec.volumes if each.volume != volume)
                 self._records.keep(self._with_volumes(record, kept))
@@ -213,6 +214,12 @@ class Plugging(Core):
         if power is PowerState.SUSPENDED:
             raise HostFailed("a suspended guest keeps its devices", private=server, code="guest_not_running")
         return power in ACTIVE
+
+    async def _refuse_paused(self, server: ServerId, target: str) -> None:
+        """Raises HostFailed for a guest that is paused: once asked, it would release the volume when it goes on, after that was
+        given up. On a bus whose devices QEMU takes out by itself it is not asked."""
+        if target.startswith(PREFIXES["virtio"]) and await self._power(server) is PowerState.PAUSED:
+            raise HostFailed("a paused guest does not release its volumes", private=target, code="device_busy")
 
     @staticmethod
     def _volume(record: GuestRecord, volume: str) -> VolumeDisk:
