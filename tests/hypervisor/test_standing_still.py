@@ -10,6 +10,7 @@ from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
 from moorage_testing.hypervisor.leftovers import leftovers
+from moorage_testing.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.hypervisor
 TAP = f"tap{a_vif(11).port[:11]}"
@@ -112,3 +113,17 @@ async def test_a_paused_guest_keeps_its_volumes(driver: LibvirtDriver, tmp_path:
     assert "GUEST: disk vdb gone" not in await driver.console_output(ONE, None)
     await driver.detach_volume(ONE, "vol-1")
     await says(driver, ONE, "GUEST: disk vdb gone")
+
+
+async def test_a_guest_that_sleeps_by_itself_is_woken(driver: LibvirtDriver) -> None:
+    """Its system went to sleep (ACPI S3); libvirt resumes no such guest."""
+    await driver.start_guest(a_spec(ONE))
+    await says(driver, ONE, "GUEST: ready")
+    sleep = "(sleep 1; echo mem >/sys/power/state; echo wo$((1+1))ke) & echo go$((1+1))"
+    for times, verbs in enumerate(((driver.pause, driver.unpause), (driver.suspend, driver.resume)), 1):
+        await types(driver, ONE, sleep, "go2")
+        assert await driver._when(ONE, {PowerState.PAUSED}, PATIENCE_S)
+        for verb in verbs:
+            await verb(ONE)
+        assert await driver._when(ONE, {PowerState.RUNNING}, PATIENCE_S)
+        await says(driver, ONE, "wo2ke", times)

@@ -25,7 +25,7 @@ from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.life import Life
 from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plugging import Plugging
-from moorage.drivers.libvirt.power_states import power_from
+from moorage.drivers.libvirt.power_states import go_on, power_from
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.serving import Serving
 from moorage.drivers.libvirt.snapshots import Snapshots
@@ -227,13 +227,13 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             await self._stands_at_source(record)
             self._records.of(server)
         if power is PowerState.PAUSED:
-            await self._ask(server, lambda domain: domain.resume())
+            await self._ask(server, go_on)
             await self._goes_on(record)
         elif power is PowerState.SUSPENDED:
             await self._plug_as_saved(record)
             await self._ask(server, lambda domain: domain.create(), SAVE_S)
             if await self._power(server) is PowerState.PAUSED:  # it stood still when it was saved
-                await self._ask(server, lambda domain: domain.resume())
+                await self._ask(server, go_on)
             await self._goes_on(record)
         elif power is not PowerState.RUNNING:
             return await self._switch_on(record)
@@ -303,7 +303,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
     async def unpause(self, server: ServerId) -> PowerState:
         async with self._alone(server):
             if await self._active(server) is PowerState.PAUSED:
-                await self._ask(server, lambda domain: domain.resume())
+                await self._ask(server, go_on)
                 await self._goes_on(self._records.of(server))
             return await self._power(server)
 
