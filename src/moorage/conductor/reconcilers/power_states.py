@@ -82,7 +82,7 @@ class PowerStates:
             return False
         try:
             state = await self._state(server)
-            if state not in ENDED:
+            if state is None or state not in ENDED:
                 return False
             user = Principal(user=server.user, project=server.project)
             await power.begin(self._context, user, server, "stop", only_after=where.op_seq)
