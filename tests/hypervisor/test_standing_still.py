@@ -14,7 +14,8 @@ from moorage_testing.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.hypervisor
 TAP = f"tap{a_vif(11).port[:11]}"
-CARDS = "ls /sys/class/net | grep -c eth; echo cou$((0+1))nted"
+NOTICED = "while [ -e /run/nic.eth1 ]; do sleep 1; done; echo no$((0+1))ticed"
+"""The guest looks every second which interfaces it has, and would take one that came back at once for the old one."""
 
 
 async def cards_of(driver: LibvirtDriver) -> list[str]:
@@ -41,6 +42,7 @@ async def test_a_suspended_guest_goes_on_without_an_interface_that_was_detached(
     assert await cards_of(driver) == [a_vif(10).mac]
     assert TAP not in devices()
     assert (await driver.console_output(ONE, None)).count("GUEST: kernel") == 1, "it goes on, and does not boot"
+    await types(driver, ONE, NOTICED, "no1ticed")
     assert await driver.attach_interface(ONE, a_vif(11)) is PowerState.RUNNING
     await answers("10.77.5.11")
 
