@@ -34,6 +34,7 @@ from moorage.drivers.libvirt.power_states import power_of, switch_off
 from moorage.drivers.libvirt.qemu_access import QemuAccess, directories_of
 from moorage.drivers.libvirt.records import GuestDirectory, GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
+from moorage.drivers.libvirt.stopped_guests import StoppedGuests
 from moorage.drivers.libvirt.transfers import LiveTransfer
 from moorage.drivers.libvirt.wires import Wires
 from moorage.model.clock import Clock
@@ -98,8 +99,8 @@ class Core:
         self._receiver: Receiver | None = None
         self._transfers: dict[ServerId, LiveTransfer] = {}
         """Live migrations from here."""
+        self._stopped = StoppedGuests()
         self._closing = False
-        self._serving: asyncio.Task[None] | None = None
 
     def _place(self) -> MigrationAddress:
         """The place at which this host accepts guests."""
@@ -250,14 +251,15 @@ class Core:
         """As the guests of this host need them; whoever calls holds `_wiring`. `nobody`: as if there were none."""
         known = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
         specs = [self._descriptions.as_described(each) for each in known]
-        await self._wires.serve([vif for spec in specs for vif in spec.vifs])
+        unreleased = {tap for each in self._records.every().values() for tap in each.unreleased.values()}
+        await self._wires.serve([vif for spec in specs for vif in spec.vifs], unreleased)
         await self._services.keep(await self._wires.seats(specs), self._descriptions.ports, self._wires.far_side)
 
     async def _switch_on(self, record: GuestRecord) -> PowerState:
         """Start the guest from its disk, as its record says; it is off, or saved, and a saved state is dropped."""
         server, place = record.spec.server, self._records.place(record)
-        record.leaving, record.held = None, False  # it was off, so it did not go
-        record.frozen_for, record.frozen_until = "", 0.0
+        record.leaving, record.held, record.paused = None, False, False  # it was off, so it did not go
+        record.frozen_for, record.frozen_until, record.unreleased = "", 0.0, {}
         await self._settle_overlay(record)
         await asyncio.to_thread(disks.shorten, place / disks.CONSOLE)
         plugs = await self._plug(record)

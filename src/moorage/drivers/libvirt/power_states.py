@@ -11,6 +11,14 @@ def power_of(domain: Any) -> PowerState:
     return power_from(domain, state, reason)
 
 
+def go_on(domain: Any) -> None:
+    """Let a guest run that stands still: it was paused, or its own system sleeps (ACPI S3)."""
+    if domain.state()[0] == library().VIR_DOMAIN_PMSUSPENDED:
+        domain.pMWakeup(0)
+    else:
+        domain.resume()
+
+
 def power_from(domain: Any, state: int, reason: int) -> PowerState:
     """Convert libvirt's state into a PowerState; a guest that is off and saved to disk is suspended."""
     libvirt = library()
