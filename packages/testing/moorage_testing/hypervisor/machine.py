@@ -28,7 +28,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moorage.main.local_cluster.control_groups import controllers_line, make_group, mount_script
-from moorage.main.local_cluster.libvirt_daemon import DAEMON_CONF, PRIVATE, QEMU_CONF, STARTS_WITHIN_S, STOPS_WITHIN_S
+from moorage.main.local_cluster.libvirt_daemon import (
+    CAPABILITIES,
+    DAEMON_CONF,
+    PRIVATE,
+    QEMU_CONF,
+    STARTS_WITHIN_S,
+    STOPS_WITHIN_S,
+)
 from moorage_testing.hypervisor.tempest_run import interpreter
 from moorage_testing.real_services.install import install as install_neighbours
 
@@ -44,6 +51,8 @@ USER = "libvirt-qemu"
 GUEST = Path(sys.prefix) / "hypervisor-guest"
 CLOUD_GUEST = Path(sys.prefix) / "hypervisor-cloud-guest"
 CLOUD_PACKAGES = ("mmdebstrap",)
+KNOWN_CAPABILITIES = Path(sys.prefix) / "hypervisor-capabilities"
+"""Of QEMU here, from the last run."""
 SOCKET = Path("/run/libvirt/libvirt-sock")
 WORKERS = 2
 """As many as CI has processors: an emulated guest keeps one busy while it boots."""
@@ -167,11 +176,15 @@ def inside(command: list[str]) -> int:
             _run("mount", "--bind", str(own), place)
         Path("/etc/libvirt/libvirtd.conf").write_text(DAEMON_CONF)
         Path("/etc/libvirt/qemu.conf").write_text(QEMU_CONF + controllers_line(hierarchies))
+        if KNOWN_CAPABILITIES.is_dir():
+            shutil.copytree(KNOWN_CAPABILITIES, CAPABILITIES)
         with daemon():
             environment = os.environ | {"MOORAGE_TEST_GUEST": str(GUEST), "MOORAGE_HYPERVISOR": "1"}
             environment["MOORAGE_TEST_CLOUD_IMAGE"] = str(CLOUD_GUEST / "cloud.qcow2")
             return subprocess.run(command, check=False, env=environment).returncode
     finally:
+        if CAPABILITIES.is_dir():
+            shutil.copytree(CAPABILITIES, KNOWN_CAPABILITIES, dirs_exist_ok=True)
         end_all_in_here()
         for place in PRIVATE:
             subprocess.run(["umount", "-l", place], check=False, stderr=subprocess.DEVNULL)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -29,6 +30,8 @@ security_driver = "none"
 namespaces = []
 stdio_handler = "file"
 """
+CAPABILITIES = Path("/var/cache/libvirt/qemu/capabilities")
+"""What a daemon has found out about each QEMU, in four seconds; it looks itself whether that still holds."""
 STARTS_WITHIN_S, STOPS_WITHIN_S = 180.0, 30.0
 SOCKET_BYTES_MAX = 107
 """Of the path of a UNIX socket on Linux (unix(7))."""
@@ -171,6 +174,8 @@ class Daemon:
         first = 49_152 + self.number * 100
         etc = self.base / "etc-libvirt"
         etc.mkdir(parents=True, exist_ok=True)
+        if CAPABILITIES.is_dir():
+            shutil.copytree(CAPABILITIES, self.base / "var-cache-libvirt/qemu/capabilities", dirs_exist_ok=True)
         transport, of_qemu = CLEAR_DAEMON_CONF, ""
         if self.certificates is not None:
             self.certificates.lay_out(self.pki)
