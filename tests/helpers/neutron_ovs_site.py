@@ -159,11 +159,12 @@ class NeutronSite:
         """What is still there of guests of this host, in its switch too."""
         real = self.trial.real
         assert real is not None
-        room, uri = self.trial.directory / "data" / "hosts" / host, real.daemons[host].uri
+        room, daemon = self.trial.directory / "data" / "hosts" / host, real.daemons[host]
         ports = self.hosts[host].switch.vsctl(
             "--bare", "--columns=name", "find", "Interface", 'external_ids:moorage-owner!=""'
         )
-        return leftovers(room, uri=uri, inside=real.inside(host)) + [f"port {each}" for each in ports.split()]
+        found = leftovers(room, uri=daemon.uri, inside=real.inside(host), groups=daemon.groups_of_guests)
+        return found + [f"port {each}" for each in ports.split()]
 
     def inside(self, host: str, *words: str) -> subprocess.CompletedProcess[str]:
         assert self.trial.real is not None

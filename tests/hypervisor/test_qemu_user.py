@@ -13,7 +13,6 @@ from tests.helpers.libvirt_host import ImageFiles, a_driver, a_spec, a_volume, g
 from tests.helpers.real_guests import ONE
 
 from moorage.drivers.libvirt.driver import LibvirtDriver
-from moorage.main.local_cluster.libvirt_daemon import QEMU_CONF
 from moorage.main.private_data_dir import keep_private
 from moorage.model.guest import PowerState, Quiesce
 from moorage.model.ids import ImageId
@@ -65,10 +64,11 @@ def debian(kvm: None) -> Iterator[None]:
     """A daemon that is told nothing more than that it is in a container, and whoever writes consoles' logs."""
     log = subprocess.Popen(["/usr/sbin/virtlogd"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     umask = os.umask(0o077)  # a role's
+    before = CONF.read_text()
     restart(DEBIAN)
     yield
     os.umask(umask)
-    restart(QEMU_CONF)
+    restart(before)
     log.terminate()
     log.wait()
 

@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from moorage.main.local_cluster.control_groups import controllers_line, make_group, mount_script
 from moorage.main.local_cluster.libvirt_daemon import (
     CAPABILITIES,
     DAEMON_CONF,
@@ -57,6 +58,10 @@ WORKERS = 2
 """As many as CI has processors: an emulated guest keeps one busy while it boots."""
 NICER_BY = 15
 """Emulated guests take all the processor that they are given. Who has given us a priority already knows what else runs."""
+PROCESSES_EACH = 4
+"""For each processor: a control group has as much as so many processes of that priority, as when there is none."""
+HIERARCHIES = "MOORAGE_CONTROL_GROUP"
+"""The variable that names the hierarchies of our control group; empty, or none: there is none."""
 
 
 def install(*, cloud_init: bool = False, login: bool = False) -> None:
@@ -120,10 +125,18 @@ def probe() -> int:
 
 
 def python(*arguments: str) -> int:
-    """Executes Python in namespaces of its own, beside a libvirt daemon of its own."""
+    """Executes Python in namespaces of its own, beside a libvirt daemon of its own, in a control group of its own where one can be made."""
     words = ["unshare", "--net", "--mount", "--uts", "--propagation", "private"]
     command = [sys.executable, "-m", __package__ or "", "inside", sys.executable, *arguments]
-    return subprocess.run([*words, *command], check=False).returncode
+    processes = PROCESSES_EACH * (os.cpu_count() or 1)
+    group = make_group(f"hypervisor-{os.getpid()}", processes=processes, niceness=os.nice(0) or NICER_BY)
+    if group is None:
+        return subprocess.run([*words, *command], check=False).returncode
+    environment = os.environ | {HIERARCHIES: group.hierarchies}
+    try:
+        return subprocess.run([*group.enter(), *words, *command], check=False, env=environment).returncode
+    finally:
+        group.remove()
 
 
 def pytest(*arguments: str) -> int:
@@ -150,6 +163,8 @@ def inside(command: list[str]) -> int:
         os.nice(NICER_BY)
     _run("ip", "link", "set", "lo", "up")
     _run("mount", "-t", "sysfs", "sysfs", "/sys")
+    hierarchies = os.environ.get(HIERARCHIES, "")
+    _run("sh", "-ec", mount_script(hierarchies, str(os.getpid())))
     Path("/run/netns").mkdir(exist_ok=True)
     _run("mount", "-t", "tmpfs", "tmpfs", "/run/netns")  # names of namespaces are this machine's alone, too
     base = Path(tempfile.mkdtemp(prefix="moorage-hypervisor-"))
@@ -160,7 +175,7 @@ def inside(command: list[str]) -> int:
             Path(place).mkdir(parents=True, exist_ok=True)
             _run("mount", "--bind", str(own), place)
         Path("/etc/libvirt/libvirtd.conf").write_text(DAEMON_CONF)
-        Path("/etc/libvirt/qemu.conf").write_text(QEMU_CONF)
+        Path("/etc/libvirt/qemu.conf").write_text(QEMU_CONF + controllers_line(hierarchies))
         if KNOWN_CAPABILITIES.is_dir():
             shutil.copytree(KNOWN_CAPABILITIES, CAPABILITIES)
         with daemon():

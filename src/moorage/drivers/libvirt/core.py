@@ -32,6 +32,7 @@ from moorage.drivers.libvirt.plumber import Plumber
 from moorage.drivers.libvirt.port_wiring import is_described
 from moorage.drivers.libvirt.power_states import power_of, switch_off
 from moorage.drivers.libvirt.qemu_access import QemuAccess, directories_of
+from moorage.drivers.libvirt.quotas import start_limited
 from moorage.drivers.libvirt.records import GuestDirectory, GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.stopped_guests import StoppedGuests
@@ -303,7 +304,7 @@ class Core:
             if existing.hasManagedSaveImage(0):
                 existing.managedSaveRemove(0)
         domain = connection.defineXML(xml)
-        domain.create()
+        start_limited(domain)
         return power_of(domain)
 
     def _free_port(self) -> int:

@@ -88,7 +88,7 @@ def _domain(record: GuestRecord, around: Around) -> ET.Element:
     ET.SubElement(marked, f"{{{NAMESPACE}}}guest", owner=around.owner, name=spec.name)
     _add(domain, "memory", str(spec.ram_mib), unit="MiB")
     _add(domain, "vcpu", str(spec.vcpus))
-    tuned = cpu_limits(spec.extra_specs, can=machine.cpu_control)
+    tuned = cpu_limits(spec.extra_specs)
     if tuned is not None:
         domain.append(tuned)
     _add_boot(domain, record, around)

@@ -26,6 +26,7 @@ from moorage.drivers.libvirt.life import Life
 from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plugging import Plugging
 from moorage.drivers.libvirt.power_states import go_on, power_from
+from moorage.drivers.libvirt.quotas import start_limited
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.serving import Serving
 from moorage.drivers.libvirt.snapshots import Snapshots
@@ -231,7 +232,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             await self._goes_on(record)
         elif power is PowerState.SUSPENDED:
             await self._plug_as_saved(record)
-            await self._ask(server, lambda domain: domain.create(), SAVE_S)
+            await self._ask(server, start_limited, SAVE_S)
             if await self._power(server) is PowerState.PAUSED:  # it stood still when it was saved
                 await self._ask(server, go_on)
             await self._goes_on(record)
