@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.cloud.conftest import Running
+from tests.cloud.test_rebuild import guest
 from tests.cloud.test_volumes import attach, attached, becomes, detach, disks, ended, held, running, status, volume
 
 from moorage_testing.api_user import VERSION
@@ -35,6 +36,7 @@ async def test_two_servers_share_a_volume(running: Running) -> None:
     for server in (one, other):
         assert [each["volumeId"] for each in await attached(running, server["id"])] == [disk]
         assert disks(running, server) == [disk]
+        assert [each.connection["multiattach"] for each in guest(running, server).spec.volumes] == [True]
     again = await attach(running, one["id"], disk)
     assert (again.status_code, "already attached" in again.text) == (400, True)
     for server, left in ((one, "in-use"), (other, "available")):

@@ -154,6 +154,7 @@ async def test_operations_are_counted_by_saga_and_state(watched: Watched) -> Non
     assert scrape.value("moorage_conductor_taken", kind="boot") == 1
     assert scrape.value("moorage_commands_in_flight") == 1
     assert scrape.value("moorage_agent_lanes") == 1
+    assert scrape.value("moorage_guests_without_space") == 0
     gate.set()
     await admin.settled(server)
     await running.wait_until_unlocked(server)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from moorage.drivers.libvirt.domain_xml import Around, domain_xml
-from moorage.drivers.libvirt.host_facts import MachineFacts, has_cpu_control
+from moorage.drivers.libvirt.host_facts import MachineFacts
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.transfers import at_destination
@@ -21,7 +21,7 @@ ONE = ServerId("11111111-0000-4000-8000-000000000000")
 BARE = MachineFacts("x86_64", "/usr/bin/qemu", "qemu", (), {}, 7_002_000)
 ABLE = MachineFacts(
     "x86_64", "/usr/bin/qemu", "qemu", (), {}, 7_002_000, uefi=True, secure_boot=True,
-    machine_types=frozenset({"pc", "q35", "pc-q35-7.2"}), video_models=frozenset({"vga", "virtio", "none"}), cpu_control=True,
+    machine_types=frozenset({"pc", "q35", "pc-q35-7.2"}), video_models=frozenset({"vga", "virtio", "none"}),
 )  # fmt: skip
 UEFI = {"hw_firmware_type": "uefi"}
 
@@ -145,28 +145,24 @@ def test_limits_and_arrangement_of_processors() -> None:
     assert limited.findtext("cpu/model") == "qemu64"
 
 
+def test_shares_alone_are_with_a_quota_that_is_none() -> None:
+    """libvirt drops shares silently where it cannot have them, and refuses a quota."""
+    assert of_flavor(quota__cpu_shares="512").findtext("cputune/quota") == "-1"
+
+
 @pytest.mark.parametrize(
-    ("machine", "value", "why"),
+    ("name", "value", "why"),
     [
-        (BARE, "512", "Requested CPU control policy not supported by host"),
-        (ABLE, "half", "quota:cpu_shares must be a whole number"),
-        (ABLE, "-5", "quota:cpu_shares must be a whole number"),
+        ("shares", "half", "quota:cpu_shares must be a whole number"),
+        ("shares", "-5", "quota:cpu_shares must be a whole number"),
+        ("quota", "999", "quota:cpu_quota must be from 1000 to 17592186044415 µs, and is 999"),
+        ("period", "1000001", "quota:cpu_period must be from 1000 to 1000000 µs"),
     ],
 )
-def test_limits_of_processors_that_cannot_be(machine: MachineFacts, value: str, why: str) -> None:
-    with pytest.raises(HostFailed, match=why):
-        of_flavor(machine, quota__cpu_shares=value)
-
-
-def test_control_groups_of_both_versions_are_found(tmp_path: Path) -> None:
-    assert not has_cpu_control(tmp_path)
-    (tmp_path / "cpu,cpuacct").mkdir()
-    (tmp_path / "cpu,cpuacct/cpu.shares").touch()
-    assert has_cpu_control(tmp_path)
-    (tmp_path / "cgroup.controllers").write_text("memory pids\n")
-    assert not has_cpu_control(tmp_path)
-    (tmp_path / "cgroup.controllers").write_text("cpuset cpu memory\n")
-    assert has_cpu_control(tmp_path)
+def test_limits_of_processors_that_cannot_be(name: str, value: str, why: str) -> None:
+    with pytest.raises(HostFailed, match=why) as refused:
+        of_flavor(**{f"quota__cpu_{name}": value})
+    assert refused.value.code == "not_supported"
 
 
 # ---------------------------------------------------------------------------------------------- small devices

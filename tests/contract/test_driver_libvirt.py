@@ -146,6 +146,22 @@ def test_volumes_of_unsupported_protocols_are_refused(connection: dict[str, Any]
     assert described(near).findtext("devices/disk/serial") == "v"
 
 
+def test_a_volume_of_several_servers_is_shareable() -> None:
+    """Else QEMU locks it for the first guest of a host."""
+    for connection in (LOCAL, {"driver_volume_type": "local", "data": LOCAL}):
+        both, one = VolumeDisk("v", {**connection, "multiattach": True}), VolumeDisk("w", connection)
+        made = record(volumes=(both, one))
+        made.targets = {"v": "vdb", "w": "vdc"}
+        disks = [each for each in described(made).iterfind("devices/disk") if each.find("serial") is not None]
+        assert [(each.findtext("serial"), each.find("shareable") is not None) for each in disks] == [
+            ("v", True), ("w", False),
+        ]  # fmt: skip
+    chain = record(volumes=(VolumeDisk("v", {**LOCAL, "format": "qcow2", "multiattach": True}),))
+    chain.targets = {"v": "vdb"}
+    with pytest.raises(HostFailed, match="cannot share volumes of this format"):
+        described(chain)
+
+
 # ---------------------------------------------------------------------------------------------------- the wires
 
 

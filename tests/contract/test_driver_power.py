@@ -1,4 +1,4 @@
-"""How the libvirt driver switches guests off that do not take part; no hypervisor is needed."""
+"""How the libvirt driver switches guests off that do not take part, or not at once; no hypervisor is needed."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from tests.helpers.told_domain import ONE, ToldDriver, ToldFailure, told_driver
 
+from moorage.drivers.libvirt import core
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
+from moorage_testing.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -32,3 +34,11 @@ async def test_a_daemon_that_is_out_switches_nothing_off(driver: ToldDriver) -> 
     with pytest.raises(HostFailed):
         await driver.power_off(ONE, 0.3)
     assert driver.domain.power is PowerState.RUNNING
+
+
+async def test_a_guest_that_boots_is_asked_again(driver: ToldDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not notice its power button yet, and whoever switches it off would wait for all of the time it has for that."""
+    monkeypatch.setattr(core, "SHUTDOWN_EVERY_S", 0.05)
+    driver.domain.deaf_for = 2
+    assert await driver.power_off(ONE, PATIENCE_S) is PowerState.SHUTDOWN
+    assert driver.domain.asked == ["shutdown"] * 3

@@ -54,7 +54,7 @@ def a_host(daemon: Daemon, room: Path, images: ImageFiles, **settings: object) -
 
 
 @asynccontextmanager
-async def started(daemons: list[Daemon], hosts: tuple[LibvirtDriver, LibvirtDriver]) -> AsyncIterator[None]:
+async def started(daemons: list[Daemon], hosts: Sequence[LibvirtDriver]) -> AsyncIterator[None]:
     """The drivers run; in the end nothing is left of their guests."""
     for each in hosts:
         await each.start()
@@ -65,7 +65,7 @@ async def started(daemons: list[Daemon], hosts: tuple[LibvirtDriver, LibvirtDriv
                 await each.destroy_guest(server)
             await each.clean()
         for each, daemon in zip(hosts, daemons, strict=True):
-            assert leftovers(each.room, uri=daemon.uri) == []
+            assert leftovers(each.room, uri=daemon.uri, groups=daemon.groups_of_guests) == []
     finally:
         for each in hosts:
             await each.close()

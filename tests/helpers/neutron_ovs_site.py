@@ -113,7 +113,7 @@ class NeutronSite:
         return ServicesClient(self.neighbours, self.trial.config, who)
 
     async def agents_alive(self, admin: ServicesClient) -> None:
-        """Neutron has heard all of them."""
+        """Neutron has heard all of them, and those that wire ports are ready for guests."""
 
         async def look() -> set[tuple[str, str]]:
             told = (await admin("network", "GET", "/agents"))["agents"]
@@ -121,6 +121,8 @@ class NeutronSite:
 
         wanted = {("Open vSwitch agent", name) for name in self.hosts} | {("DHCP agent", next(iter(self.hosts)))}
         await until(look, lambda seen: wanted <= seen)
+        for host in self.hosts.values():
+            await asyncio.to_thread(host.settle_agent)
 
     def events_taken(self) -> int:
         """How often Neutron told of its ports, and was heard."""
@@ -151,16 +153,18 @@ class NeutronSite:
             return [each["configurations"].get("ovs_hybrid_plug") for each in told]
 
         await until(look, lambda seen: seen == [firewall == "iptables_hybrid"])
+        await asyncio.to_thread(its.settle_agent)
 
     def left(self, host: str) -> list[str]:
         """What is still there of guests of this host, in its switch too."""
         real = self.trial.real
         assert real is not None
-        room, uri = self.trial.directory / "data" / "hosts" / host, real.daemons[host].uri
+        room, daemon = self.trial.directory / "data" / "hosts" / host, real.daemons[host]
         ports = self.hosts[host].switch.vsctl(
             "--bare", "--columns=name", "find", "Interface", 'external_ids:moorage-owner!=""'
         )
-        return leftovers(room, uri=uri, inside=real.inside(host)) + [f"port {each}" for each in ports.split()]
+        found = leftovers(room, uri=daemon.uri, inside=real.inside(host), groups=daemon.groups_of_guests)
+        return found + [f"port {each}" for each in ports.split()]
 
     def inside(self, host: str, *words: str) -> subprocess.CompletedProcess[str]:
         assert self.trial.real is not None

@@ -8,6 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.helpers.libvirt_host import (
     DISK,
@@ -16,6 +17,7 @@ from tests.helpers.libvirt_host import (
     a_spec,
     says,
 )
+from tests.helpers.libvirt_host import types as say
 from tests.helpers.real_guests import NETWORK, ONE, TWO, a_vif, answers, call, ping, qemu_of
 
 from moorage.drivers.libvirt.driver import LibvirtDriver
@@ -160,6 +162,22 @@ async def test_a_guest_that_hangs_holds_nothing_else(driver: LibvirtDriver) -> N
         each.code for each in await asyncio.gather(*waiting, return_exceptions=True) if isinstance(each, HostFailed)
     }
     assert codes == {"guest_failed"}
+
+
+async def test_a_guest_whose_kernel_has_crashed_is_rebooted_and_stopped(driver: LibvirtDriver) -> None:
+    """It answers no power button: once its time is over it is switched off, and started where that was asked."""
+    driver._settings = msgspec.structs.replace(driver._settings, soft_reboot_s=3.0)
+    await driver.start_guest(a_spec(ONE))
+    await says(driver, ONE, "GUEST: ready")
+    for boots in (1, 2):
+        await say(driver, ONE, "echo 0 >/proc/sys/kernel/panic; echo c >/proc/sysrq-trigger", "Kernel panic")
+        assert await driver.guests() == {ONE: PowerState.RUNNING}
+        if boots == 1:
+            assert await driver.reboot(ONE, hard=False) is PowerState.RUNNING
+            await says(driver, ONE, "GUEST: boot number 2")
+            await says(driver, ONE, "GUEST: ready", 2)
+    assert await driver.power_off(ONE, 1.0) is PowerState.SHUTDOWN
+    assert "GUEST: power button" not in await driver.console_output(ONE, None)
 
 
 async def test_a_crash_dump_is_triggered(driver: LibvirtDriver) -> None:

@@ -16,7 +16,7 @@ ASKS = """#!/bin/sh
 ( n=0; while sleep 1; do n=$((n+1)); ping -c1 -W2 {address} >/dev/null 2>&1 && echo "GUEST: answer $n" || echo "GUEST: silence $n"; done >/dev/console ) &
 ( n=0; while sleep 1; do n=$((n+1)); timeout 3 wget -q -O- http://{address}/ >/dev/null 2>&1 && echo "GUEST: page $n" || echo "GUEST: no page $n"; done >/dev/console ) &
 """
-WITHIN_S = "vif_plugging_timeout = 20"
+WITHIN_S = "vif_plugging_timeout = 12"
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,10 @@
 
 import asyncio
 import base64
+import os
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,13 +18,19 @@ from moorage_testing.api_user import PATIENCE_S, Person
 from moorage_testing.hypervisor.guests import act, allow_ping, upload
 from moorage_testing.hypervisor.guests import until_logged as says
 from moorage_testing.hypervisor.leftovers import leftovers
+from moorage_testing.hypervisor.machine import HIERARCHIES
 
 pytestmark = pytest.mark.hypervisor
 
 PINGS = """#!/bin/sh
 ( n=0; while :; do ping -c1 -W1 {address} >/dev/null 2>&1 && {{ n=$((n+1)); echo "GUEST: answer $n" >/dev/console; }}; sleep 1; done ) &
 """
-SETTINGS = "\n[compute]\nhost_deadline_s = 120\nlive_migration_permit_post_copy = true\n"
+SHARES = "512"
+SETTINGS = "\n[compute]\nhost_deadline_s = 120\nhost_silence_s = 15\nlive_migration_permit_post_copy = true\n"
+
+
+def limits_processors() -> bool:
+    return bool(os.environ.get(HIERARCHIES))
 
 
 async def host_of(person: Person, server: str) -> str:
@@ -52,12 +60,10 @@ async def reached(trial: TrialSet, host: str, address: str) -> None:
 
 async def nothing_left(trial: TrialSet, host: str) -> None:
     assert trial.real is not None
-    room, uri, ends = (
-        trial.directory / "data" / "hosts" / host,
-        trial.real.daemons[host].uri,
-        time.monotonic() + PATIENCE_S,
-    )
-    while found := await asyncio.to_thread(leftovers, room, uri=uri, inside=trial.real.inside(host)):
+    room, ends = trial.directory / "data" / "hosts" / host, time.monotonic() + PATIENCE_S
+    daemon, inside = trial.real.daemons[host], trial.real.inside(host)
+    look = partial(leftovers, room, uri=daemon.uri, inside=inside, groups=daemon.groups_of_guests)
+    while found := await asyncio.to_thread(look):
         assert time.monotonic() < ends, found
         await asyncio.sleep(0.3)
 
@@ -84,6 +90,11 @@ async def _moves(trial: TrialSet, person: Person) -> None:
     assert trial.real is not None
     image = await upload(person)
     await allow_ping(person)
+    if limits_processors():
+        specs = await person.compute(
+            "POST", "/flavors/42/os-extra_specs", {"extra_specs": {"quota:cpu_shares": SHARES}}
+        )
+        assert specs.status_code == 200, specs.text
     body = {"imageRef": image, "flavorRef": "42", "networks": [{"uuid": await person.id_of("network", "private")}]}
     first = (await person.active("first", **body))["id"]
     address = await address_of(person, first)
@@ -104,6 +115,10 @@ async def _moves(trial: TrialSet, person: Person) -> None:
     assert await host_of(person, first) == third
     await reached(trial, third, address)
     assert not await asyncio.to_thread(reaches, trial, source, address), "nothing of it is left there"
+    if limits_processors():
+        uri = trial.real.daemons[third].uri
+        scheduled = (await asyncio.to_thread(call, "virsh", "-q", "-c", uri, "schedinfo", f"guest-{first}")).split()
+        assert scheduled[scheduled.index("cpu_shares") :][:3] == ["cpu_shares", ":", SHARES]
     await answered_again(person, second)
     assert (await says(person, first, "GUEST: ready")).count("GUEST: kernel") == 1
 

@@ -40,6 +40,7 @@ fence_plugin = "redfish"
 
 [api]
 policy_file = "{policy}"
+service_down_s = 25
 
 [fence]
 power_off = true

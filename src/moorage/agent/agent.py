@@ -88,7 +88,7 @@ class Agent:
         self.boot = uuid.uuid4().hex
         self.home = asyncio.Event()
         self._bus = bus
-        self._driver = driver
+        self.driver = driver
         self._journal = journal
         self._clock = clock
         self.level = LEVEL if plumbing is None else plumbing.level
@@ -127,7 +127,7 @@ class Agent:
     async def start(self) -> None:
         await self._journal.open()
         await self._begin_life()
-        await self._driver.start()
+        await self.driver.start()
         self._subscription = await self._bus.subscribe(subjects.to_host(self.cell, self.host), self._on_message)
         self._life = asyncio.create_task(self._live())
 
@@ -154,7 +154,7 @@ class Agent:
             self.home.clear()
             await self._reporter.leave()
         await self._journal.flush()
-        await self._driver.close()
+        await self.driver.close()
 
     def is_doing(self, server: ServerId) -> bool:
         """Tell whether a command for this server is being executed."""
@@ -219,8 +219,8 @@ class Agent:
             self._homecomings and not self._refused
         ):  # who counts our silence hears beats: it must not end it while the cell answers
             await self._reporter.beat()
-        waiting, guests = sorted({key.server for key in self._queued}), sorted(await self._driver.guests())
-        arrived = sorted(await arrivals_at(self._driver))
+        waiting, guests = sorted({key.server for key in self._queued}), sorted(await self.driver.guests())
+        arrived = sorted(await arrivals_at(self.driver))
         known = list(
             dict.fromkeys((*waiting, *guests, *arrived, *sorted(self._journal.turns())))
         )  # what may have to go first
@@ -274,7 +274,7 @@ class Agent:
                 if self._homecomings and not self._refused:
                     await self._reporter.report()
             case PortDescriptions() as descriptions if not self._refused:
-                describe_ports(self._driver, descriptions)
+                describe_ports(self.driver, descriptions)
             case _:
                 return
 

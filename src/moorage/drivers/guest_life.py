@@ -34,6 +34,14 @@ class Diagnosable(Protocol):
 
 
 @runtime_checkable
+class SpaceWatcher(Protocol):
+    @property
+    def waiting_for_space(self) -> tuple[ServerId, ...]:
+        """Guests that stand still until there is space for what they write, as of the last look."""
+        ...
+
+
+@runtime_checkable
 class ImageCacher(Protocol):
     async def cache_image(self, image: str) -> None:
         """Fetch an image before a guest needs it; one that is cached already is not fetched again."""

@@ -25,6 +25,7 @@ def make_compute_app(region: RegionProcess) -> ComputeApp:
             page_max_rows=config.api.max_limit,
             cors_origins=config.api.cors_allowed_origins,
             quotas={name: getattr(config.quota, name) for name in config.quota.__struct_fields__},
+            service_down_s=config.api.service_down_s,
             enable_instance_password=config.api.enable_instance_password,
             default_zone=config.compute.default_availability_zone,
         ),

@@ -164,6 +164,8 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a server may be resized on the host where it is (Nova's default: it may not)."""
     allow_move_across_segments: bool = False
     """Whether a resize or cold migration may give a server other addresses if no host of its segments can take it (Nova: never)."""
+    sync_power_state_interval: float = 15.0
+    """Seconds between looks for servers whose guests have ended by themselves, which are stopped then; 0 or below: never (Nova's default is 600)."""
     resize_confirm_window: int = 0
     """Seconds after which a resize or cold migration that nobody confirmed or reverted is confirmed; 0: never (Nova's default)."""
     max_concurrent_live_migrations: Annotated[int, msgspec.Meta(ge=0)] = 1

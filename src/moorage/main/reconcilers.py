@@ -18,6 +18,7 @@ from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
 from moorage.conductor.reconcilers.orphan_images import OrphanImages
 from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.conductor.reconcilers.port_drift import PortDrift
+from moorage.conductor.reconcilers.power_states import PowerStates
 from moorage.conductor.reconcilers.purge import Tidy
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.conductor.reconcilers.reclaim_deleted import Reclaim
@@ -59,12 +60,7 @@ def add_rounds(rounds: ReconcileLoop, region: RegionProcess, poll_every_s: float
     if region.context.volumes is not None:
         rounds.add("stray_attachments", STRAYS_EVERY_S, OrphanAttachments(region.context).run)
     rounds.add("stray_claims", STRAYS_EVERY_S, OrphanAllocations(region.context).run)
-    if region.config.compute.shelved_offload_time >= 0:
-        rounds.add("shelved", SHELVED_EVERY_S, OffloadShelved(region.context, region.clock).run)
-    window_s = region.config.compute.resize_confirm_window
-    if window_s > 0:
-        every_s = min(CONFIRM_EVERY_S, max(CONFIRM_SOONEST_S, window_s / 4))
-        rounds.add("unconfirmed", every_s, ConfirmResizes(region.context, region.clock).run)
+    _add_rounds_of_servers(rounds, region)
     if len(region.context.cells.ids) > 1:
         rounds.add("hidden_records", HIDDEN_EVERY_S, HiddenRecords(region.context, region.clock).run)
     if (copies_s := region.config.region.record_copies_s) > 0:
@@ -82,14 +78,28 @@ def add_rounds(rounds: ReconcileLoop, region: RegionProcess, poll_every_s: float
             audit = UsageAudit(region.databases.cells, settings.usage_audit_period, region.clock)
             rounds.add("usage_audit", AUDIT_EVERY_S, audit.run)
     rounds.add("console_tokens", TOKENS_EVERY_S, ConsoleTokens(region.databases.region, region.clock).run)
-    reclaim_s = region.config.compute.reclaim_instance_interval
-    if reclaim_s > 0:
-        every_s = min(RECLAIM_EVERY_S, max(RECLAIM_SOONEST_S, reclaim_s / 4))
-        rounds.add("reclaim", every_s, Reclaim(region.context, region.clock).run)
     rounds.add("drains", poll_every_s, Drains(region.context, region.clock).run)
     rounds.add("cell_drains", poll_every_s, CellDrains(region.context, region.clock).run)
     rounds.add("audits", poll_every_s, audits_of(region).run)
     rounds.add("tidy", TIDY_EVERY_S, Tidy(region.context, region.clock).run)
+
+
+def _add_rounds_of_servers(rounds: ReconcileLoop, region: RegionProcess) -> None:
+    """Rounds that begin operations of servers for which nobody asked."""
+    settings = region.config.compute
+    if settings.shelved_offload_time >= 0:
+        rounds.add("shelved", SHELVED_EVERY_S, OffloadShelved(region.context, region.clock).run)
+    window_s = settings.resize_confirm_window
+    if window_s > 0:
+        every_s = min(CONFIRM_EVERY_S, max(CONFIRM_SOONEST_S, window_s / 4))
+        rounds.add("unconfirmed", every_s, ConfirmResizes(region.context, region.clock).run)
+    reclaim_s = settings.reclaim_instance_interval
+    if reclaim_s > 0:
+        every_s = min(RECLAIM_EVERY_S, max(RECLAIM_SOONEST_S, reclaim_s / 4))
+        rounds.add("reclaim", every_s, Reclaim(region.context, region.clock).run)
+    if settings.sync_power_state_interval > 0:
+        power_states = PowerStates(region.context, region.clock)
+        rounds.add("power_states", settings.sync_power_state_interval, power_states.run)
 
 
 def audits_of(region: RegionProcess) -> Audits:

@@ -6,19 +6,26 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from moorage.main.local_cluster.control_groups import MACHINE
+
 OURS = ("tap", "mrg", "mrv", "mvx", "mvl", "mif")
 TABLES = ("43518", "436", "437", "438", "439")
 """Of routes, by what their numbers begin with."""
 PROGRAMS = frozenset({b"moorage.drivers.libvirt.metadata_proxy", b"moorage.drivers.libvirt.thawing"})
 """Of ours, which run on without the agent."""
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
 SHAPING = ("htb", "clsact", "ingress")
 """Of tc, on whatever device."""
 
 
-def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> list[str]:
-    """Domains of the daemon, network devices, tables and queues, servers of networks, and files of guests below these hosts' directories.
+def leftovers(
+    *directories: Path, uri: str = "", inside: Sequence[str] = (), groups: Sequence[Path] | None = None
+) -> list[str]:
+    """Domains of the daemon, network devices, tables and queues, servers of networks, control groups of guests, and files of guests
+    below these hosts' directories.
 
-    `inside`: what a command begins with that is to run on the host, where that is a namespace; then processes are those of its directory.
+    `groups`: where another daemon than that of the namespaces makes control groups. `inside`: what a command begins with that is to run
+    on the host, where that is a namespace; then processes are those of its directory.
     """
     daemon = ("-c", uri) if uri else ()
     found = [f"domain {each}" for each in _output("virsh", "-q", *daemon, "list", "--all", "--name").split()]
@@ -35,6 +42,9 @@ def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> 
     if shutil.which("tc"):
         qdiscs = (line.split() for line in _output(*inside, "tc", "qdisc", "show").splitlines())
         found += [f"qdisc {' '.join(each)}" for each in qdiscs if each[1] in SHAPING]
+    if groups is None and not uri:
+        groups = [each / MACHINE for each in CONTROL_GROUPS.glob("*")]
+    found += [f"control group {each}" for parent in groups or () for each in parent.glob("qemu-*")]
     here = os.readlink("/proc/self/ns/net")  # other runs of these tests on the machine have guests of their own
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -27,7 +27,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from moorage.main.local_cluster.libvirt_daemon import DAEMON_CONF, PRIVATE, QEMU_CONF, STARTS_WITHIN_S, STOPS_WITHIN_S
+from moorage.main.local_cluster.control_groups import controllers_line, make_group, mount_script
+from moorage.main.local_cluster.libvirt_daemon import (
+    CAPABILITIES,
+    DAEMON_CONF,
+    PRIVATE,
+    QEMU_CONF,
+    STARTS_WITHIN_S,
+    STOPS_WITHIN_S,
+)
 from moorage_testing.hypervisor.tempest_run import interpreter
 from moorage_testing.real_services.install import install as install_neighbours
 
@@ -43,11 +51,17 @@ USER = "libvirt-qemu"
 GUEST = Path(sys.prefix) / "hypervisor-guest"
 CLOUD_GUEST = Path(sys.prefix) / "hypervisor-cloud-guest"
 CLOUD_PACKAGES = ("mmdebstrap",)
+KNOWN_CAPABILITIES = Path(sys.prefix) / "hypervisor-capabilities"
+"""Of QEMU here, from the last run."""
 SOCKET = Path("/run/libvirt/libvirt-sock")
 WORKERS = 2
 """As many as CI has processors: an emulated guest keeps one busy while it boots."""
 NICER_BY = 15
 """Emulated guests take all the processor that they are given. Who has given us a priority already knows what else runs."""
+PROCESSES_EACH = 4
+"""For each processor: a control group has as much as so many processes of that priority, as when there is none."""
+HIERARCHIES = "MOORAGE_CONTROL_GROUP"
+"""The variable that names the hierarchies of our control group; empty, or none: there is none."""
 
 
 def install(*, cloud_init: bool = False, login: bool = False) -> None:
@@ -111,10 +125,18 @@ def probe() -> int:
 
 
 def python(*arguments: str) -> int:
-    """Executes Python in namespaces of its own, beside a libvirt daemon of its own."""
+    """Executes Python in namespaces of its own, beside a libvirt daemon of its own, in a control group of its own where one can be made."""
     words = ["unshare", "--net", "--mount", "--uts", "--propagation", "private"]
     command = [sys.executable, "-m", __package__ or "", "inside", sys.executable, *arguments]
-    return subprocess.run([*words, *command], check=False).returncode
+    processes = PROCESSES_EACH * (os.cpu_count() or 1)
+    group = make_group(f"hypervisor-{os.getpid()}", processes=processes, niceness=os.nice(0) or NICER_BY)
+    if group is None:
+        return subprocess.run([*words, *command], check=False).returncode
+    environment = os.environ | {HIERARCHIES: group.hierarchies}
+    try:
+        return subprocess.run([*group.enter(), *words, *command], check=False, env=environment).returncode
+    finally:
+        group.remove()
 
 
 def pytest(*arguments: str) -> int:
@@ -141,6 +163,8 @@ def inside(command: list[str]) -> int:
         os.nice(NICER_BY)
     _run("ip", "link", "set", "lo", "up")
     _run("mount", "-t", "sysfs", "sysfs", "/sys")
+    hierarchies = os.environ.get(HIERARCHIES, "")
+    _run("sh", "-ec", mount_script(hierarchies, str(os.getpid())))
     Path("/run/netns").mkdir(exist_ok=True)
     _run("mount", "-t", "tmpfs", "tmpfs", "/run/netns")  # names of namespaces are this machine's alone, too
     base = Path(tempfile.mkdtemp(prefix="moorage-hypervisor-"))
@@ -151,12 +175,16 @@ def inside(command: list[str]) -> int:
             Path(place).mkdir(parents=True, exist_ok=True)
             _run("mount", "--bind", str(own), place)
         Path("/etc/libvirt/libvirtd.conf").write_text(DAEMON_CONF)
-        Path("/etc/libvirt/qemu.conf").write_text(QEMU_CONF)
+        Path("/etc/libvirt/qemu.conf").write_text(QEMU_CONF + controllers_line(hierarchies))
+        if KNOWN_CAPABILITIES.is_dir():
+            shutil.copytree(KNOWN_CAPABILITIES, CAPABILITIES)
         with daemon():
             environment = os.environ | {"MOORAGE_TEST_GUEST": str(GUEST), "MOORAGE_HYPERVISOR": "1"}
             environment["MOORAGE_TEST_CLOUD_IMAGE"] = str(CLOUD_GUEST / "cloud.qcow2")
             return subprocess.run(command, check=False, env=environment).returncode
     finally:
+        if CAPABILITIES.is_dir():
+            shutil.copytree(CAPABILITIES, KNOWN_CAPABILITIES, dirs_exist_ok=True)
         end_all_in_here()
         for place in PRIVATE:
             subprocess.run(["umount", "-l", place], check=False, stderr=subprocess.DEVNULL)

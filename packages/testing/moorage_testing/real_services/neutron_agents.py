@@ -8,6 +8,8 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,10 @@ from moorage_testing.real_services.open_vswitch import DATAPATH, Switch
 from moorage_testing.real_services.settings import Sections, write_file
 
 STOP_S = 30.0
+SETTLES_S = 60.0
+WIRING = "neutron-openvswitch-agent"
+CLEANED = "Cleaning stale br-tun flows"
+"""In its log, once after each start."""
 
 
 @dataclass
@@ -35,6 +41,8 @@ class NeutronHost:
     """Physical networks and their bridges, in Neutron's notation."""
     switch: Switch = field(init=False)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _began: int = 0
+    """Where the log of the agent that runs begins, in bytes."""
 
     def __post_init__(self) -> None:
         self.switch = Switch(self.directory / "ovs", self.namespace)
@@ -44,7 +52,42 @@ class NeutronHost:
 
     def start_agent(self) -> None:
         """`neutron-openvswitch-agent`; it runs when this returns, and is ready when Neutron has its first report."""
-        self._start("neutron-openvswitch-agent", self._wiring())
+        log = self.log(WIRING)
+        self._began = log.stat().st_size if log.exists() else 0
+        self._start(WIRING, self._wiring())
+
+    def settle_agent(self) -> None:
+        """Returns when the agent has removed the flows of the one before.
+
+        It does so after its second pass over ports, and Neutron 29 removes new flows along with them: those that let the members of a
+        security group in which were added while it renewed the flows of a port (`_update_flows_for_port` writes them with a cookie that is
+        given back afterwards). They stay away until the group's members change again, so no guest may come before. Raises TimeoutError.
+        """
+        if CLEANED in self._logged():
+            return
+        self._await("Agent initialized successfully")  # it has made its bridge
+        devices = ("settles1", "settles2")  # a port that it knows already, and one that makes it look again
+        for device in devices:
+            port = str(uuid.uuid4())
+            own = (f"external_ids:iface-id={port}", "external_ids:attached-mac=fa:16:3e:00:00:01")
+            self.switch.vsctl("add-port", "br-int", device, "--", "set", "Interface", device, "type=internal", *own)
+            self._await(port)
+        self._await(CLEANED)
+        for device in devices:
+            self.switch.vsctl("del-port", "br-int", device)
+
+    def _logged(self) -> str:
+        """What the agent has logged since its last start."""
+        with self.log(WIRING).open(errors="replace") as log:
+            log.seek(self._began)
+            return log.read()
+
+    def _await(self, words: str) -> None:
+        ends = time.monotonic() + SETTLES_S
+        while words not in self._logged():
+            if time.monotonic() > ends:
+                raise TimeoutError(f"{WIRING} on {self.name} has not logged {words!r} in {SETTLES_S:g} s")
+            time.sleep(0.1)
 
     def start_dhcp(self) -> None:
         """`neutron-dhcp-agent`, which makes a namespace and runs a dnsmasq for each network."""

@@ -30,10 +30,12 @@ from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plumber import Plumber
 from moorage.drivers.libvirt.port_wiring import is_described
-from moorage.drivers.libvirt.power_states import power_of
+from moorage.drivers.libvirt.power_states import power_of, switch_off
 from moorage.drivers.libvirt.qemu_access import QemuAccess, directories_of
+from moorage.drivers.libvirt.quotas import start_limited
 from moorage.drivers.libvirt.records import GuestDirectory, GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
+from moorage.drivers.libvirt.stopped_guests import StoppedGuests
 from moorage.drivers.libvirt.transfers import LiveTransfer
 from moorage.drivers.libvirt.wires import Wires
 from moorage.model.clock import Clock
@@ -50,6 +52,7 @@ START_S, DESTROY_S, SAVE_S = 120.0, 60.0, 600.0
 COMMIT_S, COMMIT_AT_START_S = 3_600.0, 60.0
 """Limits of merging what a guest wrote while its disk was copied; an agent that starts does not wait for so long."""
 LOOK_EVERY_S = 0.2
+SHUTDOWN_EVERY_S = 10.0  # as Nova's `shutdown_retry_interval`
 DESCRIBED_WITHIN_S = 5.0
 STARTS_TRIED_MAX = 3
 """A serial console's port may be taken between the check and the start."""
@@ -97,8 +100,8 @@ class Core:
         self._receiver: Receiver | None = None
         self._transfers: dict[ServerId, LiveTransfer] = {}
         """Live migrations from here."""
+        self._stopped = StoppedGuests()
         self._closing = False
-        self._serving: asyncio.Task[None] | None = None
 
     def _place(self) -> MigrationAddress:
         """The place at which this host accepts guests."""
@@ -249,14 +252,15 @@ class Core:
         """As the guests of this host need them; whoever calls holds `_wiring`. `nobody`: as if there were none."""
         known = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
         specs = [self._descriptions.as_described(each) for each in known]
-        await self._wires.serve([vif for spec in specs for vif in spec.vifs])
+        unreleased = {tap for each in self._records.every().values() for tap in each.unreleased.values()}
+        await self._wires.serve([vif for spec in specs for vif in spec.vifs], unreleased)
         await self._services.keep(await self._wires.seats(specs), self._descriptions.ports, self._wires.far_side)
 
     async def _switch_on(self, record: GuestRecord) -> PowerState:
         """Start the guest from its disk, as its record says; it is off, or saved, and a saved state is dropped."""
         server, place = record.spec.server, self._records.place(record)
-        record.leaving, record.held = None, False  # it was off, so it did not go
-        record.frozen_for, record.frozen_until = "", 0.0
+        record.leaving, record.held, record.paused = None, False, False  # it was off, so it did not go
+        record.frozen_for, record.frozen_until, record.unreleased = "", 0.0, {}
         await self._settle_overlay(record)
         await asyncio.to_thread(disks.shorten, place / disks.CONSOLE)
         plugs = await self._plug(record)
@@ -300,7 +304,7 @@ class Core:
             if existing.hasManagedSaveImage(0):
                 existing.managedSaveRemove(0)
         domain = connection.defineXML(xml)
-        domain.create()
+        start_limited(domain)
         return power_of(domain)
 
     def _free_port(self) -> int:
@@ -309,7 +313,7 @@ class Core:
     async def _switch_off(self, server: ServerId) -> PowerState:
         """Switch the guest off at once, and drop a saved state."""
         try:
-            return await self._ask(server, _stop, DESTROY_S)
+            return await self._ask(server, switch_off, DESTROY_S)
         except HostFailed as failure:
             if failure.code != "guest_not_found":
                 raise
@@ -335,18 +339,23 @@ class Core:
 
     async def _shut_down(self, server: ServerId, within_s: float) -> PowerState:
         """Ask the guest to shut down, and switch it off if it does not in time, or cannot be asked: libvirt asks its agent first."""
-        power, ends = await self._power(server), self._clock.monotonic() + within_s
-        if power is PowerState.RUNNING and within_s > 0:
+        if await self._power(server) is PowerState.RUNNING and await self._shuts_down(server, within_s):
+            return PowerState.SHUTDOWN
+        return await self._switch_off(server)
+
+    async def _shuts_down(self, server: ServerId, within_s: float) -> bool:
+        """Ask again and again: a guest that has just begun to boot does not notice its power button."""
+        ends = self._clock.monotonic() + within_s
+        while (left_s := ends - self._clock.monotonic()) > 0:
             try:
                 await self._ask(server, lambda domain: domain.isActive() and domain.shutdown())
             except HostFailed as failure:
                 if failure.code not in {"guest_failed", "hypervisor_slow"}:
                     raise
                 _log.info("%s cannot be asked to shut down: %s", server, failure.private)
-            left_s = max(0.0, ends - self._clock.monotonic())
-            if await self._when(server, {PowerState.SHUTDOWN, PowerState.CRASHED}, left_s):
-                return PowerState.SHUTDOWN
-        return await self._switch_off(server)
+            if await self._when(server, {PowerState.SHUTDOWN, PowerState.CRASHED}, min(left_s, SHUTDOWN_EVERY_S)):
+                return True
+        return False
 
     # ---- the disk that lies above while a copy is taken -------------------------------------------------------------
 
@@ -383,15 +392,3 @@ class Core:
             if self._clock.monotonic() >= ends:
                 raise HostFailed("the copy of the guest's disk does not end", private=target, code="guest_failed")
             await self._clock.sleep(LOOK_EVERY_S)
-
-
-def _stop(domain: Any) -> PowerState:
-    if domain.hasManagedSaveImage(0):
-        domain.managedSaveRemove(0)
-    if domain.isActive():
-        try:
-            domain.destroy()
-        except library().libvirtError:
-            if domain.isActive():
-                raise
-    return PowerState.SHUTDOWN

@@ -45,8 +45,27 @@ async def make_tap(
 
     One that was made for one queue cannot have more, and the other way round: it is made again.
     """
-    tap, alias = tap_of(vif), f"{ALIAS}{owner}"
-    if tap in links_now and links_now[tap].alias not in {"", alias}:
+    tap = await _owned_tap(tap_of(vif), owner, links_now, many_queues=many_queues)
+    into = ("master", master) if master else ()
+    await ip("link", "set", "dev", tap, "alias", f"{ALIAS}{owner}", "mtu", str(vif.mtu), *into, "up")
+    return tap
+
+
+async def make_loose_tap(tap: str, owner: str, *, many_queues: bool) -> None:
+    """A tap on no network, for a guest that has an interface which is nobody's port any more. Raises HostFailed as `make_tap` does."""
+    await _owned_tap(tap, owner, await links(), many_queues=many_queues)
+    await ip("link", "set", "dev", tap, "alias", f"{ALIAS}{owner}", "nomaster")
+
+
+async def loosen_tap(tap: str, owner: str) -> None:
+    """Off its network; the guest that has it open keeps it."""
+    link = (await links()).get(tap)
+    if link is not None and link.alias == f"{ALIAS}{owner}":
+        await ip("link", "set", "dev", tap, "nomaster", "down")
+
+
+async def _owned_tap(tap: str, owner: str, links_now: Mapping[str, NetworkDevice], *, many_queues: bool) -> str:
+    if tap in links_now and links_now[tap].alias not in {"", f"{ALIAS}{owner}"}:
         raise HostFailed("the host has another device of this port's name", private=tap, code="vif_not_plugged")
     missing = tap not in links_now
     if not missing and _has_many_queues(tap) is (not many_queues):
@@ -54,8 +73,6 @@ async def make_tap(
         missing = True
     if missing:
         await ip("tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr", *(("multi_queue",) if many_queues else ()))
-    into = ("master", master) if master else ()
-    await ip("link", "set", "dev", tap, "alias", alias, "mtu", str(vif.mtu), *into, "up")
     return tap
 
 

@@ -88,7 +88,7 @@ def _domain(record: GuestRecord, around: Around) -> ET.Element:
     ET.SubElement(marked, f"{{{NAMESPACE}}}guest", owner=around.owner, name=spec.name)
     _add(domain, "memory", str(spec.ram_mib), unit="MiB")
     _add(domain, "vcpu", str(spec.vcpus))
-    tuned = cpu_limits(spec.extra_specs, can=machine.cpu_control)
+    tuned = cpu_limits(spec.extra_specs)
     if tuned is not None:
         domain.append(tuned)
     _add_boot(domain, record, around)
@@ -296,13 +296,19 @@ def volume_disk(volume: VolumeDisk, target: str, usual_bus: str, *, order: int |
         )
     if format not in {"raw", "qcow2"}:
         raise HostFailed("this host cannot use volumes of this format", private=format, code="volume_unreachable")
-    block = Path(path).is_block_device()
+    shared, block = bool(volume.connection.get("multiattach")), Path(path).is_block_device()
+    if shared and format != "raw":  # several writers of one qcow2 file destroy it, and libvirt refuses them
+        raise HostFailed(
+            "this host cannot share volumes of this format between guests", private=format, code="volume_unreachable"
+        )
     disk = ET.Element("disk", type="block" if block else "file", device="disk")
     _add(disk, "driver", name="qemu", type=format, cache="none" if block else "writeback", discard="unmap")
     ET.SubElement(disk, "source", {"dev" if block else "file": path})
     _add(disk, "target", dev=target, bus=volume.bus or usual_bus)
     if data.get("access_mode") == "ro":
         _add(disk, "readonly")
+    if shared:  # without it QEMU locks the volume for one guest
+        _add(disk, "shareable")
     _add(disk, "serial", volume.volume)
     if order is not None:
         _add(disk, "boot", order=str(order))

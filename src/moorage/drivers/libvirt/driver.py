@@ -19,12 +19,14 @@ from moorage.drivers.libvirt.carrier import Receiver
 from moorage.drivers.libvirt.core import ACTIVE, COMMIT_AT_START_S, DESTROY_S, SAVE_S, Core
 from moorage.drivers.libvirt.describing import Describing
 from moorage.drivers.libvirt.domain_xml import seat_volumes
+from moorage.drivers.libvirt.full_disks import FullDisks
 from moorage.drivers.libvirt.guest_agent import GuestAgent
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.life import Life
 from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plugging import Plugging
-from moorage.drivers.libvirt.power_states import power_from
+from moorage.drivers.libvirt.power_states import go_on, power_from
+from moorage.drivers.libvirt.quotas import start_limited
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.serving import Serving
 from moorage.drivers.libvirt.snapshots import Snapshots
@@ -40,7 +42,7 @@ FIRST_ANSWER_S = 120.0
 _log = logging.getLogger(__name__)
 
 
-class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing, Serving, Core):
+class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing, FullDisks, Serving, Core):
     """See `driver.Driver`."""
 
     # ---- the driver ------------------------------------------------------------------------------------------------
@@ -77,6 +79,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
         await self._unplug_what_is_unused()
         self._begin_serving()
         self._begin_describing()
+        self._begin_resuming()
 
     async def _inspect(self) -> host_facts.MachineFacts:
         """Inspect the machine. Raises Invalid with everything that is missing."""
@@ -128,6 +131,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
         await asyncio.gather(*tasks, return_exceptions=True)
         self._transfers.clear()
         await self._end_describing()
+        await self._end_resuming()
         await self._end_serving()
         if self._receiver is not None:
             await self._receiver.close()
@@ -224,15 +228,25 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             await self._stands_at_source(record)
             self._records.of(server)
         if power is PowerState.PAUSED:
-            await self._ask(server, lambda domain: domain.resume())
-            await self._thaw_if_still(record)
+            await self._ask(server, go_on)
+            await self._goes_on(record)
         elif power is PowerState.SUSPENDED:
-            await self._plug(record)
-            await self._ask(server, lambda domain: domain.create(), SAVE_S)
-            await self._thaw_if_still(record)
+            await self._plug_as_saved(record)
+            await self._ask(server, start_limited, SAVE_S)
+            if await self._power(server) is PowerState.PAUSED:  # it stood still when it was saved
+                await self._ask(server, go_on)
+            await self._goes_on(record)
         elif power is not PowerState.RUNNING:
             return await self._switch_on(record)
         return await self._power(server)
+
+    async def _goes_on(self, record: GuestRecord) -> None:
+        """What could not be done while it stood still."""
+        if record.paused:
+            record.paused = False
+            self._records.keep(record)
+        await self._thaw_if_still(record)
+        await self._take_out_unreleased(record)
 
     async def destroy_guest(self, server: ServerId) -> None:
         async with self._alone(server):
@@ -280,15 +294,18 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
 
     async def pause(self, server: ServerId) -> PowerState:
         async with self._alone(server):
-            if await self._active(server) is PowerState.RUNNING:
+            power, record = await self._active(server), self._records.of(server)
+            record.paused = True  # first: nobody lets it go on from now on
+            self._records.keep(record)
+            if power is PowerState.RUNNING:
                 await self._ask(server, lambda domain: domain.suspend())
             return await self._power(server)
 
     async def unpause(self, server: ServerId) -> PowerState:
         async with self._alone(server):
             if await self._active(server) is PowerState.PAUSED:
-                await self._ask(server, lambda domain: domain.resume())
-                await self._thaw_if_still(self._records.of(server))
+                await self._ask(server, go_on)
+                await self._goes_on(self._records.of(server))
             return await self._power(server)
 
     async def suspend(self, server: ServerId) -> PowerState:

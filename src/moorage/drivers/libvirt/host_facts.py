@@ -72,8 +72,6 @@ class MachineFacts:
     machine_types: frozenset[str] = frozenset()
     video_models: frozenset[str] = frozenset()
     """Of this QEMU; empty: not known."""
-    cpu_control: bool = False
-    """Whether the kernel has a control group for processors."""
     qemu_user: tuple[int, int] | None = None
     """User and group of guests' processes; None: root."""
 
@@ -160,7 +158,6 @@ def inspect_machine(connection: Any, settings: Libvirt) -> MachineFacts:
         secure_boot=secure_boot,
         machine_types=frozenset(each.text or "" for each in whole.iterfind(f"guest/arch[@name='{arch}']//machine")),
         video_models=frozenset(each.text or "" for each in capabilities.iterfind("devices/video/enum/value")),
-        cpu_control=has_cpu_control(),
         qemu_user=qemu_user(whole, virt_type),
     )
 
@@ -176,14 +173,6 @@ def _firmware(connection: Any, domain_capabilities: ET.Element, virt_type: str, 
     uefi = any(each.text == "efi" for each in domain_capabilities.iterfind("os/enum[@name='firmware']/value"))
     secure = any(each.text == "yes" for each in secured.iterfind("os/loader/enum[@name='secure']/value"))
     return uefi, uefi and secure
-
-
-def has_cpu_control(root: Path = Path("/sys/fs/cgroup")) -> bool:
-    """Whether the kernel shares out processors among groups of processes: by control groups of version 2, or 1."""
-    try:
-        return "cpu" in (root / "cgroup.controllers").read_text().split()
-    except OSError:
-        return any((root / each / "cpu.shares").exists() for each in ("cpu", "cpu,cpuacct", "cpuacct,cpu"))
 
 
 def _traits(connection: Any, capabilities: ET.Element, virt_type: str, arch: str) -> Iterator[str]:

@@ -34,7 +34,9 @@ from moorage.drivers.libvirt.live_arrivals import (
     Offer,
 )
 from moorage.drivers.libvirt.live_checks import refused, source_cpu
+from moorage.drivers.libvirt.power_states import power_of
 from moorage.drivers.libvirt.records import GuestRecord
+from moorage.drivers.libvirt.stopped_guests import full_disks
 from moorage.drivers.libvirt.transfers import LiveTransfer, counted, is_between
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import MoveTarget, PowerState
@@ -159,7 +161,8 @@ class Live(LiveArrivals):
         }
         flags = library().VIR_DOMAIN_XML_MIGRATABLE | library().VIR_DOMAIN_XML_SECURE
         domain = await self._ask(server, lambda found: str(found.XMLDesc(flags)))
-        return await carrier.ask(place, LIVE_PLAN, server, move, Offer(record, domain, sizes), ArrivalPlan)
+        is_stopped = not record.paused and await self._ask(server, full_disks) is not None
+        return await carrier.ask(place, LIVE_PLAN, server, move, Offer(record, domain, sizes, is_stopped), ArrivalPlan)
 
     def _migrate(self, connection: Any, *, server: ServerId, place: MigrationAddress, plan: ArrivalPlan) -> None:
         """Run the transfer in a thread of its own, which blocks until it is over."""
@@ -182,7 +185,7 @@ class Live(LiveArrivals):
         if targets:
             flags |= libvirt.VIR_MIGRATE_NON_SHARED_DISK
             parameters[libvirt.VIR_MIGRATE_PARAM_MIGRATE_DISKS] = targets
-        if self._settings.live_post_copy:
+        if self._settings.live_post_copy and power_of(domain) is PowerState.RUNNING:  # libvirt refuses it of others
             flags |= libvirt.VIR_MIGRATE_POSTCOPY
         if live_tls.is_tls(place.daemon):
             flags |= libvirt.VIR_MIGRATE_TLS

@@ -33,6 +33,8 @@ class Offer(msgspec.Struct):
     """libvirt's description of the running guest."""
     sizes: dict[str, int]
     """Sizes of its local disks, in bytes."""
+    is_stopped: bool = False
+    """Whether QEMU stopped it, since its disk had no space, and nobody paused it."""
 
 
 class ArrivalPlan(msgspec.Struct):
@@ -108,6 +110,7 @@ class LiveArrivals(Core):
                 offer.record.ramdisk,
             )
             record.snapshot, record.on_since = None, offer.record.on_since
+            record.paused, record.stopped_at_source = offer.record.paused, offer.is_stopped
             for name, size in offer.sizes.items():
                 if name not in COPIED:
                     raise HostFailed("the guest has a disk that is not known here", private=name, code="live_refused")
@@ -161,6 +164,11 @@ class LiveArrivals(Core):
             record.spec = msgspec.structs.replace(spec, drive=None)
             self._keep_drive(record, spec.drive)
             seat_volumes(record)
+            if record.stopped_at_source and await self._power(server) is PowerState.PAUSED:
+                await self._ask(
+                    server, lambda domain: domain.resume()
+                )  # it tries again, and is stopped here if that fails
+            record.stopped_at_source = False
             self._records.keep(record)
             await self._unplug_what_is_unused()
             return await self._power(server)

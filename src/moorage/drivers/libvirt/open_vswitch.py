@@ -74,11 +74,15 @@ class OvsWire:
 
     async def unplug(self, vif: VifData) -> None:
         """What is not there is gone; where the switch's database is out, that is a failure, for its port would stay."""
+        await self.loosen(vif)
+        await self._remove_devices({tap_of(vif)})
+
+    async def loosen(self, vif: VifData) -> None:
         for port in (tap_of(vif), _named("qvo", vif)):
             if not await self._is_there() or (await self._interfaces()).get(port) != self.owner:
                 continue
             await self._remove(port)
-        await self._remove_devices({tap_of(vif), *(_named(each, vif) for each in HYBRID)})
+        await self._remove_devices({_named(each, vif) for each in HYBRID})
 
     async def keep(self, vifs: Collection[VifData]) -> None:
         """Ports and devices of ours that none of these needs go. A switch that does not answer keeps what it has until the next time."""

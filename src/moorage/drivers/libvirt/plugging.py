@@ -1,19 +1,21 @@
 """Attaches and detaches interfaces and volumes: at once in a running guest, and in its record for the next start."""
 
 import asyncio
+import logging
 import platform
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
 import msgspec
 
 from moorage.drivers.libvirt.block_jobs import end_copy, pivot
 from moorage.drivers.libvirt.core import ACTIVE, Core
+from moorage.drivers.libvirt.devices import tap_of
 from moorage.drivers.libvirt.disks import copy_raw
-from moorage.drivers.libvirt.domain_xml import bus_of, interface, queues_of, seat_volumes, volume_disk
+from moorage.drivers.libvirt.domain_xml import PREFIXES, bus_of, interface, queues_of, seat_volumes, volume_disk
 from moorage.drivers.libvirt.host_facts import machine_id
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.records import GuestRecord
@@ -23,12 +25,22 @@ from moorage.model.ids import ServerId
 
 LETS_GO_WITHIN_S = 25.0
 """How long a detach waits for the guest; if the guest does not release the device in this time, the device stays."""
+UNRELEASED_WITHIN_S = 10.0
+"""The same for what it could not release before; whoever resumes it waits for that."""
 ASK_AGAIN_S = 5.0
 COPY_S = 3_600.0
 """Limit for copying a volume; the verb's own deadline usually ends before."""
 GIB = 1 << 30
 MAY_HAVE_DONE = frozenset({"hypervisor_slow", "hypervisor_out"})
 """Of a call whose answer did not come."""
+
+_log = logging.getLogger(__name__)
+
+
+class _SavedInterface(NamedTuple):
+    mac: str
+    tap: str
+    many_queues: bool
 
 
 class Plugging(Core):
@@ -39,8 +51,13 @@ class Plugging(Core):
     async def attach_interface(self, server: ServerId, vif: VifData) -> PowerState:
         async with self._alone(server):
             record = self._records.of(server)
+            await self._runs(server)
             others = tuple(each for each in record.spec.vifs if each.port != vif.port)
-            grown = msgspec.structs.replace(record, spec=msgspec.structs.replace(record.spec, vifs=(*others, vif)))
+            grown = msgspec.structs.replace(
+                record,
+                spec=msgspec.structs.replace(record.spec, vifs=(*others, vif)),
+                unreleased={mac: tap for mac, tap in record.unreleased.items() if mac != vif.mac},
+            )
             self._records.keep(grown)  # first, so that its tap is known to be somebody's
             try:
                 async with self._wiring:
@@ -58,18 +75,50 @@ class Plugging(Core):
             return await self._power(server)
 
     async def detach_interface(self, server: ServerId, port: str) -> PowerState:
+        """One that stands still cannot release it: it is taken off its network at once, and out of the guest when that goes on."""
         async with self._alone(server):
             record = self._records.of(server)
             leaving = next((each for each in record.spec.vifs if each.port == port), None)
             if leaving is not None:
-                await self._take_out(server, "interface", ("mac", "address", leaving.mac))
+                is_paused = await self._power(server) is PowerState.PAUSED
+                if is_paused:
+                    record.unreleased[leaving.mac] = tap_of(leaving)
+                else:
+                    await self._take_out(server, "interface", ("mac", "address", leaving.mac))
                 kept = tuple(each for each in record.spec.vifs if each.port != port)
                 record.spec = msgspec.structs.replace(record.spec, vifs=kept)
                 self._records.keep(record)
                 async with self._wiring:
-                    await self._wires.unplug([leaving])
+                    await (self._wires.loosen(leaving) if is_paused else self._wires.unplug([leaving]))
                     await self._serve_networks()
             return await self._power(server)
+
+    async def _plug_as_saved(self, record: GuestRecord) -> None:
+        """Connect the interfaces of a guest that was saved: those that were detached since, on no network. QEMU does not go on
+        without a device that it was saved with."""
+        plain = {each.mac for each in record.spec.vifs}
+        saved = await self._ask(record.spec.server, _saved_interfaces)
+        record.unreleased = {each.mac: each.tap for each in saved if each.mac not in plain}
+        self._records.keep(record)
+        await self._plug(record)
+        async with self._wiring:
+            for each in saved:
+                if each.mac in record.unreleased:
+                    await self._wires.plug_nowhere(each.tap, many_queues=each.many_queues)
+
+    async def _take_out_unreleased(self, record: GuestRecord) -> None:
+        """Of a guest that goes on again: interfaces that were detached meanwhile. One that does not release them keeps them, on
+        no network, until its next start."""
+        server = record.spec.server
+        for mac in tuple(record.unreleased):
+            try:
+                await self._take_out(server, "interface", ("mac", "address", mac), UNRELEASED_WITHIN_S)
+            except HostFailed as failure:
+                _log.warning("%s still has the interface %s, on no network: %s", server, mac, failure.private)
+                continue
+            del record.unreleased[mac]
+            self._records.keep(record)
+            await self._unplug_what_is_unused()
 
     # ---- volumes ---------------------------------------------------------------------------------------------------
 
@@ -98,6 +147,7 @@ class Plugging(Core):
             record = self._records.of(server)
             if any(each.volume == volume for each in record.spec.volumes):
                 await self._runs(server)
+                await self._refuse_paused(server, record.targets[volume])
                 await self._take_out(server, "disk", ("target", "dev", record.targets[volume]))
                 kept = tuple(each for each in record.spec.volumes if each.volume != volume)
                 self._records.keep(self._with_volumes(record, kept))
@@ -162,8 +212,14 @@ class Plugging(Core):
         it goes on with those that it was saved with, and would write to a volume that is somebody else's by then."""
         power = await self._power(server)
         if power is PowerState.SUSPENDED:
-            raise HostFailed("a suspended guest keeps its volumes", private=server, code="guest_not_running")
+            raise HostFailed("a suspended guest keeps its devices", private=server, code="guest_not_running")
         return power in ACTIVE
+
+    async def _refuse_paused(self, server: ServerId, target: str) -> None:
+        """Raises HostFailed for a guest that is paused: once asked, it would release the volume when it goes on, after that was
+        given up. On a bus whose devices QEMU takes out by itself it is not asked."""
+        if target.startswith(PREFIXES["virtio"]) and await self._power(server) is PowerState.PAUSED:
+            raise HostFailed("a paused guest does not release its volumes", private=target, code="device_busy")
 
     @staticmethod
     def _volume(record: GuestRecord, volume: str) -> VolumeDisk:
@@ -211,12 +267,14 @@ class Plugging(Core):
 
     # ---- out of a guest that runs ------------------------------------------------------------------------------------
 
-    async def _take_out(self, server: ServerId, what: str, mark: tuple[str, str, str]) -> None:
+    async def _take_out(
+        self, server: ServerId, what: str, mark: tuple[str, str, str], within_s: float = LETS_GO_WITHIN_S
+    ) -> None:
         """Detach a device, which the guest must release. Raises HostFailed (`device_busy`) when it does not."""
         if await self._power(server) not in ACTIVE:
             return
         await self._link.until_over(server)  # an attach that was given up may still bring it
-        ends, again = self._clock.monotonic() + LETS_GO_WITHIN_S, 0.0
+        ends, again = self._clock.monotonic() + within_s, 0.0
         while await self._ask(server, partial(_has, what=what, mark=mark)):
             now = self._clock.monotonic()
             if now >= ends:
@@ -250,6 +308,17 @@ def _find(domain: Any, what: str, mark: tuple[str, str, str]) -> ET.Element | No
         if child is not None and (child.get(attribute) if attribute else child.text) == value:
             return device
     return None
+
+
+def _saved_interfaces(domain: Any) -> list[_SavedInterface]:
+    """Those that a guest was saved with."""
+    found: list[_SavedInterface] = []
+    for card in ET.fromstring(domain.managedSaveGetXMLDesc(0)).iterfind("devices/interface"):
+        mac, target, driver = card.find("mac"), card.find("target"), card.find("driver")
+        if mac is not None and target is not None:
+            queues = 1 if driver is None else int(driver.get("queues", "1"))
+            found.append(_SavedInterface(mac.get("address", ""), target.get("dev", ""), queues > 1))
+    return found
 
 
 def _disk_names(domain: Any) -> list[str]:

@@ -70,12 +70,18 @@ class GuestRecord(msgspec.Struct):
     """The move of that live migration."""
     held: bool = False
     """Whether we paused it so that its memory is sent sooner: it must run again afterwards."""
+    paused: bool = False
+    """Whether its owner paused it: also QEMU does, when it cannot write."""
+    stopped_at_source: bool = False
+    """Whether QEMU stopped it at its source, since its disk had no space: it must go on when it has arrived."""
     frozen_for: str = ""
     """The purpose for which its file systems are still, or may be."""
     frozen_until: float = 0.0
     """When it writes again, in seconds since the epoch."""
     thawed_for: str = ""
     """The purpose for which it was still last."""
+    unreleased: dict[str, str] = {}
+    """MAC → tap of interfaces that were detached while it stood still: it has them, on no network, until it releases them."""
     departed: bool = False
     """Whether it has left by that move; its disks stay until they may be removed."""
 

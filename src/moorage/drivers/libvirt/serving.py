@@ -14,6 +14,8 @@ _log = logging.getLogger(__name__)
 class Serving(Core):
     """The part of `LibvirtDriver` that is about processes beside the agent."""
 
+    _serving: asyncio.Task[None] | None = None
+
     def _begin_serving(self) -> None:
         self._serving = asyncio.create_task(self._keep_serving(), name="networks")
 

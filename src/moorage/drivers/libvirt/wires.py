@@ -10,13 +10,24 @@ Names are made of ids, so that what is there already is found, and what belongs 
 """
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 from xml.etree import ElementTree as ET
 
 from moorage.drivers.libvirt.described_ports import DescribedPorts
-from moorage.drivers.libvirt.devices import ALIAS, ID_CHARACTERS, NAME, TAP_PREFIX, links, make_tap, remove_tap, tap_of
+from moorage.drivers.libvirt.devices import (
+    ALIAS,
+    ID_CHARACTERS,
+    NAME,
+    TAP_PREFIX,
+    links,
+    loosen_tap,
+    make_loose_tap,
+    make_tap,
+    remove_tap,
+    tap_of,
+)
 from moorage.drivers.libvirt.devices import NetworkDevice as _Link
 from moorage.drivers.libvirt.devices import ip as _ip
 from moorage.drivers.libvirt.far_side import FarSideKeeper
@@ -45,6 +56,10 @@ class Wire(Protocol):
         ...
 
     async def unplug(self, vif: VifData) -> None: ...
+
+    async def loosen(self, vif: VifData) -> None:
+        """Take it off its network; its tap stays, for a guest has it open that cannot release it now."""
+        ...
 
 
 def bridge_of(vif: VifData, bridges: Mapping[str, str]) -> str:
@@ -93,6 +108,9 @@ class BridgeWire:
         if tap in links_now and links_now[tap].alias in {"", f"{ALIAS}{self.owner}"}:
             await _ip("link", "delete", "dev", tap)
 
+    async def loosen(self, vif: VifData) -> None:
+        await loosen_tap(tap_of(vif), self.owner)
+
     async def make_bridge(self, bridge: str, network: Tunnelled) -> None:
         # the same everywhere where it is the gateway; on a VLAN it is nobody
         mac = ("address", gateway_mac(network.network)) if bridge.startswith(BRIDGE_PREFIX) else ()
@@ -132,12 +150,23 @@ class Wires:
             if vif.vif_type in self._ways:
                 await self._way(vif).unplug(vif)
 
-    async def serve(self, vifs: Iterable[VifData]) -> None:
-        """`vifs`: all that guests of this host have. Devices of ours that none of them needs go; networks are served as they need it."""
+    async def loosen(self, vif: VifData) -> None:
+        if vif.vif_type in self._ways:
+            await self._way(vif).loosen(vif)
+
+    async def plug_nowhere(self, tap: str, *, many_queues: bool) -> None:
+        """For an interface of a guest that is no port's any more."""
+        await make_loose_tap(tap, self._owner, many_queues=many_queues)
+
+    async def serve(self, vifs: Iterable[VifData], unreleased: Collection[str] = ()) -> None:
+        """Devices of ours that nobody needs go; networks are served as guests need it.
+
+        `vifs`: all that guests of this host have. `unreleased`: taps on no network that guests have besides.
+        """
         every = list(vifs)
         await self._ovs.keep([vif for vif in every if vif.vif_type == "ovs"])
         mine = [vif for vif in every if vif.vif_type == "bridge"]
-        taps, links_now = {tap_of(vif) for vif in every}, await links()
+        taps, links_now = {*(tap_of(vif) for vif in every), *unreleased}, await links()
         for name, link in links_now.items():
             if name.startswith(TAP_PREFIX) and link.alias == f"{ALIAS}{self._owner}" and name not in taps:
                 await remove_tap(name, self._owner)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.main.local_cluster.certificates import CertificateFiles
+from moorage.main.local_cluster.control_groups import MACHINE, ControlGroup, controllers_line, make_group, mount_script
 
 PRIVATE = ("/etc/libvirt", "/var/lib/libvirt", "/run/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
 DAEMON_CONF = """\
@@ -26,9 +28,10 @@ dynamic_ownership = 0
 remember_owner = 0
 security_driver = "none"
 namespaces = []
-cgroup_controllers = []
 stdio_handler = "file"
 """
+CAPABILITIES = Path("/var/cache/libvirt/qemu/capabilities")
+"""What a daemon has found out about each QEMU, in four seconds; it looks itself whether that still holds."""
 STARTS_WITHIN_S, STOPS_WITHIN_S = 180.0, 30.0
 SOCKET_BYTES_MAX = 107
 """Of the path of a UNIX socket on Linux (unix(7))."""
@@ -70,7 +73,7 @@ for place in {places}; do
   mount --bind "{base}/$(echo "${{place#/}}" | tr / -)" "$place"
 done
 hostname {name}
-exec /usr/sbin/libvirtd --listen --pid-file /run/libvirt/libvirtd.pid
+{groups}exec /usr/sbin/libvirtd --listen --pid-file /run/libvirt/libvirtd.pid
 """
 
 
@@ -108,7 +111,11 @@ class Daemon:
     """Name of its network namespace; empty: that of this process."""
     certificates: DaemonCertificates | None = None
     """None: it is reached by TCP in the clear, and guests are sent so."""
+    limits_processors: bool = True
+    """False: it makes no control groups, as on a machine without the controller `cpu`."""
     process: subprocess.Popen[bytes] | None = None
+    group: ControlGroup | None = None
+    """Of its guests and itself; None: the machine has none, and no guest has shares or a quota of processors."""
 
     @property
     def socket(self) -> Path:
@@ -124,6 +131,11 @@ class Daemon:
         return self.base / "run-libvirt"
 
     @property
+    def groups_of_guests(self) -> Sequence[Path]:
+        """The directories in which the daemon makes control groups."""
+        return () if self.group is None else [each / MACHINE for each in self.group.directories.values()]
+
+    @property
     def pki(self) -> Path:
         """The directory of its certificates: of libvirt's server and client, and of QEMU's."""
         return self.base / "pki"
@@ -134,11 +146,14 @@ class Daemon:
             raise RuntimeError(
                 f"the socket {self.socket} has a path of {bytes_of_path} bytes, and {SOCKET_BYTES_MAX} are the most: choose a directory with a shorter path"
             )
+        self.group = make_group(self.namespace or f"daemon{self.number}") if self.limits_processors else None
         self._configure()
         for file in (self.socket, self.run / "libvirtd.pid"):
             file.unlink(missing_ok=True)
-        script = ENTER.format(places=" ".join(PRIVATE), base=self.base, name=f"host{self.number}")
-        prefix = ["ip", "netns", "exec", self.namespace] if self.namespace else []
+        groups = mount_script(self._hierarchies, "$$")
+        script = ENTER.format(places=" ".join(PRIVATE), base=self.base, name=f"host{self.number}", groups=groups)
+        prefix = [] if self.group is None else self.group.enter()
+        prefix += ["ip", "netns", "exec", self.namespace] if self.namespace else []
         self.process = subprocess.Popen(
             [*prefix, "unshare", "--mount", "--uts", "bash", "-c", script],
             stdin=subprocess.DEVNULL,
@@ -151,10 +166,16 @@ class Daemon:
                 raise RuntimeError(f"the libvirt daemon below {self.base} did not start")
             time.sleep(0.1)
 
+    @property
+    def _hierarchies(self) -> str:
+        return "" if self.group is None else self.group.hierarchies
+
     def _configure(self) -> None:
         first = 49_152 + self.number * 100
         etc = self.base / "etc-libvirt"
         etc.mkdir(parents=True, exist_ok=True)
+        if CAPABILITIES.is_dir():
+            shutil.copytree(CAPABILITIES, self.base / "var-cache-libvirt/qemu/capabilities", dirs_exist_ok=True)
         transport, of_qemu = CLEAR_DAEMON_CONF, ""
         if self.certificates is not None:
             self.certificates.lay_out(self.pki)
@@ -164,7 +185,7 @@ class Daemon:
         own = SECOND_DAEMON_CONF.format(number=self.number, address=self.address)
         (etc / "libvirtd.conf").write_text(DAEMON_CONF.replace("listen_tls = 0\n", "") + own + transport)
         own = SECOND_QEMU_CONF.format(address=self.address, first=first, last=first + 99)
-        (etc / "qemu.conf").write_text(QEMU_CONF + own + of_qemu)
+        (etc / "qemu.conf").write_text(QEMU_CONF + controllers_line(self._hierarchies) + own + of_qemu)
 
     def kill(self) -> None:
         """Kill the daemon with SIGKILL; its guests run on."""
@@ -180,3 +201,5 @@ class Daemon:
         if self.process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(STOPS_WITHIN_S)
+        if self.group is not None:
+            self.group.remove()

@@ -134,6 +134,8 @@ class RealHosts:
                 os.kill(int(file.read_text()), signal.SIGKILL)
         if daemon.process is not None:
             daemon.process.wait(STOPS_WITHIN_S)
+        if daemon.group is not None:  # a daemon that comes back does not remove groups of guests that are gone
+            daemon.group.remove()
 
     def stop(self) -> None:
         if self.relay is not None:

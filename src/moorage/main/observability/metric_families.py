@@ -89,6 +89,7 @@ FAMILIES: dict[str, Family] = {
     "moorage_agents": Family("gauge", "Agents of this process: home, or away and asking their cell", ("state",)),
     "moorage_agent_jobs_waiting": Family("gauge", "Commands that its agents have not begun"),
     "moorage_agent_lanes": Family("gauge", "Servers that its agents are busy with"),
+    "moorage_guests_without_space": Family("gauge", "Real guests that stand still until there is space for what they write to their disks"),
     "moorage_agent_verbs_total": Family("counter", "Commands that its agents finished", ("verb", "outcome")),
     "moorage_agent_verb_seconds": Family("histogram", "The driver's part of them", ("verb",), LONG_S),
     # placement

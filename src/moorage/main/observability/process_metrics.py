@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from moorage import __version__
 from moorage.conductor.bulkheads import KINDS
+from moorage.drivers.guest_life import SpaceWatcher
 from moorage.main.observability.database_reads import CachedRead, CachedReads
 from moorage.main.observability.metric_families import FAMILIES
 from moorage.main.observability.sources import Sources
@@ -173,6 +174,8 @@ class ProcessMetricsCollector(Collector):
         yield shown("moorage_agents", (("home",), home), (("away",), len(agents) - home))
         yield one("moorage_agent_jobs_waiting", sum(agent.jobs[0] for agent in agents))
         yield one("moorage_agent_lanes", sum(agent.jobs[1] for agent in agents))
+        waiting = [each.driver.waiting_for_space for each in agents if isinstance(each.driver, SpaceWatcher)]
+        yield one("moorage_guests_without_space", sum(map(len, waiting)))
 
     def _bus(self) -> Iterator[Metric]:
         if (bus := self.sources.bus) is None:

@@ -161,9 +161,17 @@ POWER = Saga("power/1", Power, begin_action, switch_power, record_power, ended=r
 
 
 async def begin(
-    context: SagaContext, principal: Principal, server: Server, verb: PowerVerb, request_id: str = ""
+    context: SagaContext,
+    principal: Principal,
+    server: Server,
+    verb: PowerVerb,
+    request_id: str = "",
+    *,
+    only_after: int | None = None,
 ) -> None:
     """Accept a power action. Raises Conflict when another operation holds the server, NotFound when the server is gone.
+
+    `only_after`: the last operation of the server that is known; Conflict when another one has begun since.
 
     It waits for an attach or detach of an interface, and for a boot that has shown its server ACTIVE: users see no task
     then that forbids the action. For a while it also waits for operations that a hard reboot may follow.
@@ -171,10 +179,12 @@ async def begin(
     owner = await context.dispatcher.choose(POWER.name)
     operation = region_operations.new_id()
 
-    def work(tx: Tx) -> Accepted | OperationId | None:
+    def work(tx: Tx) -> Accepted | OperationId | Conflict | None:
         held = region_servers.take(tx, server.id, operation, EFFECTS[verb].task)
         if held is None:
             return tx.refuse(None)
+        if only_after is not None and (held.holder is not None or held.seq != only_after + 1):
+            return tx.refuse(Conflict(f"instance {server.id} is changed by another operation"))
         if held.holder is not None:
             return tx.refuse(held.holder)
         input = Power(
@@ -194,6 +204,8 @@ async def begin(
         answer = await context.region.write(work)
     if answer is None:
         raise NotFound(f"Instance {server.id} could not be found.")
+    if isinstance(answer, Conflict):
+        raise answer
     await dispatch(context, answer)
 
 

@@ -185,12 +185,15 @@ async def connector_of(context: SagaContext, to: HostAddress, server: ServerId, 
 
 
 async def disk_of(context: SagaContext, device: BlockDevice, attachment: str) -> VolumeDisk:
-    """What the host is sent of a volume: with its connection, which is read from the volume service."""
+    """What the host is sent of a volume: with its connection, which is read from the volume service.
+
+    That other servers may have the volume too is said where Nova says it (`multiattach` beside the connection's data).
+    """
     assert device.volume is not None
-    connected = await volumes_of(context).connected(attachment)
+    connection = (await volumes_of(context).connected(attachment)).connection
     return VolumeDisk(
         volume=device.volume,
-        connection=connected.connection,
+        connection={**connection, "multiattach": True} if device.multiattach else connection,
         boot_index=device.boot_index,
         device=device.device or "",
         size_gib=device.size_gib or 0,

@@ -71,6 +71,19 @@ _POWER_STATES = sa.select(servers.c.id, servers.c.host, servers.c.power_state).w
 )
 
 
+def in_power_states(tx: Tx, states: Sequence[VmState], power_states: Sequence[int], limit: int) -> list[Server]:
+    """The cell's servers in these states whose guests were last seen in these power states; without those that another
+    cell shows.
+    """
+    query = sa.select(*record_columns(servers)).where(
+        servers.c.power_state.in_([int(each) for each in power_states]),
+        servers.c.vm_state.in_([each.value for each in states]),
+        servers.c.deleted_at.is_(None),
+        sa.not_(servers.c.hidden),
+    )
+    return [server_of(row) for row in tx.rows(query.order_by(servers.c.id).limit(limit))]
+
+
 _LEFT_BEHIND = (
     sa.select(migrations.c.source_host, migrations.c.server, migrations.c.type)
     .select_from(migrations.join(servers, servers.c.id == migrations.c.server))
