@@ -187,7 +187,7 @@ class Wires:
         tagged = {network: name for network, name in tagged.items() if name.startswith(VLAN_BRIDGE_PREFIX)}
         if self._tunnels.address or shutil.which("nft") is not None:
             own = {name: host_addresses(name, each) if self._serves else [] for name, each in served.items()}
-            own = dict.fromkeys((each.bridge for each in far), ()) | own
+            own = {each.bridge: [] for each in far} | own
             await self._firewall.keep(tunnelled, input_chains(own, tagged.values(), self._guest_tcp_ports))
         await self._plumber.serve({name: each for name, each in served.items() if name in links_now and self._serves})
         tunnels = {tunnel_of(vif.network) for vif in tunnelled} | {tunnel_of(each.network) for each in far}
