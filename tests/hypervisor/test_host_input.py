@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.helpers.served_networks import Host, a_guest, ask, make_host, open_subnet, stations, v6
 
 from moorage.drivers.libvirt.described_ports import DescribedPorts
@@ -17,7 +18,7 @@ from moorage.drivers.libvirt.wires import Wires
 from moorage.model.guest import GuestSpec, VifAddress
 from moorage.model.ids import NetworkId, SubnetId
 from moorage.model.port_description import PortDescription
-from moorage.model.route_description import RoutedSubnet, RouterDescription
+from moorage.model.route_description import ExternalNetwork, FloatingAddress, RoutedSubnet, RouterDescription
 from moorage_testing.hypervisor.stations import Station, call
 
 __all__ = ["make_host", "stations"]
@@ -162,39 +163,36 @@ async def test_rules_that_another_program_flushed_are_written_again(
     assert sorted(call("nft", "list", "ruleset").splitlines()) == sorted(before.splitlines())
 
 
-async def test_what_a_router_carried_ends_with_it(
+async def test_what_a_floating_address_carried_ends_with_it(
     make_host: Callable[[], Host], stations: Callable[[str, GuestSpec], Station]
 ) -> None:
-    """Also a connection that stands: the machine's own routes lead to both networks."""
+    """Also a connection that stands: conntrack would translate it on."""
     host = make_host()
-    subnets = {"aaaaaaaa": "10.77.5", "bbbbbbbb": "10.78.5"}
-    guests = [
-        a_guest(number, name, VifAddress(f"{start}.10", SubnetId(name), f"{start}.0/24", f"{start}.1"))
-        for number, (name, start) in enumerate(subnets.items(), start=1)
-    ]
-    router = RouterDescription(
-        "router",
-        tuple(
-            RoutedSubnet(NetworkId(f"{name}-0000-4000"), f"{start}.0/24", f"{start}.1")
-            for name, start in subnets.items()
-        ),
+    guest = a_guest(1, "aaaaaaaa", open_subnet(10))
+    external = ExternalNetwork(NetworkId("public"), "physnet1", "203.0.113.0/24", "203.0.113.1")
+    inner = (RoutedSubnet(guest.vifs[0].network, "10.77.5.0/24", "10.77.5.1"),)
+    router = RouterDescription("router", inner, external, "203.0.113.2", snat=True)
+    with_it = PortDescription(
+        guest.vifs[0].port, 1, floating=(FloatingAddress("203.0.113.50", "10.77.5.10", external),), routers=(router,)
     )
-    ports = [each.vifs[0].port for each in guests]
-    host.ports = {port: PortDescription(port, 1, routers=(router,)) for port in ports}
-    await host.have(*guests)
-    one, two = (stations(name, guest) for name, guest in zip(("one", "two"), guests, strict=True))
-    for station, start in zip((one, two), subnets.values(), strict=True):
-        station.call("ip", "address", "add", f"{start}.10/24", "dev", "eth0")
-        station.call("ip", "route", "add", "default", "via", f"{start}.1")
-    async with inside(two, ECHO) as echo:
-        assert echo.stdout is not None
-        await echo.stdout.readline()
-        async with inside(one, HOLD, "10.78.5.10") as connection:
-            assert await say(connection) == "1"
-            assert await say(connection) == "1"
-            host.ports = {port: PortDescription(port, 2) for port in ports}
-            await host.serve(*guests)
-            assert await say(connection) == "silent"
-            host.ports = {port: PortDescription(port, 3, routers=(router,)) for port in ports}
-            await host.serve(*guests)
-            assert await say(connection) == "1"
+    outside = Station("outside", "")
+    outside.start()
+    try:
+        outside.call("ip", "address", "add", "203.0.113.1/24", "dev", "eth0")
+        host.ports = {with_it.port: with_it}
+        await host.have(guest)
+        station = stations("one", guest)
+        station.call("ip", "address", "add", "10.77.5.10/24", "dev", "eth0")
+        station.call("ip", "route", "add", "default", "via", "10.77.5.1")
+        async with inside(station, ECHO) as echo:
+            assert echo.stdout is not None
+            await echo.stdout.readline()
+            async with inside(outside, HOLD, "203.0.113.50") as connection:
+                assert await say(connection) == "1"
+                assert await say(connection) == "1"
+                host.ports = {with_it.port: structs.replace(with_it, floating=())}
+                await host.serve(guest)
+                assert await say(connection) == "silent"
+    finally:
+        await host.have()
+        outside.stop()
