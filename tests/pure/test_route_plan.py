@@ -1,11 +1,14 @@
 """The kernel configuration of a host with routers, exactly; that it works is in tests/hypervisor/test_guest_routes.py."""
 
+import random
 from dataclasses import replace
+from ipaddress import ip_network
+from unittest.mock import patch
 
 from msgspec import structs
 
 from moorage.drivers.libvirt.route_chains import chains_of
-from moorage.drivers.libvirt.routes import FarSide, Outside, RoutedPort, planned
+from moorage.drivers.libvirt.routes import FarSide, Outside, RoutedPort, overlapping, planned
 from moorage.model.ids import NetworkId
 from moorage.model.route_description import (
     ExternalNetwork,
@@ -280,3 +283,34 @@ def test_a_router_without_an_outside_of_ipv6() -> None:
     assert plan.prefixes == {}
     assert plan.six.forwarding == {"mrga"}
     assert all("eth1" not in each for each in plan.six.tables["router"])
+
+
+def test_bridges_whose_ranges_overlap() -> None:
+    """As found by comparing each with each, for ranges that are the same, in one another, or apart."""
+    chance = random.Random(7)
+    for _ in range(300):
+        ranges = {
+            f"mrg{number}": [
+                f"10.0.{chance.randrange(8)}.0/{chance.choice((21, 22, 23, 24))}" for _ in range(chance.randrange(1, 3))
+            ]
+            for number in range(chance.randrange(1, 7))
+        }
+        parsed = {name: [ip_network(each, strict=False) for each in cidrs] for name, cidrs in ranges.items()}
+        expected = {
+            one
+            for one, mine in parsed.items()
+            for other, theirs in parsed.items()
+            if one != other and any(a.overlaps(b) for a in mine for b in theirs)
+        }
+        assert overlapping(ranges) == expected, ranges
+
+
+def test_the_plan_looks_at_each_range_a_few_times() -> None:
+    """However many networks there are: each boot on the host makes it."""
+    counts = []
+    for networks in (100, 200, 400):
+        ports = [RoutedPort(f"mrg{each}", (f"10.{each // 250}.{each % 250}.0/24",)) for each in range(networks)]
+        with patch("ipaddress.ip_network", wraps=ip_network) as parsed:
+            planned(ports, {})
+        counts.append(parsed.call_count)
+    assert counts[2] <= 4 * counts[0], counts

@@ -50,7 +50,9 @@ class Describing(Core):
                 self._redescribed.clear()
                 if changed:
                     self._descriptions.save()
-                if changed or not await self._wires.is_intact():
+                intact = await self._wires.is_intact()
+                intact = await self._services.is_intact() and intact
+                if changed or not intact:
                     await self._unplug_what_is_unused()
                 pauses.reset()
             except Exception as failure:  # noqa: BLE001  whatever it is: who stopped here would leave filters as they are for ever

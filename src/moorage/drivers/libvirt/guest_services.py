@@ -30,6 +30,10 @@ class GuestServices:
         await self._metadata.keep(seats)
         await self._routing.keep(seats if self._routes else {}, described, far)
 
+    async def is_intact(self) -> bool:
+        """Whether nobody removed what routers have in nftables."""
+        return await self._routing.is_intact()
+
     def is_lost(self) -> bool:
         """Whether a process that should run does not."""
         return self._metadata.is_lost()

@@ -53,6 +53,7 @@ class Plumber:
             for each in self._room.iterdir():
                 if each.name not in networks:
                     await self._stop(each)
+        held = await _addresses_held() if networks else []  # once: each boot comes here, for all networks
         claimed: set[str] = set()
         for bridge in sorted(networks, key=lambda each: (not _answers_names(self._room / each), each)):
             network = ServedNetwork(
@@ -64,10 +65,10 @@ class Plumber:
             names = claimed.isdisjoint(network.gateways) and not self._goes_without_names(bridge)
             network = replace(network, names=names)
             claimed |= network.gateways
-            await self._serve(network)
+            await self._serve(network, held)
 
-    async def _serve(self, network: ServedNetwork) -> None:
-        await self._give_addresses(network)
+    async def _serve(self, network: ServedNetwork, held: Sequence[_Addresses]) -> None:
+        await self._give_addresses(network, held)
         directory = self._room / network.bridge
         files = files_of(directory, network)
         if files is None:
@@ -102,28 +103,29 @@ class Plumber:
         directory = self._room / bridge
         return not _answers_names(directory) and _pid(directory) is not None
 
-    async def _give_addresses(self, network: ServedNetwork) -> None:
+    async def _give_addresses(self, network: ServedNetwork, held: Sequence[_Addresses]) -> None:
         """The bridge is what guests reach: their gateway, and whoever answers DHCP."""
         bridge, v6 = network.bridge, take_no_advertisements(network.bridge)
+        own = {(each.local, each.prefix) for device in held if device.name == bridge for each in device.addresses}
         for subnet in network.subnets.values():
             if subnet.gateway and is_v4(subnet):
-                await self._be_gateway(bridge, subnet)
+                await self._be_gateway(bridge, subnet, held)
             elif subnet.gateway and v6:
                 length = ipaddress.ip_network(subnet.cidr, strict=False).prefixlen
-                await _ip("-6", "address", "replace", f"{subnet.gateway}/{length}", "dev", bridge, "nodad")
+                if (subnet.gateway, length) not in own:
+                    await _ip("-6", "address", "replace", f"{subnet.gateway}/{length}", "dev", bridge, "nodad")
             elif is_v4(subnet):  # guests of it are reached nevertheless
                 await _ip("address", "replace", f"{network.service_address}/32", "dev", bridge)
                 await _ip("route", "replace", subnet.cidr, "dev", bridge, "src", network.service_address)
-        if network.metadata and v6:
+        if network.metadata and v6 and (METADATA_V6, 64) not in own:
             await _ip("-6", "address", "replace", f"{METADATA_V6}/64", "dev", bridge, "nodad")
 
-    async def _be_gateway(self, bridge: str, subnet: VifAddress) -> None:
+    async def _be_gateway(self, bridge: str, subnet: VifAddress, held: Sequence[_Addresses]) -> None:
         """Raises HostFailed when the machine itself uses these addresses; other networks of ours may."""
         network = ipaddress.ip_network(subnet.cidr, strict=False)
-        output = await run("ip", "-json", "-4", "address", "show", code="vif_not_plugged")
-        for device in msgspec.json.decode(output or "[]", type=list[_Addresses]):
+        for device in held:
             for each in device.addresses:
-                if not each.local or ipaddress.ip_address(each.local) not in network:
+                if not each.local or ":" in each.local or ipaddress.ip_address(each.local) not in network:
                     continue
                 if device.name == bridge and each.local == subnet.gateway:
                     return
@@ -145,6 +147,18 @@ class Plumber:
         if pid is not None:
             await daemons.end(pid)
         shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _addresses_held() -> list[_Addresses]:
+    """By the devices of this machine. Raises HostFailed."""
+    output = await run("ip", "-json", "address", "show", code="vif_not_plugged")
+    return msgspec.json.decode(output or "[]", type=list[_Addresses])
+
+
+def host_addresses(bridge: str, vifs: Sequence[VifData]) -> list[str]:
+    """Of a bridge that is served, as far as guests have a reason to know them."""
+    network = ServedNetwork(bridge, vifs)
+    return [each.gateway or network.service_address for each in network.subnets.values() if each.gateway or is_v4(each)]
 
 
 def _answers_names(directory: Path) -> bool:

@@ -274,8 +274,8 @@ def _add_filtered(
             [
                 f"{DHCP_ASK} accept",
                 f"{DHCPV6_ASK} accept",
-                f"{DHCP_ANSWER} drop",
-                f"{DHCPV6_ANSWER} drop",
+                # whatever port they come from: clients look at their own one
+                "udp dport { 68, 546 } drop",
                 f"icmpv6 type {MAY_SEND} accept",
                 f"icmpv6 type {{ {ROUTER_ADVERT}, {REDIRECT} }} drop",
                 f"icmpv6 type {NEIGHBOUR_ADVERT} goto advert_{tap.tap}",

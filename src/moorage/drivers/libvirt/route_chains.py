@@ -111,12 +111,14 @@ def _source(plan: RoutePlan, numbers: Mapping[str, int]) -> list[str]:
 
 
 def _forward(plan: RoutePlan) -> list[str]:
-    """Frames that stay on their bridge, where the kernel shows them here at all, are none of its business."""
+    """Frames that stay on their bridge, where the kernel shows them here at all, are none of its business.  Only answers pass by state: what
+    began a connection is held against the rules with every packet, so a router or a floating address that goes ends what it carried."""
     bridged = [f'iifname "{each}" oifname "{each}" accept' for each in plan.bridges]
     marked = [f"oifname @bridges meta mark set meta mark or {ROUTED:#x}"] if plan.arp_entries else []
     return [
         *marked,
-        "ct state established,related accept",
+        "ct direction reply ct state established accept",
+        "ct state related accept",
         *bridged,
         *dict.fromkeys(plan.accept),
         "iifname @bridges drop",

@@ -207,10 +207,6 @@ def _route_four(plan: RoutePlan, ways: _Ways, outside: Mapping[str, Outside]) ->
     if out is not None and router.external is not None:
         routes += _outward(router.external.cidr, router.external.gateway, out)
         _translate(plan, router, out, connected)
-        plan.accept += [
-            f'iifname "{out.device}" oifname "{bridge}" ct state established,related accept'
-            for bridge in connected.values()
-        ]
     routes += _static(plan, router, connected, every, "ip")
     plan.four.tables[router.router] = [*routes, NOWHERE]
     plan.four.rules |= dict.fromkeys(connected.values(), router.router)
@@ -303,11 +299,33 @@ def _translate(plan: RoutePlan, router: RouterDescription, out: Outside, connect
 def _separate_equal_ranges(plan: RoutePlan, ranges: Mapping[str, set[str]]) -> None:
     """A bridge without a router, some of whose addresses another one has too, is a VRF for itself: answers of the host find it so."""
     four = {bridge: sorted(each for each in cidrs if ":" not in each) for bridge, cidrs in ranges.items()}
-    for bridge, mine in sorted(four.items()):
-        others = [each for other, cidrs in four.items() if other != bridge for each in cidrs]
-        if bridge not in plan.vrfs and any(_overlap(one, other) for one in mine for other in others):
+    for bridge in sorted(overlapping(four)):
+        if bridge not in plan.vrfs:
             plan.vrfs[bridge] = bridge
-            plan.four.tables[bridge] = [(cidr, "dev", bridge) for cidr in mine]
+            plan.four.tables[bridge] = [(cidr, "dev", bridge) for cidr in four[bridge]]
+
+
+def overlapping(ranges: Mapping[str, Iterable[str]]) -> set[str]:
+    """Bridges, some of whose ranges of IPv4 overlap one of another bridge. Prefixes are in one another or apart, so a single pass in their
+    order finds them: a host may have thousands of networks, and asks at each boot."""
+    holders: dict[tuple[int, int], set[str]] = {}
+    for bridge, cidrs in ranges.items():
+        for cidr in cidrs:
+            network = ipaddress.ip_network(cidr, strict=False)
+            key = int(network.network_address), -int(network.broadcast_address)
+            holders.setdefault(key, set()).add(bridge)
+    found: set[str] = set()
+    around: list[tuple[int, set[str]]] = []
+    for (first, last), mine in sorted(holders.items()):
+        while around and around[-1][0] < first:
+            around.pop()
+        if len(mine) > 1:
+            found |= mine
+        for _, theirs in around:
+            if len(theirs) > 1 or theirs != mine:
+                found |= mine if len(theirs) > 1 else mine | theirs
+        around.append((-last, mine))
+    return found
 
 
 def _overlap(one: str, other: str) -> bool:

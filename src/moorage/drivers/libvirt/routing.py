@@ -16,6 +16,7 @@ import msgspec
 from moorage.drivers.libvirt import daemons
 from moorage.drivers.libvirt.arp_entries import keep_arp_entries
 from moorage.drivers.libvirt.commands import run
+from moorage.drivers.libvirt.firewall import has_tables
 from moorage.drivers.libvirt.metadata_keeper import Seat
 from moorage.drivers.libvirt.outside_addresses import keep_addresses
 from moorage.drivers.libvirt.route_chains import chains_of
@@ -202,6 +203,13 @@ class Routing:
                 del made.settings[file]
 
     # ---- nftables ----------------------------------------------------------------------------------------------------
+
+    async def is_intact(self) -> bool:
+        """Whether nobody removed its rules; those that somebody did are written with the next call of `keep`."""
+        intact = not self._written or await has_tables([f"table inet {self.table}"])
+        if not intact:
+            self._written = None
+        return intact
 
     async def _filter(self, chains: str) -> None:
         if chains == self._written:

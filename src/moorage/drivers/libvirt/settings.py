@@ -43,6 +43,9 @@ class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     embedded network service."""
     external_devices: dict[str, str] = {}
     """Physical network, or the id of an external network → the device of this machine that leads there; without one nothing goes out."""
+    guest_tcp_ports: tuple[Port, ...] = ()
+    """TCP ports of this machine that its guests on bridges of ours reach at all of its addresses, for an API on the same machine say; without
+    them guests reach their gateway's DHCP, DNS and ICMP, and the metadata service."""
     dns_forwarders: tuple[str, ...] = ()
     """Name servers that this host asks for its guests, where `dhcp` is on; none: guests are told the names of their network and no others."""
     metadata_url: str = ""

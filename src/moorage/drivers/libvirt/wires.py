@@ -31,10 +31,11 @@ from moorage.drivers.libvirt.devices import (
 from moorage.drivers.libvirt.devices import NetworkDevice as _Link
 from moorage.drivers.libvirt.devices import ip as _ip
 from moorage.drivers.libvirt.far_side import FarSideKeeper
-from moorage.drivers.libvirt.firewall import Firewall
+from moorage.drivers.libvirt.firewall import Firewall, has_tables
+from moorage.drivers.libvirt.host_input import input_chains
 from moorage.drivers.libvirt.metadata_keeper import Seat
 from moorage.drivers.libvirt.open_vswitch import OvsWire
-from moorage.drivers.libvirt.plumber import BRIDGE_PREFIX, Plumber
+from moorage.drivers.libvirt.plumber import BRIDGE_PREFIX, Plumber, host_addresses
 from moorage.drivers.libvirt.port_wiring import TROUBLES_MAX, PortWiring
 from moorage.drivers.libvirt.routes import FarSide
 from moorage.drivers.libvirt.settings import Libvirt
@@ -134,7 +135,7 @@ class Wires:
         self._ports = PortWiring(owner, described, settings.bandwidth_kbps, f"{ALIAS}{owner}")
         self._unfiltered = False
         """What an agent that filtered has left is gone."""
-        self._bridges = settings.bridges
+        self._bridges, self._guest_tcp_ports = settings.bridges, settings.guest_tcp_ports
         self._vlans = Vlans(f"{ALIAS}{owner}")
         self._ovs = OvsWire(owner, settings.ovs_db)
         self._far = FarSideKeeper(settings.routers, self._tunnels, described)
@@ -182,13 +183,15 @@ class Wires:
                 served.setdefault(bridge, []).append(vif)
         tunnelled = [vif for each in served.values() for vif in each if self._tunnels.has(vif)]
         far = await self._far.make(tunnelled, self._bridge, links_now)
-        if self._tunnels.address:
-            await self._firewall.keep(tunnelled)
+        tagged = {vif.network: bridge_of(vif, self._bridges) for vif in mine}
+        tagged = {network: name for network, name in tagged.items() if name.startswith(VLAN_BRIDGE_PREFIX)}
+        if self._tunnels.address or shutil.which("nft") is not None:
+            own = {name: host_addresses(name, each) if self._serves else [] for name, each in served.items()}
+            own = {each.bridge: [] for each in far} | own
+            await self._firewall.keep(tunnelled, input_chains(own, tagged.values(), self._guest_tcp_ports))
         await self._plumber.serve({name: each for name, each in served.items() if name in links_now and self._serves})
         tunnels = {tunnel_of(vif.network) for vif in tunnelled} | {tunnel_of(each.network) for each in far}
         await self._tunnels.leave({name: link.alias for name, link in links_now.items()}, tunnels)
-        tagged = {vif.network: bridge_of(vif, self._bridges) for vif in mine}
-        tagged = {network: name for network, name in tagged.items() if name.startswith(VLAN_BRIDGE_PREFIX)}
         await self._vlans.leave(
             {name: link.alias for name, link in links_now.items()}, {vlan_of(each) for each in tagged}
         )
@@ -222,8 +225,11 @@ class Wires:
         return self._plumber.has_lost_servers()
 
     async def is_intact(self) -> bool:
-        """Whether nobody removed the filters of ports."""
-        return not self._filters or await self._ports.is_intact()
+        """Whether nobody removed the filters of ports, and of bridges; those that somebody did are written with the next call of `serve`."""
+        intact = await has_tables(self._firewall.tables())
+        if not intact:
+            self._firewall.forget()
+        return (not self._filters or await self._ports.is_intact()) and intact
 
     @property
     def not_wired(self) -> tuple[str, ...]:
