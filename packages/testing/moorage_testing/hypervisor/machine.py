@@ -6,7 +6,7 @@ outside.
     probe       a guest in the namespaces, or one sentence that says why none can run here, and status 1
     bench …     the measures of bench.py, in the namespaces
     tempest …   Tempest's tests, which log into guests, by tempest_run.py in the namespaces
-    run …       pytest with these arguments; MOORAGE_HYPERVISORS (2) workers, each with namespaces and a daemon of its own. With 0
+    run …       pytest with these arguments; MOORAGE_HYPERVISORS (3) workers, each with namespaces and a daemon of its own. With 0
                 pytest itself is in the namespaces, for `-s` and `--pdb`
     python …    Python with these arguments, in the namespaces
     inside …    a command, already there
@@ -54,8 +54,8 @@ CLOUD_PACKAGES = ("mmdebstrap",)
 KNOWN_CAPABILITIES = Path(sys.prefix) / "hypervisor-capabilities"
 """Of QEMU here, from the last run."""
 SOCKET = Path("/run/libvirt/libvirt-sock")
-WORKERS = 2
-"""As many as CI has processors: an emulated guest keeps one busy while it boots."""
+WORKERS = 3
+"""One more than CI has processors: an emulated guest keeps one busy while it boots, and half of the time tests wait for something else."""
 NICER_BY = 15
 """Emulated guests take all the processor that they are given. Who has given us a priority already knows what else runs."""
 PROCESSES_EACH = 4
