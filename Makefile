@@ -20,7 +20,7 @@ comma := ,
 empty :=
 space := $(empty) $(empty)
 
-.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor test-hypervisor-ci test-hypervisor-cloud-init test-hypervisor-tempest probe-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless which-tests why bench bench-peers bench-hypervisor clean
+.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor test-hypervisor-all test-hypervisor-ci test-hypervisor-cloud-init test-hypervisor-tempest probe-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless which-tests why bench bench-peers bench-hypervisor clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -86,7 +86,12 @@ test-real: $(VENV)/.dev  ## beside a real Neutron, Keystone, Glance, Placement a
 # Only the library: Moorage itself is installed already, and other tests may be using it.
 LIBVIRT_EXTRA = @$(BIN)/python $(PIP) --require-hashes -r requirements-libvirt.lock
 
-test-hypervisor: $(VENV)/.dev  ## real guests by libvirt and QEMU, as root, in namespaces of their own; installs Debian's packages once
+test-hypervisor: $(VENV)/.dev  ## real guests by libvirt and QEMU: the driver, wires and whole clouds; as root, in namespaces; installs Debian's packages once
+	@$(BIN)/python -m moorage_testing.hypervisor install
+	$(LIBVIRT_EXTRA)
+	@$(BIN)/python -m moorage_testing.hypervisor run -q -m "hypervisor and not hypervisor_all and not cloud_init" tests/hypervisor tests/contract $(ARGS)
+
+test-hypervisor-all: $(VENV)/.dev  ## those, and all else that is tested with real guests
 	@$(BIN)/python -m moorage_testing.hypervisor install
 	$(LIBVIRT_EXTRA)
 	@$(BIN)/python -m moorage_testing.hypervisor run -q -m "hypervisor and not cloud_init" tests/hypervisor tests/contract $(ARGS)

@@ -9,13 +9,22 @@ from tests.helpers.libvirt_host import ImageFiles, a_driver, guest_files
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage_testing.hypervisor.leftovers import leftovers
 
-LONG = ("neutron_ovs", "three_hosts", "set_routes", "set", "firmware", "up", "killed", "newcomer")
+LONG = ("neutron_ovs", "three_hosts", "set", "up", "killed", "newcomer", "set_routes", "firmware")
 """Files whose tests take minutes, the longest first: a worker that has one of them at the end makes the others wait."""
+FIRST = {
+    "bandwidth", "disks_real", "driver_failures", "driver_real", "filters", "guest_cloud", "guest_services", "host_input", "killed", "live",
+    "neutron_ovs", "newcomer", "open_vswitch", "set", "three_hosts", "up",
+}  # fmt: skip
+"""Files of `make test-hypervisor`: what a driver must do, wires, and whole clouds. All others are in `make test-hypervisor-all`, too."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {f"test_{name}": place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.stem, len(LONG)))
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.path.stem.removeprefix("test_") not in FIRST:
+            item.add_marker("hypervisor_all")
 
 
 @pytest.fixture

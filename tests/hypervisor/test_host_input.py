@@ -117,8 +117,6 @@ async def test_guests_reach_what_the_host_does_for_them_and_nothing_else(
         with listening() as port, a_tunnel_port("198.51.100.9") as tunnels:
             for address in ("10.77.5.1", "10.78.5.1", "198.51.100.9", "fd77::1"):
                 assert not await connects(station, address, port), address
-            for address in ("198.51.100.9", "10.78.5.1"):
-                assert (await station.run("ping", "-c1", "-W1", address)).code, f"{address} is not of its network"
             await station.run(sys.executable, "-c", TELL, "198.51.100.9", str(TUNNELS), TOLD)
             assert (await station.run("ping", "-c1", "-w5", "10.77.5.1")).code == 0
             with pytest.raises(BlockingIOError):

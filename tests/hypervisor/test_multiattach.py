@@ -32,7 +32,7 @@ async def test_two_guests_of_one_host_share_a_volume(driver: LibvirtDriver, tmp_
     await types(driver, TWO, "head -c 7 /dev/vdb; echo re$((0+1))ad", "shared")
 
     assert await driver.reboot(TWO, hard=True) is PowerState.RUNNING
-    await says(driver, TWO, "GUEST: ready")
+    await says(driver, TWO, "GUEST: ready", 2)
     assert await driver.suspend(ONE) is PowerState.SUSPENDED
     assert await driver.resume(ONE) is PowerState.RUNNING
     await types(driver, TWO, "head -c 7 /dev/vdb; echo re$((0+1))ad", "shared")

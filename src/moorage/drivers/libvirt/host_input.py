@@ -29,6 +29,8 @@ def input_chains(bridges: Mapping[str, Iterable[str]], vlans: Iterable[str], por
         "ct direction reply ct state established accept",
         "ct state related accept",
         f"icmpv6 type {{ {NEIGHBOURS} }} accept",
+        "icmp type echo-request accept",  # a router answers at all of its addresses, and they are the machine's
+        "icmpv6 type echo-request accept",
         "ip daddr 255.255.255.255 udp dport 67 accept",
         "ip6 daddr ff02::1:2 udp dport 547 accept",
         *([f"tcp dport {{ {', '.join(map(str, reached))} }} accept"] if reached else []),
@@ -42,8 +44,6 @@ def input_chains(bridges: Mapping[str, Iterable[str]], vlans: Iterable[str], por
     services = [
         "udp dport { 53, 67, 547 } accept",
         "tcp dport 53 accept",
-        "icmp type echo-request accept",
-        "icmpv6 type echo-request accept",
         "drop",
     ]
     whose = ", ".join(f'"{each}" : jump guests' for each in sorted(bridges))
