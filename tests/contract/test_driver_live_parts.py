@@ -88,7 +88,9 @@ async def test_a_hosts_address_table_is_written_on_changes(monkeypatch: pytest.M
     out = "ether saddr & ff:ff:ff:00:00:00 == fa:16:40:00:00:00 ether saddr set"
     assert f'iifname "{tunnel}" {out} {gateway_mac(NETWORK)}' in written[0]
     await firewall.keep([])
-    assert written[1] == "table bridge moorage_12345678\ndelete table bridge moorage_12345678\n"
+    assert written[1] == "".join(
+        f"table {family} moorage_12345678\ndelete table {family} moorage_12345678\n" for family in ("bridge", "inet")
+    )
 
 
 def test_networks_that_use_tunnels() -> None:
