@@ -1,5 +1,6 @@
 """What of guests is still on this machine: the census of hypervisor tests, which is empty when nothing was left behind."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -44,7 +45,7 @@ def leftovers(
         found += [f"qdisc {' '.join(each)}" for each in qdiscs if each[1] in SHAPING]
     if groups is None and not uri:
         groups = [each / MACHINE for each in CONTROL_GROUPS.glob("*")]
-    found += [f"control group {each}" for parent in groups or () for each in parent.glob("qemu-*")]
+    found += [f"control group {each}" for parent in groups or () for each in parent.glob("qemu-*") if _is_used(each)]
     here = os.readlink("/proc/self/ns/net")  # other runs of these tests on the machine have guests of their own
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -67,6 +68,15 @@ def leftovers(
             if (directory / part).is_dir():
                 found += [f"file {each}" for each in (directory / part).rglob("*")]
     return found
+
+
+def _is_used(group: Path) -> bool:
+    """Whether a process is in it. An empty one is libvirt's: a daemon that is killed may leave it, and it goes with the daemon's own."""
+    for each in group.rglob("cgroup.procs"):
+        with contextlib.suppress(OSError):  # it goes meanwhile
+            if each.read_text().strip():
+                return True
+    return False
 
 
 def _output(*words: str) -> str:
