@@ -55,7 +55,7 @@ KNOWN_CAPABILITIES = Path(sys.prefix) / "hypervisor-capabilities"
 """Of QEMU here, from the last run."""
 SOCKET = Path("/run/libvirt/libvirt-sock")
 WORKERS = 3
-"""One more than CI has processors: an emulated guest keeps one busy while it boots, and half of the time tests wait for something else."""
+"""One more than CI has processors: an emulated guest keeps one busy while it boots, and then tests wait for agents, leases and deadlines."""
 NICER_BY = 15
 """Emulated guests take all the processor that they are given. Who has given us a priority already knows what else runs."""
 PROCESSES_EACH = 4

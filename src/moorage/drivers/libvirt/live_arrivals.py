@@ -165,9 +165,8 @@ class LiveArrivals(Core):
             self._keep_drive(record, spec.drive)
             seat_volumes(record)
             if record.stopped_at_source and await self._power(server) is PowerState.PAUSED:
-                await self._ask(
-                    server, lambda domain: domain.resume()
-                )  # it tries again, and is stopped here if that fails
+                # it tries again to write, and is stopped here if that fails
+                await self._ask(server, lambda domain: domain.resume())
             record.stopped_at_source = False
             self._records.keep(record)
             await self._unplug_what_is_unused()
