@@ -1,4 +1,6 @@
-"""The reconciler that stops servers whose guests have ended: it changes nothing in a correct region, and stops none that may run."""
+"""The reconciler that stops servers whose guests ended by themselves, or run although their server is stopped.
+
+It changes nothing in a correct region, and stops none that may run."""
 
 import dataclasses
 from collections.abc import AsyncIterator, Callable
@@ -6,19 +8,25 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 from typing_extensions import override
 
+from moorage.bus.agent_calls import HostAddress
+from moorage.conductor.reconcilers import power_states
 from moorage.conductor.reconcilers.power_states import SURE_AFTER_S, PowerStates, PowerStatesDone
 from moorage.model.clock import SystemClock
+from moorage.model.errors import Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, VmState
 from moorage.operations.guest.power import Power
 from moorage.operations.steps import servers as records
+from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
+from moorage.store.servers import server_values
 from moorage_testing.region_fixture import SERVER, SmallRegion
 from moorage_testing.region_states import booted
 
@@ -129,6 +137,23 @@ async def test_a_server_whose_guest_has_ended_is_stopped(ground: Ground, state: 
     assert await ground.rounds.run() == PowerStatesDone(waiting=(SERVER,)), "the stop holds it"
 
 
+@pytest.mark.parametrize("state", [PowerState.RUNNING, PowerState.PAUSED])
+async def test_a_guest_that_runs_although_its_server_is_stopped(ground: Ground, state: PowerState) -> None:
+    """Somebody started it past Moorage."""
+    await ground.became(VmState.STOPPED)
+    await ground.observed(state)
+    assert await ground.rounds.run() == PowerStatesDone(waiting=(SERVER,)), "the stop may have been observed late"
+    assert await ground.later() == PowerStatesDone(begun=(SERVER,))
+    assert ground.stopped() == [SERVER]
+
+
+async def test_a_guest_that_was_stopped_since_it_was_observed(ground: Ground) -> None:
+    await ground.became(VmState.STOPPED)
+    await ground.observed(PowerState.RUNNING, really=PowerState.SHUTDOWN)
+    assert await ground.later() == PowerStatesDone(waiting=(SERVER,))
+    assert ground.stopped() == []
+
+
 async def test_a_server_that_was_on_again_between_is_not_stopped(ground: Ground) -> None:
     await ground.observed(PowerState.SHUTDOWN)
     await ground.rounds.run()
@@ -179,3 +204,54 @@ async def test_the_record_of_a_server_that_is_stopped(ground: Ground) -> None:
     (begun,) = ground.book.begun_
     asked = msgspec.json.decode(begun.asked, type=Power)
     assert (asked.user, asked.by_project) == (found.user, found.project), "as if its owner had asked"
+
+
+OTHERS = tuple(ServerId(f"00000000-0000-4000-8000-00000000000{n}") for n in range(3))
+"""All before the one, by id."""
+
+
+async def copied(ground: Ground, host: str = "host2") -> None:
+    """More servers like the one, on `host`."""
+    found = await records.find(ground.context, SERVER)
+    assert found.cell is not None
+    assert found.server is not None
+    rows = [server_values(msgspec.structs.replace(found.server, id=each, host=host)) for each in OTHERS]
+    await ground.context.cells[found.cell].write(lambda tx: tx.run(cell_servers.servers.insert().values(hidden=False), rows))
+
+    def known(tx: Tx) -> None:
+        (row,) = tx.rows(sa.select(region_servers.servers).where(region_servers.servers.c.id == SERVER))
+        tx.run(region_servers.servers.insert(), [row._asdict() | {"id": each} for each in OTHERS])
+
+    await ground.small.region.write(known)
+
+
+async def test_servers_that_cannot_be_stopped_do_not_keep_others_from_it(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round looks at so many; the next goes on behind them, and what was noticed of the others is kept."""
+    monkeypatch.setattr(power_states, "LOOKED_AT_MAX", 1)
+    await ground.observed(PowerState.SHUTDOWN)
+    await copied(ground)
+    ground.small.hosts.silent.add("host2")
+    begun = list[ServerId]()
+    for _ in range(2 * (len(OTHERS) + 2)):
+        begun += (await ground.rounds.run()).begun
+        ground.watch.at += SURE_AFTER_S / len(OTHERS)
+    assert begun == [SERVER]
+
+
+async def test_a_host_that_does_not_answer_is_asked_once_in_a_round(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ground.observed(PowerState.SHUTDOWN)
+    await copied(ground, "host1")
+    asked = list[ServerId]()
+
+    async def ask(at: HostAddress, server: ServerId, *_: object) -> None:
+        asked.append(server)
+        raise Unavailable("host host1 does not answer")
+
+    monkeypatch.setattr(ground.small.hosts, "ask", ask)
+    done = await ground.later()
+    assert len(done.waiting) > 1
+    assert len(asked) == 1

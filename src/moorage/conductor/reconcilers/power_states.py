@@ -1,16 +1,18 @@
-"""Stops servers whose guests have ended by themselves: shut down from inside, crashed, or their process was killed (Nova's
-`_sync_power_states`).
+"""Stops servers whose guests are in a power state that their own state forbids (Nova's `_sync_power_states`).
 
-Without it a server stays ACTIVE although nothing runs, and may be neither started nor resized as a stopped one. What an
-observation says may be old, and a host that was switched on again is about to start its guests. So a guest must have been off
-for a while, its host must say so when it is asked, behind what it does with that guest already, and no operation may have begun
-since. Then the server is stopped as if its owner had asked for it: its host forgets that the guest is to run.
+Guests end by themselves: shut down from inside, crashed, or their process was killed. Without these rounds such a server
+stays ACTIVE although nothing runs, and may be neither started nor resized as a stopped one. And somebody may start the
+guest of a stopped server past Moorage, with the tools of its hypervisor.
 
-A guest that runs although its server is stopped is left alone, and so is one that is paused or saved unexpectedly.
+What an observation says may be old, and a host that was switched on again is about to start its guests. So it must have
+been so for a while, the host must say so when it is asked, behind what it does with that guest already, and no operation
+may have begun since. Then the server is stopped as if its owner had asked for it: its host forgets that the guest is to run.
+
+A guest that is paused or saved unexpectedly is left alone, and so is a saved one of a stopped server.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -20,7 +22,7 @@ from moorage.bus.verbs import Verb
 from moorage.model.clock import Clock
 from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.guest import PowerState
-from moorage.model.ids import ServerId
+from moorage.model.ids import CellId, ServerId
 from moorage.model.principal import Principal
 from moorage.model.server import Server, VmState
 from moorage.operations.context import SagaContext
@@ -30,12 +32,18 @@ from moorage.store.cell import server_queries
 from moorage.store.region import servers as region_servers
 
 NAME = "power_states"
-RUNS = (VmState.ACTIVE, VmState.PAUSED)
+ON = (PowerState.RUNNING, PowerState.PAUSED)
 ENDED = (PowerState.SHUTDOWN, PowerState.CRASHED)
+FORBIDDEN: Mapping[VmState, tuple[PowerState, ...]] = {
+    VmState.ACTIVE: ENDED,
+    VmState.PAUSED: ENDED,
+    VmState.STOPPED: ON,
+}
+"""State of a server → power states that its guest may not have. The store's query says the same (`IN_WRONG_POWER_STATE`)."""
 SURE_AFTER_S = 10.0
-"""How long a guest must have been off."""
+"""How long a guest must have been in that power state."""
 LOOKED_AT_MAX = 500
-"""Servers of one cell in one round."""
+"""Servers of one cell in one round; the next round goes on behind them."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,43 +54,68 @@ class PowerStatesDone(msgspec.Struct, frozen=True):
     """Cells that did not answer, and servers that are not stopped yet."""
 
 
+class _Seen:
+    """What the rounds found in one cell."""
+
+    def __init__(self) -> None:
+        self.after = ""
+        """The server, by id, behind which the next round looks."""
+        self.since: Mapping[ServerId, float] = {}
+        """Servers in a wrong power state → when a round noticed that first."""
+
+    def found(self, servers: Iterable[Server], now: float) -> None:
+        """Note a round's servers, which follow `after`. Those that are not among them any more are forgotten."""
+        ids = [server.id for server in servers]
+        last = ids[-1] if len(ids) == LOOKED_AT_MAX else None
+        elsewhere = {
+            each: since
+            for each, since in self.since.items()
+            if each <= self.after or (last is not None and each > last)
+        }
+        self.since = elsewhere | {each: self.since.get(each, now) for each in ids}
+        self.after = last or ""
+
+
 class PowerStates:
     """Run by the leading conductor."""
 
     def __init__(self, context: SagaContext, clock: Clock) -> None:
         self._context, self._clock = context, clock
-        self._since: Mapping[ServerId, float] = {}
-        """Servers whose guests are off → when a round noticed that first."""
+        self._seen: dict[CellId, _Seen] = {}
 
     async def run(self) -> PowerStatesDone:
-        """Run one round: stop each server whose guest has ended."""
+        """Run one round: stop each server whose guest is in a power state that its own state forbids."""
         begun, waiting, now = list[ServerId](), list[str](), self._clock.monotonic()
-        found: list[Server] = []
+        unanswered = set[str]()
+        """Hosts that did not answer in this round: they are not waited for once more."""
         for cell in self._context.cells.ids:
+            seen = self._seen.setdefault(cell, _Seen())
             try:
-                found += await self._context.cells[cell].read(
-                    lambda tx: server_queries.in_power_states(tx, RUNS, ENDED, LOOKED_AT_MAX)
+                found = await self._context.cells[cell].read(
+                    lambda tx, after=seen.after: server_queries.in_wrong_power_state(tx, after, LOOKED_AT_MAX)
                 )
             except Unavailable as out:
                 logger.info("%s: cell %s: %s", NAME, cell, out)
                 waiting.append(cell)
-        self._since = {each.id: self._since.get(each.id, now) for each in found}
-        for server in found:
-            if now - self._since[server.id] >= SURE_AFTER_S and await self._stop(server):
-                begun.append(server.id)
-            else:
-                waiting.append(server.id)
+                continue
+            seen.found(found, now)
+            for server in found:
+                sure = now - seen.since[server.id] >= SURE_AFTER_S and server.host not in unanswered
+                if sure and await self._stop(server, unanswered):
+                    begun.append(server.id)
+                else:
+                    waiting.append(server.id)
         return PowerStatesDone(tuple(begun), tuple(waiting))
 
-    async def _stop(self, found: Server) -> bool:
-        """Returns False when it is not certain that the guest has ended, or another operation holds the server."""
+    async def _stop(self, found: Server, unanswered: set[str]) -> bool:
+        """Returns False when it is not certain that the power state is wrong, or another operation holds the server."""
         where = await self._context.region.read(lambda tx: region_servers.find(tx, found.id))
         server = (await records.find(self._context, found.id)).server
-        if where is None or where.operation is not None or server is None or server.vm_state not in RUNS:
+        if where is None or where.operation is not None or server is None or server.vm_state not in FORBIDDEN:
             return False
         try:
             state = await self._state(server)
-            if state is None or state not in ENDED:
+            if state is None or state not in FORBIDDEN[server.vm_state]:
                 return False
             user = Principal(user=server.user, project=server.project)
             await power.begin(self._context, user, server, "stop", only_after=where.op_seq)
@@ -91,8 +124,11 @@ class PowerStates:
             return False
         except Problem as problem:
             logger.info("%s: whether the guest of server %s runs is not known: %s", NAME, server.id, problem)
+            if server.host is not None:
+                unanswered.add(server.host)
             return False
-        logger.warning("the guest of server %s has ended by itself (%s): the server is stopped", server.id, state.name)
+        what = "has ended by itself" if state in ENDED else "runs although its server is stopped"
+        logger.warning("the guest of server %s %s (%s): the server is stopped", server.id, what, state.name)
         return True
 
     async def _state(self, server: Server) -> PowerState | None:

@@ -11,7 +11,7 @@ from moorage.model.migration import MigrationType
 from moorage.model.server import ApiPowerState, Server, VmState
 from moorage.sql import Tx
 from moorage.store.cell.migrations import migrations
-from moorage.store.cell.servers import EPOCHS_PER_OPERATION, servers
+from moorage.store.cell.servers import EPOCHS_PER_OPERATION, IN_WRONG_POWER_STATE, servers
 from moorage.store.servers import record_columns, server_of
 
 IDS_PER_STATEMENT = 500
@@ -71,15 +71,12 @@ _POWER_STATES = sa.select(servers.c.id, servers.c.host, servers.c.power_state).w
 )
 
 
-def in_power_states(tx: Tx, states: Sequence[VmState], power_states: Sequence[int], limit: int) -> list[Server]:
-    """The cell's servers in these states whose guests were last seen in these power states; without those that another
-    cell shows.
+def in_wrong_power_state(tx: Tx, after: str, limit: int) -> list[Server]:
+    """The cell's servers behind `after`, by id, whose guests were last seen in a power state that their own state forbids
+    (`IN_WRONG_POWER_STATE`); without those that another cell shows.
     """
     query = sa.select(*record_columns(servers)).where(
-        servers.c.power_state.in_([int(each) for each in power_states]),
-        servers.c.vm_state.in_([each.value for each in states]),
-        servers.c.deleted_at.is_(None),
-        sa.not_(servers.c.hidden),
+        IN_WRONG_POWER_STATE, servers.c.id > after, sa.not_(servers.c.hidden)
     )
     return [server_of(row) for row in tx.rows(query.order_by(servers.c.id).limit(limit))]
 

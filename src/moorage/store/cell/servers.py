@@ -34,6 +34,14 @@ from moorage.store.servers import (
 )
 
 EPOCHS_PER_OPERATION = 1 << 20
+IN_WRONG_POWER_STATE = sa.text(
+    "deleted_at IS NULL AND (vm_state IN ('active', 'paused') AND power_state IN (4, 6)"
+    " OR vm_state = 'stopped' AND power_state IN (1, 3))"
+)
+"""Servers whose guests have ended although they are shown as running, or run although they are shown as stopped.
+
+Queries repeat it word by word: else neither database sees that the index serves them.
+"""
 
 servers = sa.Table(
     "servers",
@@ -41,6 +49,12 @@ servers = sa.Table(
     *server_columns(),
     sa.Column("hidden", sa.Boolean, nullable=False, server_default=sa.false()),
     *server_indexes("servers"),
+    sa.Index(
+        "servers_in_wrong_power_state",
+        "id",
+        sqlite_where=IN_WRONG_POWER_STATE,
+        postgresql_where=IN_WRONG_POWER_STATE,
+    ),
 )
 """`hidden`: the row is sealed, because the server's record is being copied to another cell, or is shown there
 (`record_transfer.py`).
