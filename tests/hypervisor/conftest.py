@@ -9,8 +9,20 @@ from tests.helpers.libvirt_host import ImageFiles, a_driver, guest_files
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage_testing.hypervisor.leftovers import leftovers
 
-LONG = ("neutron_ovs", "three_hosts", "set", "up", "killed", "newcomer", "set_routes", "firmware")
-"""Files whose tests take minutes, the longest first: a worker that has one of them at the end makes the others wait."""
+LONG = (
+    "neutron_ovs", "three_hosts", "up", "set", "killed", "set_routes", "up_states", "firmware", "newcomer", "live", "driver_real", "guest_cloud",
+    "driver_failures", "driver_guests", "bandwidth",
+)  # fmt: skip
+"""Files with tests that take long, the longest first: a worker that has one of them at the end makes the others wait."""
+TOGETHER = {
+    "test_killed",
+    "test_live",
+    "test_live_states",
+    "test_live_tls",
+    "test_neutron_ovs",
+    "test_processor_limits",
+}
+"""Files whose tests share what one worker has made for them. All others go, test by test, to the worker that is free."""
 FIRST = {
     "bandwidth", "disks_real", "driver_failures", "driver_real", "filters", "guest_cloud", "guest_services", "host_input", "killed", "live",
     "neutron_ovs", "newcomer", "open_vswitch", "set", "three_hosts", "up",
@@ -23,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {f"test_{name}": place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.stem, len(LONG)))
     for item in items:
+        if item.path.stem in TOGETHER:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
         if item.path.parent == Path(__file__).parent and item.path.stem.removeprefix("test_") not in FIRST:
             item.add_marker("hypervisor_all")
 

@@ -61,4 +61,4 @@ initrd16 /$(cd "$R" && ls -d boot/initrd.img-*)
 boot
 S
 . "$HERE/boot_disk.sh"
-boot_disk "$R" "${CLOUD_DISK_MIB:-1400}" cloud "$OUT/cloud.qcow2"
+boot_disk "$R" "${CLOUD_DISK_MIB:-1400}" cloud "$OUT/cloud.qcow2" -c

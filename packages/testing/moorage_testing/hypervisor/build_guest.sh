@@ -192,7 +192,7 @@ mkdir -p "$U"
 (cd "$U" && apt-get download shim-signed grub-efi-amd64-signed >/dev/null 2>&1)
 for each in "$U"/*.deb; do dpkg-deb -x "$each" "$U"; done
 cat >"$WORK/uefi.cfg" <<'S'
-linux /vmlinuz console=tty0 console=ttyS0 quiet no_timer_check panic=5
+linux /vmlinuz console=tty0 console=ttyS0 quiet no_timer_check panic=5 mitigations=off nokaslr cryptomgr.notests=1
 initrd /initrd-agent.img
 boot
 S
@@ -206,7 +206,7 @@ mcopy -i "$P" "$U/usr/lib/shim/shimx64.efi.signed" ::/EFI/BOOT/BOOTX64.EFI
 mcopy -i "$P" "$U/usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed" ::/EFI/BOOT/grubx64.efi
 mcopy -i "$P" "$WORK/uefi.cfg" ::/EFI/debian/grub.cfg
 mcopy -i "$P" "$OUT/vmlinuz" "$OUT/initrd-agent.img" ::/
-qemu-img convert -f raw -O qcow2 -c "$WORK/uefi.raw" "$OUT/guest-uefi.qcow2"
+qemu-img convert -f raw -O qcow2 "$WORK/uefi.raw" "$OUT/guest-uefi.qcow2"
 
 # ---- disk image ----------------------------------------------------------
 B=$WORK/fs
@@ -216,7 +216,7 @@ cat >"$B/boot/grub/grub.cfg" <<'S'
 serial --unit=0 --speed=115200
 terminal_input serial
 terminal_output serial
-linux16 /boot/vmlinuz console=tty0 console=ttyS0 quiet no_timer_check panic=5
+linux16 /boot/vmlinuz console=tty0 console=ttyS0 quiet no_timer_check panic=5 mitigations=off nokaslr cryptomgr.notests=1
 initrd16 /boot/initrd.img
 boot
 S

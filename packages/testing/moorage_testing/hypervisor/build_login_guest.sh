@@ -145,7 +145,7 @@ cat >"$R/boot/grub/grub.cfg" <<'S'
 serial --unit=0 --speed=115200
 terminal_input serial
 terminal_output serial
-linux16 /boot/vmlinuz console=tty0 console=ttyS0 quiet no_timer_check panic=5
+linux16 /boot/vmlinuz console=tty0 console=ttyS0 quiet no_timer_check panic=5 mitigations=off nokaslr cryptomgr.notests=1
 initrd16 /boot/initrd.img
 boot
 S

@@ -19,8 +19,11 @@ listen_tls = 0
 auth_unix_rw = "none"
 auth_unix_ro = "none"
 unix_sock_rw_perms = "0700"
+min_workers = 20
 log_outputs = "3:file:/var/log/libvirt/libvirtd.log"
 """
+"""`min_workers`: as many threads as there may be. libvirt up to 9.0, at least, starts no more of them once a call waits for one
+(`virThreadPoolSendJob` subtracts numbers without a sign): six calls that wait for a guest that hangs would make all others wait."""
 QEMU_CONF = """\
 user = "root"
 group = "root"
