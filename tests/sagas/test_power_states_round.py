@@ -216,7 +216,9 @@ async def copied(ground: Ground, host: str = "host2") -> None:
     assert found.cell is not None
     assert found.server is not None
     rows = [server_values(msgspec.structs.replace(found.server, id=each, host=host)) for each in OTHERS]
-    await ground.context.cells[found.cell].write(lambda tx: tx.run(cell_servers.servers.insert().values(hidden=False), rows))
+    await ground.context.cells[found.cell].write(
+        lambda tx: tx.run(cell_servers.servers.insert().values(hidden=False), rows)
+    )
 
     def known(tx: Tx) -> None:
         (row,) = tx.rows(sa.select(region_servers.servers).where(region_servers.servers.c.id == SERVER))

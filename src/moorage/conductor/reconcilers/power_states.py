@@ -13,6 +13,7 @@ A guest that is paused or saved unexpectedly is left alone, and so is a saved on
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -92,7 +93,7 @@ class PowerStates:
             seen = self._seen.setdefault(cell, _Seen())
             try:
                 found = await self._context.cells[cell].read(
-                    lambda tx, after=seen.after: server_queries.in_wrong_power_state(tx, after, LOOKED_AT_MAX)
+                    partial(server_queries.in_wrong_power_state, after=seen.after, limit=LOOKED_AT_MAX)
                 )
             except Unavailable as out:
                 logger.info("%s: cell %s: %s", NAME, cell, out)
