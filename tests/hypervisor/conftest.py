@@ -24,10 +24,15 @@ TOGETHER = {
 }
 """Files whose tests share what one worker has made for them. All others go, test by test, to the worker that is free."""
 FIRST = {
-    "bandwidth", "disks_real", "driver_failures", "driver_real", "filters", "guest_cloud", "guest_services", "host_input", "killed", "live",
-    "neutron_ovs", "newcomer", "open_vswitch", "set", "three_hosts", "up",
+    "bandwidth", "disks_real", "driver_real", "filters", "guest_cloud", "guest_services", "killed", "live", "neutron_ovs", "newcomer",
+    "open_vswitch", "set", "three_hosts", "up",
 }  # fmt: skip
 """Files of `make test-hypervisor`: what a driver must do, wires, and whole clouds. All others are in `make test-hypervisor-all`, too."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.path.stem in TOGETHER:
+        item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -35,8 +40,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {f"test_{name}": place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.stem, len(LONG)))
     for item in items:
-        if item.path.stem in TOGETHER:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
         if item.path.parent == Path(__file__).parent and item.path.stem.removeprefix("test_") not in FIRST:
             item.add_marker("hypervisor_all")
 

@@ -55,7 +55,7 @@ class PowerStatesDone(msgspec.Struct, frozen=True):
     """Cells that did not answer, and servers that are not stopped yet."""
 
 
-class _Seen:
+class _Findings:
     """What the rounds found in one cell."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class PowerStates:
 
     def __init__(self, context: SagaContext, clock: Clock) -> None:
         self._context, self._clock = context, clock
-        self._seen: dict[CellId, _Seen] = {}
+        self._findings: dict[CellId, _Findings] = {}
 
     async def run(self) -> PowerStatesDone:
         """Run one round: stop each server whose guest is in a power state that its own state forbids."""
@@ -90,18 +90,18 @@ class PowerStates:
         unanswered = set[str]()
         """Hosts that did not answer in this round: they are not waited for once more."""
         for cell in self._context.cells.ids:
-            seen = self._seen.setdefault(cell, _Seen())
+            findings = self._findings.setdefault(cell, _Findings())
             try:
                 found = await self._context.cells[cell].read(
-                    partial(server_queries.in_wrong_power_state, after=seen.after, limit=LOOKED_AT_MAX)
+                    partial(server_queries.in_wrong_power_state, after=findings.after, limit=LOOKED_AT_MAX)
                 )
             except Unavailable as out:
                 logger.info("%s: cell %s: %s", NAME, cell, out)
                 waiting.append(cell)
                 continue
-            seen.found(found, now)
+            findings.found(found, now)
             for server in found:
-                sure = now - seen.since[server.id] >= SURE_AFTER_S and server.host not in unanswered
+                sure = now - findings.since[server.id] >= SURE_AFTER_S and server.host not in unanswered
                 if sure and await self._stop(server, unanswered):
                     begun.append(server.id)
                 else:
