@@ -2,9 +2,12 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.helpers.libvirt_host import ImageFiles, a_driver, guest_files
+from typing_extensions import override
+from xdist.scheduler import LoadScopeScheduling
 
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage_testing.hypervisor.leftovers import leftovers
@@ -30,9 +33,18 @@ FIRST = {
 """Files of `make test-hypervisor`: what a driver must do, wires, and whole clouds. All others are in `make test-hypervisor-all`, too."""
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    if item.path.stem in TOGETHER:
-        item.add_marker(pytest.mark.xdist_group(item.path.stem))
+class _Scheduler(LoadScopeScheduling):
+    """As `loadfile` for files of TOGETHER, and test by test for all others. pytest-xdist's own `loadgroup` knows no groups with pytest 9.2."""
+
+    @override
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if Path(file).stem in TOGETHER else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduler:
+    return _Scheduler(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

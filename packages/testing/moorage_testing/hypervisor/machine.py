@@ -140,7 +140,7 @@ def python(*arguments: str) -> int:
 
 
 def pytest(*arguments: str) -> int:
-    """Executes tests, each in the worker that is free; those of one group (`xdist_group`) in one.
+    """Executes tests, each in the worker that is free; those that share what a worker has made in one (tests/hypervisor/conftest.py).
 
     A worker of pytest-xdist is an interpreter that the controller starts by a command, so the command is what makes namespaces.
     """
@@ -148,7 +148,7 @@ def pytest(*arguments: str) -> int:
     if workers == 0:
         return python("-m", "pytest", *arguments)
     command = shlex.join([sys.executable, "-m", __package__ or "", "python"])
-    side_by_side = ["--tx", f"{workers}*popen//python={command}", "--dist", "loadgroup", "--no-loadscope-reorder"]
+    side_by_side = ["--tx", f"{workers}*popen//python={command}", "--dist", "loadscope", "--no-loadscope-reorder"]
     room = tempfile.mkdtemp(prefix="mrg-")  # daemons have sockets in it, whose paths must be short
     words = [sys.executable, "-m", "pytest", *side_by_side, "--basetemp", f"{room}/t", *arguments]
     status = subprocess.run(words, check=False).returncode
