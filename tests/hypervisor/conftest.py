@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from tests.helpers.libvirt_host import ImageFiles, a_driver, guest_files
-from typing_extensions import override
 from xdist.scheduler import LoadScopeScheduling
 
 from moorage.drivers.libvirt.driver import LibvirtDriver
@@ -33,18 +32,17 @@ FIRST = {
 """Files of `make test-hypervisor`: what a driver must do, wires, and whole clouds. All others are in `make test-hypervisor-all`, too."""
 
 
-class _Scheduler(LoadScopeScheduling):
-    """As `loadfile` for files of TOGETHER, and test by test for all others. pytest-xdist's own `loadgroup` knows no groups with pytest 9.2."""
-
-    @override
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return file if Path(file).stem in TOGETHER else nodeid
+def _scope(nodeid: str) -> str:
+    file = nodeid.partition("::")[0]
+    return file if Path(file).stem in TOGETHER else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduler:
-    return _Scheduler(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As `loadfile` for files of TOGETHER, and test by test for all others. pytest-xdist's own `loadgroup` knows no groups with pytest 9.2."""
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = _scope
+    return scheduler
 
 
 @pytest.hookimpl(tryfirst=True)
