@@ -1,6 +1,7 @@
 """The reconciler that stops servers whose guests ended by themselves, or run although their server is stopped.
 
-It changes nothing in a correct region, and stops none that may run."""
+It changes nothing in a correct region, and stops none that may run.
+"""
 
 import dataclasses
 from collections.abc import AsyncIterator, Callable
@@ -257,3 +258,9 @@ async def test_a_host_that_does_not_answer_is_asked_once_in_a_round(
     done = await ground.later()
     assert len(done.waiting) > 1
     assert len(asked) == 1
+
+
+async def test_a_guest_that_is_gone_does_not_keep_others_of_its_host_from_it(ground: Ground) -> None:
+    await ground.observed(PowerState.SHUTDOWN)
+    await copied(ground, "host1")  # of these servers the host has no guests
+    assert await ground.later() == PowerStatesDone(begun=(SERVER,), waiting=OTHERS)

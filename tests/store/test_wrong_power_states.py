@@ -12,7 +12,7 @@ from moorage.model.guest import PowerState
 from moorage.model.server import VmState
 from moorage.sql import Database, Tx
 from moorage.store.cell import server_queries
-from moorage.store.cell.servers import IN_WRONG_POWER_STATE, servers
+from moorage.store.cell.servers import servers
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.servers import server_values
 
@@ -62,8 +62,8 @@ async def test_an_index_serves_the_question(cell: Database) -> None:
     await keep(cell, *(server_values(each) | {"hidden": False} for each in fine))
 
     def plan(tx: Tx) -> str:
-        asked = sa.select(servers.c.id).where(IN_WRONG_POWER_STATE, servers.c.id > "", sa.not_(servers.c.hidden))
-        words = str(asked.order_by(servers.c.id).limit(5).compile(compile_kwargs={"literal_binds": True}))
+        asked = server_queries._IN_WRONG_POWER_STATE.params(b_after="", b_limit=5)
+        words = str(asked.compile(compile_kwargs={"literal_binds": True}))
         explain = "EXPLAIN QUERY PLAN" if tx.dialect == "sqlite" else "EXPLAIN"
         return "\n".join(str(tuple(row)) for row in tx.rows(sa.text(f"{explain} {words.replace(':', chr(92) + ':')}")))
 

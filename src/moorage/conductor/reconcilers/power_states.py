@@ -125,7 +125,7 @@ class PowerStates:
             return False
         except Problem as problem:
             logger.info("%s: whether the guest of server %s runs is not known: %s", NAME, server.id, problem)
-            if server.host is not None:
+            if isinstance(problem, Unavailable) and server.host is not None:
                 unanswered.add(server.host)
             return False
         what = "has ended by itself" if state in ENDED else "runs although its server is stopped"

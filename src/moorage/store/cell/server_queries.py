@@ -71,14 +71,19 @@ _POWER_STATES = sa.select(servers.c.id, servers.c.host, servers.c.power_state).w
 )
 
 
+_IN_WRONG_POWER_STATE = (
+    sa.select(*record_columns(servers))
+    .where(IN_WRONG_POWER_STATE, servers.c.id > sa.bindparam("b_after"), sa.not_(servers.c.hidden))
+    .order_by(servers.c.id)
+    .limit(sa.bindparam("b_limit", type_=sa.Integer))
+)
+
+
 def in_wrong_power_state(tx: Tx, after: str, limit: int) -> list[Server]:
     """The cell's servers behind `after`, by id, whose guests were last seen in a power state that their own state forbids
     (`IN_WRONG_POWER_STATE`); without those that another cell shows.
     """
-    query = sa.select(*record_columns(servers)).where(
-        IN_WRONG_POWER_STATE, servers.c.id > after, sa.not_(servers.c.hidden)
-    )
-    return [server_of(row) for row in tx.rows(query.order_by(servers.c.id).limit(limit))]
+    return [server_of(row) for row in tx.rows(_IN_WRONG_POWER_STATE, {"b_after": after, "b_limit": limit})]
 
 
 _LEFT_BEHIND = (
