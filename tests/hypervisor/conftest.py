@@ -12,7 +12,7 @@ from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage_testing.hypervisor.leftovers import leftovers
 
 LONG = (
-    "neutron_ovs", "three_hosts", "up", "set", "killed", "set_routes", "up_states", "firmware", "newcomer", "live", "driver_real", "guest_cloud",
+    "neutron_ovs", "three_hosts", "up", "set", "killed", "live", "set_routes", "up_states", "firmware", "newcomer", "driver_real", "guest_cloud",
     "driver_failures", "driver_guests", "bandwidth",
 )  # fmt: skip
 """Files with tests that take long, the longest first: a worker that has one of them at the end makes the others wait."""
@@ -26,8 +26,8 @@ TOGETHER = {
 }
 """Files whose tests share what one worker has made for them. All others go, test by test, to the worker that is free."""
 FIRST = {
-    "bandwidth", "disks_real", "driver_real", "filters", "guest_cloud", "guest_services", "killed", "live", "neutron_ovs", "newcomer",
-    "open_vswitch", "set", "three_hosts", "up",
+    "bandwidth", "disks_real", "driver_failures", "driver_real", "filters", "guest_cloud", "guest_services", "host_input", "killed", "live",
+    "neutron_ovs", "newcomer", "open_vswitch", "set", "three_hosts", "up",
 }  # fmt: skip
 """Files of `make test-hypervisor`: what a driver must do, wires, and whole clouds. All others are in `make test-hypervisor-all`, too."""
 
