@@ -120,7 +120,7 @@ async def one(server: PostgresServer, one_way_ms: int, how: str) -> None:
         await until(lambda: conductor.alive, patience_s=LEASE_S + BEAT_S)
         for _ in range(10):
             living: Any = await near.read(conductors.living)
-            assert [each[0] for each in living] == [conductor.id]
+            assert [each.id for each in living] == [conductor.id]
             assert conductor.alive
             await asyncio.sleep(LEASE_S / 10)
     finally:

@@ -10,15 +10,19 @@ from typing import Any, Literal
 import pytest
 from tests.cloud.conftest import Running, Start
 
+from moorage.cli import status
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts, UpgradeLevels
 from moorage.main.hosts import HostPlan
 from moorage.main.service_clients import Clients, make_clients
+from moorage.model.ids import ConductorId
 from moorage.model.network import minted_macs
+from moorage.store.region import conductors
 from moorage_testing.waiting import until
 
 Level = Literal[1, 2, 3]
 ONE_WIRE = (("physnet1",),)
+FAR = ConductorId("far")
 
 
 def fleet(*levels: Level) -> Hosts:
@@ -225,3 +229,19 @@ async def test_gates_are_shown_to_administrators_only(running: Running) -> None:
     assert [gate["open"] for gate in answer["gates"]] == [True, True]
     async with running.person("demo", "demo") as demo:
         assert (await demo.compute("GET", "/ext/gates")).status_code == 403
+
+
+async def test_a_conductor_without_the_bus_is_shown(running: Running) -> None:
+    region, host = running.cloud.region.databases.region, "elsewhere"
+    await region.write(lambda tx: conductors.take(tx, FAR, [], host, ["boot/1"], reaches_bus=False))
+    gates = (await running.admin.compute("GET", "/ext/gates")).json()["gates"]
+    assert gates["without_bus"] == [{"conductor": FAR, "host": host, "has_lease": True}]
+    assert "its operations wait" in status.without_bus(gates)[1]
+    await region.write(lambda tx: conductors.retire(tx, FAR))  # it left its work to others
+    gates = (await running.admin.compute("GET", "/ext/gates")).json()["gates"]
+    assert gates["without_bus"] == [{"conductor": FAR, "host": host, "has_lease": False}]
+    assert "go on at other conductors" in status.without_bus(gates)[1]
+    await region.write(lambda tx: conductors.take(tx, ConductorId("far-2"), [], host, ["boot/1"]))  # it is back
+    gates = (await running.admin.compute("GET", "/ext/gates")).json()["gates"]
+    assert gates["without_bus"] == []
+    await region.write(lambda tx: conductors.retire(tx, ConductorId("far-2")))

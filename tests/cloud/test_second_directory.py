@@ -59,7 +59,7 @@ async def test_a_second_directory_adopts_no_living_operations(postgres_server: P
 
         assert await of(DEAD) == second.region.conductor.id
         assert await of(LIVING) == LIVING
-        assert LIVING in {each[0] for each in await opened.region.read(conductors.living)}
+        assert LIVING in {each.id for each in await opened.region.read(conductors.living)}
         lease_on = second.region.lease_on
         assert isinstance(lease_on, PostgresqlDatabase)
         assert lease_on.greet is not None  # its connections ask who answers, as those of the region do

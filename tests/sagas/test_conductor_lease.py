@@ -58,7 +58,7 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
 
 
 async def living(small: SmallRegion) -> set[str]:
-    return {each[0] for each in await small.region.read(conductors.living)}
+    return {each.id for each in await small.region.read(conductors.living)}
 
 
 async def test_a_conductor_that_lost_its_lease_works_again_within_a_lease_and_a_beat(

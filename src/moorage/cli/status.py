@@ -28,12 +28,23 @@ def main(argv: list[str]) -> int:
     stores = cloud.get_or(connection, "/ext/databases", {"databases": []})["databases"]
     troubled = cloud.get_or(connection, "/ext/hosts", {"hosts": []})["hosts"]
     ended = [each for each in cloud.get_or(connection, "/ext/audits", {"audits": []})["audits"] if each["ended_at"]]
-    warned = [*databases(stores), *hosts(troubled), *audited(ended[:1])]
+    warned = [*without_bus(gates), *databases(stores), *hosts(troubled), *audited(ended[:1])]
     if arguments.json:
         print(json.dumps({**gates, "left_alone": left_alone, "databases": stores, "hosts": troubled}, indent=2))
     else:
         print("\n".join([*lines(gates), *out(left_alone), *warned]))
     return WARNED if gates["warnings"] or left_alone or warned else FINE
+
+
+def without_bus(gates: JsonObject) -> list[str]:
+    """Return a line for each conductor that does not reach the message bus."""
+    cut_off = gates.get("without_bus", [])
+    warnings = [
+        f"WARNING: conductor {each['conductor']} on {each['host']} does not reach the message bus: "
+        f"{'its operations wait' if each['has_lease'] else 'its operations go on at other conductors'}"
+        for each in cut_off
+    ]
+    return ["", *warnings] if warnings else []
 
 
 def databases(stores: list[JsonObject]) -> list[str]:

@@ -14,6 +14,7 @@ from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
 from moorage.sql import Database
 from moorage.store.region import conductors
+from moorage.store.region.conductors import Peer
 
 if TYPE_CHECKING:
     from moorage.conductor.worker import Conductor
@@ -29,19 +30,20 @@ class BusDispatcher:
         self._region = region
         self._bus = bus
         self.local = local
-        self._living: Sequence[tuple[ConductorId, frozenset[str], str]] = ()
+        self._living: Sequence[Peer] = ()
         self._read_at = -LIVING_KEPT_S
         self._turn = 0
 
     async def choose(self, saga: str) -> ConductorId:
-        """The conductor of this process if there is one, otherwise the living ones in turn.
+        """The conductor of this process if there is one, otherwise the living ones in turn; none that does not reach the
+        bus while another does.
 
         Raises Unavailable when none lives, and when one of the living ones does not know this saga (RULES §19): if the
         owner dies, any other must be able to continue. This happens during an upgrade in another order than the
         documented one.
         """
         local = self.local
-        if local is not None and local.alive:
+        if local is not None and local.alive and not local.is_worse_placed:
             _refuse_unknown(saga, [peer.host for peer in local.peers.unknown_to(saga)])
             return local.id
         now = asyncio.get_running_loop().time()
@@ -50,9 +52,10 @@ class BusDispatcher:
             self._read_at = now
         if not self._living:
             raise Unavailable("no conductor is running that could execute this; try again later")
-        _refuse_unknown(saga, [host for _, knows, host in self._living if saga not in knows])
+        _refuse_unknown(saga, [peer.host for peer in self._living if saga not in peer.sagas])
         self._turn += 1
-        return self._living[self._turn % len(self._living)][0]
+        able = conductors.reaching_bus(self._living)
+        return able[self._turn % len(able)].id
 
     async def begun(self, accepted: Accepted) -> None:
         """See `operations.context.OperationDispatcher`."""

@@ -63,6 +63,8 @@ class ConductorLease:
         self._ticked_at: float | None = None
         self._doubted_at: float | None = None
         self._sure = asyncio.Event()
+        self.reaches_bus = True
+        """Is told to the others with each renewal."""
 
     @property
     def alive(self) -> bool:
@@ -112,9 +114,9 @@ class ConductorLease:
         """Prolong it. Raises LeaseLost when it has ended, for us or in the database."""
         if self.over:
             raise LeaseLost
-        began, me = self._clock.monotonic(), self.id
+        began, me, reaches_bus = self._clock.monotonic(), self.id, self.reaches_bus
         with label("lease"):
-            held = await self._region.write(lambda tx: conductors.renew(tx, me, self.lease_s))
+            held = await self._region.write(lambda tx: conductors.renew(tx, me, self.lease_s, reaches_bus=reaches_bus))
         if self._lost or not held:
             self._lost = True
             raise LeaseLost
@@ -133,7 +135,9 @@ class ConductorLease:
         began = self._clock.monotonic()
         with label("lease"):
             await self._region.write(
-                lambda tx: conductors.take(tx, me, former, platform.node(), self._sagas, self.lease_s)
+                lambda tx: conductors.take(
+                    tx, me, former, platform.node(), self._sagas, self.lease_s, reaches_bus=self.reaches_bus
+                )
             )
         self._former = [me]
         self.id, self._lost, self._ends = me, False, float("-inf")
@@ -175,8 +179,13 @@ class Peers:
         return silent
 
     def leader(self) -> ConductorId | None:
-        """The conductor that has lived longest: it does the work of which one conductor is enough."""
-        return self.living[0].id if self.living else None
+        """The conductor that has lived longest, of those that reach the bus: it does the work of which one is enough."""
+        able = conductors.reaching_bus(self.living)
+        return able[0].id if able else None
+
+    def reaching_bus(self, me: ConductorId, since: float) -> Sequence[Peer]:
+        """The living others that renewed after `since` (our clock), and reached the bus then."""
+        return [peer for peer in self.living if peer.id != me and peer.reaches_bus and self._known[peer.id][1] > since]
 
     def unknown_to(self, saga: str) -> Sequence[Peer]:
         """The living conductors that cannot execute this saga."""

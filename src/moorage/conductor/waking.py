@@ -38,7 +38,7 @@ from moorage.placement import claims
 from moorage.placement.cache.freed import Freed
 from moorage.scheduler.lacks import causes_of, lacks
 from moorage.sql import label
-from moorage.store.region import waiting
+from moorage.store.region import conductors, waiting
 from moorage.store.region.waiting import WaitingServer
 
 logger = logging.getLogger(__name__)
@@ -219,7 +219,8 @@ class Waker:
 
     def _owners(self, count: int) -> Sequence[ConductorId]:
         me = self._conductor.id
-        able = [each.id for each in self._conductor.peers.living if set(WAITING_BOOTS) <= each.sagas] or [me]
+        living = conductors.reaching_bus(self._conductor.peers.living)
+        able = [each.id for each in living if set(WAITING_BOOTS) <= each.sagas] or [me]
         self._turn += count
         return [able[(self._turn + number) % len(able)] for number in range(count)]
 

@@ -1,8 +1,9 @@
 """A conductor: owns operations, executes them, and receives their cancels.
 
 It holds one lease for all its work (`lease.py`, RULES §3). When the lease is lost, every operation is stopped and left
-as it is; another conductor adopts them, or this process under its next lease. Operations of this process are handed
-over in memory, others by a hint on the bus; a poll every second finds lost ones. `bulkheads.py` limits their number.
+as it is; another conductor adopts them, or this process under its next lease. So it is too when it does not reach the
+bus and another conductor does (`bus_reach.py`). Operations of this process are handed over in memory, others by a hint
+on the bus; a poll every second finds lost ones. `bulkheads.py` limits their number.
 """
 
 import asyncio
@@ -14,7 +15,9 @@ from contextlib import AbstractContextManager
 from moorage.bus import subjects
 from moorage.bus.messages import OperationHint, read
 from moorage.bus.transport import Bus, Subscription
+from moorage.conductor.adoption import take_over
 from moorage.conductor.bulkheads import Bulkheads, berth_of
+from moorage.conductor.bus_reach import BusReach
 from moorage.conductor.lease import ConductorLease, LeaseLost, Peers
 from moorage.conductor.operation_runner import AGAIN_MOST_S, OperationRunner, operation_of
 from moorage.conductor.options import DEFAULTS, ConductorOptions
@@ -26,7 +29,7 @@ from moorage.model.retry import Backoff, SeldomLog, jittered
 from moorage.operations.context import SagaContext
 from moorage.operations.registry import SAGAS
 from moorage.sql import label
-from moorage.store.region import conductors, operation_owners, operations
+from moorage.store.region import operation_owners, operations
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +53,7 @@ class Conductor:
         lease_on = options.lease_on or context.region
         self.lease = ConductorLease(conductor, lease_on, clock, SAGAS, lease_s=options.lease_s)
         self.peers = Peers(options.lease_s)
+        self._bus_reach = BusReach(bus, clock, self.lease, self.peers)
         self.bulkheads = Bulkheads(options.places)
         self._bus = bus
         self._clock = clock
@@ -91,6 +95,11 @@ class Conductor:
         return self.alive and self.peers.leader() == self.id
 
     @property
+    def is_worse_placed(self) -> bool:
+        """Whether another conductor reaches the bus, and this one does not."""
+        return self._bus_reach.is_worse_placed
+
+    @property
     def executing(self) -> int:
         return len(self._tasks)
 
@@ -125,9 +134,13 @@ class Conductor:
     # ------------------------------------------------------------------------------------------------- the lease
 
     async def _ticking(self) -> None:
-        """Notice the end of the lease even if the database hangs, and a suspension of this process."""
+        """Notice the end of the lease even if the database hangs, a suspension of this process, and an outage of the
+        bus, during which the others are looked at with each tick.
+        """
         while True:
             await self._clock.sleep(self.lease.tick_s)
+            if self._bus_reach.check():
+                self._beat_now.set()
             if self.lease.tick():
                 logger.warning("conductor %s was suspended for a while, and checks whether its lease is valid", self.id)
                 self._beat_now.set()
@@ -164,6 +177,7 @@ class Conductor:
                 async with asyncio.timeout(self.lease.gap_s):
                     await self._be_known()
                     await self.adopt()
+                    await self._bus_reach.leave_work(len(self._tasks), self._drop_all)
             except Exception as failure:  # noqa: BLE001  the next beat tries again
                 self._log.warning(
                     "adopt", "conductor %s could not adopt operations of dead conductors: %r", self.id, failure
@@ -174,6 +188,8 @@ class Conductor:
 
         A try that takes longer than half a lease is given up; if it commits all the same, its row is never renewed.
         """
+        if self.lease.over and self.is_worse_placed and not self._tasks:
+            return
         async with asyncio.timeout(self.lease.gap_s):
             if not self.lease.over:
                 try:
@@ -211,33 +227,20 @@ class Conductor:
 
     async def adopt(self, *, everything: bool = False) -> int:
         """Take over the operations of conductors that are dead; return how many."""
-        adopted = 0
-        with label("adopt"):
-            peers = await self.context.region.read(conductors.peers)
-            silent = self.peers.note(peers, self.id, self._clock.monotonic())
-            if everything:
-                silent = {each.id: each.alive_until for each in peers if each.lives and each.id != self.id}
-            if silent:
-                if not everything:
-                    logger.error("conductors %s do not renew their leases, which are ended", ", ".join(sorted(silent)))
-                await self.context.region.write(lambda tx: conductors.end_silent(tx, silent))
-                self.peers.note(await self.context.region.read(conductors.peers), self.id, self._clock.monotonic())
-            while self.alive:
-                ids = await self.context.region.read(
-                    lambda tx: operation_owners.orphaned(tx, self.id, SAGAS, everything=everything)
-                )
-                if not ids:
-                    break
-                taken = await self.context.region.write(
-                    lambda tx, ids=ids: operation_owners.adopt(tx, self.id, ids, SAGAS, everything=everything)  # type: ignore[misc]
-                )
-                adopted += len(taken)
-                now = self._clock.monotonic()
-                self._stuck_until |= {each: now for each, status in taken.items() if status is OperationStatus.STUCK}
+        adopted = await take_over(
+            self.context.region,
+            self.lease,
+            self.peers,
+            self._clock,
+            may=lambda: self.alive and not self.is_worse_placed,
+            everything=everything,
+        )
+        now = self._clock.monotonic()
+        self._stuck_until |= {each: now for each, status in adopted.items() if status is OperationStatus.STUCK}
         if adopted:
-            logger.info("conductor %s adopted %d operations", self.id, adopted)
+            logger.info("conductor %s adopted %d operations", self.id, len(adopted))
             self._poll_now.set()
-        return adopted
+        return len(adopted)
 
     async def _drop_all(self) -> None:
         self.bulkheads.give_fewer()

@@ -129,7 +129,7 @@ def check_adoptable(region: RegionSeen, cells: Mapping[CellId, CellSeen], empty:
 async def _check_stopped(region: Database) -> None:
     living = await region.read(conductors.living)
     if living:
-        names = ", ".join(sorted(str(each[0]) for each in living))
+        names = ", ".join(sorted(str(each.id) for each in living))
         raise Conflict(f"conductors are running ({names}): stop every process first; a killed one counts for 15 s")
 
 

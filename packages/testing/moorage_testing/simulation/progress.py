@@ -2,8 +2,12 @@
 
 import asyncio
 
+from moorage.bus.host_silence import BUS_GRACE_S
+from moorage.conductor.bus_reach import OTHERS_NOTICE_S
+from moorage.conductor.worker import Conductor
 from moorage.model.ids import ServerId
-from moorage_testing.simulation.cloud import SimulatedCloud
+from moorage_testing.simulation.bus import NOTICED_S
+from moorage_testing.simulation.cloud import Role, SimulatedCloud
 from moorage_testing.simulation.roles import ConductorRole
 from moorage_testing.simulation.storage import writers_text
 
@@ -52,24 +56,42 @@ async def watch_volumes(cloud: SimulatedCloud) -> None:
 
 
 async def watch_conductors(cloud: SimulatedCloud) -> None:
-    """A conductor is alive one lease and one beat after it was started, thawed, or could reach the region's database again."""
+    """A conductor is alive one lease and one beat after it was started, thawed, or could reach the region's database again.
+
+    One that does not reach the bus is not alive while another one, which is alive, does: it leaves its operations to that one.
+    """
     compute = cloud.config.compute
     # A request that hung is given up after half a lease, then there is a pause of at most half a beat before the next.
-    most_s = compute.lease_s * 1.5 + compute.lease_beat_s * 1.5 + SLACK_S
-    since: dict[str, float] = {}
+    back_s = compute.lease_s * 1.5 + compute.lease_beat_s * 1.5 + SLACK_S
+    left_s = NOTICED_S + BUS_GRACE_S + OTHERS_NOTICE_S + compute.lease_beat_s * 1.5 + compute.lease_s / 2 + SLACK_S
+    since: dict[tuple[str, bool], float] = {}
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
-        region = cloud.stores["region"]
-        for role in cloud.roles.values():
-            if not isinstance(role, ConductorRole):
-                continue
-            process = role.process
-            could = role.ready and process is not None and not process.frozen and region.serves(role.name)
-            conductor = None if role.region is None else role.region.conductor
-            if not could or conductor is None or conductor.alive:
-                since.pop(role.name, None)
-            elif cloud.loop.now - since.setdefault(role.name, cloud.loop.now) > most_s:
-                cloud.violated(f"{role.name} is not alive {most_s:.0f} s after it could have been")
+        now = cloud.loop.now
+        able = {role: conductor for role in cloud.roles.values() if (conductor := _able_conductor(cloud, role))}
+        reaching = {role for role, conductor in able.items() if conductor.alive and cloud.hub.reaches(role.process)}
+        wrong: set[tuple[str, bool]] = set()
+        for role, conductor in able.items():
+            is_worse_placed = bool(reaching - {role}) and not cloud.hub.reaches(role.process)
+            if conductor.alive is is_worse_placed:
+                wrong.add((role.name, is_worse_placed))
+        since = {each: since.get(each, now) for each in wrong}
+        for (name, is_worse_placed), began in since.items():
+            if now - began > (left_s if is_worse_placed else back_s):
+                cloud.violated(
+                    f"{name} keeps its lease without the bus for {left_s:.0f} s, although another conductor reaches it"
+                    if is_worse_placed
+                    else f"{name} is not alive {back_s:.0f} s after it could have been"
+                )
         for store in cloud.stores.values():
             for key in sorted(store.busy):
                 cloud.violated(f"the {store.name} database is asked without a pause: {key}")
+
+
+def _able_conductor(cloud: SimulatedCloud, role: Role) -> Conductor | None:
+    """The conductor of a process that runs, and reaches the region's database."""
+    if not isinstance(role, ConductorRole) or role.region is None or not role.ready:
+        return None
+    process = role.process
+    able = process is not None and not process.frozen and cloud.stores["region"].serves(role.name)
+    return role.region.conductor if able else None

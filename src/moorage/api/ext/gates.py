@@ -25,7 +25,11 @@ async def show(call: AnyCall) -> Response:
     facts = call.context.gate_facts
     if facts is None:
         raise Unavailable("This API process does not read the gates.")
-    shown = {**msgspec.to_builtins(report(facts()), str_keys=True), "releases": await releases(call.context)}
+    shown = {
+        **msgspec.to_builtins(report(facts()), str_keys=True),
+        "releases": await releases(call.context),
+        "without_bus": await without_bus(call.context),
+    }
     return Response(200, {"gates": shown}, finished=True)
 
 
@@ -41,6 +45,17 @@ async def releases(context: AppContext) -> list[JsonObject]:
     for each in hosts:
         counted.update({("agent", release): count for release, count in each.items()})
     return [{"role": role, "release": release, "count": count} for (role, release), count in sorted(counted.items())]
+
+
+async def without_bus(context: AppContext) -> list[JsonObject]:
+    """Which conductors do not reach the message bus; one that has left its work to others has no lease meanwhile."""
+    peers = await context.region.read(conductors.peers)
+    back = {each.host: each.started_at for each in peers if each.lives and each.reaches_bus}
+    return [
+        {"conductor": each.id, "host": each.host, "has_lease": each.lives}
+        for each in peers
+        if not each.reaches_bus and (each.lives or back.get(each.host, 0.0) < each.started_at)
+    ]
 
 
 async def _of_hosts(cell: Database) -> dict[str, int]:

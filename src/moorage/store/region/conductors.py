@@ -22,6 +22,7 @@ conductors = sa.Table(
     sa.Column("alive_until", sa.Float, nullable=False),
     sa.Column("started_at", sa.Float, nullable=False),
     sa.Column("sagas", sa.Text, nullable=False),
+    sa.Column("reaches_bus", sa.Integer, nullable=False, server_default="1"),
 )
 
 
@@ -38,7 +39,14 @@ def clock_of(dialect: str) -> sa.ColumnElement[float]:
 
 
 def take(
-    tx: Tx, me: ConductorId, former: Sequence[ConductorId], host: str, sagas: Sequence[str], lease_s: float = LEASE_S
+    tx: Tx,
+    me: ConductorId,
+    former: Sequence[ConductorId],
+    host: str,
+    sagas: Sequence[str],
+    lease_s: float = LEASE_S,
+    *,
+    reaches_bus: bool = True,
 ) -> None:
     """Begin a lease under an id that had none before, and end those of my `former` ids.
 
@@ -52,30 +60,33 @@ def take(
             .where(conductors.c.id.in_(former), conductors.c.alive_until > now)
             .values(alive_until=now)
         )
-    tx.run(
-        conductors.insert().from_select(
-            ["id", "host", "alive_until", "started_at", "sagas"],
-            sa.select(sa.literal(me), sa.literal(host), now + lease_s, now, sa.literal(",".join(sagas))),
-        )
-    )
+    columns = ["id", "host", "alive_until", "started_at", "sagas", "reaches_bus"]
+    values = (sa.literal(each) for each in (me, host))
+    more = (sa.literal(",".join(sagas)), sa.literal(int(reaches_bus)))
+    tx.run(conductors.insert().from_select(columns, sa.select(*values, now + lease_s, now, *more)))
 
 
 @cache
 def _renew(dialect: str) -> sa.Executable:
     now = clock_of(dialect)
+    values = {
+        "alive_until": now + sa.bindparam("b_lease_s", type_=sa.Float),
+        "reaches_bus": sa.bindparam("b_reaches_bus", type_=sa.Integer),
+    }
     return (
         conductors.update()
         .where(conductors.c.id == sa.bindparam("b_me"), conductors.c.alive_until > now)
-        .values(alive_until=now + sa.bindparam("b_lease_s", type_=sa.Float))
+        .values(values)
         .returning(conductors.c.id)
     )
 
 
-def renew(tx: Tx, me: ConductorId, lease_s: float = LEASE_S) -> bool:
+def renew(tx: Tx, me: ConductorId, lease_s: float = LEASE_S, *, reaches_bus: bool = True) -> bool:
     """Renew my lease. Returns False, and writes nothing, when it has ended already: its operations may have been
     adopted.
     """
-    return tx.row(_renew(tx.dialect), {"b_me": me, "b_lease_s": lease_s}) is not None
+    values = {"b_me": me, "b_lease_s": lease_s, "b_reaches_bus": int(reaches_bus)}
+    return tx.row(_renew(tx.dialect), values) is not None
 
 
 def retire(tx: Tx, me: ConductorId) -> None:
@@ -84,18 +95,6 @@ def retire(tx: Tx, me: ConductorId) -> None:
     The row stays as long as that of any dead conductor, because an operation may still be accepted in its name.
     """
     tx.run(conductors.update().where(conductors.c.id == me).values(alive_until=clock(tx)))
-
-
-@cache
-def _living(dialect: str) -> sa.Executable:
-    c = conductors.c
-    return sa.select(c.id, c.sagas, c.host).where(c.alive_until > clock_of(dialect))
-
-
-def living(tx: Tx) -> Sequence[tuple[ConductorId, frozenset[str], str]]:
-    """(id, the sagas it can execute, its host) of every conductor whose lease is valid."""
-    rows = tx.rows(_living(tx.dialect))
-    return [(ConductorId(row[0]), _sagas(row[1]), row[2]) for row in rows]
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -109,25 +108,42 @@ class Peer(msgspec.Struct, frozen=True):
     lives: bool
     """By the database's clock."""
     sagas: frozenset[str]
+    """Those that it can execute."""
+    reaches_bus: bool = True
+    """As it said with its last renewal."""
 
 
 @cache
-def _peers(dialect: str) -> sa.Executable:
-    lives = sa.case((conductors.c.alive_until > clock_of(dialect), 1), else_=0)
-    return sa.select(conductors, lives.label("lives")).order_by(conductors.c.started_at, conductors.c.id)
+def _peers(dialect: str, only_living: bool) -> sa.Executable:
+    lives = conductors.c.alive_until > clock_of(dialect)
+    query = sa.select(conductors, sa.case((lives, 1), else_=0).label("lives"))
+    return (query.where(lives) if only_living else query).order_by(conductors.c.started_at, conductors.c.id)
 
 
-def peers(tx: Tx) -> Sequence[Peer]:
+def peers(tx: Tx, *, only_living: bool = False) -> Sequence[Peer]:
     """Every conductor that lives, or died within the last hour; the longest living first."""
-    rows = tx.rows(_peers(tx.dialect))
     return [
-        Peer(ConductorId(row.id), row.host, row.alive_until, row.started_at, bool(row.lives), _sagas(row.sagas))
-        for row in rows
+        Peer(
+            id=ConductorId(row.id),
+            host=row.host,
+            alive_until=row.alive_until,
+            started_at=row.started_at,
+            lives=bool(row.lives),
+            sagas=frozenset(row.sagas.split(",")),
+            reaches_bus=bool(row.reaches_bus),
+        )
+        for row in tx.rows(_peers(tx.dialect, only_living))
     ]
 
 
-def _sagas(text: str) -> frozenset[str]:
-    return frozenset(text.split(","))
+def living(tx: Tx) -> Sequence[Peer]:
+    """Every conductor whose lease is valid."""
+    return peers(tx, only_living=True)
+
+
+def reaching_bus(living: Sequence[Peer]) -> Sequence[Peer]:
+    """Those that reach the message bus; if none does, all of them: their operations wait for the bus."""
+    return [each for each in living if each.reaches_bus] or living
 
 
 def end_silent(tx: Tx, silent: Mapping[ConductorId, float]) -> None:
