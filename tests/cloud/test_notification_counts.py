@@ -25,11 +25,11 @@ async def spent(running: Running) -> tuple[Counter[str], Counter[str]]:
     """Statements and commits by step of some boots, one after the other."""
     meter = running.cloud.region.meter
     await booted(running, "warm")
-    before, told = (meter.statements.copy(), meter.commits.copy()), TOLD.copy()
+    before, told = (meter.statements.copy(), meter.commits + meter.shared), TOLD.copy()
     for number in range(BOOTS):
         await booted(running, f"s{number}")
     found: list[Counter[str]] = []
-    for now, then in zip((meter.statements, meter.commits), before, strict=True):
+    for now, then in zip((meter.statements, meter.commits + meter.shared), before, strict=True):
         counted: Counter[str] = Counter()
         for (database, label), number in (now - then).items():
             if label in STEPS:

@@ -78,11 +78,6 @@ def calls(running: Running) -> Counter[str]:
     return found
 
 
-def ended(commits: Any) -> bool:
-    """Whether a saga was told to its end."""
-    return any(name == "end" for _, name in commits)
-
-
 async def cost(
     running: Running, asked: Callable[[], Awaitable[Any]]
 ) -> tuple[tuple[int, int, int], dict[str, int], Any]:
@@ -96,7 +91,7 @@ async def cost(
     region.meter.reset()
     answer = await asked()
     assert answer.status_code == 202, answer.text
-    await until(lambda: not conductor.executing and ended(region.meter.commits))
+    await until(lambda: not conductor.executing and region.meter.has_committed("end"))
     found = counted(region.meter.statements), counted(region.meter.commits), len(running.commands_once)
     return found, dict(calls(running) - before), answer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from moorage.sql import Database, Tx, open_database
+from moorage.sql import Database, Tx, label, open_database
 
 metadata = sa.MetaData()
 words = sa.Table("words", metadata, sa.Column("word", sa.String, primary_key=True))
@@ -58,3 +58,15 @@ async def test_a_failed_read_fails_only_its_caller(database: Database) -> None:
     with pytest.raises(LookupError):
         await database.read(broken)
     assert await kept(database) == []
+
+
+async def test_a_shared_commit_is_counted_once_and_each_name_is_known(database: Database) -> None:
+    async def written(word: str) -> None:
+        with label(word):
+            await database.write(say(word))  # type: ignore[arg-type]
+
+    database.meter.reset()
+    await asyncio.gather(*(written(f"w{n}") for n in range(20)))
+    assert all(database.meter.has_committed(f"w{n}") for n in range(20))
+    assert sum(database.meter.commits.values()) + sum(database.meter.shared.values()) == 20
+    assert sum(database.meter.shared.values()) > 0, "the writes were meant to share a commit"

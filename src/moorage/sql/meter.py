@@ -30,7 +30,15 @@ class Meter:
     def __init__(self) -> None:
         self.statements: Counter[tuple[str, str]] = Counter()
         self.commits: Counter[tuple[str, str]] = Counter()
+        """A commit that several transactions share counts once, under the name of one of them."""
+        self.shared: Counter[tuple[str, str]] = Counter()
+        """Transactions that were committed in the commit of another one, under their own names."""
 
     def reset(self) -> None:
         self.statements.clear()
         self.commits.clear()
+        self.shared.clear()
+
+    def has_committed(self, name: str) -> bool:
+        """Whether a transaction of this name was committed, in a commit of its own or in one that it shared."""
+        return any(label == name for _, label in (*self.commits, *self.shared))

@@ -260,9 +260,9 @@ class SqliteDatabase:
                     f"the {self.name} database could not commit", private=repr(failure)
                 )
             return
-        writers = [member for member, did in zip(members, wrote, strict=True) if did]
-        if writers:
-            self.meter.commits[self.name, writers[0].context.run(current_label)] += 1
+        labels = [member.context.run(current_label) for member, did in zip(members, wrote, strict=True) if did]
+        self.meter.commits.update((self.name, each) for each in labels[:1])
+        self.meter.shared.update((self.name, each) for each in labels[1:])
 
     def _run_member(self, raw: sqlite3.Connection, member: _Member, alone: bool) -> bool:
         """Run one member in its savepoint; an exception rolls back only its own work.

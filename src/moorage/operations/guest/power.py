@@ -16,7 +16,7 @@ from moorage.model.server import Server, TaskState, VmState
 from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch, persist
 from moorage.operations.context import SagaContext
-from moorage.operations.steps import server_action, server_lock
+from moorage.operations.steps import dangling_volumes, server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.hosts import command_context
@@ -123,8 +123,11 @@ async def switch_power(run: PowerRun) -> PowerState:
             return await hosts.power_on(to, mine, server.id)
         case "stop":
             return await hosts.power_off(to, mine, server.id)
-        case "reboot" | "hard_reboot":
-            return await hosts.reboot(to, mine, server.id, hard=run.input.verb == "hard_reboot")
+        case "reboot":
+            return await hosts.reboot(to, mine, server.id, hard=False)
+        case "hard_reboot":
+            await dangling_volumes.drop(run, "drop_volume", server.cell, server)
+            return await hosts.reboot(to, mine, server.id, hard=True)
         case "pause":
             return await hosts.pause(to, mine, server.id)
         case "unpause":

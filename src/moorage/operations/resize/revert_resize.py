@@ -176,7 +176,7 @@ async def return_volumes(run: RevertRun) -> dict[str, str]:
     if moving.on_one_host(server):
         return {each.bdm: each.attachment for each in server.volumes if each.attachment is not None}
     to = moving.source_of(server).address
-    return await offload.export_volumes(run, _cell(run), server, to, again=True)
+    return await offload.export_volumes(run, _cell(run), server, to, again=True, only_forward=True)
 
 
 @step(needs=(begin_revert, read_ports, take_claim_back), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)

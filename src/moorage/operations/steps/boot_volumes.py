@@ -19,6 +19,7 @@ from moorage.model.server import BlockDevice, Server
 from moorage.model.volume import CREATING, RESERVED
 from moorage.operations.context import SagaContext
 from moorage.operations.steps.volumes import (
+    GONE,
     delete_or_leave,
     disk_of,
     drop_attachments,
@@ -135,7 +136,7 @@ def with_attachments(server: Server, attachments: Mapping[str, str] | None) -> S
     if not attachments:
         return server
     devices = tuple(
-        msgspec.structs.replace(each, attachment=attachments.get(each.bdm, each.attachment))
+        msgspec.structs.replace(each, attachment=attachments.get(each.bdm) or each.attachment)
         for each in server.block_devices
     )
     return msgspec.structs.replace(server, block_devices=devices)
@@ -157,5 +158,6 @@ async def with_disks(
     )
     if not attachments:
         return guest
-    disks = [await disk_of(context, each, attachments[each.bdm]) for each in server.volumes]
+    exported = [each for each in server.volumes if attachments[each.bdm] != GONE]
+    disks = [await disk_of(context, each, attachments[each.bdm]) for each in exported]
     return msgspec.structs.replace(guest, volumes=tuple(disks))

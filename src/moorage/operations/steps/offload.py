@@ -15,7 +15,7 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments
 from moorage.operations.steps.hosts import HOST_SILENT, destroy_or_leave
 from moorage.operations.steps.server_action import DoingRun, now_us
-from moorage.operations.steps.volumes import all_held_only, exported
+from moorage.operations.steps.volumes import all_held_only, exported, exported_if_there
 from moorage.saga import no_result
 
 
@@ -58,18 +58,22 @@ def offloaded(server: Server) -> Server:
 
 
 async def export_volumes(
-    run: DoingRun, cell: CellId, server: Server, to: HostAddress, *, again: bool
+    run: DoingRun, cell: CellId, server: Server, to: HostAddress, *, again: bool, only_forward: bool = False
 ) -> dict[str, str]:
     """Export the volumes of a server that comes to a host. Returns mapping → attachment, each exported and in use.
 
-    The fence is checked first: an executor that was overtaken exports nothing.
+    The fence is checked first: an executor that was overtaken exports nothing. `only_forward`: there is no way back, so a
+    volume that no longer exists is `GONE`. Raises NotFound for such a volume otherwise.
     """
     if not server.volumes:
         return {}
     await records.change(run.context, cell, server.id, records.fence(run), lambda now: now)
     attachments: dict[str, str] = {}
     for device in server.volumes:
-        attachments[device.bdm] = await exported(run.context, to, server.id, device, device.attachment, again=again)
+        if only_forward:
+            attachments[device.bdm] = await exported_if_there(run.context, to, server.id, device, again=again)
+        else:
+            attachments[device.bdm] = await exported(run.context, to, server.id, device, device.attachment, again=again)
     return attachments
 
 
@@ -81,7 +85,8 @@ async def exported_back(run: DoingRun, server: Server) -> None:
     assert server.cell is not None
     assert server.host is not None
     try:
-        held = await export_volumes(run, server.cell, server, HostAddress(server.cell, server.host), again=True)
+        to = HostAddress(server.cell, server.host)
+        held = await export_volumes(run, server.cell, server, to, again=True, only_forward=True)
     except HostFailed as failed:
         if failed.code != HOST_SILENT:
             raise

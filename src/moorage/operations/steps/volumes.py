@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 VOLUME_PATIENCE_S = 300.0
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+GONE = ""
+"""In place of an attachment: the volume no longer exists, so nothing is exported, and the guest goes without it."""
 DEVICES_MAX = 26 * 27
 """Names from /dev/vda to /dev/vdzz."""
 
@@ -130,6 +132,33 @@ async def exported(
     await client.connect(attachment, device.volume, connector, to.host)
     await client.complete(attachment)
     return attachment
+
+
+async def exported_if_there(
+    context: SagaContext, to: HostAddress, server: ServerId, device: BlockDevice, *, again: bool
+) -> str:
+    """Export as `exported` does, where there is no way but forward: of a volume that no longer exists return `GONE`.
+
+    Only the answer that this very volume does not exist counts. Raises Unavailable when something else was not found, for
+    example an attachment that somebody removed meanwhile: the next try makes another one.
+    """
+    assert device.volume is not None
+    try:
+        return await exported(context, to, server, device, device.attachment, again=again)
+    except NotFound as missing:
+        if not await is_gone(context, device.volume):
+            raise Unavailable(missing.public, private=missing.private) from missing
+    logger.warning("volume %s of server %s no longer exists, and is left out", device.volume, server)
+    return GONE
+
+
+async def is_gone(context: SagaContext, volume: str) -> bool:
+    """Whether the volume service says that this volume does not exist."""
+    try:
+        await volumes_of(context).show(volume)
+    except NotFound:
+        return True
+    return False
 
 
 async def held_only(context: SagaContext, server: ServerId, volume: str) -> str:

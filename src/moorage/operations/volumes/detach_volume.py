@@ -18,7 +18,7 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import BlockDevice, Server
 from moorage.model.task_context import global_request_id
-from moorage.model.volume import IN_USE
+from moorage.model.volume import IN_USE, Volume
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
@@ -29,6 +29,7 @@ from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import (
     VOLUME_PATIENCE_S,
     drop_attachments,
+    is_gone,
     or_left_to_delete,
     volumes_of,
     without_device,
@@ -187,12 +188,12 @@ async def begin(
     check: Callable[[Server], None],
     request_id: str = "",
 ) -> None:
-    """Accept the detach; the volume's status shows it when this returns. Raises NotFound, Invalid (the root, a volume
+    """Accept the detach, also of a volume that no longer exists; the volume's status shows it when this returns. Raises NotFound, Invalid (the root, a volume
     that is not in use), Conflict.
 
     A client that waits for the volume's next status would otherwise see the status from before the detach.
     """
-    shown = await volumes_of(context).show(volume, principal.project or "", token)
+    shown = await _shown(context, principal, token, server, volume)
     if device_of(server, volume).boot_index == 0:
         raise Invalid("Cannot detach a root device volume")
     owner = await context.dispatcher.choose(DETACH_VOLUME.name)
@@ -200,7 +201,7 @@ async def begin(
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
         device = device_of(now, volume)
-        if now.host is not None and shown.status != "in-use" and not shown.migration_status:
+        if shown is not None and now.host is not None and shown.status != IN_USE and not shown.migration_status:
             raise Invalid(
                 "Invalid volume: Invalid input received: Invalid volume: Unable to detach volume. Volume status must be "
                 "'in-use' and attach_status must be 'attached' to detach."
@@ -214,7 +215,7 @@ async def begin(
 
     new = await server_lock.accept(context, server.id, ACTION, make)
     await dispatch(context, new)
-    if server.host is None or shown.status != IN_USE or shown.migration_status:
+    if server.host is None or shown is None or shown.status != IN_USE or shown.migration_status:
         return  # its status stays: the volume is only reserved, or on its way elsewhere
     try:
         await server_lock.ended_or(context, new.id, lambda: _going(context, volume), SHOWN_WITHIN_S)
@@ -222,6 +223,20 @@ async def begin(
         raise
     except Problem as failed:  # at the host, later: the action shows it
         logger.info("%s: %s", new.id, failed)
+
+
+async def _shown(context: SagaContext, principal: Principal, token: str, server: Server, volume: str) -> Volume | None:
+    """The volume as the user sees it. None: it is the server's, and no longer exists; then the record is to drop it.
+
+    Raises NotFound when the user does not see it, or when the server does not have it.
+    """
+    try:
+        return await volumes_of(context).show(volume, principal.project or "", token)
+    except NotFound:
+        device_of(server, volume)
+        if not await is_gone(context, volume):
+            raise
+        return None
 
 
 async def _going(context: SagaContext, volume: str) -> bool:
