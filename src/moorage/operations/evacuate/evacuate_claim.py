@@ -1,5 +1,7 @@
 """The first half of an evacuation: the old host is fenced, another host is claimed, and ports and volumes move there."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from moorage.model.errors import NoCapacity
@@ -129,20 +131,20 @@ async def bind_ports(run: EvacuateRun) -> tuple[Port, ...]:
     if not cards.ports:
         return ()
     await moving.not_overtaken(run, cell_of(run))
+    options = BindOptions(
+        subnets=claim.subnets,
+        other_subnets=other_subnets(cards.ports, cards.networks, claim.subnets),
+        profiles=claim.profiles,
+        tried=(str(run.input.server.host), *names_of(run.context.placement.world(), run.tried), claim.name),
+        keeps=_previous_addresses(run, claim, cards),
+    )
+    server, network = run.input.server.id, run.context.network
+
+    async def bind(ports: Sequence[Port]) -> tuple[Port, ...]:
+        return await network.bind_ports(server, claim.name, claim.availability_zone, ports, options)
+
     try:
-        ports = await run.context.network.bind_ports(
-            run.input.server.id,
-            claim.name,
-            claim.availability_zone,
-            cards.ports,
-            BindOptions(
-                subnets=claim.subnets,
-                other_subnets=other_subnets(cards.ports, cards.networks, claim.subnets),
-                profiles=claim.profiles,
-                tried=(str(run.input.server.host), *names_of(run.context.placement.world(), run.tried), claim.name),
-                keeps=_previous_addresses(run, claim, cards),
-            ),
-        )
+        ports = await move_ports.without_deleted(run, cards.ports, bind)
     except BindRefused as refused:
         await note_exhausted(run.context, refused, cards.networks, claim.subnets)
         raise

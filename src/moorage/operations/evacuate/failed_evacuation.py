@@ -9,7 +9,7 @@ from moorage.clients.network.binding_rules import BINDING_FAILED
 from moorage.model.errors import NotFound
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
-from moorage.model.network import BindOptions, BindRefused, FixedIp
+from moorage.model.network import BindOptions, BindRefused, FixedIp, Port
 from moorage.model.server import Server, VmState
 from moorage.operations.boot.boot import Claim
 from moorage.operations.context import SagaContext
@@ -51,18 +51,14 @@ async def bind_back(
     """
     end, server = moving.current_end(run.input.server), run.input.server.id
     await moving.not_overtaken(run, end.cell)
+    tried = (end.name, *names_of(run.context.placement.world(), run.tried), claim.name)
+    options = BindOptions(profiles=move_ports.profiles_of(cards), tried=tried, keeps=keeps)
+
+    async def bind(ports: Sequence[Port]) -> tuple[Port, ...]:
+        return await run.context.network.bind_ports(server, end.name, end.availability_zone, ports, options)
+
     try:
-        await run.context.network.bind_ports(
-            server,
-            end.name,
-            end.availability_zone,
-            cards.ports,
-            BindOptions(
-                profiles=move_ports.profiles_of(cards),
-                tried=(end.name, *names_of(run.context.placement.world(), run.tried), claim.name),
-                keeps=keeps,
-            ),
-        )
+        await move_ports.without_deleted(run, cards.ports, bind)
     except BindRefused as refused:
         if refused.code != BINDING_FAILED:
             raise

@@ -1,11 +1,12 @@
 """The ports of a move: whether they may have two bindings, and how they are bound to a host."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from moorage.model.errors import Conflict, HostFailed
+from moorage.model.errors import Conflict, HostFailed, NotFound, Stale
 from moorage.model.network import BindOptions, FixedIp, Port
 from moorage.model.request_groups import ALLOCATION
 from moorage.model.world import World
@@ -14,6 +15,8 @@ from moorage.operations.gates import PORTS_ARRIVE_BOUND
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.moving import End, MoveRun
 from moorage.operations.steps.ports import other_subnets
+
+logger = logging.getLogger(__name__)
 
 PROVIDERS_AND_DEVICES = (ALLOCATION, "pci_slot", "pci_vendor_info", "physical_network", "card_serial_number",
                          "pf_mac_address", "vf_num", "device_mac_address")  # fmt: skip
@@ -87,6 +90,25 @@ class BindTarget(msgspec.Struct, frozen=True):
     """NIC index → the addresses that the port keeps; only without second bindings."""
 
 
+async def without_deleted(
+    run: MoveRun, ports: Sequence[Port], bind: Callable[[Sequence[Port]], Awaitable[tuple[Port, ...]]]
+) -> tuple[Port, ...]:
+    """Bind the ports of a server that moves or stays; of those that somebody deleted meanwhile only the others.
+
+    Only what the network service says to be gone by its own id is left out: the guest goes on without it, and the record
+    follows later.
+    """
+    server = run.input.server
+    try:
+        return await bind(ports)
+    except (NotFound, Stale):
+        gone = await run.context.network.ports_gone({port.id for port in ports}, server.project)
+        if not gone:
+            raise
+    logger.warning("%s: ports %s were deleted, and are left out", run.operation, ", ".join(sorted(gone)))
+    return await bind(tuple(port for port in ports if port.id not in gone))
+
+
 async def bound_at(
     run: MoveRun,
     cards: Cards,
@@ -95,6 +117,14 @@ async def bound_at(
     second: bool,
 ) -> tuple[Port, ...]:
     """Make the ports active on a host; `second`: by an existing second binding. A repeat is safe."""
+
+    async def bind(ports: Sequence[Port]) -> tuple[Port, ...]:
+        return await _bound_at(run, msgspec.structs.replace(cards, ports=tuple(ports)), to, second=second)
+
+    return await without_deleted(run, cards.ports, bind)
+
+
+async def _bound_at(run: MoveRun, cards: Cards, to: BindTarget, *, second: bool) -> tuple[Port, ...]:
     server = run.input.server.id
     if not cards.ports:
         return ()
