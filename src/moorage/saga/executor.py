@@ -37,7 +37,7 @@ from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 from msgspec import Raw, Struct
 
-from moorage.model.errors import NoCapacity, Problem, Unavailable
+from moorage.model.errors import HostUnanswered, NoCapacity, Problem, Unavailable
 from moorage.model.ids import OperationId
 from moorage.saga.cancellation import CancelListener, Interrupted, Sleep, Unwind
 from moorage.saga.definition import CommitListener, Saga
@@ -257,7 +257,7 @@ class _Executor:
                 blamed.private = f"{blamed.private}\nand then no other host: {problem.private or problem.public}"
                 raise Unwind(last.step, blamed)
             raise Unwind(step.name, problem)
-        elsewhere = step.host_local or not isinstance(problem, Unavailable)
+        elsewhere = step.host_local or not isinstance(problem, Unavailable) or isinstance(problem, HostUnanswered)
         if not elsewhere or problem.final or problem.code == BUG or self._was_last(problem):
             raise Unwind(step.name, problem)
         await self.journal_writer.append([Failed(Cause.of(problem, step.name, state.attempt), state.left_open())])

@@ -6,7 +6,7 @@ only forward, as a delete does, because its request was answered. A restore that
 
 import msgspec
 
-from moorage.model.errors import Conflict, HostFailed, Unavailable
+from moorage.model.errors import Conflict, Unavailable
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
@@ -18,7 +18,7 @@ from moorage.operations.accept import accepted, dispatch, persist
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context
 from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.operations.steps.sleepers import waker_of
 from moorage.saga import Run, Saga, step
@@ -102,8 +102,8 @@ async def switch_off(run: SoftDeleteRun) -> int:
                 server_action.host_of(located), command_context(run, "switch_off"), run.input.server.id
             )
         )
-    except HostFailed as failed:
-        if failed.code in {HOST_SILENT, NO_GUEST}:
+    except COMMAND_ENDS as failed:
+        if failed.code in {*SILENT, NO_GUEST}:
             return ApiPowerState.NOSTATE
         why = f"the host could not switch the guest off: {failed.public}"
         raise Unavailable(why, private=failed.private) from failed
@@ -229,8 +229,8 @@ async def off_again(run: RestoreRun) -> None:
         await run.context.hosts.power_off(
             server_action.host_of(located), command_context(run, "off_again"), run.input.server.id
         )
-    except HostFailed as failed:
-        if failed.code not in {HOST_SILENT, NO_GUEST}:
+    except COMMAND_ENDS as failed:
+        if failed.code not in {*SILENT, NO_GUEST}:
             raise
 
 

@@ -45,7 +45,7 @@ from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.guest_respawn import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import NO_GUEST, command_context
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context
 from moorage.operations.steps.ports import nics_after
 from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.saga import Run, Saga, no_result, step
@@ -141,8 +141,8 @@ async def start_destination(run: RevertRun) -> None:
         await run.context.hosts.power_on(
             moving.current_end(server).address, command_context(run, "start_destination"), server.id
         )
-    except HostFailed as failed:
-        if failed.code not in {"host_silent", "guest_not_found"}:
+    except COMMAND_ENDS as failed:
+        if failed.code not in {*SILENT, NO_GUEST}:
             raise
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from moorage.model.errors import HostFailed, Unavailable
+from moorage.model.errors import Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
@@ -13,7 +13,7 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import command_context
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context
 from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.saga import Run, Saga, step
 
@@ -60,8 +60,8 @@ async def power_off(run: InPlaceRun) -> None:
         await run.context.hosts.power_off(
             server_action.host_of(located), command_context(run, "power_off"), located.server.id
         )
-    except HostFailed as failed:
-        if failed.code not in {"host_silent", "guest_not_found"}:
+    except COMMAND_ENDS as failed:
+        if failed.code not in {*SILENT, NO_GUEST}:
             raise
 
 

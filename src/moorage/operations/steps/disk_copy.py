@@ -7,11 +7,10 @@ The image exists, without data, before the copy is made; the host sends the data
 import msgspec
 
 from moorage.bus.agent_calls import CommandContext, HostAddress
-from moorage.model.errors import HostFailed
 from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId
 from moorage.operations.context import SagaContext
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, source_command_context
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context, source_command_context
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Run
 
@@ -36,8 +35,8 @@ async def drop(run: CopyRun, step: str, at: HostAddress, image: ImageId) -> None
     """
     try:
         await run.context.hosts.drop_snapshot(at, source_command_context(run, step), run.input.server.id, image)
-    except HostFailed as failed:
-        if failed.code not in {HOST_SILENT, NO_GUEST, "not_supported"}:
+    except COMMAND_ENDS as failed:
+        if failed.code not in {*SILENT, NO_GUEST, "not_supported"}:
             raise
 
 

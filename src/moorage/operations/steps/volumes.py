@@ -23,7 +23,7 @@ from moorage.model.server import BlockDevice, Server, TaskState
 from moorage.model.volume import ATTACHED, IN_USE, RESERVED, Attachment, Volume
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import unfinished_images
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Run
 from moorage.store.region import servers as region_servers
@@ -283,10 +283,10 @@ async def unplug_volume_or_leave(run: Run[AboutServer, SagaContext], step: str, 
     to = HostAddress(server.cell, server.host)
     try:
         await run.context.hosts.detach_volume(to, command_context(run, step), server.id, volume)
-    except HostFailed as failed:
+    except COMMAND_ENDS as failed:
         if failed.code == NO_GUEST:
             return True
-        if failed.code != HOST_SILENT:
+        if failed.code not in SILENT:
             raise
         logger.warning(
             "%s: host %s is silent; the guest of %s keeps an unconnected disk", run.operation, server.host, server.id

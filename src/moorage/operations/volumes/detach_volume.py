@@ -12,7 +12,7 @@ import msgspec
 
 from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import ActionEvent
-from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Refusal, Unavailable
+from moorage.model.errors import Invalid, NotFound, Problem, Refusal, Unavailable
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
@@ -24,7 +24,7 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import NO_GUEST, command_context
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, command_context
 from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import (
     VOLUME_PATIENCE_S,
@@ -122,7 +122,7 @@ async def unplug(run: DetachRun) -> None:
     to = HostAddress(server.cell, server.host)
     try:
         await run.context.hosts.detach_volume(to, command_context(run, "unplug"), server.id, run.input.volume)
-    except HostFailed as failed:
+    except COMMAND_ENDS as failed:
         if failed.code != NO_GUEST:
             raise
         logger.info("%s: there is no guest to take %s out of: %s", run.operation, run.input.volume, failed)
