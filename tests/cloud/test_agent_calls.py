@@ -169,8 +169,8 @@ async def test_a_pending_call_ends_when_the_host_falls_silent() -> None:
     with pytest.raises(HostFailed) as silent:
         await caller.power_off(HOST, command_context(2, patience_s=30), SERVER)
     assert silent.value.code == "host_silent", "nothing was sent"
+    unsure = msgspec.structs.replace(command_context(3, patience_s=30), unsure=True)
     with pytest.raises(HostUnanswered):  # an earlier executor may have sent it
-        unsure = msgspec.structs.replace(command_context(3, patience_s=30), unsure=True)
         await caller.power_off(HOST, unsure, SERVER)
     with pytest.raises(HostFailed):  # a read changes nothing
         await caller.console_output(HOST, SERVER, None)

@@ -92,10 +92,7 @@ async def destroy_or_leave(
 
 
 async def unplug_or_leave(run: Run[AboutServer, SagaContext], step: str, server: Server, port: str) -> bool:
-    """Unplug an interface; no guest counts as success. Returns False when the host is silent.
-
-    The port is released all the same, so the interface of a silent host's guest has no connection.
-    """
+    """Unplug an interface; no guest counts as success. Returns False when the host is silent."""
     if server.cell is None or server.host is None:
         return True
     try:
@@ -107,12 +104,6 @@ async def unplug_or_leave(run: Run[AboutServer, SagaContext], step: str, server:
             return True
         if failed.code not in SILENT:
             raise
-        logger.warning(
-            "%s: host %s is silent; the guest of %s keeps an unconnected interface",
-            run.operation,
-            server.host,
-            server.id,
-        )
         return False
     return True
 

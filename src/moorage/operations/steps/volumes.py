@@ -226,14 +226,14 @@ async def or_left_to_delete(context: SagaContext, server: ServerId, call: Awaita
             raise
 
 
-async def release_all(context: SagaContext, server: Server) -> None:
+async def release_all(context: SagaContext, server: Server, *, owed: bool = False) -> None:
     """Release every volume of a server that is being deleted; delete those that are to go with it, if the volume
-    service allows it.
+    service allows it. `owed`: a host owes it something, so it may have attachments that its record does not list.
 
     Raises Unavailable while the volume service does not answer.
     """
     devices = server.volumes
-    if not devices:
+    if not (devices or owed) or context.volumes is None:
         return
     client = volumes_of(context)
     for each in await client.attachments_of(server.id):
@@ -288,8 +288,5 @@ async def unplug_volume_or_leave(run: Run[AboutServer, SagaContext], step: str, 
             return True
         if failed.code not in SILENT:
             raise
-        logger.warning(
-            "%s: host %s is silent; the guest of %s keeps an unconnected disk", run.operation, server.host, server.id
-        )
         return False
     return True
