@@ -16,6 +16,10 @@ class DebtKind(StrEnum):
     """The guest may have an interface that its record does not list; port, address and bandwidth stay the server's."""
     SWITCH_ON = "switch_on"
     """The guest may be off, because an operation that was undone switched it off."""
+    SWITCH_OFF = "switch_off"
+    """The guest may be on, because an operation that was undone switched it on."""
+    DROP_COPY = "drop_copy"
+    """The host may have a copy of the guest's disk, made for an image that goes."""
 
 
 class Debt(msgspec.Struct, frozen=True):
@@ -26,7 +30,7 @@ class Debt(msgspec.Struct, frozen=True):
     """The operation that went on without the host."""
     kind: DebtKind
     thing: str
-    """The volume or port that it concerns; empty: the guest."""
+    """The volume, port or image that it concerns; empty: the guest."""
     cell: CellId
     host: str
     turn: FencingToken

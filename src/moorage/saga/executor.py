@@ -138,6 +138,8 @@ class _Executor:
         self.decoded: dict[tuple[str, int], tuple[Any, Any]] = {}
         self.past = self.cancellation.ignored = saga.forward_only
         """`past`: the point of no return lies behind for certain; only forward."""
+        self.maybe_past = False
+        """An earlier executor may have passed the point of no return: what is out before it is waited for, too."""
         self.cancelled_by: str | None = None
         """The cancel reason that made the saga unwind."""
 
@@ -182,7 +184,7 @@ class _Executor:
             if self.state.is_done(step.name):
                 self.cancellation.ignored = self.past = True
             elif step.name in self.unsure and step.passed_when is None:
-                self.cancellation.ignored = True
+                self.cancellation.ignored = self.maybe_past = True
             elif step.name in self.unsure and await self._has_passed(step):
                 self.cancellation.ignored = self.past = True
                 return at
@@ -246,7 +248,7 @@ class _Executor:
         """Try another host, or unwind, or (past the point of no return) get stuck."""
         step, state = self.saga.steps[at], self.state
         logger.info("%s: %s failed: %s %s", self.operation, step.name, problem, problem.private)
-        if self.past or (step.point_of_no_return and isinstance(problem, Unavailable)):
+        if self.past or ((step.point_of_no_return or self.maybe_past) and isinstance(problem, Unavailable)):
             await self._stuck(step.name, "do", problem)
         if at not in self.saga.group_at:
             raise Unwind(step.name, problem)

@@ -79,7 +79,7 @@ class RetryLoop:
             if isinstance(problem, Unavailable) and problem.excused:
                 lost_s = self.clock.monotonic() - tried_at + pause_s
                 excused_s = min(excused_s + lost_s, self.limits.excused_most_s)
-            worth_it = past or phase == "undo" or _is_waited_for(problem, step)
+            worth_it = past or phase == "undo" or self._is_waited_for(problem, step)
             committed = phase == "do" and self.state.is_done(step.name)
             if not worth_it or committed or waited_s + pause_s > patience_s + excused_s:
                 raise problem
@@ -100,6 +100,13 @@ class RetryLoop:
                 if isinstance(problem, HostUnanswered) and not past:
                     await self.cancellation.check_delete(step.name)
             await self.listen(self.clock.sleep(pause_s))
+
+    def _is_waited_for(self, problem: Problem, step: Step[Any, Any, Any]) -> bool:
+        """Whether a do is tried again after this. A silent host is waited for only where there may be no way back:
+        before that another host, or the undo, is nearer.
+        """
+        no_way_back = step.point_of_no_return or self.cancellation.ignored
+        return isinstance(problem, Unavailable) and (no_way_back or not isinstance(problem, HostUnanswered))
 
     async def _once(
         self,
@@ -136,10 +143,3 @@ class RetryLoop:
     def listen(self, waiting: Awaitable[T]) -> Awaitable[T]:
         """Await what a cancel hint may interrupt: nothing while steps are undone."""
         return self.cancellation.listen(waiting) if self.state.turn is None and not self.state.over else waiting
-
-
-def _is_waited_for(problem: Problem, step: Step[Any, Any, Any]) -> bool:
-    """Whether a do is tried again after this. A silent host is waited for only where there is no way back: before
-    that another host, or the undo, is nearer.
-    """
-    return isinstance(problem, Unavailable) and (step.point_of_no_return or not isinstance(problem, HostUnanswered))

@@ -13,7 +13,7 @@ import msgspec
 
 from moorage.bus.agent_calls import HostAddress
 from moorage.model.debt import Debt, DebtKind
-from moorage.model.ids import OperationId, ServerId
+from moorage.model.ids import ImageId, OperationId, ServerId
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, VmState
 from moorage.model.verdict import InventoryState
@@ -34,6 +34,11 @@ from moorage.store.region import debts
 
 ACTION = "settle_debt"
 FORWARD_ONLY = "the host has paid: what it owed is not done again"
+WHILE = {
+    DebtKind.SWITCH_ON: (VmState.ACTIVE, VmState.RESIZED),
+    DebtKind.SWITCH_OFF: (VmState.SHELVED, VmState.SOFT_DELETED, VmState.STOPPED),
+}
+"""The states of a server in which its guest's power is still owed; in others an operation, or an administrator, decided since."""
 HOST_PATIENCE_S = 120.0
 PATIENCE_S = 24 * 3600.0
 
@@ -72,6 +77,10 @@ async def pay_at_host(run: SettleRun) -> None:
                     await hosts.detach_interface(to, mine, id, debt.thing)
                 case DebtKind.SWITCH_ON:
                     await hosts.power_on(to, mine, id)
+                case DebtKind.SWITCH_OFF:
+                    await hosts.power_off(to, mine, id)
+                case DebtKind.DROP_COPY:
+                    await hosts.drop_snapshot(to, mine, id, ImageId(debt.thing))
     except COMMAND_ENDS as failed:
         if failed.code != NO_GUEST:
             raise
@@ -83,7 +92,7 @@ def owes_still(debt: Debt, server: Server | None) -> bool:
     """
     if server is None or server.deleted or server.host != debt.host:
         return False
-    return debt.kind is not DebtKind.SWITCH_ON or server.vm_state is VmState.ACTIVE
+    return server.vm_state in WHILE.get(debt.kind, (server.vm_state,))
 
 
 @step(needs=(find_server, pay_at_host), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)

@@ -18,7 +18,7 @@ from moorage.operations.interfaces.attach_checks import api_error
 from moorage.operations.steps import groups, server_action
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.claims import first
-from moorage.operations.steps.debts import debt_of, is_owed
+from moorage.operations.steps.debts import debt_of, is_owed_by
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.ports import (
     other_subnets,
@@ -228,8 +228,7 @@ def interface_debt(run: AttachRun, cell: CellId, host: str, port: Port) -> Debt:
 
 async def _is_owed(run: AttachRun) -> bool:
     """Whether the guest may have the port, and its host is silent: then nothing of it is released."""
-    port = run.get(make_port)
-    return port is not None and await is_owed(run.context, run.input.server.id, DebtKind.UNPLUG_INTERFACE, port.id)
+    return await is_owed_by(run, DebtKind.UNPLUG_INTERFACE)
 
 
 def _ask(run: AttachRun) -> Ask:

@@ -1,13 +1,16 @@
 """Goes on without a silent host, and owes it what is still to be done there (RULES §25, docs/decisions/0032)."""
 
 import logging
+from collections.abc import Awaitable
 
 import msgspec
 
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.debt import Debt, DebtKind
 from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import CellId, ServerId
 from moorage.operations.context import SagaContext
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT
 from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Run, no_result
@@ -21,6 +24,8 @@ REASONS = {
     DebtKind.UNPLUG_VOLUME: "the host may have plugged the volume in, or not have taken it out",
     DebtKind.UNPLUG_INTERFACE: "the host may have plugged the interface in, or not have taken it out",
     DebtKind.SWITCH_ON: "the host may have switched the guest off for an operation that was undone",
+    DebtKind.SWITCH_OFF: "the host may have switched the guest on for an operation that was undone",
+    DebtKind.DROP_COPY: "the host may have a copy of the guest's disk that nobody sends",
 }
 
 
@@ -43,6 +48,19 @@ async def owe(run: Run[AboutServer, SagaContext], debt: Debt) -> None:
     """Write the debt in the commit that ends this undo: nothing later begins without it."""
     await run.commit(lambda tx: debts.owe(tx, debt), result=no_result)
     _log(debt)
+
+
+async def done_or_owed(
+    run: Run[AboutServer, SagaContext], kind: DebtKind, host: HostAddress, call: Awaitable[object], thing: str = ""
+) -> None:
+    """For an undo: await a command to the host; a silent one owes it, and one without the guest need not do it."""
+    try:
+        await call
+    except COMMAND_ENDS as failed:
+        if failed.code in SILENT:
+            await owe(run, debt_of(run, kind, host.cell, host.host, thing))
+        elif failed.code != NO_GUEST:
+            raise
 
 
 async def owe_and_go_on(run: Run[AboutServer, SagaContext], debt: Debt) -> bool:
@@ -69,6 +87,12 @@ async def is_owed(context: SagaContext, server: ServerId, kind: DebtKind, thing:
     return await context.region.read(lambda tx: debts.is_owed(tx, server, kind, thing))
 
 
+async def is_owed_by(run: Run[AboutServer, SagaContext], kind: DebtKind) -> bool:
+    """Whether this operation went on without something of that kind."""
+    open_ones = await run.context.region.read(lambda tx: debts.of_server(tx, run.input.server.id))
+    return any(each.kind is kind and each.operation == run.operation for each in open_ones)
+
+
 def failed_payment(debt: Debt, problem: str, *, answered: bool, now: int) -> Debt:
     """The debt after a payment that failed; each pause is twice as long, up to `PAUSE_MOST_S`."""
     pause_s = min(PAUSE_FIRST_S * 2.0 ** min(debt.tries, 20), PAUSE_MOST_S)
@@ -81,4 +105,4 @@ def failed_payment(debt: Debt, problem: str, *, answered: bool, now: int) -> Deb
     )
 
 
-__all__ = ["debt_of", "failed_payment", "is_owed", "owe", "owe_and_go_on"]
+__all__ = ["debt_of", "done_or_owed", "failed_payment", "is_owed", "is_owed_by", "owe", "owe_and_go_on"]
