@@ -3,7 +3,7 @@ ends.
 
     find_server   where the server is, now that this operation holds it
     pay_at_host   the host unplugs or switches on; a guest that is not there, or is no longer the server's, owes nothing
-    let_go        the volume's attachments or the port are released
+    release_thing the volume's attachments or the port are released
     end_debt      the claim's part is released, and the debt removed, in one commit
 
 Nobody asked for it, so no action shows it. A payment that fails leaves the debt, and is begun again later.
@@ -96,7 +96,7 @@ def owes_still(debt: Debt, server: Server | None) -> bool:
 
 
 @step(needs=(find_server, pay_at_host), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
-async def let_go(run: SettleRun) -> None:
+async def release_thing(run: SettleRun) -> None:
     """Release the volume or the port. A volume that the record lists by now is the server's."""
     record = run[find_server].server
     if record is None or not any(each.volume == run.input.debt.thing for each in record.volumes):
@@ -111,7 +111,7 @@ async def released(context: SagaContext, server: ServerId, debt: Debt) -> None:
         await with_our_credentials(context, server, context.network.release_nic(server, debt.nic))
 
 
-@step(needs=(let_go,), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, region=True)
+@step(needs=(release_thing,), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, region=True)
 async def end_debt(run: SettleRun) -> None:
     """Release what the interface held of the claim, and remove the debt, in one commit."""
     run.context.placement.settle(
@@ -136,7 +136,7 @@ def note_end(tx: Tx, run: SettleRun, status: str) -> None:
     records.release(tx, run)
 
 
-SETTLE_DEBT = Saga("settle_debt/1", SettleDebt, find_server, pay_at_host, let_go, end_debt, ended=note_end)
+SETTLE_DEBT = Saga("settle_debt/1", SettleDebt, find_server, pay_at_host, release_thing, end_debt, ended=note_end)
 
 
 async def begin(context: SagaContext, debt: Debt) -> None:

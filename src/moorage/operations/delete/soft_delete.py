@@ -225,9 +225,9 @@ async def off_again(run: RestoreRun) -> None:
     located = run.get(begin_restore)
     if located is None or was_never_sent(run, switch_on.name):
         return
-    there = server_action.host_of(located)
-    call = run.context.hosts.power_off(there, command_context(run, "off_again"), run.input.server.id)
-    await done_or_owed(run, DebtKind.SWITCH_OFF, there, call)
+    host = server_action.host_of(located)
+    call = run.context.hosts.power_off(host, command_context(run, "off_again"), run.input.server.id)
+    await done_or_owed(run, DebtKind.SWITCH_OFF, host, call)
 
 
 @step(needs=(begin_restore, switch_on), no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True)

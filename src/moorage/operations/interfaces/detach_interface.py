@@ -28,7 +28,7 @@ from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.debts import debt_of, owe_and_go_on
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, command_context, is_given_up
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context, is_given_up
 from moorage.operations.steps.ports import held_by, nic_of, refuse_without_credentials, with_our_credentials
 from moorage.operations.steps.servers import LocatedServer
 from moorage.placement.claims import amounts_of
@@ -132,6 +132,7 @@ async def unplug(run: DetachRun) -> bool | None:
     it was; one that was told and does not answer is asked again until it does.
 
     Returns True when the host is forced down meanwhile: it owes the removal, and the port stays the server's until then.
+    Of a port that is gone there is nothing to keep: a silent host owes the removal alone.
     """
     server = run[begin_action].found.server
     assert server is not None
@@ -141,7 +142,10 @@ async def unplug(run: DetachRun) -> bool | None:
     try:
         await run.context.hosts.detach_interface(to, command_context(run, "unplug"), server.id, str(run.input.nic.port))
     except COMMAND_ENDS as failed:
-        if is_given_up(run, to, failed) and not run.input.gone:
+        if run.input.gone and failed.code in SILENT:
+            debt = debt_of(run, DebtKind.UNPLUG_INTERFACE, to.cell, to.host, str(run.input.nic.port))
+            return await owe_and_go_on(run, debt, keeps=False)
+        if is_given_up(run, to, failed):
             return await owe_and_go_on(run, _interface_debt(run, to))
         if failed.code != NO_GUEST and not run.input.gone:
             raise

@@ -139,9 +139,9 @@ async def start_destination(run: RevertRun) -> None:
     server = run.input.server
     if server.power_state in OFF or was_never_sent(run, stop_destination.name):
         return
-    there = moving.current_end(server).address
-    call = run.context.hosts.power_on(there, command_context(run, "start_destination"), server.id)
-    await done_or_owed(run, DebtKind.SWITCH_ON, there, call)
+    host = moving.current_end(server).address
+    call = run.context.hosts.power_on(host, command_context(run, "start_destination"), server.id)
+    await done_or_owed(run, DebtKind.SWITCH_ON, host, call)
 
 
 @step(needs=(begin_revert, stop_destination), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, point_of_no_return=True)

@@ -59,9 +59,9 @@ async def power_off(run: InPlaceRun) -> None:
     located = run.get(begin_in_place)
     if located is None or located.server is None or was_never_sent(run, power_on.name):
         return
-    there = server_action.host_of(located)
-    call = run.context.hosts.power_off(there, command_context(run, "power_off"), located.server.id)
-    await done_or_owed(run, DebtKind.SWITCH_OFF, there, call)
+    host = server_action.host_of(located)
+    call = run.context.hosts.power_off(host, command_context(run, "power_off"), located.server.id)
+    await done_or_owed(run, DebtKind.SWITCH_OFF, host, call)
 
 
 @step(needs=(begin_in_place, power_on), no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True)

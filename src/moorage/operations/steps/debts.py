@@ -63,11 +63,13 @@ async def done_or_owed(
             raise
 
 
-async def owe_and_go_on(run: Run[AboutServer, SagaContext], debt: Debt) -> bool:
-    """Write the debt in the commit that ends this do, with the step's result: True. Returns it."""
-    await run.commit(lambda tx: debts.owe(tx, debt), result=lambda _: True)
+async def owe_and_go_on(run: Run[AboutServer, SagaContext], debt: Debt, *, keeps: bool = True) -> bool:
+    """Write the debt in the commit that ends this do, with the step's result: `keeps`, whether what the debt concerns
+    stays the server's until it is paid. Returns it.
+    """
+    await run.commit(lambda tx: debts.owe(tx, debt), result=lambda _: keeps)
     _log(debt)
-    return True
+    return keeps
 
 
 def _log(debt: Debt) -> None:

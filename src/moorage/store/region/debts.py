@@ -123,10 +123,17 @@ def is_any_unanswered(tx: Tx, server: str) -> bool:
     return tx.row(_UNANSWERED, {"b_server": server}) is not None
 
 
-def page(tx: Tx, *, after: tuple[str, str, str] = ("", "", ""), limit: int = PAGE_MAX) -> Sequence[Debt]:
-    """Open debts in the order of (server, kind, thing), behind the given one."""
+def page(
+    tx: Tx, *, after: tuple[str, str, str] = ("", "", ""), host: str | None = None, limit: int = PAGE_MAX
+) -> Sequence[Debt]:
+    """Open debts in the order of (server, kind, thing), behind the given one; of one host, if it is named."""
     behind = sa.tuple_(D.server, D.kind, D.thing) > sa.tuple_(*(sa.literal(each) for each in after))
-    query = sa.select(D.doc).where(behind).order_by(D.server, D.kind, D.thing).limit(min(limit, PAGE_MAX))
+    query = (
+        sa.select(D.doc)
+        .where(behind, sa.true() if host is None else D.host == host)
+        .order_by(D.server, D.kind, D.thing)
+        .limit(min(limit, PAGE_MAX))
+    )
     return [_debt(row) for row in tx.rows(query)]
 
 
