@@ -5,11 +5,11 @@ Then the host is home, pays what it owes, and the whole world is compared, as in
 adopts the saga while the host is silent.
 """
 
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import Struct
+from typing_extensions import override
 
 from moorage.model.ids import OperationId
 from moorage.saga import Saga
@@ -40,15 +40,13 @@ async def prove_unanswered(
     """Lose each answer once. Returns how many cases there were. Raises ProofFailed when one leaves something behind."""
 
     async def act() -> CaseRun[Any]:
-        made = new_world()
-        world = await made if inspect.isawaitable(made) else made
-        return CaseRun(saga, operation, asked, world, (), repeat=False)
+        return CaseRun(saga, operation, asked, await new_world(), (), repeat=False)
 
     plain = await act()
-    empty, before = await _held(plain), plain.world.hosts.commands
+    empty, before = await _held(plain), _hosts(plain).commands
     if await plain.execute() != ProofOutcome():
         raise ProofFailed(f"{saga.name}: executed without a fault, it does not end well")
-    whole, commands = await _held(plain), plain.world.hosts.commands - before
+    whole, commands = await _held(plain), _hosts(plain).commands - before
     if not 0 <= commands <= COMMANDS_MAX:
         raise ProofFailed(f"{saga.name}: {commands} commands to hosts")
     cases = 0
@@ -56,7 +54,7 @@ async def prove_unanswered(
         for silent_for in SILENT_FOR:
             for adopted in (False, True):
                 one = await act()
-                hosts = one.world.hosts
+                hosts = _hosts(one)
                 hosts.loses, hosts.silent_for = hosts.commands + number, silent_for
                 label = f"{saga.name}: answer {number} of {commands} lost, silent for {silent_for}, adopted {adopted}"
                 outcome = await (_killed_when_silent(one) if adopted else one.execute())
@@ -65,12 +63,19 @@ async def prove_unanswered(
     return cases
 
 
+def _hosts(one: CaseRun[Any]) -> Any:
+    """The hosts of its world."""
+    world: Any = one.world
+    return world.hosts
+
+
 async def _killed_when_silent(one: CaseRun[Any]) -> ProofOutcome:
     """The executor dies at the first point after the answer was lost; the next one executes the saga."""
 
     class Trigger(FaultTrigger):
+        @override
         async def point(self, name: str, interruptible: bool = False) -> None:
-            if one.world.hosts.fell_silent and self.triggered_at is None:
+            if _hosts(one).fell_silent and self.triggered_at is None:
                 self.at, self.springs = len(self.seen), "kill"
             await super().point(name, interruptible)
 
@@ -84,10 +89,10 @@ async def _killed_when_silent(one: CaseRun[Any]) -> ProofOutcome:
 async def _judge(
     one: CaseRun[Any], outcome: ProofOutcome, label: str, empty: dict[str, Any], whole: dict[str, Any]
 ) -> None:
-    if not one.world.hosts.fell_silent:
+    if not _hosts(one).fell_silent:
         raise ProofFailed(f"{label}: no answer was lost")
     if outcome.stuck:  # it waits for the host, and is executed again until that is home
-        one.world.hosts.silent.clear()
+        _hosts(one).silent.clear()
         one.adopt()
         outcome = await one.execute()
     if outcome.killed or outcome.fenced or outcome.stuck:
@@ -102,5 +107,5 @@ async def _held(one: CaseRun[Any]) -> dict[str, Any]:
     said: of a guest whose host is silent nobody says that it was shut down.
     """
     held = await one.held()
-    held = {**held, "powers": sorted(each.name for each in one.world.hosts.guests.values())}
+    held = {**held, "powers": sorted(each.name for each in _hosts(one).guests.values())}
     return {name: value for name, value in held.items() if name not in {"said", *LEFT.get(one.saga.name, {})}}
