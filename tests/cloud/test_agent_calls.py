@@ -14,7 +14,7 @@ from moorage.bus.host_messages import Heartbeat
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import encode, pack, read
 from moorage.model.clock import SystemClock
-from moorage.model.errors import HostFailed, UnknownOutcome
+from moorage.model.errors import HostFailed, HostUnanswered, UnknownOutcome
 from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId
 from moorage_testing.waiting import until
@@ -163,10 +163,28 @@ async def test_a_cancelled_caller_does_not_cancel_the_other() -> None:
 
 async def test_a_pending_call_ends_when_the_host_falls_silent() -> None:
     _, caller = await begun(silent_s=0.1)
-    with pytest.raises(HostFailed) as silent:
+    with pytest.raises(HostUnanswered):  # it was sent: the host may have done it
         await caller.power_off(HOST, command_context(patience_s=30), SERVER)
-    assert silent.value.code == "host_silent"
     assert caller.silent([HOST.host, "n2"]) == [HOST.host, "n2"]
+    with pytest.raises(HostFailed) as silent:
+        await caller.power_off(HOST, command_context(2, patience_s=30), SERVER)
+    assert silent.value.code == "host_silent", "nothing was sent"
+    unsure = msgspec.structs.replace(command_context(3, patience_s=30), unsure=True)
+    with pytest.raises(HostUnanswered):  # an earlier executor may have sent it
+        await caller.power_off(HOST, unsure, SERVER)
+    with pytest.raises(HostFailed):  # a read changes nothing
+        await caller.console_output(HOST, SERVER, None)
+    await caller.stop()
+
+
+async def test_who_joins_a_command_that_was_sent_learns_that_it_was() -> None:
+    host, caller = await begun(silent_s=0.2, resend_s=600.0)
+    first = asyncio.create_task(caller.power_off(HOST, command_context(patience_s=600), SERVER))
+    await until(lambda: len(host.commands) == 1)
+    await until(lambda: caller.is_silent(HOST.host))
+    with pytest.raises(HostUnanswered):
+        await caller.power_off(HOST, command_context(patience_s=600), SERVER)
+    first.cancel()
     await caller.stop()
 
 

@@ -39,6 +39,7 @@ from moorage_testing.region_moved import (
     moved,
     resizing,
 )
+from moorage_testing.region_owing import owing, settling
 from moorage_testing.region_prepared import PreparedRegion
 from moorage_testing.region_shelved import (
     leaving_its_cell,
@@ -160,6 +161,7 @@ def scenarios(small: SmallRegion) -> dict[str, tuple[msgspec.Struct | World, Wor
         "unshelve/3": (leaving_its_cell(), lambda: shelved_elsewhere(small)),
         "live_migrate/2": (lambda: live_migrating_elsewhere(small), lambda: live_movable_elsewhere(small)),
         "evacuate/3": (lambda: evacuating_elsewhere(small), lambda: evacuable_elsewhere(small)),
+        "settle_debt/1": (lambda: settling(small), lambda: owing(small)),
     }
 
 

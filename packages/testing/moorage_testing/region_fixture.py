@@ -41,6 +41,7 @@ from moorage.store.region.placement.tables import placement_metadata
 from moorage.store.region.tables import region_metadata
 from moorage_testing.inline_database import InlineDatabase
 from moorage_testing.region_cells import FAR_HOSTS, records_held
+from moorage_testing.region_debts import come_home
 from moorage_testing.region_guarantees import devices_of, guaranteed
 from moorage_testing.region_hosts import DictHosts
 from moorage_testing.region_images import DictImages
@@ -196,7 +197,7 @@ class SmallRegion:
 
     async def hand_to(self, operation: OperationId) -> None:
         """The slot of the server is taken by the next operation."""
-        await self.region.write(lambda tx: region_servers.take(tx, SERVER, operation, None))
+        await self.region.write(lambda tx: region_servers.take(tx, SERVER, operation, None, though_owed=True))
 
     def transact(self, work: Callable[[Any], T], /) -> Awaitable[T]:
         """The region's transactions, for the journal in memory."""
@@ -212,7 +213,8 @@ class SmallRegion:
         return [msgspec.json.decode(each.doc, type=Notification) for each in kept]
 
     async def settle(self) -> None:
-        """One round of the reconcilers."""
+        """One round of the reconcilers, after hosts that fell silent are home."""
+        await come_home(self)
         await OrphanPorts(self.context).run()
         await OrphanAttachments(self.context).run()
 

@@ -11,7 +11,7 @@ from moorage.bus.agent_calls import CommandContext, HostAddress
 from moorage.bus.guest_payloads import DestroyGuest, RebuildGuest
 from moorage.bus.rescue_messages import RescueGuest, UnrescueGuest
 from moorage.bus.verbs import Verb
-from moorage.model.errors import HostFailed
+from moorage.model.errors import HostFailed, HostUnanswered
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import GuestSpec, PowerState, VifData
 from moorage.model.ids import ServerId
@@ -34,12 +34,19 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
     counting: list[tuple[str, ServerId, int]] = field(default_factory=list)
     """(host, server, place of the operation) of every start that was acknowledged."""
     rescued: set[tuple[str, ServerId]] = field(default_factory=set)
+    commands: int = 0
+    """How many were obeyed."""
+    loses: int = 0
+    """The how manyth command is obeyed without an answer that arrives; 0: none."""
+    silent_for: int | None = None
+    """For how many further calls its host is silent then; None: until the operation is over."""
+    fell_silent: set[str] = field(default_factory=set)
 
     @override
     def _execute_once(
         self, to: HostAddress, command_context: CommandContext, server: ServerId, do: Callable[[], PowerState]
     ) -> PowerState:
-        self.refuse_silent(to.host)
+        self.refuse_silent(to.host, unsure=command_context.unsure)
         key, now = (to.host, server), command_context.turn
         if now < self.turns.get(key, now):
             raise HostFailed("too late", code="turn_is_past")
@@ -47,7 +54,18 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
         said = (to.host, server, now, command_context.step)
         if said not in self.answers:
             self.answers[said] = do()
+            self.commands += 1
+            if self.commands == self.loses:
+                self._fall_silent(to.host)
         return self.answers[said]
+
+    def _fall_silent(self, host: str) -> None:
+        """Raises HostUnanswered."""
+        self.silent.add(host)
+        self.fell_silent.add(host)
+        if self.silent_for is not None:
+            self.refusals_left[host] = self.silent_for
+        raise HostUnanswered("its answer is lost, and it is silent")
 
     async def start_guest(self, to: HostAddress, command_context: CommandContext, guest: GuestSpec) -> PowerState:
         def do() -> PowerState:

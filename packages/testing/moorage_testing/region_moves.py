@@ -11,7 +11,7 @@ from moorage.bus.guest_payloads import GuestNow
 from moorage.bus.move_payloads import OfMove, SendGuest, SendLive, TakeGuest
 from moorage.bus.quiesce_messages import FreezeGuest, ThawGuest
 from moorage.bus.verbs import Verb
-from moorage.model.errors import HostFailed
+from moorage.model.errors import HostFailed, HostUnanswered
 from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import CellId, ServerId
 from moorage.model.live_migration import LiveNow, LiveSource, LiveState
@@ -38,6 +38,8 @@ class MoveVerbs:
     """The move of a guest of which an older one still exists."""
     silent: set[str] = field(default_factory=set)
     """Hosts that are silent."""
+    refusals_left: dict[str, int] = field(default_factory=dict)
+    """Silent host → after how many calls to it it is heard again; a host that is not here stays silent."""
     waits: dict[tuple[str, ServerId], str] = field(default_factory=dict)
     """The move for which a place waits."""
     departed: dict[tuple[str, ServerId], str] = field(default_factory=dict)
@@ -50,10 +52,18 @@ class MoveVerbs:
     def is_silent(self, host: str) -> bool:
         return host in self.silent
 
-    def refuse_silent(self, host: str) -> None:
-        """Raises HostFailed when the host is silent."""
-        if host in self.silent:
-            raise HostFailed("nobody hears it", code="host_silent")
+    def refuse_silent(self, host: str, *, unsure: bool = False) -> None:
+        """Raises HostFailed when the host is silent; HostUnanswered when it may have been told before."""
+        if host not in self.silent:
+            return
+        if host in self.refusals_left:
+            self.refusals_left[host] -= 1
+            if self.refusals_left[host] <= 0:
+                del self.refusals_left[host]
+                self.silent.discard(host)
+        if unsure:
+            raise HostUnanswered("nobody hears it, and it may have done it")
+        raise HostFailed("nobody hears it", code="host_silent")
 
     async def ask(
         self,

@@ -8,7 +8,7 @@ from moorage.model.ids import CellId
 from moorage.model.server import Server
 from moorage.sql import Tx
 from moorage.store.cell import actions, hosts, migrations, servers
-from moorage.store.region import hidden_records, quotas
+from moorage.store.region import debts, hidden_records, quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
@@ -22,6 +22,7 @@ EMPTY_REGION = (
     sa.delete(quotas.quota_usage),
     sa.delete(OUTBOX.table),
     sa.delete(hidden_records.hidden_records),
+    sa.delete(debts.debts),
 )
 EMPTY_CELL = (
     sa.delete(servers.servers),

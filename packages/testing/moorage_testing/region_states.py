@@ -43,10 +43,12 @@ Card: TypeAlias = Literal["made", "users", "routed"]
 """A port of ours, of the user's, and of ours on a routed network."""
 
 
-async def booted(small: SmallRegion, *, guarantees: bool = False) -> SmallRegion:
+async def booted(
+    small: SmallRegion, *, guarantees: bool = False, operation: OperationId = PROVED_OPERATION
+) -> SmallRegion:
     """One ACTIVE server, held by the operation that is to be proved."""
     await _boot(small, guarantees=guarantees)
-    await small.hand_to(PROVED_OPERATION)
+    await small.hand_to(operation)
     return small
 
 

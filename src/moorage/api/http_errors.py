@@ -29,6 +29,7 @@ STATUS: dict[type[Problem], int] = {
     errors.CircuitOpen: 503,
     errors.UnknownOutcome: 503,
     errors.BusOut: 503,
+    errors.HostUnanswered: 503,
     errors.Internal: 500,
 }
 """Every kind; `tests/test_house.py` checks that none is missing."""

@@ -369,6 +369,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "moorage:audits:create": (ADMIN, ("POST /ext/audits",)),
     "moorage:audits:repair": (ADMIN, ("POST /ext/audits",)),
     "moorage:databases:show": (ADMIN, ("GET /ext/databases",)),
+    "moorage:debts:list": (ADMIN, ("GET /ext/debts",)),
     "moorage:hosts:show": (ADMIN, ("GET /ext/hosts",)),
     "moorage:neighbours:show": (ADMIN, ("GET /ext/neighbours",)),
     "moorage:servers:wait": (MEMBER, ("POST /servers",)),

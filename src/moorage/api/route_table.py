@@ -52,6 +52,7 @@ from moorage.api.ext import (
     cell_drains,
     cells,
     databases,
+    debts,
     drains,
     dry_run,
     fit_map,
@@ -94,6 +95,7 @@ TABLE: tuple[Route, ...] = (
     *cell_drains.ROUTES,
     *cells.ROUTES,
     *databases.ROUTES,
+    *debts.ROUTES,
     *drains.ROUTES,
     *moves.ROUTES,
     *dry_run.routes(

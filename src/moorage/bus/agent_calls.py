@@ -34,6 +34,8 @@ class CommandContext(msgspec.Struct, frozen=True):
     request_id: str = ""
     until_done: bool = False
     """Whether a failed command is sent again with the same turn and step, and the host then tries it again."""
+    unsure: bool = False
+    """Whether an earlier try or executor may have sent the command: then a silent host may have done it."""
 
 
 class PendingCall:

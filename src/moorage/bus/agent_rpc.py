@@ -7,7 +7,8 @@ How a call may end:
 
     the answer                 the host has done it
     HostFailed                 the host reports that it could not; `code` is the host's code.  Nothing is pending there any more.
-    HostFailed(host_silent)    no heartbeat for `silent_s`.  The host may have begun, if the command arrived before that.
+    HostFailed(host_silent)    no heartbeat for `silent_s`, and nothing was sent.  A read, which changes nothing, ends so too when it was sent.
+    HostUnanswered             the same, but the command was sent, or may have been (`CommandContext.unsure`): it may have worked.
     BusOut                     the bus is out, which says nothing about the host.  It may have begun.
     UnknownOutcome             no answer in time: the command may have worked, or may still; a command with a higher turn prevents that
 """
@@ -298,7 +299,13 @@ class AgentClient:
     async def _answer(
         self, to: HostAddress, command_context: CommandContext, command: Command, kind: type[AnswerT]
     ) -> AnswerT:
-        raw = await self.call(to.host, to.cell, command, though_silent=command_context.though_silent)
+        raw = await self.call(
+            to.host,
+            to.cell,
+            command,
+            though_silent=command_context.though_silent,
+            unsure=command_context.unsure,
+        )
         return msgspec.json.decode(raw, type=kind)
 
     def _command(
@@ -319,9 +326,11 @@ class AgentClient:
             payload=EMPTY if payload is None else pack(payload),
         )
 
-    async def call(self, host: str, cell: CellId, command: Command, *, though_silent: bool = False) -> msgspec.Raw:
+    async def call(
+        self, host: str, cell: CellId, command: Command, *, though_silent: bool = False, unsure: bool = False
+    ) -> msgspec.Raw:
         """Send the command until its result comes, and return the result's payload. Raises as the docstring of this module says."""
-        return await self._sender.call(HostAddress(cell, host), command, though_silent=though_silent)
+        return await self._sender.call(HostAddress(cell, host), command, though_silent=though_silent, unsure=unsure)
 
     # ---- receiving -----------------------------------------------------------------------------------------------------
 

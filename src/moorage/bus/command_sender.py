@@ -12,12 +12,14 @@ from moorage.bus.command_messages import Command, Result, ResultKey
 from moorage.bus.host_silence import HostSilence
 from moorage.bus.messages import encode
 from moorage.bus.transport import Bus
+from moorage.bus.verbs import READS, Verb
 from moorage.model.clock import Clock
-from moorage.model.errors import HostFailed, UnknownOutcome
+from moorage.model.errors import HostFailed, HostUnanswered, Problem, UnknownOutcome
 from moorage.model.ids import ConductorId
 from moorage.model.tracing import SpanType, span, traceparent
 
 RESEND_MOST_S = 10.0
+CHANGES_NOTHING = READS - {Verb.SET_ADMIN_PASSWORD}
 AGAIN_SPREAD_S = 1.0
 """When the bus is back, commands under way are sent again within this time, not all at once."""
 
@@ -59,29 +61,33 @@ class CommandSender:
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
 
-    async def call(self, address: HostAddress, command: Command, *, though_silent: bool) -> msgspec.Raw:
-        """Send the command until its result comes, and return the result's payload.
+    async def call(
+        self, address: HostAddress, command: Command, *, though_silent: bool, unsure: bool = False
+    ) -> msgspec.Raw:
+        """Send the command until its result comes, and return the result's payload. `unsure`: it may have been sent before.
 
-        Raises HostFailed, BusOut or UnknownOutcome, as `agent_rpc.py` says.
+        Raises HostFailed, HostUnanswered, BusOut or UnknownOutcome, as `agent_rpc.py` says.
         """
         facts = {"host": address.host, "server": command.server, "operation": command.operation}
         with span(SpanType.COMMAND, command.verb, **facts) as doing:
             if trace := traceparent():
                 command = msgspec.structs.replace(command, trace=trace)
             try:
-                return await self._called(address, command, though_silent=though_silent)
-            except HostFailed as failure:
+                return await self._called(address, command, though_silent=though_silent, unsure=unsure)
+            except (HostFailed, HostUnanswered) as failure:
                 doing.came_to("failed")
                 doing.annotate(problem=failure.code)
                 raise
 
-    async def _called(self, address: HostAddress, command: Command, *, though_silent: bool) -> msgspec.Raw:
+    async def _called(
+        self, address: HostAddress, command: Command, *, though_silent: bool, unsure: bool
+    ) -> msgspec.Raw:
         if self._silence.is_bus_long_out:
             raise self._silence.bus_failure()
-        if not though_silent and self._silence.is_silent(address.host):
-            raise self._silence.failure_of(address.host)
         key = ResultKey(command.server, command.turn, command.step)
         call = self._calls.get(key)
+        if not though_silent and self._silence.is_silent(address.host):
+            raise self._silent(address.host, command, sent=unsure or call is not None)
         patience_s = max(0.0, command.deadline - self._clock.now()) if command.left_s is None else command.left_s
         waiter: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         is_new = call is None
@@ -107,6 +113,12 @@ class CommandSender:
                 self._forget(key)
         return payload_of(address.host, result)
 
+    def _silent(self, host: str, command: Command, *, sent: bool) -> Problem:
+        """The end of a call to a silent host. A read that was sent has changed nothing, so it counts as not sent."""
+        if sent and command.verb not in CHANGES_NOTHING:
+            return self._silence.unanswered_by(host)
+        return self._silence.failure_of(host)
+
     def _forget(self, key: ResultKey) -> None:
         call = self._calls.pop(key, None)
         if call is not None and call.timer is not None:
@@ -122,7 +134,7 @@ class CommandSender:
                 call.settle(None, self._silence.bus_failure())
                 return
             if call.fails_fast and self._silence.is_silent(address.host):
-                call.settle(None, self._silence.failure_of(address.host))
+                call.settle(None, self._silent(address.host, call.command, sent=True))
                 return
             task = loop.create_task(self._send(call, min(again_s * 2, RESEND_MOST_S)))
             self._sending.add(task)

@@ -5,7 +5,7 @@ import time
 from moorage.bus.silence import Listening
 from moorage.bus.transport import Bus
 from moorage.model.clock import Clock
-from moorage.model.errors import BusOut, HostFailed
+from moorage.model.errors import BusOut, HostFailed, HostUnanswered
 
 BUS_GRACE_S = 3.0
 """After this time without the bus, calls under way end with BusOut, and none is begun."""
@@ -39,12 +39,18 @@ class HostSilence:
         return self._listening.unheard_for_s(self._last_at.get(host, 0.0)) > self.silent_s
 
     def failure_of(self, host: str) -> HostFailed:
-        """Return the error of a call to a silent host."""
-        return HostFailed(
-            "the host has been silent for a while",
-            private=f"{host}: no heartbeat for {self.silent_s:.0f} s",
-            code="host_silent",
+        """Return the error of a call to a silent host to which nothing was sent."""
+        return HostFailed("the host has been silent for a while", private=self._why(host), code="host_silent")
+
+    def unanswered_by(self, host: str) -> HostUnanswered:
+        """Return the error of a command that was sent to a host which is silent since."""
+        problem = HostUnanswered(
+            "the host has been silent since it was told to do it, and may have done it", private=self._why(host)
         )
+        return problem.naming(f"host {host} has been silent since it was told to do it, and may have done it")
+
+    def _why(self, host: str) -> str:
+        return f"{host}: no heartbeat for {self.silent_s:.0f} s"
 
     @property
     def is_bus_out(self) -> bool:

@@ -8,6 +8,8 @@ from moorage.model.json_types import JsonObject
 
 BLOCKERS_SAID_MAX = 10
 FINE, WARNED = 0, 1
+NO_DEBTS: JsonObject = {"debts": [], "hosts": [], "count": 0, "oldest_age_s": 0}
+"""What an earlier release says."""
 SILENT = "a release before 0.2.0"
 """Processes of these releases do not report their release; their APIs are not known at all."""
 
@@ -27,10 +29,15 @@ def main(argv: list[str]) -> int:
     left_alone = cloud.get(connection, "/ext/neighbours")["left_alone"]
     stores = cloud.get_or(connection, "/ext/databases", {"databases": []})["databases"]
     troubled = cloud.get_or(connection, "/ext/hosts", {"hosts": []})["hosts"]
+    owed = cloud.get_or(connection, "/ext/debts", NO_DEBTS)
     ended = [each for each in cloud.get_or(connection, "/ext/audits", {"audits": []})["audits"] if each["ended_at"]]
-    warned = [*without_bus(gates), *databases(stores), *hosts(troubled), *audited(ended[:1])]
+    warned = [*without_bus(gates), *databases(stores), *hosts(troubled), *debts(owed), *audited(ended[:1])]
     if arguments.json:
-        print(json.dumps({**gates, "left_alone": left_alone, "databases": stores, "hosts": troubled}, indent=2))
+        print(
+            json.dumps(
+                {**gates, "left_alone": left_alone, "databases": stores, "hosts": troubled, "debts": owed}, indent=2
+            )
+        )
     else:
         print("\n".join([*lines(gates), *out(left_alone), *warned]))
     return WARNED if gates["warnings"] or left_alone or warned else FINE
@@ -45,6 +52,21 @@ def without_bus(gates: JsonObject) -> list[str]:
         for each in cut_off
     ]
     return ["", *warnings] if warnings else []
+
+
+def debts(owed: JsonObject) -> list[str]:
+    """Return a line for all that hosts owe, and one for each host with its oldest debt."""
+    if not owed["count"]:
+        return []
+    first = owed["hosts"][:BLOCKERS_SAID_MAX]
+    warnings = [
+        f"WARNING: hosts owe {owed['count']} things to servers, the oldest for {owed['oldest_age_s']} s; they do them when they "
+        "are home, and what they concern goes to no other server before"
+    ]
+    warnings += [f"  {each['host']} owes {each['debts']}, the oldest for {each['oldest_age_s']} s" for each in first]
+    if len(owed["hosts"]) > len(first):
+        warnings.append(f"  and {len(owed['hosts']) - len(first)} more hosts")
+    return ["", *warnings]
 
 
 def databases(stores: list[JsonObject]) -> list[str]:

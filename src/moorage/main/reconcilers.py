@@ -12,6 +12,7 @@ from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
 from moorage.conductor.reconcilers.devices import DeviceSync
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
+from moorage.conductor.reconcilers.host_debts import HostDebts
 from moorage.conductor.reconcilers.offload_shelved import OffloadShelved
 from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
 from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
@@ -35,6 +36,7 @@ AUDIT_EVERY_S = 60.0
 ASKED_EVERY_S = 1.0
 """How often requests that send no hint are looked for: drains and audits."""
 STRAYS_EVERY_S = 60.0
+DEBTS_EVERY_S = 1.0
 DRIFT_EVERY_S = 120.0
 QUOTA_EVERY_S = 300.0
 IMAGES_EVERY_S = 300.0
@@ -86,6 +88,7 @@ def add_rounds(rounds: ReconcileLoop, region: RegionProcess, poll_every_s: float
 
 def _add_rounds_of_servers(rounds: ReconcileLoop, region: RegionProcess) -> None:
     """Rounds that begin operations of servers for which nobody asked."""
+    rounds.add("host_debts", DEBTS_EVERY_S, HostDebts(region.context, region.clock).run)
     settings = region.config.compute
     if settings.shelved_offload_time >= 0:
         rounds.add("shelved", SHELVED_EVERY_S, OffloadShelved(region.context, region.clock).run)

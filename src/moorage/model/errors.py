@@ -18,11 +18,12 @@
     │   ├── TooManyRequests         429  (of one project, or from one address)
     │   └── NotBuilt                501  (nothing here can do it)
     ├── NoCapacity                  no host, address or bandwidth can serve the request
-    ├── HostFailed                  one host could not do it, or is silent: another host may
+    ├── HostFailed                  one host could not do it, or was silent before it was asked: another host may
     ├── Unavailable                 503, a service is out or too slow: a step tries again
     │   ├── CircuitOpen             503, the service kept failing and is not called for a moment: nothing was sent
     │   └── UnknownOutcome          a call that timed out: it may have worked, so read the state before acting again
-    │       └── BusOut              the message bus is out, so no host can be reached: a step waits for it beyond its own patience
+    │       ├── BusOut              the message bus is out, so no host can be reached: a step waits for it beyond its own patience
+    │       └── HostUnanswered      a host was sent a command, or may have been, and fell silent: it may have done it
     └── Internal                    500, an error in Moorage
 
 `public` is a sentence that the caller may read and act on.  It names no host, cell or provider, because owners of servers read it in
@@ -151,7 +152,9 @@ class NoCapacity(Problem):
 
 
 class HostFailed(Problem):
-    """A host failed. `code` says how: the agent's own code (`guest_failed`, `turn_is_past` …), or `host_silent`: no heartbeat for too long."""
+    """A host failed. `code` says how: the agent's own code (`guest_failed`, `turn_is_past` …), or `host_silent`: no heartbeat
+    for too long, and nothing was sent.
+    """
 
     code = "host_failed"
 
@@ -187,6 +190,17 @@ class BusOut(UnknownOutcome):
     """The bus is out; this says nothing about any host. Messages that were sent before this was known may have arrived."""
 
     code = "bus_out"
+    excused = True
+
+
+class HostUnanswered(UnknownOutcome):
+    """The host was sent the command, or may have been by an earlier executor, and is silent: it may have done it, and may still (RULES §24).
+
+    Before a point of no return nobody waits for it: the step fails, and what the host may have done is undone there or owed
+    to it.  At a point of no return the step waits and asks again, beyond its own patience.
+    """
+
+    code = "host_unanswered"
     excused = True
 
 

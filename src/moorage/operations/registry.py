@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.operations.boot.boot import BOOT, BOOT_THAT_WAITS, BOOT_WITH_VOLUMES, BOOT_WITH_VOLUMES_THAT_WAITS
+from moorage.operations.debts.settle_debt import SETTLE_DEBT
 from moorage.operations.delete.delete import (
     DELETE,
     DELETE_BEFORE_SHOWN,
@@ -88,5 +89,6 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
         UNSHELVE_CROSS_CELL,
         EVACUATE_CROSS_CELL,
         LIVE_MIGRATE_CROSS_CELL,
+        SETTLE_DEBT,
     )
 }

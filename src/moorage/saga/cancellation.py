@@ -5,13 +5,17 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from moorage.model.errors import Problem
+from moorage.model.errors import HostUnanswered, Problem
 from moorage.saga.journal import Log, Reason
 from moorage.saga.journal_writer import JournalWriter
 from moorage.saga.retry import CancelHint
 
 T = TypeVar("T")
 logger = logging.getLogger("moorage.saga")
+
+
+DELETED = "deleted"
+"""The cancel reason of a delete without restore."""
 
 
 class Interrupted(Exception):
@@ -59,6 +63,18 @@ class CancelListener:
         """Check for a cancel. Raises Unwind when the saga is cancelled and may still be unwound."""
         if self.journal_writer.cancel is not None and not self.ignored:
             raise Unwind(step, self.problem(), "cancel")
+
+    async def check_delete(self, step: str) -> None:
+        """Check for a delete though cancels are ignored: at a point of no return of unknown outcome, at a host that is
+        silent and may stay so. What the host may have done goes with the guest. Raises Unwind with the code of the outcome.
+        """
+        try:
+            cancel = self.journal_writer.cancel = await self.log.cancel_reason() or self.journal_writer.cancel
+        except Problem as problem:
+            logger.info("the cancel reason could not be read: %s", problem)
+            return
+        if cancel == DELETED:
+            raise Unwind(step, Problem(f"cancelled: {cancel}", code=HostUnanswered.code), "cancel")
 
     def problem(self) -> Problem:
         """Return the cancel as the cause of the unwinding."""

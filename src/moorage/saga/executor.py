@@ -37,7 +37,7 @@ from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 from msgspec import Raw, Struct
 
-from moorage.model.errors import NoCapacity, Problem, Unavailable
+from moorage.model.errors import HostUnanswered, NoCapacity, Problem, Unavailable
 from moorage.model.ids import OperationId
 from moorage.saga.cancellation import CancelListener, Interrupted, Sleep, Unwind
 from moorage.saga.definition import CommitListener, Saga
@@ -138,6 +138,8 @@ class _Executor:
         self.decoded: dict[tuple[str, int], tuple[Any, Any]] = {}
         self.past = self.cancellation.ignored = saga.forward_only
         """`past`: the point of no return lies behind for certain; only forward."""
+        self.maybe_past = False
+        """An earlier executor may have passed the point of no return: what is out before it is waited for, too."""
         self.cancelled_by: str | None = None
         """The cancel reason that made the saga unwind."""
 
@@ -182,7 +184,7 @@ class _Executor:
             if self.state.is_done(step.name):
                 self.cancellation.ignored = self.past = True
             elif step.name in self.unsure and step.passed_when is None:
-                self.cancellation.ignored = True
+                self.cancellation.ignored = self.maybe_past = True
             elif step.name in self.unsure and await self._has_passed(step):
                 self.cancellation.ignored = self.past = True
                 return at
@@ -246,7 +248,7 @@ class _Executor:
         """Try another host, or unwind, or (past the point of no return) get stuck."""
         step, state = self.saga.steps[at], self.state
         logger.info("%s: %s failed: %s %s", self.operation, step.name, problem, problem.private)
-        if self.past or (step.point_of_no_return and isinstance(problem, Unavailable)):
+        if self.past or ((step.point_of_no_return or self.maybe_past) and isinstance(problem, Unavailable)):
             await self._stuck(step.name, "do", problem)
         if at not in self.saga.group_at:
             raise Unwind(step.name, problem)
@@ -257,7 +259,7 @@ class _Executor:
                 blamed.private = f"{blamed.private}\nand then no other host: {problem.private or problem.public}"
                 raise Unwind(last.step, blamed)
             raise Unwind(step.name, problem)
-        elsewhere = step.host_local or not isinstance(problem, Unavailable)
+        elsewhere = step.host_local or not isinstance(problem, Unavailable) or isinstance(problem, HostUnanswered)
         if not elsewhere or problem.final or problem.code == BUG or self._was_last(problem):
             raise Unwind(step.name, problem)
         await self.journal_writer.append([Failed(Cause.of(problem, step.name, state.attempt), state.left_open())])

@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from moorage.model.errors import Problem, Unavailable, UnknownOutcome
+from moorage.model.errors import HostUnanswered, Problem, Unavailable, UnknownOutcome
 from moorage.model.tracing import Span, SpanType, span
 from moorage.saga.cancellation import CancelListener, Interrupted, Sleep
 from moorage.saga.journal import CommitUnknown, Fenced, Status, Waiting, as_problem
@@ -79,7 +79,7 @@ class RetryLoop:
             if isinstance(problem, Unavailable) and problem.excused:
                 lost_s = self.clock.monotonic() - tried_at + pause_s
                 excused_s = min(excused_s + lost_s, self.limits.excused_most_s)
-            worth_it = isinstance(problem, Unavailable) or past or phase == "undo"
+            worth_it = past or phase == "undo" or self._is_waited_for(problem, step)
             committed = phase == "do" and self.state.is_done(step.name)
             if not worth_it or committed or waited_s + pause_s > patience_s + excused_s:
                 raise problem
@@ -97,7 +97,16 @@ class RetryLoop:
                 )
             if phase == "do":
                 self.cancellation.check(step.name)  # a hint that came during a commit interrupted nothing
+                if isinstance(problem, HostUnanswered) and not past:
+                    await self.cancellation.check_delete(step.name)
             await self.listen(self.clock.sleep(pause_s))
+
+    def _is_waited_for(self, problem: Problem, step: Step[Any, Any, Any]) -> bool:
+        """Whether a do is tried again after this. A silent host is waited for only where there may be no way back:
+        before that another host, or the undo, is nearer.
+        """
+        no_way_back = step.point_of_no_return or self.cancellation.ignored
+        return isinstance(problem, Unavailable) and (no_way_back or not isinstance(problem, HostUnanswered))
 
     async def _once(
         self,

@@ -14,9 +14,10 @@ from functools import partial
 from moorage.model.errors import Problem
 from moorage.sql import Database, Tx, label
 from moorage.store.cell import notifications as of_cell
-from moorage.store.region import counts, waiting
+from moorage.store.region import counts, debts, waiting
 from moorage.store.region import notifications as of_region
 from moorage.store.region.counts import Backlog, OpenOperations
+from moorage.store.region.debts import DebtCount
 from moorage.store.region.waiting import CauseCount
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ class DatabaseReading:
     outbox: Backlog | None = None
     waiting: Mapping[str, CauseCount] = field(default_factory=dict[str, CauseCount])
     """Servers that wait for a host, by what they lack."""
+    debts: DebtCount | None = None
+    """What hosts owe."""
 
 
 @dataclass
@@ -58,6 +61,7 @@ def _read_queues(tx: Tx, *, region: bool, conducts: bool, outboxes: bool) -> Dat
         counts.inbox_backlog(tx) if region and conducts else None,
         counts.outbox_backlog(tx, outbox) if outboxes and conducts else None,
         waiting.by_cause(tx) if region and conducts else {},
+        debts.counted(tx) if region and conducts else None,
     )
 
 

@@ -106,6 +106,11 @@ class ProcessMetricsCollector(Collector):
             )
             for name, values in of_waiting(region.waiting, now_us).items():
                 yield shown(name, *values)
+            if (owed := region.debts) is not None:
+                yield one("moorage_debts", owed.debts)
+                yield one(
+                    "moorage_debts_oldest_seconds", max(0.0, (now_us - owed.oldest_at) / US) if owed.debts else 0.0
+                )
             yield one("moorage_inbox_events", region.inbox.count)
             yield one("moorage_inbox_oldest_seconds", _age_s(region.inbox, now_us))
         outboxes = {name: each.outbox for name, each in readings.items() if each.outbox is not None}

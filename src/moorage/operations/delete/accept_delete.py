@@ -62,7 +62,8 @@ async def begin(
             if holder is not None and holder.name == "delete":
                 tx.refuse((None, None, None))
             region_operations.ask_to_cancel(tx, held.holder, moving.DELETED, waker)
-        saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != last_seq + 1)
+        overtaken, owed = held.holder is None and held.seq != last_seq + 1, where is not None and where.debts > 0
+        saga = _version(server, newest, holder, overtaken=overtaken, owed=owed)
         input = Delete(
             server,
             held.seq,
@@ -108,17 +109,24 @@ async def _read_server(context: SagaContext, server: Server) -> tuple[int, Serve
     return where.op_seq, record or server
 
 
-def _version(server: Server, newest: DeleteSaga, holder: Operation | None, *, overtaken: bool) -> DeleteSaga:
+def _version(
+    server: Server, newest: DeleteSaga, holder: Operation | None, *, overtaken: bool, owed: bool = False
+) -> DeleteSaga:
     """Choose the version of the saga. The shortest is for a server that has nothing more: the previous release knows
     it, and that release may return.
 
     Otherwise it is the newest; while a conductor lives that does not know it, the shortest of the others that removes
-    everything. `overtaken`: the server may have more by now than was read. Raises Unavailable while a conductor lives
+    everything. `overtaken`: the server may have more by now than was read. `owed`: a host owes it something. Raises Unavailable while a conductor lives
     that does not know the version that is needed.
     """
     if server.moved is not None or overtaken or (holder is not None and holder.saga in MOVES):
         wanted = DELETE_WITH_MOVES
-    elif server.volumes or server.shelved is not None or (holder is not None and holder.saga not in WITHOUT_VOLUMES):
+    elif (
+        owed
+        or server.volumes
+        or server.shelved is not None
+        or (holder is not None and holder.saga not in WITHOUT_VOLUMES)
+    ):
         wanted = DELETE_WITH_VOLUMES
     else:
         return DELETE

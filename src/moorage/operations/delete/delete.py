@@ -30,7 +30,7 @@ from moorage.operations.steps.volumes import release_all
 from moorage.saga import Run, Saga, no_result, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
-from moorage.store.region import hidden_records, quotas, server_groups
+from moorage.store.region import debts, hidden_records, quotas, server_groups
 from moorage.store.region import servers as region_servers
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ async def release_volumes(run: DeleteRun) -> bool:
     The step does not wait then: the delete goes on, and `finish_volumes` releases them when the service answers again.
     """
     try:
-        await release_all(run.context, run[find_server].server or run.input.server)
+        await release_all(run.context, run[find_server].server or run.input.server, owed=run[find_server].debts > 0)
     except Unavailable as out:
         logger.warning("%s: volumes of %s wait: %s", run.operation, run.input.server.id, out.public)
         return False
@@ -182,6 +182,8 @@ async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
             rows += run.context.placement.release(tx, located.server.moved.migration)
         server_groups.leave(tx, [server.id])
         region_servers.mark_deleted(tx, server.id, now_us())
+        if located.debts:
+            debts.end_all_of(tx, server.id)
         if located.server is None or located.server.deleted or located.server.vm_state is VmState.SOFT_DELETED:
             return rows  # an earlier delete released its quota
         quotas.release(tx, server.project, server.charged, server.user)
@@ -196,7 +198,7 @@ async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
 async def finish_volumes(run: DeleteRun) -> None:
     """Release the volumes that could not be released while the volume service did not answer; it waits without limit."""
     if run.get(release_volumes) is not True:
-        await release_all(run.context, run[find_server].server or run.input.server)
+        await release_all(run.context, run[find_server].server or run.input.server, owed=run[find_server].debts > 0)
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)

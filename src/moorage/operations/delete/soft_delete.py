@@ -6,7 +6,8 @@ only forward, as a delete does, because its request was answered. A restore that
 
 import msgspec
 
-from moorage.model.errors import Conflict, HostFailed, Unavailable
+from moorage.model.debt import DebtKind
+from moorage.model.errors import Conflict, Unavailable
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
@@ -18,7 +19,8 @@ from moorage.operations.accept import accepted, dispatch, persist
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context
+from moorage.operations.steps.debts import done_or_owed
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context, was_never_sent
 from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.operations.steps.sleepers import waker_of
 from moorage.saga import Run, Saga, step
@@ -102,8 +104,8 @@ async def switch_off(run: SoftDeleteRun) -> int:
                 server_action.host_of(located), command_context(run, "switch_off"), run.input.server.id
             )
         )
-    except HostFailed as failed:
-        if failed.code in {HOST_SILENT, NO_GUEST}:
+    except COMMAND_ENDS as failed:
+        if failed.code in {*SILENT, NO_GUEST}:
             return ApiPowerState.NOSTATE
         why = f"the host could not switch the guest off: {failed.public}"
         raise Unavailable(why, private=failed.private) from failed
@@ -219,19 +221,13 @@ async def switch_on(run: RestoreRun) -> GuestState:
 
 @switch_on.undo
 async def off_again(run: RestoreRun) -> None:
-    """Switch it off. The guest of a silent host may stay on; the record says that it is to be off, and a delete finds
-    it.
-    """
+    """Switch it off; a silent host that may have switched it on owes that."""
     located = run.get(begin_restore)
-    if located is None:
+    if located is None or was_never_sent(run, switch_on.name):
         return
-    try:
-        await run.context.hosts.power_off(
-            server_action.host_of(located), command_context(run, "off_again"), run.input.server.id
-        )
-    except HostFailed as failed:
-        if failed.code not in {HOST_SILENT, NO_GUEST}:
-            raise
+    host = server_action.host_of(located)
+    call = run.context.hosts.power_off(host, command_context(run, "off_again"), run.input.server.id)
+    await done_or_owed(run, DebtKind.SWITCH_OFF, host, call)
 
 
 @step(needs=(begin_restore, switch_on), no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True)

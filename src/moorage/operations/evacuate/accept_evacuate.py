@@ -88,7 +88,9 @@ async def begin(
         )
         return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
-    await dispatch(context, await server_lock.accept(context, server.id, ACTION, make, task=TaskState.REBUILDING))
+    await dispatch(
+        context, await server_lock.accept(context, server.id, ACTION, make, task=TaskState.REBUILDING, though_owed=True)
+    )
 
 
 async def _check_host(context: SagaContext, server: Server, host: str) -> None:

@@ -186,6 +186,8 @@ async def begin(
         held = region_servers.take(tx, server.id, operation, EFFECTS[verb].task)
         if held is None:
             return tx.refuse(None)
+        if held.owed:
+            return tx.refuse(server_lock.owed(server.id))
         if only_after is not None and (held.holder is not None or held.seq != only_after + 1):
             return tx.refuse(Conflict(f"instance {server.id} is changed by another operation"))
         if held.holder is not None:

@@ -49,8 +49,8 @@ ACTION = "rebuild"
 EVENTS = ("rebuild_server", "compute_rebuild_instance")
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 600.0
-UNTOUCHED = frozenset({"not_supported", "too_late", "guest_in_the_way", "turn_is_past", "garbled"})
-"""With one of these codes a host says that it has not begun."""
+UNTOUCHED = frozenset({"not_supported", "too_late", "guest_in_the_way", "turn_is_past", "garbled", HOST_SILENT})
+"""With one of these codes a host says that it has not begun; the last is of a host to which nothing was sent."""
 
 
 class Rebuild(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ async def fail_action(run: RebuildRun) -> None:
 
 def _begun_at_host(run: RebuildRun) -> bool:
     if run.input.reimage and run.turned is not None and run.turned.step in _REIMAGING:
-        return not (run.turned.step == hold_root.name and run.turned.code in {HOST_SILENT, *UNTOUCHED})
+        return not (run.turned.step == hold_root.name and run.turned.code in UNTOUCHED)
     return run.turned is not None and run.turned.step == rebuild_guest.name and run.turned.code not in UNTOUCHED
 
 

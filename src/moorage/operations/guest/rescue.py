@@ -11,7 +11,7 @@ import msgspec
 
 from moorage.bus.rescue_messages import RescueGuest, UnrescueGuest
 from moorage.bus.verbs import Verb
-from moorage.model.errors import Conflict, HostFailed, Invalid, NotFound
+from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import OperationId
 from moorage.model.instance_metadata import InstanceMetadata
@@ -28,7 +28,7 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.guest_respawn import cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context, was_never_sent
 from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.operations.steps.volumes import in_use
 from moorage.saga import Run, Saga, step
@@ -113,10 +113,11 @@ async def _drive(run: RescueRun, server: Server | None) -> InstanceMetadata | No
 async def unrescue_again(run: RescueRun) -> None:
     """Boot the guest from its own disk again, or leave it off as it was. Without a guest there is nothing to undo.
 
-    A silent host is not waited for: then it is unknown what the guest runs, and the server is in ERROR.
+    A silent host is not waited for: then it is unknown what the guest runs, and the server is in ERROR. It is not when
+    the host was silent before it was told anything.
     """
     located = run.get(begin_action)
-    if located is not None:
+    if located is not None and not was_never_sent(run, rescue_guest.name):
         order = UnrescueGuest(power_on=_was_on(run.input.server))
         await _take_back(run, located, "unrescue_again", Verb.UNRESCUE_GUEST, order)
 
@@ -132,8 +133,8 @@ async def _take_back(
         await run.context.hosts.change_guest(
             server_action.host_of(located), command_context(run, step), run.input.server.id, verb, order
         )
-    except HostFailed as failed:
-        if failed.code == HOST_SILENT:
+    except COMMAND_ENDS as failed:
+        if failed.code in SILENT:
             await _unknown(run, located)
         elif failed.code not in NOTHING_DONE:
             raise
@@ -205,7 +206,7 @@ async def unrescue_guest(run: UnrescueRun) -> GuestState:
 async def rescue_again(run: UnrescueRun) -> None:
     """Boot from the rescue image again, because the server is still shown as rescued."""
     located, spec = run.get(begin_unrescue), run.input.server.rescue
-    if located is not None and spec is not None:
+    if located is not None and spec is not None and not was_never_sent(run, unrescue_guest.name):
         await _take_back(run, located, "rescue_again", Verb.RESCUE_GUEST, RescueGuest(spec))
 
 

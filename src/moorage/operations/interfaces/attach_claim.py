@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 
+from moorage.model.debt import Debt, DebtKind
 from moorage.model.decision_log import Subject
 from moorage.model.errors import NoCapacity, NotFound, Problem
-from moorage.model.ids import ProviderId
+from moorage.model.ids import CellId, ProviderId
 from moorage.model.network import BindOptions, BindRefused, NetworkFacts, NicAsk, Port
 from moorage.model.server import Server
 from moorage.model.verdict import Claimed, DecisionRecord, InventoryState, Shortage, Verdict
@@ -17,6 +18,7 @@ from moorage.operations.interfaces.attach_checks import api_error
 from moorage.operations.steps import groups, server_action
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.claims import first
+from moorage.operations.steps.debts import debt_of, is_owed_by
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.ports import (
     other_subnets,
@@ -108,6 +110,8 @@ async def make_port(run: AttachRun) -> Port:
 @make_port.undo
 async def release_port(run: AttachRun) -> None:
     """Delete our port, or restore the user's. It is found by MAC or id, so this is safe when none was made."""
+    if await _is_owed(run):
+        return
     letting_go = run.context.network.release_nic(run.input.server.id, run.input.nic)
     await with_our_credentials(run.context, run.input.server.id, letting_go)
 
@@ -174,7 +178,7 @@ def _retracted(tx: Tx, run: AttachRun, given: CardClaim | None) -> tuple[Invento
 @claim_more.undo
 async def give_back(run: AttachRun) -> None:
     given = run.get(claim_more)
-    if given is None or not given.amounts:
+    if given is None or not given.amounts or await _is_owed(run):
         return
     run.context.placement.settle(await run.commit(lambda tx: _retracted(tx, run, given)))
 
@@ -206,9 +210,25 @@ async def bind_port(run: AttachRun) -> Port:
 @bind_port.undo
 async def unbind_port(run: AttachRun) -> None:
     port = run.get(make_port)
-    if port is not None:
+    if port is not None and not await _is_owed(run):
         letting_go = run.context.network.unbind_ports(run.input.server.id, (port,))
         await with_our_credentials(run.context, run.input.server.id, letting_go)
+
+
+def interface_debt(run: AttachRun, cell: CellId, host: str, port: Port) -> Debt:
+    """What a host owes that may have plugged the port in; the port and its part of the claim stay until it is paid."""
+    given = run.get(claim_more)
+    return msgspec.structs.replace(
+        debt_of(run, DebtKind.UNPLUG_INTERFACE, cell, host, port.id),
+        nic=run.input.nic,
+        held=() if given is None else given.amounts,
+        function_of=(port.id,) if groups.is_function(port) else (),
+    )
+
+
+async def _is_owed(run: AttachRun) -> bool:
+    """Whether the guest may have the port, and its host is silent: then nothing of it is released."""
+    return await is_owed_by(run, DebtKind.UNPLUG_INTERFACE)
 
 
 def _ask(run: AttachRun) -> Ask:

@@ -35,12 +35,14 @@ from moorage.operations.interfaces.attach_claim import (
     begin_action,
     bind_port,
     claim_more,
+    interface_debt,
     make_port,
     server_of,
 )
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import command_context, unplug_or_leave
+from moorage.operations.steps.debts import owe
+from moorage.operations.steps.hosts import command_context, unplug_or_leave, was_never_sent
 from moorage.operations.steps.ports import nic_of, refuse_without_credentials, vif_of
 from moorage.saga import Saga, on_some_host, step
 from moorage.store.cell import actions
@@ -63,9 +65,15 @@ async def plug(run: AttachRun) -> None:
 
 @plug.undo
 async def unplug(run: AttachRun) -> None:
+    """Take it out of the guest again; a silent host owes that, and the port stays the server's meanwhile."""
     located, port = run.get(begin_action), run.get(make_port)
-    if located is not None and located.server is not None and port is not None:
-        await unplug_or_leave(run, "unplug", located.server, port.id)
+    if located is None or located.server is None or port is None or was_never_sent(run, plug.name):
+        return
+    server = located.server
+    if not await unplug_or_leave(run, "unplug", server, port.id):
+        assert server.cell is not None
+        assert server.host is not None
+        await owe(run, interface_debt(run, server.cell, server.host, port))
 
 
 @step(

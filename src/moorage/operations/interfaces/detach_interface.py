@@ -12,8 +12,10 @@ import msgspec
 
 from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import Action, ActionEvent
-from moorage.model.errors import HostFailed, NotFound
+from moorage.model.debt import Debt, DebtKind
+from moorage.model.errors import NotFound
 from moorage.model.ids import OperationId, ProviderId, new_uuid
+from moorage.model.network import NicAsk
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.request_groups import FUNCTION_VNIC_TYPES
@@ -24,8 +26,9 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
+from moorage.operations.steps.debts import debt_of, owe_and_go_on
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import NO_GUEST, command_context
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context, is_given_up
 from moorage.operations.steps.ports import held_by, nic_of, refuse_without_credentials, with_our_credentials
 from moorage.operations.steps.servers import LocatedServer
 from moorage.placement.claims import amounts_of
@@ -124,9 +127,12 @@ async def fail_action(run: DetachRun) -> None:
 
 
 @step(needs=(begin_action,), no_undo=FORWARD_ONLY, patience_s=HOST_PATIENCE_S, point_of_no_return=True)
-async def unplug(run: DetachRun) -> None:
+async def unplug(run: DetachRun) -> bool | None:
     """Let the host remove it from the guest; no guest counts as success. A host that cannot do it leaves everything as
-    it was.
+    it was; one that was told and does not answer is asked again until it does.
+
+    Returns True when the host is forced down meanwhile: it owes the removal, and the port stays the server's until then.
+    Of a port that is gone there is nothing to keep: a silent host owes the removal alone.
     """
     server = run[begin_action].found.server
     assert server is not None
@@ -135,17 +141,40 @@ async def unplug(run: DetachRun) -> None:
     to = HostAddress(server.cell, server.host)
     try:
         await run.context.hosts.detach_interface(to, command_context(run, "unplug"), server.id, str(run.input.nic.port))
-    except HostFailed as failed:
+    except COMMAND_ENDS as failed:
+        if run.input.gone and failed.code in SILENT:
+            debt = debt_of(run, DebtKind.UNPLUG_INTERFACE, to.cell, to.host, str(run.input.nic.port))
+            return await owe_and_go_on(run, debt, keeps=False)
+        if is_given_up(run, to, failed):
+            return await owe_and_go_on(run, _interface_debt(run, to))
         if failed.code != NO_GUEST and not run.input.gone:
             raise
         logger.warning("%s: %s could not unplug %s: %s", run.operation, server.host, run.input.nic.port, failed)
+    return None
+
+
+def _interface_debt(run: DetachRun, to: HostAddress) -> Debt:
+    """What the host owes; the port and its part of the claim are released when it has paid."""
+    nic = run.input.nic
+    return msgspec.structs.replace(
+        debt_of(run, DebtKind.UNPLUG_INTERFACE, to.cell, to.host, str(nic.port)),
+        nic=NicAsk(nic.index, nic.network, str(nic.port), mac=nic.mac or "", ours=nic.ours),
+        held=run[begin_action].held,
+        function_of=_function_of(nic),
+    )
+
+
+def _function_of(nic: Nic) -> tuple[str, ...]:
+    """Of a virtual function: the ids by which the claim knows its port."""
+    known_by = tuple(str(each) for each in (nic.port, nic.mac) if each)
+    return known_by if nic.vnic_type in FUNCTION_VNIC_TYPES else ()
 
 
 @step(needs=(begin_action, unplug), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def let_port_go(run: DetachRun) -> None:
     """Delete our port; the user's port keeps its addresses (S0.8)."""
     nic = run.input.nic
-    if not run.input.gone:
+    if not run.input.gone and not run.get(unplug):
         letting_go = run.context.network.drop_port(run.input.server.id, str(nic.port), ours=nic.ours)
         await with_our_credentials(run.context, run.input.server.id, letting_go)
 
@@ -185,13 +214,10 @@ def without_card(server: Server, nic: Nic, now: int) -> Server:
 @step(needs=(begin_action, forget_nic), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, region=True)
 async def give_back(run: DetachRun) -> None:
     """Release the segment's address, and the bandwidth of the providers that the binding named."""
-    nic = run.input.nic
-    held = amounts_of(run[begin_action].held)
-    known_by = tuple(str(each) for each in (nic.port, nic.mac) if each)
-    function_of = known_by if nic.vnic_type in FUNCTION_VNIC_TYPES else ()
+    held, function_of = amounts_of(run[begin_action].held), _function_of(run.input.nic)
 
     def work(tx: Tx) -> Sequence[InventoryState]:
-        if held or function_of:
+        if (held or function_of) and not run.get(unplug):
             return run.context.placement.shrink(tx, run.input.server.id, held, function_of)
         return ()
 

@@ -54,7 +54,7 @@ from moorage.operations.live_migrate.prepare_destination import (
 from moorage.operations.steps import live_migration, live_migration_limit, move_ports, moving, server_action
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.guest_respawn import Cards
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT
 from moorage.operations.steps.live_migration import LiveMovePath
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.volumes import volumes_of
@@ -80,7 +80,10 @@ LOST = (
     point_of_no_return=True,
 )
 async def switch_guest(run: LiveRun) -> None:
-    """Let the source send the guest; after the switch it runs at the destination. The move can be cancelled until then."""
+    """Let the source send the guest; after the switch it runs at the destination. The move can be cancelled until then.
+
+    Raises HostFailed when the source did not begin, and the guest stays.
+    """
     way = path_of(run)
     since = await live_migration.sending_since(run, way)
     await moving.show(run, cell_of(run), run.input.migration, MigrationStatus.RUNNING, sending_at=since)
@@ -88,9 +91,9 @@ async def switch_guest(run: LiveRun) -> None:
         # # a migration that an earlier try aborted is not started again
         if not live_migration.is_overdue(since, run.input.timeout_s) and not await live_migration.is_cancelled(run):
             await live_migration.begin(run, way)
-    except HostFailed:  # it may have begun all the same
+    except COMMAND_ENDS as failed:  # it may have begun all the same
         if await live_migration.stays(run, way):
-            raise
+            raise HostFailed(failed.public, private=failed.private, code=failed.code) from failed
     await _left(run, way)
 
 
@@ -174,8 +177,8 @@ async def land_guest(run: LiveRun) -> PowerState | None:
     try:
         mine = live_migration.command_after(run, "land_guest", claim.attempt)
         return await run.context.hosts.change_guest(to, mine, guest.server, Verb.LAND_LIVE, order)
-    except HostFailed as failed:
-        if failed.code == HOST_SILENT:
+    except COMMAND_ENDS as failed:
+        if failed.code in SILENT:
             record = (await records.find(run.context, run.input.server.id)).server
             return (
                 None if record is None or record.moved is None else PowerState.NOSTATE

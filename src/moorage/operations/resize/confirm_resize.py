@@ -24,7 +24,7 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import move_ports, moving, second_records, server_action, server_lock
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, destroy_or_leave
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context, destroy_or_leave
 from moorage.operations.steps.servers import AboutServer, LocatedServer, StateCheck
 from moorage.saga import Run, Saga, no_result, step
 from moorage.sql import Tx
@@ -107,8 +107,8 @@ async def clear(run: Run[AboutServer, SagaContext], step: str, server: Server) -
         await run.context.hosts.change_guest(
             source.address, command_context(run, step), server.id, Verb.FORGET_LEFT, OfMove(move)
         )
-    except HostFailed as failed:
-        if failed.code not in {HOST_SILENT, NO_GUEST}:
+    except COMMAND_ENDS as failed:
+        if failed.code not in {*SILENT, NO_GUEST}:
             why = f"the host could not release the guest: {failed.public}"
             raise Unavailable(why, private=failed.private) from failed
 

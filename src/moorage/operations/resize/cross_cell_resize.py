@@ -54,7 +54,7 @@ from moorage.operations.resize.prepare_resize import (
 from moorage.operations.resize.resize import await_vifs, switch_volumes
 from moorage.operations.resize.resize_input import Resize
 from moorage.operations.steps import moving, record_copies, second_records, server_action
-from moorage.operations.steps.hosts import HOST_SILENT, command_context, source_command_context
+from moorage.operations.steps.hosts import SILENT, command_context, source_command_context
 from moorage.operations.steps.moving import End
 from moorage.saga import Saga, on_some_host, step
 from moorage.sql import Tx
@@ -166,7 +166,7 @@ async def _started(run: ResizeRun, claim: Claim, guest: GuestSpec) -> PowerState
     to = End(claim.cell, claim.name).address
     try:
         with moving.elsewhere_only(
-            but=(HOST_SILENT,)
+            but=tuple(SILENT)
         ):  # it may run there: no other host starts it before this is decided
             state = await run.context.hosts.start_guest(to, command_context(run, "start_guest"), guest)
     except Problem:

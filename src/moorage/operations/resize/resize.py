@@ -53,7 +53,7 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_disks
 from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import HOST_SILENT, command_context
+from moorage.operations.steps.hosts import SILENT, command_context
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
@@ -131,7 +131,7 @@ async def start_guest(run: ResizeRun) -> PowerState:
     to = End(claim.cell, claim.name).address
     try:
         with moving.elsewhere_only(
-            but=(HOST_SILENT,)
+            but=tuple(SILENT)
         ):  # it may run there: no other host starts it before this is decided
             state = await run.context.hosts.start_guest(to, command_context(run, "start_guest"), guest)
     except Problem:

@@ -17,6 +17,7 @@ import msgspec
 
 from moorage.bus.move_payloads import OfMove
 from moorage.bus.verbs import Verb
+from moorage.model.debt import DebtKind
 from moorage.model.errors import Conflict, HostFailed, Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, OperationId
@@ -43,9 +44,10 @@ from moorage.operations.steps import (
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.config_drives import with_drive
+from moorage.operations.steps.debts import done_or_owed
 from moorage.operations.steps.guest_respawn import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import NO_GUEST, command_context
+from moorage.operations.steps.hosts import NO_GUEST, command_context, was_never_sent
 from moorage.operations.steps.ports import nics_after
 from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.saga import Run, Saga, no_result, step
@@ -133,17 +135,13 @@ async def stop_destination(run: RevertRun) -> None:
 
 @stop_destination.undo
 async def start_destination(run: RevertRun) -> None:
-    """Switch the guest on again if it was on."""
+    """Switch the guest on again if it was on; a silent host that may have switched it off owes that."""
     server = run.input.server
-    if server.power_state in OFF:
+    if server.power_state in OFF or was_never_sent(run, stop_destination.name):
         return
-    try:
-        await run.context.hosts.power_on(
-            moving.current_end(server).address, command_context(run, "start_destination"), server.id
-        )
-    except HostFailed as failed:
-        if failed.code not in {"host_silent", "guest_not_found"}:
-            raise
+    host = moving.current_end(server).address
+    call = run.context.hosts.power_on(host, command_context(run, "start_destination"), server.id)
+    await done_or_owed(run, DebtKind.SWITCH_ON, host, call)
 
 
 @step(needs=(begin_revert, stop_destination), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, point_of_no_return=True)

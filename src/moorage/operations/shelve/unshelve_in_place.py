@@ -2,7 +2,8 @@
 
 import msgspec
 
-from moorage.model.errors import HostFailed, Unavailable
+from moorage.model.debt import DebtKind
+from moorage.model.errors import Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
@@ -13,7 +14,8 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import command_context
+from moorage.operations.steps.debts import done_or_owed
+from moorage.operations.steps.hosts import command_context, was_never_sent
 from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.saga import Run, Saga, step
 
@@ -53,16 +55,13 @@ async def power_on(run: InPlaceRun) -> PowerState:
 
 @power_on.undo
 async def power_off(run: InPlaceRun) -> None:
+    """Switch it off again; a silent host that may have switched it on owes that."""
     located = run.get(begin_in_place)
-    if located is None or located.server is None:
+    if located is None or located.server is None or was_never_sent(run, power_on.name):
         return
-    try:
-        await run.context.hosts.power_off(
-            server_action.host_of(located), command_context(run, "power_off"), located.server.id
-        )
-    except HostFailed as failed:
-        if failed.code not in {"host_silent", "guest_not_found"}:
-            raise
+    host = server_action.host_of(located)
+    call = run.context.hosts.power_off(host, command_context(run, "power_off"), located.server.id)
+    await done_or_owed(run, DebtKind.SWITCH_OFF, host, call)
 
 
 @step(needs=(begin_in_place, power_on), no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True)

@@ -7,11 +7,15 @@ The image exists, without data, before the copy is made; the host sends the data
 import msgspec
 
 from moorage.bus.agent_calls import CommandContext, HostAddress
+from moorage.bus.agent_rpc import NOT_SUPPORTED
+from moorage.model.debt import DebtKind
 from moorage.model.errors import HostFailed
 from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId
 from moorage.operations.context import SagaContext
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, source_command_context
+from moorage.operations.steps.debts import done_or_owed
+from moorage.operations.steps.hosts import command_context, source_command_context
+from moorage.operations.steps.moving import for_delete, if_there
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Run
 
@@ -29,15 +33,19 @@ async def send(run: CopyRun, step: str, at: HostAddress, image: ImageId) -> None
 
 
 async def drop(run: CopyRun, step: str, at: HostAddress, image: ImageId) -> None:
-    """Let the host delete its copy, if it answers; the copy of a silent host goes with its guest, or with the next
-    copy.
+    """Let the host delete its copy. When a silent host may have made one and the saga unwinds, the host owes that; else
+    the copy goes with the next one.
 
     A host that does not support snapshots has no copy.
     """
+    call = run.context.hosts.drop_snapshot(at, source_command_context(run, step), run.input.server.id, image)
     try:
-        await run.context.hosts.drop_snapshot(at, source_command_context(run, step), run.input.server.id, image)
+        if run.phase == "undo" and not await for_delete(run):
+            await done_or_owed(run, DebtKind.DROP_COPY, at, call, image)
+        else:
+            await if_there(call)
     except HostFailed as failed:
-        if failed.code not in {HOST_SILENT, NO_GUEST, "not_supported"}:
+        if failed.code != NOT_SUPPORTED:
             raise
 
 

@@ -7,12 +7,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 
-from moorage.model.errors import Conflict, HostFailed, Invalid, Unavailable
+from moorage.model.errors import Conflict, Invalid, Unavailable
 from moorage.model.fence_proof import FencedBy, FenceProof
 from moorage.model.host import Host
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, unique_command
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context, unique_command
 from moorage.operations.steps.moving import MoveRun, current_end
 from moorage.operations.steps.server_action import now_us
 from moorage.store.cell import hosts as cell_hosts
@@ -60,10 +60,10 @@ async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
                 source.address, command_context(run, unique_command(step)), server.id, 0.0
             )
             return FenceProof(source.name, FencedBy.HOST, now_us())
-        except HostFailed as failed:
+        except COMMAND_ENDS as failed:
             if failed.code == NO_GUEST:
                 return FenceProof(source.name, FencedBy.HOST, now_us())
-            if failed.code != HOST_SILENT:
+            if failed.code not in SILENT:
                 why = f"the host that the server leaves is heard, and does not switch the guest off: {failed.public}"
                 raise Unavailable(why, private=failed.private) from failed
     proof = await _known(run.context, server, await _row(run.context, server), begun=True)

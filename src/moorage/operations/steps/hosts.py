@@ -2,13 +2,14 @@
 
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 
 from moorage.bus.agent_calls import CommandContext, HostAddress
 from moorage.bus.guest_payloads import DestroyGuest
-from moorage.model.errors import HostFailed
+from moorage.model.errors import HostFailed, HostUnanswered, Problem
 from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import CellId, HostId, ServerId
 from moorage.model.server import Server
@@ -20,6 +21,13 @@ from moorage.saga import Run
 logger = logging.getLogger(__name__)
 
 HOST_SILENT = "host_silent"
+"""The host was silent before anything was sent to it."""
+HOST_UNANSWERED = HostUnanswered.code
+"""It was sent the command, or may have been, and is silent: it may have done it."""
+SILENT = frozenset({HOST_SILENT, HOST_UNANSWERED})
+"""For an undo the two are one: what is to be undone may be there, and nobody can undo it now."""
+COMMAND_ENDS = (HostFailed, HostUnanswered)
+"""The errors with which a command to one host ends; others concern the bus, or leave the outcome open."""
 NO_GUEST = "guest_not_found"
 
 
@@ -33,6 +41,7 @@ def command_context(run: Run[AboutServer, SagaContext], step: str) -> CommandCon
         patience_s=run.context.settings.host_deadline_s,
         request_id=run.input.request_id,
         until_done=run.past,
+        unsure=run.unsure and run.phase == "do",
     )
 
 
@@ -72,8 +81,8 @@ async def destroy_or_leave(
     """
     try:
         await run.context.hosts.destroy_guest(HostAddress(cell, host), command_context(run, step), server, release)
-    except HostFailed as failed:
-        if failed.code != HOST_SILENT:
+    except COMMAND_ENDS as failed:
+        if failed.code not in SILENT:
             raise
         logger.warning(
             "%s: host %s is silent; it destroys its guest of %s when it returns", run.operation, host, server
@@ -83,29 +92,54 @@ async def destroy_or_leave(
 
 
 async def unplug_or_leave(run: Run[AboutServer, SagaContext], step: str, server: Server, port: str) -> bool:
-    """Unplug an interface; no guest counts as success. Returns False when the host is silent.
-
-    The port is released all the same, so the interface of a silent host's guest has no connection.
-    """
+    """Unplug an interface; no guest counts as success. Returns False when the host is silent."""
     if server.cell is None or server.host is None:
         return True
     try:
         await run.context.hosts.detach_interface(
             HostAddress(server.cell, server.host), command_context(run, step), server.id, port
         )
-    except HostFailed as failed:
+    except COMMAND_ENDS as failed:
         if failed.code == NO_GUEST:
             return True
-        if failed.code != HOST_SILENT:
+        if failed.code not in SILENT:
             raise
-        logger.warning(
-            "%s: host %s is silent; the guest of %s keeps an unconnected interface",
-            run.operation,
-            server.host,
-            server.id,
-        )
         return False
     return True
+
+
+def was_never_sent(run: Run[AboutServer, SagaContext], step: str) -> bool:
+    """For an undo: whether the saga unwinds because the host was silent before this step's command was sent.
+
+    Then nothing of it is at the host. An executor that adopts the saga reads the same from the journal.
+    """
+    return run.turned is not None and run.turned.step == step and run.turned.code == HOST_SILENT
+
+
+def is_given_up(run: Run[AboutServer, SagaContext], host: HostAddress, ended: Problem) -> bool:
+    """Whether a command has no known outcome and its host was forced down: nobody waits for its answer any more."""
+    return ended.code == HOST_UNANSWERED and host.host in run.context.placement.forced_down(host.cell)
+
+
+@contextmanager
+def until_given_up(run: Run[AboutServer, SagaContext], host: HostAddress) -> Iterator[None]:
+    """A context manager for a command at a point of no return: a host without an answer is waited for until it is
+    forced down. Then it raises HostFailed with the code HOST_UNANSWERED: the saga unwinds, and its undos know that the
+    host may have done it.
+    """
+    try:
+        yield
+    except HostUnanswered as unanswered:
+        if not is_given_up(run, host, unanswered):
+            raise
+        raise HostFailed(unanswered.public, private=unanswered.private, code=unanswered.code) from unanswered
+
+
+def may_have_been_done(run: Run[AboutServer, SagaContext]) -> bool:
+    """For an undo: whether the saga unwinds though its point of no return may lie behind, because its host was given up
+    or the server is to be deleted.
+    """
+    return run.turned is not None and run.turned.code == HOST_UNANSWERED
 
 
 def names_of(world: World, hosts: Iterable[str]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from moorage.model.server import BlockDevice, Server
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import move_ports, moving
 from moorage.operations.steps.guest_respawn import Cards
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, unique_command
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context, unique_command
 from moorage.operations.steps.moving import HostOfCell, MoveRun
 from moorage.operations.steps.ports import VIF_PLUGGED
 from moorage.operations.steps.server_action import now_us
@@ -85,7 +85,7 @@ async def now_at(run: MoveRun, host: HostAddress, move: str) -> LiveNow | None:
     tell.
     """
     call = run.context.hosts.ask(host, run.input.server.id, Verb.LIVE_STATUS, OfMove(move), LiveNow)
-    return await _unless(call, HOST_SILENT)
+    return await _unless(call, *SILENT)
 
 
 async def _unless(call: Awaitable[AnswerT], *codes: str | None) -> AnswerT | None:
@@ -94,7 +94,7 @@ async def _unless(call: Awaitable[AnswerT], *codes: str | None) -> AnswerT | Non
     """
     try:
         return await call
-    except HostFailed as failed:
+    except COMMAND_ENDS as failed:
         if failed.code not in codes:
             raise Unavailable(f"the host failed: {failed.public}", private=failed.private) from failed
         return None
@@ -175,7 +175,7 @@ async def _end(run: MoveRun, way: LiveMovePath) -> LiveNow | None:
     """Abort. Returns the source's state if the guest stays; None when it has left, or when no host can tell yet."""
     mine, move = command_after(run, unique_command("abort_live"), way.attempt), OfMove(way.move)
     call = run.context.hosts.change_guest(way.source, mine, run.input.server.id, Verb.ABORT_LIVE, move)
-    await _unless(call, HOST_SILENT, NO_GUEST)
+    await _unless(call, *SILENT, NO_GUEST)
     now = await now_at(run, way.source, way.move)
     if now is not None:
         return now if now.state in OVER_AT_SOURCE else None
@@ -190,7 +190,7 @@ async def closed(run: MoveRun, way: LiveMovePath, step: str) -> bool:
     """
     mine, move = command_after(run, unique_command(step), way.attempt), OfMove(way.move)
     call = run.context.hosts.change_guest(way.to, mine, run.input.server.id, Verb.DROP_LIVE, move)
-    return await _unless(call, HOST_SILENT, HAS_ARRIVED) is not None
+    return await _unless(call, *SILENT, HAS_ARRIVED) is not None
 
 
 async def stays(run: MoveRun, way: LiveMovePath) -> bool:
@@ -209,7 +209,7 @@ async def _force(run: MoveRun, way: LiveMovePath, *, post_copy: bool) -> None:
     order = ForceLive(way.move, post_copy)
     mine = command_after(run, unique_command("force_live"), way.attempt)
     call = run.context.hosts.change_guest(way.source, mine, run.input.server.id, Verb.FORCE_LIVE, order)
-    await _unless(call, HOST_SILENT, NO_GUEST)
+    await _unless(call, *SILENT, NO_GUEST)
 
 
 async def unplugged_after(run: MoveRun, ports: set[str], timeout_s: float) -> set[str]:

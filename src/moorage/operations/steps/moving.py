@@ -15,6 +15,7 @@ from moorage.bus.agent_rpc import NOT_SUPPORTED
 from moorage.bus.guest_payloads import GuestNow
 from moorage.bus.move_payloads import OfMove
 from moorage.bus.verbs import Verb
+from moorage.model.debt import DebtKind
 from moorage.model.errors import BusOut, HostFailed, NotFound, Problem, Unavailable
 from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import CellId, ServerId
@@ -23,7 +24,8 @@ from moorage.model.server import FlavorCopy, Moved, Server, TaskState
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, destroy_or_leave
+from moorage.operations.steps.debts import debt_of, owe
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context, destroy_or_leave
 from moorage.operations.steps.servers import AboutServer, LocatedServer
 from moorage.saga import Run
 from moorage.sql import Tx
@@ -269,8 +271,8 @@ async def take_back_guest(run: MoveRun, step: str, to: HostOfCell, move: str, *,
         await run.context.hosts.change_guest(
             HostAddress(to.cell, to.name), command_context(run, step), server, Verb.RETURN_GUEST, OfMove(move)
         )
-    except HostFailed as failed:
-        if failed.code == HOST_SILENT and await for_delete(run):
+    except COMMAND_ENDS as failed:
+        if failed.code in SILENT and await for_delete(run):
             return False  # the waiting delete destroys it, or leaves that to the returning host
         if failed.code != NO_GUEST:
             raise Unavailable(f"the guest is not as it was before: {failed.public}", private=failed.private) from failed
@@ -310,7 +312,7 @@ def elsewhere_only(*codes: str, but: tuple[str, ...] = ()) -> Iterator[None]:
     try:
         yield
     except Problem as problem:
-        helps = isinstance(problem, HostFailed) and (not codes or problem.code in codes) and problem.code not in but
+        helps = isinstance(problem, COMMAND_ENDS) and (not codes or problem.code in codes) and problem.code not in but
         problem.final = not helps
         raise
 
@@ -331,16 +333,21 @@ async def switch_on_again(run: MoveRun, mine: CommandContext) -> None:
     """Switch on a guest again that this saga switched off on its own host.
 
     A silent host may have received the command to switch it off, and only this operation switches it on again: so the
-    host is waited for, unless it is fenced or the server is to be deleted. Raises Unavailable meanwhile.
+    host is waited for, unless the server is to be deleted. A host that is forced down owes it. Raises Unavailable
+    meanwhile.
     """
     old = current_end(run.input.server)
     try:
         await run.context.hosts.power_on(old.address, mine, run.input.server.id)
-    except HostFailed as failed:
-        if failed.code not in {HOST_SILENT, NO_GUEST}:
+    except COMMAND_ENDS as failed:
+        if failed.code not in {*SILENT, NO_GUEST}:
             raise
+        if failed.code not in SILENT or await for_delete(run):
+            return
         forced = old.name in run.context.placement.forced_down(old.cell)
-        if failed.code == HOST_SILENT and not forced and not await for_delete(run):
+        if forced:
+            await owe(run, debt_of(run, DebtKind.SWITCH_ON, old.cell, old.name))
+        else:
             problem = Unavailable("the server's host is silent and has switched the guest off; it is waited for")
             named = f"host {old.name} is silent and has switched the guest off; it is waited for, or force it down"
             raise problem.naming(named) from failed
@@ -350,6 +357,6 @@ async def if_there(call: Awaitable[object]) -> None:
     """Skip a silent host, or one without the guest: when it returns, its cell tells it what is to run."""
     try:
         await call
-    except HostFailed as failed:
-        if failed.code not in {HOST_SILENT, NO_GUEST}:
+    except COMMAND_ENDS as failed:
+        if failed.code not in {*SILENT, NO_GUEST}:
             raise

@@ -61,17 +61,19 @@ async def accept(
     *,
     task: TaskState | None = None,
     also: Also | None = None,
+    though_owed: bool = False,
 ) -> Accepted:
     """Take the server lock and write the operation, in one transaction, as soon as no short operation holds the lock.
 
-    `make` gets the record as it is while no operation holds the server; `task` shows from then on. Raises NotFound,
-    Conflict when another operation holds the server, Unavailable when short operations hold it all the time, what
-    `make` raises, and what `also` returns.
+    `make` gets the record as it is while no operation holds the server; `task` shows from then on. `though_owed`: also
+    while a host owes something to the server. Raises NotFound, Conflict when another operation holds the server or a
+    host owes it something, Unavailable when short operations hold it all the time, what `make` raises, and what `also`
+    returns.
     """
     within_s = PREVIEWED_WITHIN_S if context.preview else TURN_COMES_WITHIN_S
     deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
     while True:
-        answer = await _try(context, server, make, task, also)
+        answer = await _try(context, server, make, task, also, though_owed=though_owed)
         if isinstance(answer, Accepted):
             return answer
         late = time.monotonic() > deadline
@@ -85,7 +87,13 @@ async def accept(
 
 
 async def _try(
-    context: SagaContext, server: ServerId, make: Make, task: TaskState | None, also: Also | None
+    context: SagaContext,
+    server: ServerId,
+    make: Make,
+    task: TaskState | None,
+    also: Also | None,
+    *,
+    though_owed: bool,
 ) -> Accepted | _Busy | _Moved:
     where = await context.region.read(lambda tx: region_servers.find(tx, server))
     if where is None:
@@ -101,9 +109,9 @@ async def _try(
         raise await _not_taken(context, new, record, also)
 
     def work(tx: Tx) -> Accepted | OperationId | Problem | _Moved | None:
-        held = region_servers.take(tx, server, operation, task)
-        if held is None:
-            return tx.refuse(None)
+        held = region_servers.take(tx, server, operation, task, though_owed=though_owed)
+        if held is None or held.owed:
+            return tx.refuse(None if held is None else owed(server))
         if held.holder is not None:
             return tx.refuse(held.holder)
         if held.seq != new.seq:
@@ -119,6 +127,15 @@ async def _try(
     if isinstance(answer, Problem):
         raise answer
     return await _busy(context, answer) if isinstance(answer, str) else answer
+
+
+def owed(server: ServerId) -> Conflict:
+    """The refusal while a host owes something to the server."""
+    return Conflict(
+        f"Instance {server} waits for its host, which has been silent and must first do what it was told: try again later. "
+        "It can be deleted meanwhile, or evacuated when its host is down.",
+        code="host_owes",
+    )
 
 
 async def _not_taken(context: SagaContext, new: Accepted, record: Server, also: Also | None) -> Exception:
@@ -221,4 +238,4 @@ def _turned(journal: bytes) -> Problem:
     return turn.cause.problem()
 
 
-__all__ = ["SHORT", "accept", "ended", "ended_or", "over", "soon_released"]
+__all__ = ["SHORT", "accept", "ended", "ended_or", "over", "owed", "soon_released"]

@@ -50,6 +50,8 @@ class LocatedServer(msgspec.Struct, frozen=True):
     """The cell that has the record according to the region, and does not have it: nothing may be concluded from that
     (RULES §22).
     """
+    debts: int = 0
+    """Open debts of hosts to it (RULES §25)."""
 
 
 def fence(run: Run[AboutServer, SagaContext]) -> Fence:
@@ -70,10 +72,10 @@ async def find(context: SagaContext, server: ServerId) -> LocatedServer:
             return LocatedServer(None)
         cell = where.cell
         if cell is None or (cell == looked and where.recorded_in is not None):
-            return LocatedServer(where.order, missing_in=where.recorded_in)
+            return LocatedServer(where.order, missing_in=where.recorded_in, debts=where.debts)
         row = await context.cells[cell].read_inline(lambda tx: cell_servers.get(tx, server))
         if row is not None:
-            return LocatedServer(row, cell)
+            return LocatedServer(row, cell, debts=where.debts)
         if where.recorded_in is None:
             return LocatedServer(where.order)
         looked = cell

@@ -23,7 +23,7 @@ from moorage.model.server import BlockDevice, Server, TaskState
 from moorage.model.volume import ATTACHED, IN_USE, RESERVED, Attachment, Volume
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import unfinished_images
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Run
 from moorage.store.region import servers as region_servers
@@ -255,14 +255,14 @@ async def or_left_to_delete(context: SagaContext, server: ServerId, call: Awaita
             raise
 
 
-async def release_all(context: SagaContext, server: Server) -> None:
+async def release_all(context: SagaContext, server: Server, *, owed: bool = False) -> None:
     """Release every volume of a server that is being deleted; delete those that are to go with it, if the volume
-    service allows it.
+    service allows it. `owed`: a host owes it something, so it may have attachments that its record does not list.
 
     Raises Unavailable while the volume service does not answer.
     """
     devices = server.volumes
-    if not devices:
+    if not (devices or owed) or context.volumes is None:
         return
     client = volumes_of(context)
     for each in await client.attachments_of(server.id):
@@ -312,13 +312,10 @@ async def unplug_volume_or_leave(run: Run[AboutServer, SagaContext], step: str, 
     to = HostAddress(server.cell, server.host)
     try:
         await run.context.hosts.detach_volume(to, command_context(run, step), server.id, volume)
-    except HostFailed as failed:
+    except COMMAND_ENDS as failed:
         if failed.code == NO_GUEST:
             return True
-        if failed.code != HOST_SILENT:
+        if failed.code not in SILENT:
             raise
-        logger.warning(
-            "%s: host %s is silent; the guest of %s keeps an unconnected disk", run.operation, server.host, server.id
-        )
         return False
     return True

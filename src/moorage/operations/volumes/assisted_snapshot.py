@@ -6,6 +6,7 @@ into another. At the end it gets the status for which it waits, and does the res
 instance action.
 """
 
+import logging
 from collections.abc import Callable
 
 import msgspec
@@ -22,10 +23,12 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_lock
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import command_context
+from moorage.operations.steps.hosts import command_context, may_have_been_done, until_given_up
 from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of
 from moorage.saga import Run, Saga, step
+
+logger = logging.getLogger(__name__)
 
 HOST_PATIENCE_S = 600.0
 """A merge copies data while the guest runs."""
@@ -67,8 +70,14 @@ async def find_server(run: SnapshotRun) -> LocatedServer:
 
 @find_server.undo
 async def report_failure(run: SnapshotRun) -> None:
-    """Tell the volume service that the host failed, so that it need not wait for its own time-out."""
+    """Tell the volume service that the host failed, so that it need not wait for its own time-out.
+
+    It is told nothing when the host may have done it: the guest may write to the new file.
+    """
     wish = run.input.wish
+    if may_have_been_done(run):
+        logger.error("%s: whether snapshot %s was taken or dropped is not known", run.operation, wish.snapshot)
+        return
     call = volumes_of(run.context).snapshot_is(wish.snapshot, NOT_DROPPED if wish.drop else NOT_TAKEN)
     await or_left_to_delete(run.context, run.input.server.id, call)
 
@@ -81,20 +90,21 @@ async def report_failure(run: SnapshotRun) -> None:
     point_of_no_return=True,
 )
 async def command_host(run: SnapshotRun) -> None:
-    """Let the host do it. Raises HostFailed when it cannot, is silent, or has no such guest or volume; Conflict when
-    the server is on no host.
+    """Let the host do it. Raises HostFailed when it cannot, or has no such guest or volume; Conflict when the server is
+    on no host. A host that was told and does not answer is asked again until it does.
     """
     server, wish = run[find_server].server, run.input.wish
     if server is None or server.host is None or server.cell is None:
         raise Conflict(f"Instance {run.input.server.id} is not ready")
     to, errand_ = HostAddress(server.cell, server.host), command_context(run, "tell_host")
     hosts = run.context.hosts
-    if wish.drop:
-        dropping = DropVolumeSnapshot(wish.volume, wish.snapshot, wish.merge_file, wish.merge_target)
-        await hosts.change_guest(to, errand_, server.id, Verb.DROP_VOLUME_SNAPSHOT, dropping)
-    else:
-        taking = TakeVolumeSnapshot(wish.volume, wish.snapshot, wish.new_file)
-        await hosts.change_guest(to, errand_, server.id, Verb.TAKE_VOLUME_SNAPSHOT, taking)
+    with until_given_up(run, to):
+        if wish.drop:
+            dropping = DropVolumeSnapshot(wish.volume, wish.snapshot, wish.merge_file, wish.merge_target)
+            await hosts.change_guest(to, errand_, server.id, Verb.DROP_VOLUME_SNAPSHOT, dropping)
+        else:
+            taking = TakeVolumeSnapshot(wish.volume, wish.snapshot, wish.new_file)
+            await hosts.change_guest(to, errand_, server.id, Verb.TAKE_VOLUME_SNAPSHOT, taking)
 
 
 @step(

@@ -18,6 +18,7 @@ import msgspec
 
 from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import ActionEvent
+from moorage.model.debt import DebtKind
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Problem, Refusal
 from moorage.model.ids import OperationId, ServerId, new_uuid
 from moorage.model.operation import Accepted
@@ -29,8 +30,9 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
+from moorage.operations.steps.debts import debt_of, is_owed, owe
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import command_context
+from moorage.operations.steps.hosts import command_context, was_never_sent
 from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import (
     VOLUME_PATIENCE_S,
@@ -89,9 +91,13 @@ async def reserve(run: AttachRun) -> str:
 
 @reserve.undo
 async def let_volume_go(run: AttachRun) -> None:
-    """Release whatever this server has of it, so that a lost answer does no harm; the action shows the failure."""
+    """Release whatever this server has of it, so that a lost answer does no harm; the action shows the failure.
+
+    A volume that the guest may have, because its host is silent, stays attached until the host has paid (RULES §25).
+    """
     server = run.input.server.id
-    await or_left_to_delete(run.context, server, drop_attachments(run.context, server, run.input.volume))
+    if not await is_owed(run.context, server, DebtKind.UNPLUG_VOLUME, run.input.volume):
+        await or_left_to_delete(run.context, server, drop_attachments(run.context, server, run.input.volume))
     located = await records.find(run.context, server)
     if located.cell is not None and located.server is not None:
         now = server_action.now_us()
@@ -165,9 +171,14 @@ async def plug(run: AttachRun) -> None:
 
 @plug.undo
 async def unplug(run: AttachRun) -> None:
-    located = await records.find(run.context, run.input.server.id)
-    if located.server is not None:
-        await unplug_volume_or_leave(run, "unplug", located.server, run.input.volume)
+    """Take it out of the guest again; a silent host owes that."""
+    if was_never_sent(run, plug.name):
+        return
+    server = (await records.find(run.context, run.input.server.id)).server
+    if server is None or server.cell is None or server.host is None:
+        return
+    if not await unplug_volume_or_leave(run, "unplug", server, run.input.volume):
+        await owe(run, debt_of(run, DebtKind.UNPLUG_VOLUME, server.cell, server.host, run.input.volume))
 
 
 @step(

@@ -12,7 +12,8 @@ import msgspec
 
 from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import ActionEvent
-from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Refusal, Unavailable
+from moorage.model.debt import DebtKind
+from moorage.model.errors import Invalid, NotFound, Problem, Refusal, Unavailable
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
@@ -23,8 +24,9 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
+from moorage.operations.steps.debts import debt_of, owe_and_go_on
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import NO_GUEST, command_context
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, command_context, is_given_up
 from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import (
     VOLUME_PATIENCE_S,
@@ -113,25 +115,33 @@ async def roll_detaching(run: DetachRun) -> None:
 
 
 @step(needs=(begin_action, begin_detaching), no_undo=FORWARD_ONLY, patience_s=HOST_PATIENCE_S, point_of_no_return=True)
-async def unplug(run: DetachRun) -> None:
+async def unplug(run: DetachRun) -> bool | None:
     """Let the host remove it from the guest; no guest counts as success. A host that cannot do it leaves everything as
-    it was.
+    it was; one that was told and does not answer is asked again until it does.
+
+    Returns True when the host is forced down meanwhile: it owes the removal, and the volume stays attached until then.
     """
     server = run[begin_action].server
     if server is None or server.host is None or server.cell is None:
-        return
+        return None
     to = HostAddress(server.cell, server.host)
     try:
         await run.context.hosts.detach_volume(to, command_context(run, "unplug"), server.id, run.input.volume)
-    except HostFailed as failed:
+    except COMMAND_ENDS as failed:
+        if is_given_up(run, to, failed):
+            debt = debt_of(run, DebtKind.UNPLUG_VOLUME, to.cell, to.host, run.input.volume)
+            return await owe_and_go_on(run, debt)
         if failed.code != NO_GUEST:
             raise
         logger.info("%s: there is no guest to take %s out of: %s", run.operation, run.input.volume, failed)
+    return None
 
 
 @step(needs=(begin_action, unplug), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def let_volume_go(run: DetachRun) -> None:
-    """Let the volume service end the export."""
+    """Let the volume service end the export, unless the guest may still have the volume."""
+    if run.get(unplug):
+        return None
     attachment = run.input.device.attachment
     if attachment is None or run.unsure:
         return await drop_attachments(run.context, run.input.server.id, run.input.volume)

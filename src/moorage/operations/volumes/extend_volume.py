@@ -8,7 +8,7 @@ import msgspec
 
 from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import ActionEvent
-from moorage.model.errors import HostFailed, NotFound
+from moorage.model.errors import NotFound
 from moorage.model.ids import OperationId, ServerId, new_uuid
 from moorage.model.operation import Accepted
 from moorage.model.server import BlockDevice, Server
@@ -18,7 +18,7 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import NO_GUEST, command_context
+from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, command_context, is_given_up
 from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of, with_device
 from moorage.saga import Run, Saga, step
@@ -81,7 +81,9 @@ async def fail_action(run: ExtendRun) -> None:
     point_of_no_return=True,
 )
 async def extend_on_host(run: ExtendRun) -> None:
-    """Let the guest see the new size; no guest counts as success."""
+    """Let the guest see the new size; no guest counts as success. A host that was told and does not answer is asked
+    again until it does, or is forced down: the guest sees the size when it starts elsewhere.
+    """
     server = run[begin_action].server
     if server is None or server.host is None or server.cell is None:
         return
@@ -90,8 +92,8 @@ async def extend_on_host(run: ExtendRun) -> None:
         await run.context.hosts.extend_volume(
             to, command_context(run, "extend"), server.id, input.volume, input.size_gib
         )
-    except HostFailed as failed:
-        if failed.code != NO_GUEST:
+    except COMMAND_ENDS as failed:
+        if failed.code != NO_GUEST and not is_given_up(run, to, failed):
             raise
 
 

@@ -34,7 +34,7 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import command_context
+from moorage.operations.steps.hosts import command_context, may_have_been_done, until_given_up
 from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import (
     VOLUME_PATIENCE_S,
@@ -103,11 +103,17 @@ async def reserve(run: SwapRun) -> str:
 
 @reserve.undo
 async def let_new_volume_go(run: SwapRun) -> None:
-    """Release whatever this server has of it; a migrating volume service gets the failure, and the action shows it."""
+    """Release whatever this server has of it; a migrating volume service gets the failure, and the action shows it.
+
+    When the guest may write to the new volume nothing is said of a failure: the volume service would delete that
+    volume. It stays exported to the host then, unless the server is to be deleted: an operator decides, or an
+    evacuation, after which the guest uses the old volume.
+    """
     input = run.input
-    server = input.server.id
-    await or_left_to_delete(run.context, server, drop_attachments(run.context, server, input.new_volume))
-    if input.migrating:
+    server, unknown = input.server.id, may_have_been_done(run)
+    if not unknown or run.cancelled is not None:
+        await or_left_to_delete(run.context, server, drop_attachments(run.context, server, input.new_volume))
+    if input.migrating and not unknown:
         await or_left_to_delete(run.context, server, _fail_migration(volumes_of(run.context), input))
     located = await records.find(run.context, server)
     if located.cell is not None and located.server is not None:
@@ -175,11 +181,12 @@ async def connect(run: SwapRun) -> str:
 )
 async def swap(run: SwapRun) -> None:
     """Let the host copy, for as long as the size needs; then the guest has the new volume. A host that cannot do it
-    leaves the old one.
+    leaves the old one; one that does not answer is asked again until it does.
     """
     disk = await disk_of(run.context, _becomes(run, run[connect]), run[connect])
     wanted = msgspec.structs.replace(command_context(run, "swap"), patience_s=run.context.settings.image_deadline_s)
-    await run.context.hosts.swap_volume(_host(run), wanted, run.input.server.id, run.input.volume, disk)
+    with until_given_up(run, _host(run)):
+        await run.context.hosts.swap_volume(_host(run), wanted, run.input.server.id, run.input.volume, disk)
 
 
 @step(needs=(begin_action, connect, swap), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)

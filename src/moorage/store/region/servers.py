@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.server import Server, TaskState
 from moorage.sql import Tx
+from moorage.store.region import debts
 from moorage.store.region.hidden_records import hidden_records
 from moorage.store.region.tables import region_metadata
 from moorage.store.servers import (
@@ -34,6 +35,7 @@ servers = sa.Table(
     sa.Column("op_seq", sa.BigInteger, nullable=False),
     sa.Column("task", sa.String(32)),
     sa.Column("heir", sa.String(36)),
+    sa.Column("debts", sa.Integer, nullable=False, server_default="0"),
     *server_indexes("servers"),
     sa.Index(
         "servers_with_order", "id", sqlite_where=sa.text("doc IS NOT NULL"), postgresql_where=sa.text("doc IS NOT NULL")
@@ -57,9 +59,11 @@ class Whereabouts(msgspec.Struct, frozen=True):
     op_seq: int
     task: TaskState | None
     order: Server | None
-    """The order, while the region still has it."""
+    """Until a cell has the record."""
     deleted: bool = False
     """A delete was executed: the server is gone, whatever another store says."""
+    debts: int = 0
+    """Open debts of hosts that concern it."""
 
     @property
     def recorded_in(self) -> CellId | None:
@@ -68,11 +72,13 @@ class Whereabouts(msgspec.Struct, frozen=True):
 
 
 class SlotTaken(msgspec.Struct, frozen=True):
-    """The result of taking a server: it was taken, or another operation holds it."""
+    """The result of taking a server: it was taken; or not, because another operation holds it, or a host owes it
+    something (`owed`). Then `seq` is the next one.
+    """
 
     seq: int
     holder: OperationId | None = None
-    """Set when another operation holds it; then `seq` is the next one."""
+    owed: bool = False
 
 
 _insert = servers.insert()
@@ -104,10 +110,8 @@ _place = (
 
 
 def place(tx: Tx, server: ServerId, operation: OperationId, cell: CellId) -> Server | None:
-    """In the claim's transaction: set the server's cell; return the current order.
-
-    The generation rises, so that a request that is changing the order reads again, and waits for the cell's row.
-    Returns None when the operation does not hold the server.
+    """In the claim's transaction: set the server's cell; return the current order, or None when the operation does not
+    hold the server. The generation rises, so that a request that is changing the order reads again.
     """
     row = tx.row(_place, {"b_id": server, "b_operation": operation, "b_cell": cell})
     return None if row is None or row.doc is None else server_of(row)
@@ -115,20 +119,31 @@ def place(tx: Tx, server: ServerId, operation: OperationId, cell: CellId) -> Ser
 
 _take = (
     servers.update()
-    .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation.is_(None))
+    .where(
+        servers.c.id == sa.bindparam("b_id"),
+        servers.c.operation.is_(None),
+        sa.or_(servers.c.debts == 0, sa.bindparam("b_owed", type_=sa.Boolean)),
+    )
     .values(operation=sa.bindparam("b_operation"), op_seq=servers.c.op_seq + 1, task=sa.bindparam("b_task"))
     .returning(servers.c.op_seq)
 )
 
 
-def take(tx: Tx, server: ServerId, operation: OperationId, task: TaskState | None) -> SlotTaken | None:
-    """Let an operation hold a free server (compare-and-set). Returns None when there is no such server."""
-    values = {"b_id": server, "b_operation": operation, "b_task": None if task is None else task.value}
-    row = tx.row(_take, values)
-    if row is not None:
+def take(
+    tx: Tx, server: ServerId, operation: OperationId, task: TaskState | None, *, though_owed: bool = False
+) -> SlotTaken | None:
+    """Let an operation hold a free server (compare-and-set). Returns None when there is no such server.
+
+    `though_owed`: also while a host owes something to the server and has not answered since (RULES §25).
+    """
+    task_value = None if task is None else task.value
+    values = {"b_id": server, "b_operation": operation, "b_task": task_value, "b_owed": though_owed}
+    if (row := tx.row(_take, values)) is not None:
         return SlotTaken(seq=row.op_seq)
     held = tx.row(sa.select(servers.c.operation, servers.c.op_seq).where(servers.c.id == server))
-    return None if held is None else SlotTaken(seq=held.op_seq + 1, holder=OperationId(held.operation))
+    if held is not None and held.operation is None and not debts.is_any_unanswered(tx, server):
+        return take(tx, server, operation, task, though_owed=True)
+    return None if held is None else SlotTaken(held.op_seq + 1, held.operation, owed=held.operation is None)
 
 
 def show_task(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> None:
@@ -230,7 +245,7 @@ _MARK_DELETED = (
 
 
 def mark_deleted(tx: Tx, server: ServerId, now_us: int) -> None:
-    """Mark it as deleted, wherever its record is: its cell may not answer when a request asks."""
+    """Mark it as deleted, wherever its record is: its cell may not answer."""
     tx.run(_MARK_DELETED, {"b_server": server, "b_now": now_us})
 
 
@@ -269,6 +284,7 @@ _SELECT_ONE = sa.select(
     servers.c.op_seq,
     servers.c.task,
     servers.c.deleted_at.label("removed_at"),
+    servers.c.debts,
 ).where(servers.c.id == sa.bindparam("b_server"))
 _FIND = _SELECT_ONE
 """Compiled once: every show executes it, and compiling costs as much as executing."""
@@ -299,13 +315,14 @@ def settled(tx: Tx, ids: Sequence[str]) -> dict[ServerId, CellId | None]:
 
 
 class Doings(msgspec.Struct, frozen=True):
-    """How busy a project is; two equal values mean that no operation began in between."""
+    """How busy a project is; two equal values mean that no operation began in between.
+
+    `turns`: how many operations ever began on its servers. `at_work`: how many of its servers an operation holds.
+    """
 
     servers: int
     turns: int
-    """How many operations ever began on its servers."""
     at_work: int
-    """How many of its servers an operation holds."""
 
 
 def doings(tx: Tx, project: str | None = None) -> dict[str, Doings]:
@@ -328,11 +345,10 @@ def projects_in(tx: Tx, cells: Sequence[CellId]) -> frozenset[str]:
 
 
 class CellCount(msgspec.Struct, frozen=True):
-    """The number of servers that the region has in one cell."""
+    """How many servers the region has in a cell; `deleted`: and how many that are not yet removed."""
 
     servers: int
     deleted: int
-    """Deleted, and not yet removed."""
 
 
 def counts_by_cell(tx: Tx) -> dict[CellId, CellCount]:
@@ -379,4 +395,5 @@ def _whereabouts(row: Any) -> Whereabouts:
         task=None if row.task is None else TaskState(row.task),
         order=None if row.doc is None else server_of(row),
         deleted=row.removed_at is not None,
+        debts=row.debts,
     )

@@ -1,0 +1,1 @@
+"""Payment of what hosts owe to servers."""
