@@ -92,9 +92,8 @@ class Reporter:
 
     async def report(self) -> None:
         description, guests = await self._driver.describe(), await self._driver.guests()
-        whole = report(
-            self._host, self._cell, self._boot, description, guests, self._level, self._journal.earlier_lives
-        )
+        lives, turns = self._journal.earlier_lives, self._journal.turns()
+        whole = report(self._host, self._cell, self._boot, description, guests, self._level, lives, turns)
         await self._outgoing.publish(whole)
 
     async def _ask_what_to_forget(self) -> None:

@@ -176,7 +176,7 @@ async def land_guest(run: LiveRun) -> PowerState | None:
         return await run.context.hosts.change_guest(to, mine, guest.server, Verb.LAND_LIVE, order)
     except HostFailed as failed:
         if failed.code == HOST_SILENT:
-            record = (await records.find(run.context, run.input.server.id)).server
+            record = (await records.sure(run.context, run.input.server.id)).server
             return (
                 None if record is None or record.moved is None else PowerState.NOSTATE
             )  # it was already lost at the last report
@@ -226,7 +226,7 @@ async def keeps_source(run: LiveRun) -> bool:
     """
     if not _is_lost(run):
         return False
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     return located.server is not None and located.server.moved is not None
 
 

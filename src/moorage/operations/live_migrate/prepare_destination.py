@@ -7,7 +7,7 @@ import msgspec
 from moorage.bus.agent_rpc import NOT_SUPPORTED
 from moorage.bus.move_payloads import TakeGuest
 from moorage.bus.verbs import Verb
-from moorage.model.errors import BusOut, HostFailed, Unavailable, UnknownOutcome
+from moorage.model.errors import BusOut, Doubtful, HostFailed, Unavailable, UnknownOutcome
 from moorage.model.guest import GuestSpec, MoveTarget
 from moorage.model.ids import CellId
 from moorage.model.live_migration import LiveSource
@@ -83,7 +83,7 @@ async def begin_action(run: LiveRun) -> LocatedServer:
 @begin_action.undo
 async def fail_action(run: LiveRun) -> None:
     """End the action and the move's record with Error; the server stays where it was, and was never off."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is None or located.server is None:
         return
     now, turned, stopped = server_action.now_us(), run.turned, was_stopped(run)
@@ -278,6 +278,10 @@ async def drop_guest(run: LiveRun) -> None:
     if claim is None:
         return
     await live_migration_limit.freed(run, source_end(run).cell, run.input.migration)
+    if await live_migration.may_run_at_destination(run, path_of(run), "look_before_drop"):
+        raise Doubtful(
+            f"The old host of instance {run.input.server.id} does not say that it has its guest, so the one on its new host is kept."
+        )
     try:
         await destroy_or_leave(run, "drop_guest", claim.cell, claim.name, run.input.server.id)
     except HostFailed as failed:

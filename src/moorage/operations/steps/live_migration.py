@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from moorage.bus.agent_calls import CommandContext, HostAddress
+from moorage.bus.agent_rpc import NOT_SUPPORTED
 from moorage.bus.move_payloads import ForceLive, LiveTarget, OfMove, SendLive
 from moorage.bus.verbs import Verb
-from moorage.model.errors import Conflict, HostFailed, NotFound, Problem, Stale, Unavailable
-from moorage.model.guest import GuestSpec, MoveTarget
+from moorage.model.errors import BusOut, Conflict, HostFailed, NotFound, Problem, Stale, Unavailable
+from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.live_migration import OVER_AT_SOURCE, LiveNow, LiveSource, LiveState
 from moorage.model.migration import MigrationStatus, TransferProgress
 from moorage.model.network import BindRefused, Port
@@ -136,10 +137,10 @@ async def has_left(run: MoveRun, way: LiveMovePath, timeout_s: float, *, post_co
         if ending and (over := await _end(run, way)) is not None:
             return msgspec.structs.replace(over, why=ending)
         now = await now_at(run, way.source, way.move)
+        if now is not None and await _stays(run, way, now):
+            return now
         if await _switched(run, way, now):
             return None
-        if now is not None and now.state in OVER_AT_SOURCE:
-            return now
         if now is not None and not forced and await _is_forced(run, way.move):
             await _force(run, way, post_copy=post_copy)
             forced, look_in_s = True, LOOK_FIRST_S
@@ -156,11 +157,57 @@ async def has_left(run: MoveRun, way: LiveMovePath, timeout_s: float, *, post_co
 
 
 async def _switched(run: MoveRun, way: LiveMovePath, at_source: LiveNow | None) -> bool:
-    """When the source does not answer, the destination tells whether the guest is there."""
-    if at_source is not None:
+    """When the source does not answer, or does not know the move, the destination tells whether the guest is there."""
+    if at_source is not None and at_source.state is not LiveState.NONE:
         return at_source.state is LiveState.SWITCHED
     at_target = await now_at(run, way.to, way.move)
     return at_target is not None and at_target.state is LiveState.ARRIVED
+
+
+async def _stays(run: MoveRun, way: LiveMovePath, now: LiveNow) -> bool:
+    """Whether it is certain that the guest will not run at the destination.
+
+    That the source does not know the move proves nothing: it forgets the move with the guest that has left (RULES §26).
+    So it must say that it has the guest, or the destination that nothing runs there.
+    """
+    if now.state is not LiveState.NONE:
+        return now.state in OVER_AT_SOURCE
+    if await _has_guest(run, way.source):
+        return True
+    at_target = await now_at(run, way.to, way.move)
+    if at_target is None or at_target.state not in {LiveState.NONE, LiveState.WAITING}:
+        return False
+    return at_target.state is LiveState.WAITING or await _has_guest(run, way.to) is False
+
+
+async def _has_guest(run: MoveRun, at: HostAddress) -> bool | None:
+    """None: the host cannot tell now."""
+    try:
+        return await moving.has_guest(run.context, moving.End(at.cell, at.host), run.input.server.id)
+    except BusOut:
+        raise
+    except Unavailable as out:
+        logger.info("%s: whether %s has the guest is not known: %s", run.operation, at.host, out.public)
+        return None
+
+
+async def may_run_at_destination(run: MoveRun, way: LiveMovePath, step: str) -> bool:
+    """Before the place at the destination is destroyed: whether the only guest may run there.
+
+    The source must have the guest, or the destination must answer that nothing has arrived, and remove the place.
+    """
+    if await _has_guest(run, way.source):
+        return False
+    mine, move = command_after(run, unique_command(step), way.attempt), OfMove(way.move)
+    call = run.context.hosts.change_guest(way.to, mine, run.input.server.id, Verb.DROP_LIVE, move)
+    try:
+        return await call is not PowerState.NOSTATE
+    except HostFailed as failed:
+        if failed.code in {HOST_SILENT, NOT_SUPPORTED}:  # a silent host destroys nothing now
+            return False
+        if failed.code == HAS_ARRIVED:
+            return True
+        raise Unavailable(f"the host failed: {failed.public}", private=failed.private) from failed
 
 
 async def is_lost(run: MoveRun, way: LiveMovePath) -> bool:
@@ -178,7 +225,7 @@ async def _end(run: MoveRun, way: LiveMovePath) -> LiveNow | None:
     await _unless(call, HOST_SILENT, NO_GUEST)
     now = await now_at(run, way.source, way.move)
     if now is not None:
-        return now if now.state in OVER_AT_SOURCE else None
+        return now if await _stays(run, way, now) else None
     if await closed(run, way, "close_live"):
         return LiveNow(LiveState.ABORTED)
     return None
@@ -190,7 +237,7 @@ async def closed(run: MoveRun, way: LiveMovePath, step: str) -> bool:
     """
     mine, move = command_after(run, unique_command(step), way.attempt), OfMove(way.move)
     call = run.context.hosts.change_guest(way.to, mine, run.input.server.id, Verb.DROP_LIVE, move)
-    return await _unless(call, HOST_SILENT, HAS_ARRIVED) is not None
+    return await _unless(call, HOST_SILENT, HAS_ARRIVED) is PowerState.NOSTATE
 
 
 async def stays(run: MoveRun, way: LiveMovePath) -> bool:

@@ -17,11 +17,13 @@ from moorage.model.operation import Accepted, OperationStatus
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.accept import persist
 from moorage.operations.context import SagaContext
+from moorage.operations.doubtful_servers import refusal
 from moorage.operations.preview import Previewed
 from moorage.operations.steps import servers as records
 from moorage.saga import decode_lines
 from moorage.saga.journal import Unwinding
 from moorage.sql import Tx
+from moorage.store.doubts import seq_of
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
@@ -92,7 +94,8 @@ async def _try(
         raise NotFound(f"Instance {server} could not be found.")
     if where.operation is not None:
         return await _busy(context, where.operation)
-    record = (await records.find(context, server)).server
+    located = await records.find(context, server)
+    record = located.server
     if record is None or record.deleted:
         raise NotFound(f"Instance {server} could not be found.")
     operation = region_operations.new_id()
@@ -108,6 +111,8 @@ async def _try(
             return tx.refuse(held.holder)
         if held.seq != new.seq:
             return tx.refuse(_Moved())
+        if located.cell is not None and (doubt := held.doubt(seq_of(record))) is not None:
+            return tx.refuse(refusal(server, doubt))
         if also is not None and (refused := also(tx, record)) is not None:
             return tx.refuse(refused)
         persist(context, tx, [new])
