@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 
 import msgspec
 
@@ -39,7 +38,6 @@ def report(
     states: Mapping[ServerId, PowerState],
     level: int = LEVEL,
     replaces: tuple[str, ...] | None = None,
-    turns: Mapping[ServerId, FencingToken] = MappingProxyType({}),
 ) -> HostReport:
     return HostReport(
         host=host,
@@ -64,11 +62,10 @@ def report(
         replaces=replaces,
         takes_descriptions=description.takes_descriptions,
         not_wired=description.not_wired,
-        turns=_listed(turns, states),
     )
 
 
-def _listed(turns: Mapping[ServerId, FencingToken], guests: Collection[ServerId]) -> dict[ServerId, int]:
+def turns_listed(turns: Mapping[ServerId, FencingToken], guests: Collection[ServerId]) -> dict[ServerId, int]:
     """The operation of each turn; those of guests come first, because not all may fit into one message."""
     ordered = sorted(turns, key=lambda server: server not in guests)
     return {server: turns[server].operation_seq for server in ordered[:TURNS_MAX]}

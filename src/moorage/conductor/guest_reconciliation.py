@@ -100,14 +100,8 @@ class Belonging:
             if _doubt(row, where, self._cell) is not None and not _is_gone(row, where):
                 doubtful.add(each)
                 continue
-            if each in leaving.stay and not _is_gone(row, where):
-                running = row is None or _runs(row)
-                turn: ServerTurn | None = ServerTurn(each, None, here=True, running=running, over=_over(where))
-            elif each in leaving.stay_off and not _is_gone(row, where):
-                turn = ServerTurn(each, None, here=True, running=False, over=_over(where))
-            elif each in leaving.evacuated and _is_being_moved(row, where, host):
-                turn = _elsewhere(where)
-            else:
+            turn = _turn_in_move(each, host, row, where, leaving)
+            if turn is _NOT_MOVED:
                 turn = self._turn_for(each, host, row, where, turns_only=turns_only)
             if turn is not None:
                 turns.append(turn)
@@ -208,6 +202,22 @@ class Belonging:
         world = self._engine.world()
         slot = world.slots.get(host)
         return None if slot is None else world.names[slot]
+
+
+_NOT_MOVED = ServerTurn(ServerId(""))
+
+
+def _turn_in_move(
+    server: ServerId, host: str, row: ServerPlace | None, where: ServerStanding | None, leaving: Leaving
+) -> ServerTurn | None:
+    """By the server's open migration away from this host; `_NOT_MOVED`: it says nothing."""
+    if server in leaving.stay and not _is_gone(row, where):
+        return ServerTurn(server, None, here=True, running=row is None or _runs(row), over=_over(where))
+    if server in leaving.stay_off and not _is_gone(row, where):
+        return ServerTurn(server, None, here=True, running=False, over=_over(where))
+    if server in leaving.evacuated and _is_being_moved(row, where, host):
+        return _elsewhere(where)
+    return _NOT_MOVED
 
 
 def _is_being_moved(row: ServerPlace | None, where: ServerStanding | None, host: str) -> bool:

@@ -280,7 +280,7 @@ async def begin(context: SagaContext, principal: Principal, server: Server, *, r
     A repeated delete has no further effect.
     """
     if server.vm_state is VmState.SOFT_DELETED:
-        return None
+        return
     owner, waker = await context.dispatcher.choose(SOFT_DELETE.name), await waker_of(context)
     operation = region_operations.new_id()
 
@@ -318,7 +318,8 @@ async def begin(context: SagaContext, principal: Principal, server: Server, *, r
         now = (await records.sure(context, server.id)).server
         if now is None or now.deleted:
             raise NotFound(f"Instance {server.id} could not be found.")
-        return await begin(context, principal, now, request_id=request_id)
+        await begin(context, principal, now, request_id=request_id)
+        return
     new, holder, holder_owner = answer
     await dispatch(context, new, holder, holder_owner)
 

@@ -21,6 +21,7 @@ from moorage.operations.live_migrate.live_migrate_input import LiveMigrate, ask_
 from moorage.operations.steps import (
     live_migration,
     live_migration_limit,
+    live_positions,
     move_ports,
     moving,
     other_cells,
@@ -33,8 +34,8 @@ from moorage.operations.steps.failures import as_it_was, failed_event
 from moorage.operations.steps.guest_respawn import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import command_context, destroy_or_leave
-from moorage.operations.steps.live_migration import LiveMovePath
 from moorage.operations.steps.live_migration_limit import QUEUED_MAX_S
+from moorage.operations.steps.live_positions import LiveMovePath
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.other_cells import CellReach
 from moorage.operations.steps.segment_change import Tries
@@ -278,7 +279,7 @@ async def drop_guest(run: LiveRun) -> None:
     if claim is None:
         return
     await live_migration_limit.freed(run, source_end(run).cell, run.input.migration)
-    if await live_migration.may_run_at_destination(run, path_of(run), "look_before_drop"):
+    if await live_positions.may_run_at_destination(run, path_of(run), "look_before_drop"):
         raise Doubtful(
             f"The old host of instance {run.input.server.id} does not say that it has its guest, so the one on its new host is kept."
         )

@@ -17,13 +17,11 @@ from moorage.model.operation import Accepted, OperationStatus
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.accept import persist
 from moorage.operations.context import SagaContext
-from moorage.operations.doubtful_servers import refusal
 from moorage.operations.preview import Previewed
 from moorage.operations.steps import servers as records
 from moorage.saga import decode_lines
 from moorage.saga.journal import Unwinding
 from moorage.sql import Tx
-from moorage.store.doubts import seq_of
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
@@ -66,7 +64,7 @@ async def accept(
 ) -> Accepted:
     """Take the server lock and write the operation, in one transaction, as soon as no short operation holds the lock.
 
-    `make` gets the record as it is while no operation holds the server; `task` shows from then on. Raises NotFound,
+    `make` gets the record as it is while no operation holds the server; `task` shows from then on. Raises NotFound, Doubtful,
     Conflict when another operation holds the server, Unavailable when short operations hold it all the time, what
     `make` raises, and what `also` returns.
     """
@@ -94,8 +92,7 @@ async def _try(
         raise NotFound(f"Instance {server} could not be found.")
     if where.operation is not None:
         return await _busy(context, where.operation)
-    located = await records.find(context, server)
-    record = located.server
+    record = (await records.sure(context, server)).server
     if record is None or record.deleted:
         raise NotFound(f"Instance {server} could not be found.")
     operation = region_operations.new_id()
@@ -111,8 +108,6 @@ async def _try(
             return tx.refuse(held.holder)
         if held.seq != new.seq:
             return tx.refuse(_Moved())
-        if located.cell is not None and (doubt := held.doubt(seq_of(record))) is not None:
-            return tx.refuse(refusal(server, doubt))
         if also is not None and (refused := also(tx, record)) is not None:
             return tx.refuse(refused)
         persist(context, tx, [new])

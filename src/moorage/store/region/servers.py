@@ -347,25 +347,6 @@ def projects_in(tx: Tx, cells: Sequence[CellId]) -> frozenset[str]:
     return frozenset(row.project for row in tx.rows(query))
 
 
-class CellCount(msgspec.Struct, frozen=True):
-    """The number of servers that the region has in one cell."""
-
-    servers: int
-    deleted: int
-    """Deleted, and not yet removed."""
-
-
-def counts_by_cell(tx: Tx) -> dict[CellId, CellCount]:
-    """Of all cells that have any."""
-    gone = servers.c.deleted_at.is_not(None)
-    query = sa.select(
-        servers.c.cell,
-        sa.func.sum(sa.case((gone, 0), else_=1)).label("there"),
-        sa.func.sum(sa.case((gone, 1), else_=0)).label("gone"),
-    ).where(servers.c.cell.is_not(None))
-    return {row.cell: CellCount(int(row.there), int(row.gone)) for row in tx.rows(query.group_by(servers.c.cell))}
-
-
 def charged(tx: Tx) -> dict[str, dict[str, int]]:
     """The quota that servers without a cell use, by project."""
     return charged_to_projects(tx, servers, servers.c.cell.is_(None))
