@@ -40,14 +40,14 @@ logger = logging.getLogger(__name__)
 WHY = "the region's database went back: this operation has gone further than its journal says"
 
 
-class Verdict(StrEnum):
+class Continuation(StrEnum):
     GOES_ON = "goes_on"
     FORWARD = "forward"
     ENDED = "ended"
     STUCK = "stuck"
 
 
-class Seen(msgspec.Struct, frozen=True):
+class CellsView(msgspec.Struct, frozen=True):
     """What the cells that answer know of the server."""
 
     in_cells: Mapping[CellId, KnownServer]
@@ -71,36 +71,36 @@ class Seen(msgspec.Struct, frozen=True):
         return next((cell for cell, each in self.in_cells.items() if each is self.record), None)
 
 
-def verdict(operation: Operation, saga: Saga[Any, Any], lines: tuple[Line, ...], seen: Seen) -> Verdict:
+def continuation(operation: Operation, saga: Saga[Any, Any], lines: tuple[Line, ...], view: CellsView) -> Continuation:
     """Decide how the operation goes on."""
     state = ReplayedState(saga, lines)
-    if saga.forward_only or state.ended is not None or not is_behind(operation, state, seen):
-        return Verdict.GOES_ON
-    record = seen.record
+    if saga.forward_only or state.ended is not None or not is_behind(operation, state, view):
+        return Continuation.GOES_ON
+    record = view.record
     if operation.name == "boot" and (record is None or record.record is None or _is_being_built(record)):
-        return Verdict.GOES_ON
+        return Continuation.GOES_ON
     if operation.name == "boot":
-        return Verdict.ENDED
-    later = any(each.rank // EPOCHS_PER_OPERATION > operation.seq for each in seen.in_cells.values())
-    if not later and state.turn is None and _can_be_asked(state):
-        return Verdict.FORWARD
-    return Verdict.ENDED if later or (record is not None and record.finished) else Verdict.STUCK
+        return Continuation.ENDED
+    later = any(each.rank // EPOCHS_PER_OPERATION > operation.seq for each in view.in_cells.values())
+    if not later and state.turn is None and _outcome_known(state):
+        return Continuation.FORWARD
+    return Continuation.ENDED if later or (record is not None and record.finished) else Continuation.STUCK
 
 
-def is_behind(operation: Operation, state: ReplayedState, seen: Seen) -> bool:
+def is_behind(operation: Operation, state: ReplayedState, view: CellsView) -> bool:
     """Whether a cell was written by a later operation, by a later executor, or by a line that the journal does not cover."""
     own, last = operation.seq * EPOCHS_PER_OPERATION + operation.epoch, last_line(state)
     return any(
         each.rank > own or (each.rank // EPOCHS_PER_OPERATION == operation.seq and each.line > last)
-        for each in seen.in_cells.values()
+        for each in view.in_cells.values()
     )
 
 
-def _is_being_built(seen: KnownServer) -> bool:
-    return seen.record is not None and seen.record.vm_state is VmState.BUILDING
+def _is_being_built(known: KnownServer) -> bool:
+    return known.record is not None and known.record.vm_state is VmState.BUILDING
 
 
-def _can_be_asked(state: ReplayedState) -> bool:
+def _outcome_known(state: ReplayedState) -> bool:
     """Whether the point of no return is done, or may have been and can tell."""
     points = [each for each in state.saga.steps if each.point_of_no_return]
     return any(state.is_done(each.name) or (state.is_covered(each.name) and each.passed_when) for each in points)
@@ -112,17 +112,17 @@ async def compare(context: SagaContext, operation: Operation, saga: Saga[Any, An
     Raises Stuck when a person must decide, and EndedElsewhere when it was ended here. A cell that does not answer is not asked.
     """
     lines = tuple(journal.journal)
-    seen = await _seen(context, operation)
-    match verdict(operation, saga, lines, seen):
-        case Verdict.GOES_ON:
+    view = await _read(context, operation)
+    match continuation(operation, saga, lines, view):
+        case Continuation.GOES_ON:
             return False
-        case Verdict.FORWARD:
+        case Continuation.FORWARD:
             logger.error("operation %s of server %s: %s; it only goes forward", operation.id, operation.server, WHY)
             return True
-        case Verdict.ENDED:
-            await _end(operation, journal, seen)
+        case Continuation.ENDED:
+            await _end(operation, journal, view)
             raise EndedElsewhere(operation.id)
-        case Verdict.STUCK:
+        case Continuation.STUCK:
             raise await _stuck(operation, journal, lines)
 
 
@@ -130,7 +130,7 @@ class EndedElsewhere(Exception):
     """The operation had ended in its cell, and has ended here now."""
 
 
-async def _seen(context: SagaContext, operation: Operation) -> Seen:
+async def _read(context: SagaContext, operation: Operation) -> CellsView:
     server, request_id = ServerId(operation.server), operation.request_id or f"req-{operation.id}"
     where = await context.region.read(partial(region_servers.find, server=server))
     in_cells: dict[CellId, KnownServer] = {}
@@ -141,19 +141,19 @@ async def _seen(context: SagaContext, operation: Operation) -> Seen:
             )
         except Unavailable as out:
             logger.info("operation %s: what %s knows is not known: %s", operation.id, cell, out)
-    return Seen(in_cells, None if where is None else where.cell)
+    return CellsView(in_cells, None if where is None else where.cell)
 
 
-async def _end(operation: Operation, journal: Journal, seen: Seen) -> None:
+async def _end(operation: Operation, journal: Journal, view: CellsView) -> None:
     """End it as it ended there. Claims and ports that it held are left as they are: an audit compares them."""
-    shown, server = seen.shown_in, ServerId(operation.server)
-    done = seen.record is not None and not seen.record.failed
+    shown, server = view.shown_in, ServerId(operation.server)
+    done = view.record is not None and not view.record.failed
 
     def work(tx: Tx) -> None:
         heir = region_servers.release(tx, server, operation.id, drop_order=shown is not None, recorded=0)
         if heir is not None:
             region_operations.let_begin(tx, heir)
-        if shown is not None and shown != seen.named:
+        if shown is not None and shown != view.named:
             region_servers.recorded_in(tx, server, shown)
 
     logger.error("operation %s of server %s: %s; it is ended as it ended there", operation.id, server, WHY)
@@ -170,4 +170,4 @@ async def _stuck(operation: Operation, journal: Journal, lines: tuple[Line, ...]
     return Stuck("", problem)
 
 
-__all__ = ["EndedElsewhere", "Seen", "Verdict", "compare", "is_behind", "verdict"]
+__all__ = ["CellsView", "Continuation", "EndedElsewhere", "compare", "continuation", "is_behind"]

@@ -36,7 +36,7 @@ _WHY = {
 }
 
 
-class Counted(Protocol):
+class RegionNumbers(Protocol):
     """The region's numbers of one server."""
 
     @property
@@ -45,19 +45,19 @@ class Counted(Protocol):
     def recorded_seq(self) -> int: ...
 
 
-class Written(Protocol):
+class Ranked(Protocol):
     """A record with the rank of its last writer."""
 
     @property
     def op_epoch(self) -> int: ...
 
 
-def seq_of(record: Written) -> int:
+def seq_of(record: Ranked) -> int:
     """The operation that last wrote the record."""
     return record.op_epoch // EPOCHS_PER_OPERATION
 
 
-def doubt_of(seq: int, where: Counted) -> Doubt | None:
+def doubt_of(seq: int, where: RegionNumbers) -> Doubt | None:
     """Compare the number of a record with the region's; None: they agree."""
     if seq < where.recorded_seq:
         return Doubt.RECORD_OLDER

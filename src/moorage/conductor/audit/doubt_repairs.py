@@ -85,11 +85,11 @@ class DoubtRepairs:
         claimed = None if slot is None else hosts.get(world.names[slot])
         if claimed is None:
             return None
-        asked = {claimed.host, *({record.host} if record.host in hosts else set())}
-        if not asked <= set(await self._guests.ask_again(asked)):
+        named = {claimed.host, *({record.host} if record.host in hosts else set())}
+        if not named <= set(await self._guests.ask_again(named)):
             return None
-        seen, _ = self._guests.seen()
-        return claimed if [name for name, guests in seen.items() if where.id in guests] == [claimed.host] else None
+        reported, _ = self._guests.seen()
+        return claimed if [name for name, guests in reported.items() if where.id in guests] == [claimed.host] else None
 
     async def _attachments(self, record: Server, host: str) -> dict[str, str]:
         """Volume → its attachment on that host."""
@@ -98,9 +98,9 @@ class DoubtRepairs:
             assert client is not None
             shown = (await client.show(str(device.volume))).hosts
             mine = {each.id for each in await client.attachments_of(record.id, str(device.volume))}
-            there = [each for each, name in shown.items() if each in mine and name == host]
-            if len(there) == 1:
-                found[str(device.volume)] = there[0]
+            exported = [each for each, name in shown.items() if each in mine and name == host]
+            if len(exported) == 1:
+                found[str(device.volume)] = exported[0]
         return found
 
     async def _begun_since(self, where: Whereabouts) -> bool:

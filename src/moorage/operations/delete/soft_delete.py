@@ -277,7 +277,7 @@ async def begin(context: SagaContext, principal: Principal, server: Server, *, r
     """Accept a soft delete: at once if no operation holds the server; otherwise behind the holder, which is asked to
     stop (RULES §9).
 
-    A repeated delete has no further effect.
+    A repeated delete has no further effect. Raises NotFound, and Doubtful when its record may not be acted on.
     """
     if server.vm_state is VmState.SOFT_DELETED:
         return

@@ -273,7 +273,7 @@ async def prepare_guest(run: LiveRun) -> None:
 @prepare_guest.undo
 async def drop_guest(run: LiveRun) -> None:
     """Remove that place. A silent host learns from its cell that the guest does not belong there. Raises Unavailable
-    when the host fails.
+    when the host fails, Doubtful when the only guest may run there.
     """
     claim = run.get(claim_host)
     if claim is None:

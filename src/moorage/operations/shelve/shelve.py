@@ -67,7 +67,9 @@ async def hold_image(run: ShelveRun) -> ImageId | None:
 
 @hold_image.undo
 async def delete_image(run: ShelveRun) -> None:
-    """Delete the image; absent counts as success. A whole one is kept until the host says that it has the guest."""
+    """Delete the image; absent counts as success. A whole one is kept until the host says that it has the guest:
+    Raises Doubtful when it has none.
+    """
     if run.input.image is None:
         return
     if await snapshot_image.is_usable(run.context, run.input.image) and not await _is_on_host(run):

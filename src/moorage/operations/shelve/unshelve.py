@@ -170,7 +170,9 @@ async def _made_there(run: UnshelveRun, claim: Claim) -> bool:
 
 @start_guest.undo
 async def destroy_guest(run: UnshelveRun) -> None:
-    """Destroy what was made, unless the image from which it was made is gone: then it is all that is left (RULES §26)."""
+    """Destroy what was made. Raises Doubtful when the image from which it was made is gone: then it is all that is left
+    (RULES §26).
+    """
     claim, image = run.get(claim_host), run.input.image
     if claim is not None and image is not None and not await moving.for_delete(run):
         try:

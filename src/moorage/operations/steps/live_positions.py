@@ -102,7 +102,8 @@ async def _has_guest(run: MoveRun, at: HostAddress) -> bool | None:
 async def may_run_at_destination(run: MoveRun, way: LiveMovePath, step: str) -> bool:
     """Before the place at the destination is destroyed: whether the only guest may run there.
 
-    The source must have the guest, or the destination must answer that nothing has arrived, and remove the place.
+    The source must have the guest, or the destination must answer that nothing has arrived, and remove the place. Raises
+    Unavailable when the destination fails.
     """
     if await _has_guest(run, way.source):
         return False

@@ -74,7 +74,7 @@ async def find(context: SagaContext, server: ServerId) -> LocatedServer:
     it moves again and again.
     """
     looked: CellId | None = None
-    seen = 0
+    written = 0
     for _ in range(LOOKS_MAX):
         where = await context.region.read_inline(lambda tx: region_servers.find(tx, server))
         if where is None:
@@ -85,9 +85,9 @@ async def find(context: SagaContext, server: ServerId) -> LocatedServer:
         row = await context.cells[cell].read_inline(lambda tx: cell_servers.get(tx, server))
         if row is not None:
             doubt = doubt_of(seq_of(row), where)
-            if doubt is not Doubt.REGION_OLDER or seen > where.op_seq:
+            if doubt is not Doubt.REGION_OLDER or written > where.op_seq:
                 return LocatedServer(row, cell, doubt=doubt)
-            seen = seq_of(row)  # or another operation was accepted, and has written, since the region was read
+            written = seq_of(row)  # or another operation was accepted, and has written, since the region was read
             continue
         if where.recorded_in is None:
             return LocatedServer(where.order)

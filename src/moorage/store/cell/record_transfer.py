@@ -155,7 +155,7 @@ def remove_record(tx: Tx, server: ServerId, fence: Fence) -> None:
     """Remove everything of the server; the fence stays, so that no earlier copy puts it back. Safe when nothing is
     here.
 
-    Raises Stale when the row belongs to a later operation or executor.
+    Raises Overtaken when the row belongs to a later operation or executor.
     """
     cell_servers.leave_fence(tx, server, fence.rank, fence.line)  # first: this ends a copy that is being made
     cell_servers.remove(tx, server, fence)

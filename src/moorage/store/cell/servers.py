@@ -163,7 +163,7 @@ def generations(tx: Tx, after: str, limit: int) -> dict[ServerId, int]:
 def record(tx: Tx, server: Server, fence: Fence) -> Server:
     """Insert the server, or replace what an earlier attempt of this saga left.
 
-    Raises Stale when a later operation, executor or step wrote or removed it: a removed row leaves its fence behind. A
+    Raises Overtaken when a later operation, executor or step wrote or removed it: a removed row leaves its fence behind. A
     sealed row is unsealed.
     """
     ours = fenced(server, fence)
