@@ -88,6 +88,12 @@ async def _record_lost(small: SmallRegion) -> None:
     await small.cells[await here(small)].write(lambda tx: tx.run(cell_servers.servers.delete()))
 
 
+@plants("server_doubtful")
+async def _went_back(small: SmallRegion) -> None:
+    """The cell's database is from before an operation that has ended; claim and guest are where the record says."""
+    await in_region(small, region_servers.servers.update().values(op_seq=4, recorded_seq=4))
+
+
 @plants("record_deleted_mapping_live")
 async def _deleted_in_the_cell(small: SmallRegion) -> None:
     now = int(time.time() * 1e6)

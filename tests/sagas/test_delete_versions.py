@@ -67,7 +67,7 @@ async def recorded(small: SmallRegion) -> Server:
 async def changed(small: SmallRegion, how: Callable[[Server], Server]) -> None:
     found = await records.find(small.context, SERVER)
     assert found.cell is not None
-    fence = Fence(operation=OperationId("between"), seq=9, epoch=1, line=1)
+    fence = Fence(operation=OperationId("between"), seq=1, epoch=9, line=1)
     await records.change(small.context, found.cell, SERVER, fence, how)
 
 

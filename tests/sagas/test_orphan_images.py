@@ -91,7 +91,7 @@ async def test_a_shelved_disk_is_kept_while_the_record_names_it(small: SmallRegi
     def shelved(server: Server) -> Server:
         return msgspec.structs.replace(server, shelved=Shelved(1, ImageId("disk")))
 
-    fence = Fence(LATER, seq=2, epoch=1, line=1)
+    fence = Fence(LATER, seq=1, epoch=2, line=1)
     await records.change(small.context, cell, SERVER, fence, shelved)
     done = await rounds(small, GRACE_S + 1)
     assert done[-1].deleted == ("older",)

@@ -76,7 +76,7 @@ class Ground:
     async def became(self, state: VmState) -> None:
         found = await records.find(self.context, SERVER)
         assert found.cell is not None
-        fence = Fence(operation=OperationId("proved"), seq=9, epoch=1, line=1)
+        fence = Fence(operation=OperationId("proved"), seq=1, epoch=9, line=1)
         await records.change(
             self.context, found.cell, SERVER, fence, lambda server: msgspec.structs.replace(server, vm_state=state)
         )

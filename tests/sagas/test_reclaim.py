@@ -111,7 +111,7 @@ async def test_a_server_that_is_active_again_stays(small: SmallRegion) -> None:
     def active(server: Server) -> Server:
         return msgspec.structs.replace(server, vm_state=VmState.ACTIVE)
 
-    fence = Fence(operation=PROVED, seq=9, epoch=1, line=1)
+    fence = Fence(operation=PROVED, seq=2, epoch=9, line=1)
     await records.change(small.context, found.cell, SERVER, fence, active)
     await free(small)
     reclaim, book = round_of(small, 60.0, 3600.0)

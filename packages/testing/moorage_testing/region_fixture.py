@@ -27,6 +27,7 @@ from moorage.operations.boot.boot import Boot
 from moorage.operations.cell_databases import Cells
 from moorage.operations.context import SagaContext, SagaSettings
 from moorage.operations.notifications.outbox_writer import OutboxWriter
+from moorage.operations.steps import servers as records
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import HostInventory, SegmentReport
 from moorage.saga import Line, Run, Saga
@@ -241,6 +242,7 @@ class SmallRegion:
         bound = sorted((port.ours, bool(port.host), bool(port.device_id)) for port in self.network.ports.values())
         return {
             **found,
+            "doubt": (await records.find(self.context, SERVER)).doubt,
             "rows": rows,
             "cards": cards,
             "devices": devices,

@@ -1,15 +1,17 @@
 """Builds a host's report.  Heartbeats are frequent and reports are seldom; a heartbeat causes no write to a database."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from moorage import __version__
 from moorage.bus.host_messages import MAX_LISTED, HostReport
+from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import HostDescription, PowerState
 from moorage.model.ids import CellId, HostId, ServerId
 
+TURNS_MAX = MAX_LISTED // 2
 LEVEL = 3
 """The present protocol level: ports arrive bound, and the agent has no network client."""
 
@@ -61,6 +63,12 @@ def report(
         takes_descriptions=description.takes_descriptions,
         not_wired=description.not_wired,
     )
+
+
+def turns_listed(turns: Mapping[ServerId, FencingToken], guests: Collection[ServerId]) -> dict[ServerId, int]:
+    """The operation of each turn; those of guests come first, because not all may fit into one message."""
+    ordered = sorted(turns, key=lambda server: server not in guests)
+    return {server: turns[server].operation_seq for server in ordered[:TURNS_MAX]}
 
 
 def described(description: HostDescription) -> bytes:

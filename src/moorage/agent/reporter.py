@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from moorage.agent.journal import AgentJournal
 from moorage.agent.port_descriptions import described_by
-from moorage.agent.report import changes, described, report
+from moorage.agent.report import changes, described, report, turns_listed
 from moorage.agent.report_subjects import Outgoing
 from moorage.bus.host_messages import MAX_LISTED, AgentReturned, Heartbeat
 from moorage.drivers.driver import Driver
@@ -95,6 +97,7 @@ class Reporter:
         whole = report(
             self._host, self._cell, self._boot, description, guests, self._level, self._journal.earlier_lives
         )
+        whole = msgspec.structs.replace(whole, turns=turns_listed(self._journal.turns(), guests))
         await self._outgoing.publish(whole)
 
     async def _ask_what_to_forget(self) -> None:

@@ -17,6 +17,8 @@ STATUS: dict[type[Problem], int] = {
     errors.NotAcceptable: 406,
     errors.Conflict: 409,
     errors.Stale: 409,
+    errors.Overtaken: 409,
+    errors.Doubtful: 409,
     errors.Gone: 410,
     errors.PreconditionFailed: 412,
     errors.TooLarge: 413,

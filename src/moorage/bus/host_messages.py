@@ -64,6 +64,8 @@ class HostReport(msgspec.Struct, frozen=True, tag="host_report"):
     """The agents that ran here before, as in `AgentReturned`; None: it does not say."""
     takes_descriptions: bool = False
     """It wires ports by what it is told of them (`PortDescriptions`), and keeps those closed of which it was told nothing."""
+    turns: dict[ServerId, int] = {}
+    """Server → the operation of the last command that this host obeyed, with a guest here or not; some of them, if there are very many."""
     not_wired: tuple[str, ...] = ()
     """What of the descriptions it could not put into effect, some of it, for an operator; such a port lets less pass than it may."""
 

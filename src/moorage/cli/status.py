@@ -82,6 +82,13 @@ def databases(stores: list[JsonObject]) -> list[str]:
                 f"WARNING: {each['missing']} servers are missing in the database of {each['cell']}; their guests, ports and claims "
                 f"stay: {missing}{more}"
             )
+        if each.get("doubtful"):
+            doubtful = ", ".join(one["server"] for one in each["doubtful_servers"][:BLOCKERS_SAID_MAX])
+            more = " ..." if each["doubtful"] > BLOCKERS_SAID_MAX else ""
+            warnings.append(
+                f"WARNING: {each['doubtful']} servers of {each['cell']} are doubtful, because a database went back; nothing is done to "
+                f"them (`moorage audit --kind server_doubtful`): {doubtful}{more}"
+            )
     return ["", *warnings] if warnings else []
 
 

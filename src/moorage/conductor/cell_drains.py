@@ -26,6 +26,7 @@ from moorage.operations.records import cells as cell_writes
 from moorage.sql import Tx
 from moorage.store.region import cell_drains, drains, operations
 from moorage.store.region import servers as region_servers
+from moorage.store.region.counts import counts_by_cell
 from moorage.store.region.placement import cells
 
 NAME = "cell_drains"
@@ -255,7 +256,7 @@ class CellDrains:
         far = {each.progress for each in drain.hosts} | {each.progress for each in drain.records}
         if DrainProgress.MOVING in far or (DrainProgress.WAITING in far and not drain.cancel):
             return drain
-        counts = await self._context.region.read(region_servers.counts_by_cell)
+        counts = await self._context.region.read(counts_by_cell)
         left = counts[drain.cell].servers if drain.cell in counts else 0
         why = f"{left} servers stay" if left else ""
         emptied = DrainStatus.INCOMPLETE if left else DrainStatus.DONE

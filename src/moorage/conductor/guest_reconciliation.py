@@ -14,11 +14,14 @@ the region names this cell, or when the operation that holds the server has its 
 open migration keeps a guest. So when a cell returns after its servers were evacuated into another one, their guests are
 destroyed. A server with a sealed row is not started: its guest runs elsewhere, or is about to.
 
+A server is doubtful when the numbers of its record and of the region contradict each other: one of the databases went
+back. Nothing is said about its guests, so that none is destroyed, started or switched off (RULES §26).
+
 An evacuated server leaves its guest on a host that is taken for dead. Until it is about to be started elsewhere, the
 guest is kept there and not started; from then on it is destroyed, whenever that host returns (RULES §11).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -32,6 +35,7 @@ from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import server_queries
 from moorage.store.cell.migrations import Leaving
 from moorage.store.cell.server_queries import ServerPlace
+from moorage.store.doubts import Doubt, doubt_of
 from moorage.store.region.server_standing import ServerStanding, standings
 
 RUNNING_STATES = frozenset({VmState.ACTIVE, VmState.BUILDING, VmState.RESCUED})
@@ -53,6 +57,10 @@ class Judged(msgspec.Struct, frozen=True):
     """
     absent: frozenset[ServerId] = frozenset()
     """Recorded here with a guest, held by no operation, and not among those asked about."""
+    doubtful: frozenset[ServerId] = frozenset()
+    """One of the stores went back: nothing is said about their guests, wherever they are (RULES §26)."""
+    shown: Mapping[ServerId, int] = {}
+    """Records that show operations of which the region does not know yet that they are recorded."""
 
     @property
     def wrong(self) -> tuple[ServerTurn, ...]:
@@ -85,17 +93,15 @@ class Belonging:
         turns: list[ServerTurn] = []
         undecided: set[ServerId] = set()
         left_alone: set[ServerId] = set()
+        doubtful: set[ServerId] = set()
         on_its_way: set[ServerId] = set()
         for each in sorted(ids):
             row, where = placed.get(each), known.get(each)
-            if each in leaving.stay and not _is_gone(row, where):
-                running = row is None or _runs(row)
-                turn: ServerTurn | None = ServerTurn(each, None, here=True, running=running, over=_over(where))
-            elif each in leaving.stay_off and not _is_gone(row, where):
-                turn = ServerTurn(each, None, here=True, running=False, over=_over(where))
-            elif each in leaving.evacuated and _is_being_moved(row, where, host):
-                turn = _elsewhere(where)
-            else:
+            if _doubt(row, where, self._cell) is not None and not _is_gone(row, where):
+                doubtful.add(each)
+                continue
+            turn = _turn_in_move(each, host, row, where, leaving)
+            if turn is _NOT_MOVED:
                 turn = self._turn_for(each, host, row, where, turns_only=turns_only)
             if turn is not None:
                 turns.append(turn)
@@ -110,6 +116,7 @@ class Belonging:
             each
             for each, row in placed.items()
             if each not in servers
+            and each not in doubtful
             and not row.hidden
             and self._counts(row, known.get(each), host)
             and row.power_state != ApiPowerState.NOSTATE
@@ -118,7 +125,15 @@ class Belonging:
         if turned_back := await self._changed(on_its_way, known):
             turns = [each for each in turns if each.server not in turned_back]
             undecided |= turned_back & set(servers)
-        return Judged(tuple(turns), frozenset(undecided), frozenset(left_alone), frozenset(absent))
+        shown = {each: row.seq for each, row in placed.items() if _is_news(row, known.get(each), self._cell)}
+        return Judged(
+            tuple(turns),
+            frozenset(undecided),
+            frozenset(left_alone),
+            frozenset(absent),
+            frozenset(doubtful),
+            {each: seq for each, seq in shown.items() if each not in doubtful},
+        )
 
     async def _changed(self, servers: set[ServerId], known: dict[ServerId, ServerStanding]) -> set[ServerId]:
         """Of servers that are recorded here and judged as wrong, those whose facts in the region have changed since.
@@ -135,6 +150,8 @@ class Belonging:
         """The first read of the cell may be older than the read of the region."""
         if where is None or where.deleted:
             return False
+        if _doubt(row, where, self._cell) is not None:
+            return True
         if where.claimed_on is not None:
             return self._name_of(where.claimed_on) != host
         return not self._counts(row, where, host)
@@ -164,10 +181,6 @@ class Belonging:
             return _present_turn(row, where)
         if row is None and where.recorded_in in (self._cell, None) and not where.has_order:
             return None
-        if row is not None and row.seq > where.op_seq:
-            return (
-                None  # an operation began and ended between the reads: the next comparison sees where it put the server
-            )
         return ServerTurn(server, FencingToken(where.op_seq, LAST_ATTEMPT, UNDO), here=False)
 
     def _under_way(
@@ -191,6 +204,22 @@ class Belonging:
         return None if slot is None else world.names[slot]
 
 
+_NOT_MOVED = ServerTurn(ServerId(""))
+
+
+def _turn_in_move(
+    server: ServerId, host: str, row: ServerPlace | None, where: ServerStanding | None, leaving: Leaving
+) -> ServerTurn | None:
+    """By the server's open migration away from this host; `_NOT_MOVED`: it says nothing."""
+    if server in leaving.stay and not _is_gone(row, where):
+        return ServerTurn(server, None, here=True, running=row is None or _runs(row), over=_over(where))
+    if server in leaving.stay_off and not _is_gone(row, where):
+        return ServerTurn(server, None, here=True, running=False, over=_over(where))
+    if server in leaving.evacuated and _is_being_moved(row, where, host):
+        return _elsewhere(where)
+    return _NOT_MOVED
+
+
 def _is_being_moved(row: ServerPlace | None, where: ServerStanding | None, host: str) -> bool:
     """Its record says that it is still on this host, and an operation is about to change that."""
     return _is_on(row, host) and not _is_gone(row, where) and where is not None and where.operation_seq is not None
@@ -211,6 +240,25 @@ def _in_cell(tx: Tx, host: str, servers: Collection[ServerId]) -> tuple[dict[Ser
 
 def _is_gone(row: ServerPlace | None, where: ServerStanding | None) -> bool:
     return (where is not None and where.deleted) or (row is not None and row.deleted)
+
+
+def _doubt(row: ServerPlace | None, where: ServerStanding | None, cell: CellId) -> Doubt | None:
+    """Which store went back. A row that another cell shows is older by right.
+
+    The row was read after the region: so an operation that has begun since looks like a region that went back, and the
+    next comparison decides.
+    """
+    if row is None or where is None:
+        return None
+    doubt = doubt_of(row.seq, where)
+    return None if doubt is Doubt.RECORD_OLDER and (row.hidden or where.cell != cell) else doubt
+
+
+def _is_news(row: ServerPlace, where: ServerStanding | None, cell: CellId) -> bool:
+    """Whether the region is to remember which operation the record shows."""
+    if where is None or where.operation is not None or where.has_order or where.cell != cell or row.hidden:
+        return False
+    return where.recorded_seq < row.seq <= where.op_seq and not row.deleted
 
 
 def _is_on(row: ServerPlace | None, host: str) -> bool:

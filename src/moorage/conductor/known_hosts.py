@@ -62,6 +62,8 @@ class KnownHost:
     """Guests that the records show and the last report did not."""
     left_alone: frozenset[ServerId] = frozenset()
     """Its guests that no record knows."""
+    doubtful: frozenset[ServerId] = frozenset()
+    """Servers about which nothing was said in the last comparison, because a database went back."""
     reported_guests: frozenset[ServerId] | None = None
     """Its guests by the last report that named all of them."""
     reports: int = 0

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from moorage.conductor.lease import ConductorLease
+from moorage.conductor.stale_journals import EndedElsewhere, compare
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.ids import OperationId
@@ -17,7 +18,7 @@ from moorage.model.task_context import global_request_id, lease_left, operation_
 from moorage.model.tracing import SpanType, span
 from moorage.operations.context import SagaContext
 from moorage.operations.registry import SAGAS
-from moorage.saga import CommitUnknown, Fenced, Saga, Slept, Stuck, Unwound, execute
+from moorage.saga import FIRST_EPOCH, CommitUnknown, Fenced, Saga, Slept, Stuck, Unwound, execute
 from moorage.saga.journal import Intent, Line
 from moorage.saga.step import ATTEMPTS_MAX
 from moorage.store.region import operations
@@ -124,6 +125,8 @@ class OperationRunner:
             epoch=operation.epoch,
         ) as doing:
             try:
+                begun = adopted or journal.epoch > FIRST_EPOCH or len(journal.journal) > 1
+                behind = begun and await compare(context, operation, saga, journal)
                 await execute(
                     saga,
                     operation.id,
@@ -132,11 +135,14 @@ class OperationRunner:
                     journal,
                     cancel_hint=cancel,
                     adopted=adopted,
+                    behind=behind,
                     max_attempts=hosts_tried(saga, context.settings.max_attempts),
                     notification_writer=None
                     if context.notification_writer is None
                     else context.notification_writer.on_commit,
                 )
+            except EndedElsewhere:
+                self._poll()  # another may have waited for it
             except (Unwound, Stuck, Fenced, Slept, CommitUnknown, asyncio.CancelledError) as ending:
                 doing.came_to(ending_of(ending))
                 raise

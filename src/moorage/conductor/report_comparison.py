@@ -17,6 +17,7 @@ from moorage.model.server import ApiPowerState
 from moorage.placement.engine import Engine
 from moorage.sql import Database
 from moorage.store.cell import servers as cell_servers
+from moorage.store.region import numbers
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,10 @@ class ReportComparison:
         A recorded guest that is not in the list counts as gone when it was missing in two lists in a row: the first may
         have been under way when the guest was made.
         """
+        await self._learn_turns(report)
         judged = await self._belonging.judge(report.host, report.guests)
+        if judged.shown:
+            await self._region.write(lambda tx: numbers.shown(tx, judged.shown))
         await self.send_wrong_turns(report.host, judged)
         now = self._clock.monotonic()
         known.compared, known.differs = now, 0
@@ -68,6 +72,10 @@ class ReportComparison:
             named = ", ".join(sorted(judged.left_alone))
             logger.warning("host %s has guests that no record knows; they are left alone: %s", report.host, named)
         known.left_alone = judged.left_alone
+        if judged.doubtful - known.doubtful:
+            named = ", ".join(sorted(judged.doubtful))
+            logger.error("host %s: a database went back, so these servers are left alone: %s", report.host, named)
+        known.doubtful = judged.doubtful
         waits = bool(known.absent or judged.undecided)
         if whole and await returned_hosts.settle(
             report.host,
@@ -82,6 +90,17 @@ class ReportComparison:
         if waits:
             known.want(now, UNDECIDED_AGAIN_S)
         await note(self._database, known)
+
+    async def _learn_turns(self, report: HostReport) -> None:
+        """Before anything is judged: a host may have obeyed operations that the region has lost (RULES §26)."""
+        if not report.turns:
+            return
+        known = await self._region.read(lambda tx: numbers.of(tx, report.turns))
+        beyond = {each: seq for each, seq in report.turns.items() if each in known and seq > known[each].op_seq}
+        if beyond:
+            named = ", ".join(sorted(beyond))
+            logger.error("host %s has obeyed operations that the region does not know: %s", report.host, named)
+            await self._region.write(lambda tx: numbers.overtaken(tx, beyond))
 
     async def send_wrong_turns(self, host: str, judged: Judged) -> None:
         """Tell the host which guests it must not have, or must have in another state; sends nothing when all is right."""

@@ -9,6 +9,8 @@ Every process must be stopped.
 * If the region is older than its cells, claims are made again from the cells' servers, and operations that were open at the backup
   are compared with the cells.
 * If two cells have a record of a server, one of the records is shown (`adopt_records.py`).
+* A server whose record is older than its last operation is reported and stays doubtful (RULES §26): claim, guest and record stay as
+  they are, until an audit that asks the hosts is told to repair it.
 * A server that the region has in a cell whose database does not know it is reported and stays missing (RULES §22), unless the region
   keeps a copy of it (`adopt_copies.py`).
 """
@@ -29,6 +31,7 @@ from moorage.main.store_consistency import CellSeen, RegionSeen, identify, read_
 from moorage.model.errors import Conflict, Internal, Invalid
 from moorage.model.ids import CellId
 from moorage.model.server import Fault
+from moorage.operations.doubtful_servers import doubtful_in
 from moorage.operations.missing_servers import missing_in
 from moorage.sql import Database, Tx
 from moorage.sql.migrate import migrate
@@ -195,6 +198,7 @@ async def _compare(region: Database, cell: CellId, database: Database, now_us: i
         if behind:
             settled += await _settle(region, database, page, now_us)
     missing = await missing_in(region, cell, database)
+    doubtful = await doubtful_in(region, cell, database)
     lines = []
     if deleted:
         lines.append(f"{cell}: {deleted} servers were deleted after its backup, and are deleted now")
@@ -214,6 +218,11 @@ async def _compare(region: Database, cell: CellId, database: Database, now_us: i
     if missing:
         lines.append(
             f"{cell}: {len(missing)} servers of the region are missing; their guests, ports and claims stay: {_named(missing)}"
+        )
+    if doubtful:
+        lines.append(
+            f"{cell}: {len(doubtful)} servers are doubtful, because their records are older than their last operations; nothing is done "
+            f"to them until `moorage audit --kind server_doubtful` is asked to: {_named([each.server for each in doubtful])}"
         )
     return lines
 

@@ -25,7 +25,8 @@ from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.identity import ComparedRecord
-from moorage.store.region import server_groups
+from moorage.store.doubts import seq_of
+from moorage.store.region import numbers, server_groups
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claim_statements
 from moorage.store.region.placement.claim_statements import Key, Owner
@@ -79,9 +80,13 @@ async def claim_again(
     records = await database.read(lambda tx: [cell_servers.get(tx, each) for each in living])
     on_hosts = [each for each in records if each is not None and each.host is not None and each.provider is not None]
 
+    seqs = {each.id: seq_of(each) for each in on_hosts}
+
     def work(tx: Tx) -> list[tuple[str, bool]]:
         named = region_servers.cells_of(tx, [each.id for each in on_hosts])
-        mine = [each for each in on_hosts if named.get(each.id, cell) in (cell, None)]
+        known = numbers.of(tx, [each.id for each in on_hosts])
+        older = {id for id, each in known.items() if each.recorded_seq > seqs[id]}  # their claims know better
+        mine = [each for each in on_hosts if named.get(each.id, cell) in (cell, None) and each.id not in older]
         wholes = [(str(each.id), _claim(tx, each, behind)) for each in mine]
         wholes += [(str(each.id), _claim_of_move(tx, each)) for each in mine if behind]
         return [(server, whole) for server, whole in wholes if whole is not None]

@@ -14,12 +14,14 @@ from moorage.main.adopt_records import fence_of
 from moorage.model.errors import Stale
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import VmState
+from moorage.operations.doubtful_servers import doubtful_in
 from moorage.operations.missing_servers import missing_in
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION
+from moorage.store.doubts import Doubt
 from moorage.store.region import identity as region_identities
 from moorage.store.region import record_copies
 from moorage.store.region.placement import claim_statements
@@ -38,9 +40,10 @@ async def record_again(region: Database, cell: CellId, database: Database, now_u
     again = 0
     for host in hosts:
         again += await database.write(partial(cell_hosts.put_again, kept=host))
-    missing, recorded, oldest = await missing_in(region, cell, database), 0, now_us
-    for at in range(0, len(missing), PAGE_ROWS):
-        ids = missing[at : at + PAGE_ROWS]
+    older = [each.server for each in await doubtful_in(region, cell, database) if each.doubt is Doubt.RECORD_OLDER]
+    lost, recorded, oldest = sorted({*await missing_in(region, cell, database), *older}), 0, now_us
+    for at in range(0, len(lost), PAGE_ROWS):
+        ids = lost[at : at + PAGE_ROWS]
         for kept in await region.read(lambda tx, ids=ids: _good(tx, cell, ids)):  # type: ignore[misc]
             if await database.write(partial(_put, kept=kept)):
                 recorded += 1

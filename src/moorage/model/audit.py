@@ -135,6 +135,10 @@ KINDS: Mapping[str, FindingKind] = {
     "record_missing": FindingKind(
         "the cell of a server does not have its record", "restore the cell's database", False
     ),
+    "server_doubtful": FindingKind(
+        "a server's record and the region's numbers contradict each other: a database went back",
+        "the record names the host on which the server's claim and its guest are",
+    ),
     "record_deleted_mapping_live": FindingKind(
         "a record is deleted, and the region does not know it", "the region is informed"
     ),

@@ -10,7 +10,9 @@
     │   ├── WrongMethod             405
     │   ├── NotAcceptable           406  (a microversion outside our range)
     │   ├── Conflict                409
-    │   │   └── Stale               409  (a compare-and-swap lost)
+    │   │   ├── Stale               409  (a compare-and-swap lost)
+    │   │   │   └── Overtaken       409  (a later operation or executor has written)
+    │   │   └── Doubtful            409  (the stores contradict each other about a server: a person decides)
     │   ├── Gone                    410
     │   ├── PreconditionFailed      412  (an If-Match lost)
     │   ├── TooLarge                413
@@ -117,6 +119,16 @@ class Conflict(Refusal):
 
 class Stale(Conflict):
     code = "stale"
+
+
+class Overtaken(Stale):
+    """A later operation, or a later executor of the same one, has written: the writer's journal is behind."""
+
+
+class Doubtful(Conflict):
+    """The stores contradict each other about a server (RULES §26): a saga neither goes on nor unwinds until they agree."""
+
+    code = "doubtful"
 
 
 class Gone(Refusal):

@@ -12,7 +12,7 @@ class LiveState(StrEnum):
     """The state of a live migration, as one of its two hosts reports it."""
 
     NONE = "none"
-    """The host does not know this move, or its transfer ended with its agent: the guest did not leave."""
+    """The host does not know this move: its transfer ended with its agent, or the guest left and was cleared. It proves nothing."""
     RUNNING = "running"
     """The source is sending."""
     SWITCHED = "switched"

@@ -22,7 +22,8 @@ failed, not the "no capacity" of the search after it.
 **When not to unwind.**  (1) The asyncio task is cancelled: the process stops, and the saga stays where it is.  (2)
 `Fenced`: another process executes it.  (3) `CommitUnknown`: a write of the journal has no known outcome; whoever leases
 the operation reads it again and executes it with `adopted=True`.  (4) After the point of no return: each step is tried
-until it succeeds, and when its patience is over the operation is stuck, which people see.  An adopter that finds a point
+until it succeeds, and when its patience is over the operation is stuck, which people see.  (5) `Doubtful`, or `Overtaken` at the point of
+no return: a store knows more of the server than this journal, so what an undo would take back may be all that is left.  An adopter that finds a point
 of no return covered but without a result calls `passed`; a saga without `passed` goes forward and ignores a cancel.
 
 **What we tried.**  Intent per step: seven more commits.  The fence before the work: the work's answer (which host?) is
@@ -37,7 +38,7 @@ from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 from msgspec import Raw, Struct
 
-from moorage.model.errors import HostUnanswered, NoCapacity, Problem, Unavailable
+from moorage.model.errors import Doubtful, HostUnanswered, NoCapacity, Overtaken, Problem, Unavailable
 from moorage.model.ids import OperationId
 from moorage.saga.cancellation import CancelListener, Interrupted, Sleep, Unwind
 from moorage.saga.definition import CommitListener, Saga
@@ -64,7 +65,7 @@ from moorage.saga.journal import (
 from moorage.saga.journal_writer import JournalWriter
 from moorage.saga.retry import LIMITS, WALL, CancelHint, RetryLimits, SagaClock
 from moorage.saga.retry_loop import RetryLoop
-from moorage.saga.state import ReplayedState
+from moorage.saga.state import ReplayedState, line_of
 from moorage.saga.step import Phase, Run, Step
 
 T = TypeVar("T")
@@ -82,6 +83,8 @@ class ExecuteOptions(TypedDict, total=False):
     """Set when the row's cancel column may have been written."""
     adopted: bool
     """An earlier execution in this epoch ended in CommitUnknown.  A later epoch, or a longer journal, shows it by itself."""
+    behind: bool
+    """The stores know more of this operation than its journal: it goes forward or is stuck, and takes nothing back."""
     max_attempts: int | None
     """Limit of hosts that are tried; None: as the saga says."""
     notification_writer: CommitListener | None
@@ -136,7 +139,9 @@ class _Executor:
         self.cancellation = CancelListener(log, self.journal_writer)
         self.retry = RetryLoop(self.state, self.journal_writer, self.cancellation, self.clock, self.limits, operation)
         self.decoded: dict[tuple[str, int], tuple[Any, Any]] = {}
-        self.past = self.cancellation.ignored = saga.forward_only
+        self.behind = options.get("behind", False)
+        self.past = saga.forward_only
+        self.cancellation.ignored = saga.forward_only or self.behind
         """`past`: the point of no return lies behind for certain; only forward."""
         self.maybe_past = False
         """An earlier executor may have passed the point of no return: what is out before it is waited for, too."""
@@ -248,7 +253,10 @@ class _Executor:
         """Try another host, or unwind, or (past the point of no return) get stuck."""
         step, state = self.saga.steps[at], self.state
         logger.info("%s: %s failed: %s %s", self.operation, step.name, problem, problem.private)
-        if self.past or ((step.point_of_no_return or self.maybe_past) and isinstance(problem, Unavailable)):
+        overtaken = step.point_of_no_return and isinstance(problem, Overtaken)
+        contradicted = self.behind or overtaken or isinstance(problem, Doubtful)
+        no_way_back = step.point_of_no_return or self.maybe_past
+        if self.past or contradicted or (no_way_back and isinstance(problem, Unavailable)):
             await self._stuck(step.name, "do", problem)
         if at not in self.saga.group_at:
             raise Unwind(step.name, problem)
@@ -373,10 +381,8 @@ class _Executor:
         )
 
     def _line(self, at: int, phase: Phase, attempt: int) -> int:
-        """The number of a step in an attempt: each attempt counts all steps forward, then all steps back."""
-        steps = len(self.saga.steps) + 1
         lap = attempt or (self.state.attempt if phase == "undo" or at >= self.saga.group_at.stop else 0)
-        return 2 * lap * steps + at + 1 if phase == "do" else (2 * lap + 1) * steps + (steps - at - 1)
+        return line_of(self.saga, at, phase, lap)
 
     def latest_run(self) -> Run[Any, Any]:
         """The saga as it stands, for the listener of its commits; its attempt is the last one that had a host."""

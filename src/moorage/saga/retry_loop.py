@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from moorage.model.errors import HostUnanswered, Problem, Unavailable, UnknownOutcome
+from moorage.model.errors import Doubtful, HostUnanswered, Problem, Unavailable, UnknownOutcome
 from moorage.model.tracing import Span, SpanType, span
 from moorage.saga.cancellation import CancelListener, Interrupted, Sleep
 from moorage.saga.journal import CommitUnknown, Fenced, Status, Waiting, as_problem
@@ -80,6 +80,9 @@ class RetryLoop:
                 lost_s = self.clock.monotonic() - tried_at + pause_s
                 excused_s = min(excused_s + lost_s, self.limits.excused_most_s)
             worth_it = past or phase == "undo" or self._is_waited_for(problem, step)
+            worth_it = worth_it and not isinstance(
+                problem, Doubtful
+            )  # until the stores agree, nothing else comes of it
             committed = phase == "do" and self.state.is_done(step.name)
             if not worth_it or committed or waited_s + pause_s > patience_s + excused_s:
                 raise problem

@@ -113,5 +113,30 @@ class ReplayedState:
         )
 
 
+def line_of(saga: Saga[Any, Any], at: int, phase: str, lap: int) -> int:
+    """The number of a step in an attempt (`lap`): each attempt counts all steps forward, then all steps back."""
+    steps = len(saga.steps) + 1
+    return 2 * lap * steps + at + 1 if phase == "do" else (2 * lap + 1) * steps + (steps - at - 1)
+
+
+def last_line(state: ReplayedState) -> int:
+    """The highest line with which an executor can have written anywhere, as far as this journal knows.
+
+    Effects begin only after the intent that covers them is committed; those of a region step are before its commit.
+    """
+    saga, lines = state.saga, [0]
+    known = [*state.results, *state.covered.items()]
+    for name, attempt in known:
+        if (at := saga.at.get(name)) is not None:
+            lap = attempt if at in saga.group_at else state.attempt if at >= saga.group_at.stop else 0
+            following = at + 1 < len(saga.steps) and saga.steps[at + 1].region
+            again = following and at + 1 == saga.group_at.start  # a claim may be the first step of the next attempt
+            lines.append(line_of(saga, at + following, "do", lap + again))
+    if state.over or state.turn is not None:
+        lines.append(line_of(saga, 0, "undo", state.attempt))
+        lines.append(line_of(saga, saga.group_at.start, "do", state.attempt + 1))
+    return max(lines)
+
+
 def _open(begun: Sequence[Begun]) -> dict[str, int]:
     return {each.step: each.attempt for each in begun}

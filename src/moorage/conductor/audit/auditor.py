@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from moorage.conductor.audit import claim_checks, guest_checks, port_checks, record_checks, volume_checks
+from moorage.conductor.audit import claim_checks, doubt_checks, guest_checks, port_checks, record_checks, volume_checks
 from moorage.conductor.audit.reader import AuditReader, GuestReportSource
 from moorage.conductor.audit.region_checks import Wholes
 from moorage.conductor.audit.repairs import Repairs
@@ -27,6 +27,7 @@ from moorage.store.region import audit_reads, audits
 
 Check = Callable[[SnapshotPage, ServicesSnapshot], Iterator[Finding]]
 CHECKS: tuple[Check, ...] = (
+    doubt_checks.of_servers,
     record_checks.mappings,
     record_checks.tasks,
     record_checks.migrations,
@@ -46,7 +47,8 @@ SUSPECTS_MAX = 100_000
 """How many suspects of the first read are read again; a cloud with more has one common fault, and the report says so.
 """
 TOO_MANY_LOST = "too many ports are missing at once: check the network service"
-OF_GUESTS = frozenset(kind for kind in KINDS if kind.startswith("guest_"))
+DOUBTFUL = "its server is doubtful: decide about that first"
+OF_GUESTS = frozenset(kind for kind in KINDS if kind.startswith("guest_")) | {doubt_checks.KIND}
 
 Key = tuple[str, str, str, str]
 logger = logging.getLogger(__name__)
@@ -248,5 +250,9 @@ def _without_lost(sure: list[Finding], site: ServicesSnapshot) -> list[Finding]:
 
 def checked(page: SnapshotPage, site: ServicesSnapshot, kinds: Collection[str]) -> Iterator[Finding]:
     """The findings of all checks of these kinds on a page."""
+    doubtful = {where.id for where, _, _ in doubt_checks.doubtful(page)}
     for check in CHECKS:
-        yield from (each for each in check(page, site) if each.kind in kinds)
+        for each in check(page, site):
+            if each.kind in kinds:
+                held_back = doubtful & {each.server, each.what} and each.kind != doubt_checks.KIND
+                yield msgspec.structs.replace(each, repairable=False, repair=DOUBTFUL) if held_back else each

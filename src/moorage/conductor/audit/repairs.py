@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 
 from moorage.conductor.audit.claim_repairs import ClaimRepairs
+from moorage.conductor.audit.doubt_repairs import DoubtRepairs
 from moorage.conductor.audit.port_repairs import PortRepairs
 from moorage.conductor.audit.reader import AuditReader, GuestReportSource
 from moorage.conductor.audit.record_repairs import RecordRepairs
@@ -50,6 +51,7 @@ class Repairs:
         self._done: dict[tuple[str, str], str] = {}
         """What was done for a whole server, or once for all: (kind of repair, server) → what was done."""
         self._repairs: dict[str, Mend] = {
+            "server_doubtful": DoubtRepairs(context, guests, clock).settle,
             "mapping_missing": records.learn,
             "mapping_wrong_cell": records.map_to,
             "record_in_two_cells": records.remove_older,

@@ -7,7 +7,8 @@ could not reach) is removed here, with the region's row that hides it.
 Needed are the records of cells to which a server may go back: the cell from which, by its shown record, it was moved,
 and those that an open migration of it names. The record is removed with the fence of the last operation, so the next
 operation is not refused; and the row is ended only if no operation has begun since. When a server's cell does not
-answer, or has lost its record, nothing is known, and nothing is removed (RULES §22).
+answer, has lost its record, or has an older one than it must, nothing is known, and nothing is removed (RULES §22,
+§26).
 """
 
 import logging
@@ -26,6 +27,7 @@ from moorage.sql import Tx
 from moorage.store.cell import migrations, record_transfer
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION, Fence
+from moorage.store.doubts import doubt_of, seq_of
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
 from moorage.store.region.servers import Whereabouts
@@ -108,7 +110,7 @@ class HiddenRecords:
 
         def read(tx: Tx) -> frozenset[CellId] | None:
             shown = cell_servers.get(tx, server)
-            if shown is None:
+            if shown is None or doubt_of(seq_of(shown), where) is not None:
                 return None
             if shown.deleted:
                 return frozenset()

@@ -139,7 +139,7 @@ class OrphanAllocations:
         if where is None or where.operation is not None:
             return None
         located = await records.find(self._context, server)
-        if located.missing_in is not None:
+        if located.judges_nothing:
             return None
         record = located.server
         stray = record is None or record.deleted or (record.host is None and record.shelved is None)

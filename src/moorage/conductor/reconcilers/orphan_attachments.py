@@ -29,7 +29,7 @@ import msgspec
 
 from moorage.clients.volume import VolumeClient
 from moorage.conductor.bulk_precheck import precheck
-from moorage.model.errors import Problem
+from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.server import Server
 from moorage.model.volume import ATTACHED, RESERVED, Attachment, Volume
@@ -39,6 +39,7 @@ from moorage.operations.steps.volumes import delete_or_leave, volumes_of
 from moorage.operations.volumes.detach_volume import DETACHING
 from moorage.sql import Tx
 from moorage.store.cell import server_queries
+from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
 from moorage.store.region import volume_intents
 
@@ -126,10 +127,25 @@ class OrphanAttachments:
         before = time.time_ns() // 1000 - INTENT_OLD_US
         for server in await self._context.region.read(lambda tx: volume_intents.old(tx, before)):
             if await self._context.region.read(partial(region_servers.find, server=server)) is None:
+                if await self._recorded(server):
+                    continue
                 for volume in await self._client.created_for(server):
                     logger.warning("volume %s was made for server %s, which was never accepted", volume.id, server)
                     await delete_or_leave(self._context, volume.id)
             await self._context.region.write(partial(volume_intents.done, servers=[server]))
+
+    async def _recorded(self, server: ServerId) -> bool:
+        """Whether a cell has it all the same, or may: then the region went back, and the volumes are in use."""
+        for cell in self._context.cells.ids:
+            try:
+                record = await self._context.cells[cell].read(partial(cell_servers.get, server=server))
+            except Unavailable as out:
+                logger.info("volumes made for server %s wait: %s", server, out)
+                return True
+            if record is not None:
+                logger.warning("server %s is recorded in %s, and the region does not know it", server, cell)
+                return True
+        return False
 
     async def _going(self) -> dict[str, list[str]]:
         """Server → its volumes with the status `detaching`."""
@@ -145,7 +161,7 @@ class OrphanAttachments:
         if where is None or where.operation is not None:
             return ReleasedAttachments()
         located = await records.find(self._context, id)
-        if located.missing_in is not None:
+        if located.judges_nothing:
             return ReleasedAttachments()
         server = None if located.server is None or located.server.deleted else located.server
         listed = {} if server is None else {each.attachment: each.volume for each in server.volumes if each.attachment}

@@ -96,7 +96,7 @@ class OrphanImages:
         if where is None or where.operation is not None:
             return []
         located = await records.find(self._context, server)
-        if located.missing_in is not None or (located.server is None and not where.deleted):
+        if located.judges_nothing or (located.server is None and not where.deleted):
             return []
         record = located.server
         needed = None if record is None or record.deleted or record.shelved is None else record.shelved.image

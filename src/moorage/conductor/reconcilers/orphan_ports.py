@@ -85,7 +85,7 @@ class OrphanPorts:
         if where is None or where.operation is not None:
             return ReleasedPorts()
         located = await records.find(self._context, server)
-        if located.missing_in is not None:
+        if located.judges_nothing:
             return ReleasedPorts()
         host, listed = None, set[str]()
         if located.server is not None and not located.server.deleted:

@@ -111,7 +111,10 @@ class PowerStates:
     async def _stop(self, found: Server, unanswered: set[str]) -> bool:
         """Returns False when it is not certain that the power state is wrong, or another operation holds the server."""
         where = await self._context.region.read(lambda tx: region_servers.find(tx, found.id))
-        server = (await records.find(self._context, found.id)).server
+        located = await records.find(self._context, found.id)
+        server = located.server
+        if located.judges_nothing:
+            return False
         if where is None or where.operation is not None or server is None or server.vm_state not in FORBIDDEN:
             return False
         try:

@@ -19,6 +19,7 @@ from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
 from moorage.model.quota import COUNTED
 from moorage.operations.context import SagaContext
+from moorage.operations.doubtful_servers import doubtful_in
 from moorage.operations.missing_servers import missing_in
 from moorage.operations.shown_records import Hidden, hidden_now
 from moorage.sql import Tx
@@ -107,10 +108,13 @@ class QuotaUsage:
         return QuotaUsageDone(len(projects), tuple(mended), tuple(out), tuple(sorted(missing)))
 
     async def _misses_records(self, project: str) -> bool:
-        """Whether a cell has lost the record of one of its servers; a cell that does not answer may have."""
+        """Whether a cell has lost the record of one of its servers, or went back; a cell that does not answer may have."""
         for cell in self._context.cells.ids:
             try:
-                if await missing_in(self._context.region, cell, self._context.cells[cell], project=project):
+                region, database = self._context.region, self._context.cells[cell]
+                if await missing_in(region, cell, database, project=project):
+                    return True
+                if await doubtful_in(region, cell, database, project=project):
                     return True
             except Unavailable:
                 return True

@@ -8,7 +8,7 @@ import logging
 import msgspec
 
 from moorage.model.clock import Clock
-from moorage.model.errors import Problem
+from moorage.model.errors import Doubtful, Problem
 from moorage.model.ids import ServerId
 from moorage.model.principal import Principal
 from moorage.model.server import Server, VmState
@@ -67,7 +67,11 @@ class Reclaim:
         if where is None or where.operation is not None:
             return False
         logger.info("%s: the time to restore server %s is over", NAME, server.id)
-        await accept_delete.begin(self._context, Principal(user=server.user, project=server.project), server)
+        try:
+            await accept_delete.begin(self._context, Principal(user=server.user, project=server.project), server)
+        except Doubtful as doubtful:
+            logger.warning("%s: %s", NAME, doubtful)
+            return False
         return True
 
 

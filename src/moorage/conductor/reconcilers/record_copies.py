@@ -1,7 +1,8 @@
 """Copies the servers and hosts of cells into the region, for the case that a cell's database is lost for ever (N7).
 
 Each round reads the generations of all records, page by page, and copies those that differ from the copy. A cell that
-does not answer is skipped, and its copies stay: they may be all that is left of it. A copy is removed when the region
+does not answer is skipped, and its copies stay: they may be all that is left of it. So does a copy that is newer than
+its record. A copy is removed when the region
 says that its server is deleted.
 """
 
@@ -20,8 +21,10 @@ from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import record_copies
+from moorage.store.doubts import seq_of
+from moorage.store.region import numbers, record_copies
 from moorage.store.region import servers as region_servers
+from moorage.store.region.numbers import ServerNumbers
 
 PAGE_ROWS = 500
 COPIED_AT_ONCE = 100
@@ -81,8 +84,14 @@ class RecordCopies:
 
         copies = await self._context.cells[cell].read(read)
         now_us = int(self._clock.now() * 1_000_000)
-        await self._context.region.write(lambda tx: record_copies.put(tx, cell, copies, now_us))
-        return len(copies)
+
+        def put(tx: Tx) -> int:
+            known = numbers.of(tx, ids)
+            sound = [each for each in copies if not _is_older(each, known.get(each.server.id))]
+            record_copies.put(tx, cell, sound, now_us)
+            return len(sound)
+
+        return await self._context.region.write(put)
 
     async def _hosts(self, cell: CellId) -> None:
         now = {each.host: _lasting(each) for each in await self._context.cells[cell].read(cell_hosts.listed)}
@@ -93,6 +102,11 @@ class RecordCopies:
             end = at + COPIED_AT_ONCE
             put = partial(record_copies.put_hosts, cell=cell, changed=changed[at:end], gone=gone[at:end])
             await self._context.region.write(put)
+
+
+def _is_older(copy: ServerCopy, known: ServerNumbers | None) -> bool:
+    """Whether the cell's record is from before an operation that has ended: the copy that is kept is the better one."""
+    return known is not None and seq_of(copy.server) < known.recorded_seq
 
 
 def _lasting(host: Host) -> Host:

@@ -314,7 +314,7 @@ def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
 
 
 def _ended(tx: Tx, run: BootRun, status: str) -> None:
-    records.release(tx, run, drop_order=status == "done")
+    records.release(tx, run, drop_order=status == "done", recorded=status == "done")
     if run.input.wait is not None:
         waiting.forget(tx, run.operation)
     input = without_boot_only(run.input)

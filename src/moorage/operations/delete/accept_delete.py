@@ -19,9 +19,11 @@ from moorage.operations.delete.delete import (
     DeleteSaga,
 )
 from moorage.operations.steps import moving
+from moorage.operations.steps import servers as records
 from moorage.operations.steps.sleepers import waker_of
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
+from moorage.store.doubts import doubt_of, seq_of
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
@@ -97,7 +99,7 @@ async def _read_server(context: SagaContext, server: Server) -> tuple[int, Serve
     """The server's number of operations, and then its record. The record is read after the number, so it shows the
     effects of every operation that had ended by then.
 
-    When the cell does not answer, the record as the caller read it.
+    When the cell does not answer, the record as the caller read it. Raises Doubtful.
     """
     where = await context.region.read(lambda tx: region_servers.find(tx, server.id))
     if where is None or where.cell is None:
@@ -106,6 +108,8 @@ async def _read_server(context: SagaContext, server: Server) -> tuple[int, Serve
         record = await context.cells[where.cell].read_inline(lambda tx: cell_servers.get(tx, server.id))
     except Unavailable:
         record = None
+    if record is not None and doubt_of(seq_of(record), where) is not None:
+        await records.sure(context, server.id)
     return where.op_seq, record or server
 
 

@@ -61,7 +61,7 @@ DeleteRun = Run[Delete, SagaContext]
 @step(no_undo="reads only", patience_s=PATIENCE_S)
 async def find_server(run: DeleteRun) -> LocatedServer:
     """Find where the server is, now that no other operation holds it."""
-    return await records.find(run.context, run.input.server.id)
+    return await records.sure(run.context, run.input.server.id)
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S, point_of_no_return=True)
@@ -284,7 +284,7 @@ DELETE = Saga(
     release_ports,
     mark_deleted,
     release_claims,
-    ended=records.release_server,
+    ended=records.release_unrecorded,
     forward_only=True,
 )
 """For servers without volumes and without an image of their disk. Every release knows it, so the release may be
@@ -305,7 +305,7 @@ DELETE_WITH_VOLUMES = Saga(
     release_claims,
     finish_volumes,
     delete_shelved_image,
-    ended=records.release_server,
+    ended=records.release_unrecorded,
     forward_only=True,
 )
 
@@ -324,7 +324,7 @@ DELETE_WITH_MOVES = Saga(
     release_claims,
     finish_volumes,
     delete_shelved_image,
-    ended=records.release_server,
+    ended=records.release_unrecorded,
     forward_only=True,
 )
 """For servers that were moved, or that their holder may move: it confirms the move first, as Nova does."""
@@ -342,7 +342,7 @@ DELETE_BEFORE_SHOWN = Saga(
     mark_deleted,
     finish_volumes,
     delete_shelved_image,
-    ended=records.release_server,
+    ended=records.release_unrecorded,
     forward_only=True,
 )
 """For servers that have more: quota and claims are released before the server is seen as deleted.
@@ -358,7 +358,7 @@ DELETE_IN_ALL_CELLS = Saga(
     *DELETE_BEFORE_SHOWN.steps,
     remove_record,
     forget_hidden,
-    ended=records.release_server,
+    ended=records.release_unrecorded,
     forward_only=True,
 )
 """For servers that have records in other cells, or may have."""

@@ -7,7 +7,7 @@ only forward, as a delete does, because its request was answered. A restore that
 import msgspec
 
 from moorage.model.debt import DebtKind
-from moorage.model.errors import Conflict, Unavailable
+from moorage.model.errors import Conflict, NotFound, Unavailable
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
@@ -26,6 +26,7 @@ from moorage.operations.steps.sleepers import waker_of
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
+from moorage.store.doubts import seq_of
 from moorage.store.region import operations as region_operations
 from moorage.store.region import quotas
 from moorage.store.region import servers as region_servers
@@ -75,7 +76,7 @@ def weight_of(server: Server) -> dict[str, int]:
 @step(no_undo="reads only", patience_s=PATIENCE_S)
 async def find_server(run: SoftDeleteRun) -> LocatedServer:
     """Find where the server is, now that no other operation holds it."""
-    return await records.find(run.context, run.input.server.id)
+    return await records.sure(run.context, run.input.server.id)
 
 
 def _is_present(located: LocatedServer) -> bool:
@@ -164,6 +165,12 @@ async def release_quota(run: SoftDeleteRun) -> None:
     await run.commit(work)
 
 
+def _ended(tx: Tx, run: SoftDeleteRun, status: str) -> None:
+    """A server that was gone or soft-deleted by then has kept its record."""
+    located = run.get(find_server)
+    records.release(tx, run, recorded=status == "done" and located is not None and _is_present(located))
+
+
 SOFT_DELETE = Saga(
     "soft_delete/1",
     SoftDelete,
@@ -171,7 +178,7 @@ SOFT_DELETE = Saga(
     switch_off,
     mark_soft_deleted,
     release_quota,
-    ended=records.release_server,
+    ended=_ended,
     forward_only=True,
 )
 
@@ -266,17 +273,19 @@ async def begin(context: SagaContext, principal: Principal, server: Server, *, r
     """Accept a soft delete: at once if no operation holds the server; otherwise behind the holder, which is asked to
     stop (RULES §9).
 
-    A repeated delete has no further effect.
+    A repeated delete has no further effect. Raises NotFound, and Doubtful when its record may not be acted on.
     """
     if server.vm_state is VmState.SOFT_DELETED:
         return
     owner, waker = await context.dispatcher.choose(SOFT_DELETE.name), await waker_of(context)
     operation = region_operations.new_id()
 
-    def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
+    def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None] | None:
         held = region_servers.queue(tx, server.id, operation, TaskState.SOFT_DELETING)
         if held is None or held.seq == 0:
             tx.refuse((None, None, None))
+        if held.holder is None and server.cell is not None and held.doubt(seq_of(server)) is not None:
+            return tx.refuse(None)
         if held.holder is not None:
             holder = region_operations.get(tx, held.holder)
             if holder is not None and holder.name in {"delete", "soft_delete"}:
@@ -300,7 +309,14 @@ async def begin(context: SagaContext, principal: Principal, server: Server, *, r
         holder_owner = None if held.holder is None else region_operations.owner_of(tx, held.holder)
         return new, held.holder, holder_owner
 
-    new, holder, holder_owner = await context.region.write(work)
+    answer = await context.region.write(work)
+    if answer is None:  # the record was read before the last operation ended, or is doubtful
+        now = (await records.sure(context, server.id)).server
+        if now is None or now.deleted:
+            raise NotFound(f"Instance {server.id} could not be found.")
+        await begin(context, principal, now, request_id=request_id)
+        return
+    new, holder, holder_owner = answer
     await dispatch(context, new, holder, holder_owner)
 
 

@@ -48,7 +48,7 @@ async def fail_action(run: EvacuateRun) -> None:
     """The server is in ERROR on its old host, as in Nova. It stays as it was when nothing was changed, or when it is
     being deleted.
     """
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is None or located.server is None:
         return
     now, turned = server_action.now_us(), run.turned

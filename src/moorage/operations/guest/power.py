@@ -24,6 +24,7 @@ from moorage.operations.steps.servers import LocatedServer
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
+from moorage.store.doubts import seq_of
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
@@ -81,7 +82,7 @@ async def begin_action(run: PowerRun) -> LocatedServer:
 
     Raises NotFound when the server is on no host.
     """
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     await run.context.cells[located.cell].write(
@@ -93,7 +94,7 @@ async def begin_action(run: PowerRun) -> LocatedServer:
 @begin_action.undo
 async def fail_action(run: PowerRun) -> None:
     """End the action with Error; the guest is as its host last saw it, so nothing else is changed."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is not None:
         now = server_action.now_us()
         events = (failed_event(EFFECTS[run.input.verb].event, now, None, run.turned),)
@@ -182,16 +183,12 @@ async def begin(
     owner = await context.dispatcher.choose(POWER.name)
     operation = region_operations.new_id()
 
-    def work(tx: Tx) -> Accepted | OperationId | Conflict | None:
+    def work(tx: Tx) -> Accepted | OperationId | Conflict | Server | None:
         held = region_servers.take(tx, server.id, operation, EFFECTS[verb].task)
         if held is None:
             return tx.refuse(None)
-        if held.owed:
-            return tx.refuse(server_lock.owed(server.id))
-        if only_after is not None and (held.holder is not None or held.seq != only_after + 1):
-            return tx.refuse(Conflict(f"instance {server.id} is changed by another operation"))
-        if held.holder is not None:
-            return tx.refuse(held.holder)
+        if (why_not := _not_to_be_had(held, server, only_after)) is not None:
+            return tx.refuse(why_not)
         input = Power(
             server, held.seq, verb, request_id, principal.user, global_request_id.get(), principal.project or ""
         )
@@ -202,7 +199,13 @@ async def begin(
         return new
 
     answer, deadline = await context.region.write(work), time.monotonic() + server_lock.TURN_COMES_WITHIN_S
-    while isinstance(answer, str):
+    while isinstance(answer, str | Server):
+        if isinstance(answer, Server):  # it was read before the last operation ended, or is doubtful
+            now = (await records.sure(context, server.id)).server
+            if now is None or now.deleted:
+                raise NotFound(f"Instance {server.id} could not be found.")
+            server, answer = now, await context.region.write(work)
+            continue
         if time.monotonic() > deadline or not await _gives_way(context, server, verb, answer):
             word = EFFECTS[verb].action
             raise Conflict(f"Cannot '{word}' instance {server.id} while another action is in progress.")
@@ -212,6 +215,19 @@ async def begin(
     if isinstance(answer, Conflict):
         raise answer
     await dispatch(context, answer)
+
+
+def _not_to_be_had(
+    held: region_servers.SlotTaken, server: Server, only_after: int | None
+) -> Conflict | OperationId | Server | None:
+    """Why the operation cannot hold the server: a refusal, who holds it, or the server when it is to be read again."""
+    if held.owed:
+        return server_lock.owed(server.id)
+    if only_after is not None and (held.holder is not None or held.seq != only_after + 1):
+        return Conflict(f"instance {server.id} is changed by another operation")
+    if held.holder is not None:
+        return held.holder
+    return server if server.cell is not None and held.doubt(seq_of(server)) is not None else None
 
 
 async def _gives_way(context: SagaContext, server: Server, verb: PowerVerb, holder: OperationId) -> bool:

@@ -83,7 +83,7 @@ async def begin_action(run: RebuildRun) -> LocatedServer:
     """Show the new image and the other changes from here on, as Nova does, and the action. Raises NotFound when the
     server is on no host.
     """
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     written = await records.change(
@@ -110,7 +110,7 @@ async def fail_action(run: RebuildRun) -> None:
     """Restore the record when the host has not begun; otherwise the state of the disk is unknown, and the server is in
     ERROR.
     """
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is None or located.server is None:
         return
     now, host = server_action.now_us(), located.server.host

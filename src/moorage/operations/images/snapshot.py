@@ -75,7 +75,7 @@ async def delete_image(run: SnapshotRun) -> None:
 @step(needs=(hold_image,))
 async def begin_action(run: SnapshotRun) -> LocatedServer:
     """Show the action from the start, and find where the server is. Raises NotFound when it is on no host."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     await run.context.cells[located.cell].write(
@@ -87,7 +87,7 @@ async def begin_action(run: SnapshotRun) -> LocatedServer:
 @begin_action.undo
 async def fail_action(run: SnapshotRun) -> None:
     """End the action with Error; the server is unchanged."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is not None:
         now = server_action.now_us()
         host = None if located.server is None else located.server.host
@@ -175,7 +175,7 @@ SNAPSHOT = Saga(
     upload_image,
     record_snapshot,
     rotate_backups,
-    ended=records.release_server,
+    ended=records.release_unrecorded,
 )
 
 

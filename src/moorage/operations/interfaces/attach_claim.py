@@ -70,7 +70,7 @@ async def begin_action(run: AttachRun) -> LocatedServer:
 
     Raises NotFound when the server is on no host.
     """
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     taken = run.input.nic.index + 1
@@ -88,7 +88,7 @@ async def begin_action(run: AttachRun) -> LocatedServer:
 @begin_action.undo
 async def fail_action(run: AttachRun) -> None:
     """End the action with Error; the server is unchanged."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is not None:
         now = server_action.now_us()
         host = None if located.server is None else located.server.host

@@ -75,7 +75,7 @@ async def begin_action(run: DetachRun) -> DetachBegun:
 
     Raises NotFound when the server is on no host.
     """
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     if not run.input.gone:
@@ -116,7 +116,7 @@ async def _as_it_is(run: DetachRun) -> Nic:
 @begin_action.undo
 async def fail_action(run: DetachRun) -> None:
     """End the action with Error; the interface is as before."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is not None and not run.input.gone:
         now = server_action.now_us()
         host = None if located.server is None else located.server.host

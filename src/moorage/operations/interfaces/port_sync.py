@@ -87,6 +87,9 @@ async def reconcile(
         return SyncOutcome.BUSY
     located = await records.find(context, server_id)
     server = located.server
+    if located.doubt is not None:
+        logger.warning("server %s is not compared with its ports: %s", server_id, located.doubt.why)
+        return SyncOutcome.AMISS
     if server is None or server.deleted or located.cell is None or server.host is None:
         return SyncOutcome.NO_SERVER
     held = await context.region.read(

@@ -51,11 +51,18 @@ from moorage.operations.live_migrate.prepare_destination import (
     source_end,
     wants_second_bindings,
 )
-from moorage.operations.steps import live_migration, live_migration_limit, move_ports, moving, server_action
+from moorage.operations.steps import (
+    live_migration,
+    live_migration_limit,
+    live_positions,
+    move_ports,
+    moving,
+    server_action,
+)
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT
-from moorage.operations.steps.live_migration import LiveMovePath
+from moorage.operations.steps.live_positions import LiveMovePath
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.volumes import volumes_of
 from moorage.saga import Saga, no_result, on_some_host, step
@@ -175,15 +182,15 @@ async def land_guest(run: LiveRun) -> PowerState | None:
     guest = msgspec.structs.replace(guest, power_on=server_of(run).vm_state is not VmState.PAUSED)
     order, to = TakeGuest(guest, run.input.migration), End(claim.cell, claim.name).address
     try:
-        mine = live_migration.command_after(run, "land_guest", claim.attempt)
+        mine = live_positions.command_after(run, "land_guest", claim.attempt)
         return await run.context.hosts.change_guest(to, mine, guest.server, Verb.LAND_LIVE, order)
     except COMMAND_ENDS as failed:
         if failed.code in SILENT:
-            record = (await records.find(run.context, run.input.server.id)).server
+            record = (await records.sure(run.context, run.input.server.id)).server
             return (
                 None if record is None or record.moved is None else PowerState.NOSTATE
             )  # it was already lost at the last report
-        if failed.code in {NO_GUEST, NOTHING_ARRIVED} and await live_migration.is_lost(run, path_of(run)):
+        if failed.code in {NO_GUEST, NOTHING_ARRIVED} and await live_positions.is_lost(run, path_of(run)):
             return PowerState.NOSTATE
         raise Unavailable(
             f"the host could not take over the guest: {failed.public}", private=failed.private
@@ -229,7 +236,7 @@ async def keeps_source(run: LiveRun) -> bool:
     """
     if not _is_lost(run):
         return False
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     return located.server is not None and located.server.moved is not None
 
 
@@ -263,7 +270,7 @@ async def clear_source(run: LiveRun) -> None:
     """
     if _is_lost(run):
         return
-    mine, source = live_migration.command_after(run, "clear_source", run[claim_host].attempt), source_end(run).address
+    mine, source = live_positions.command_after(run, "clear_source", run[claim_host].attempt), source_end(run).address
     try:
         await moving.if_there(run.context.hosts.destroy_guest(source, mine, run.input.server.id))
     except HostFailed as failed:

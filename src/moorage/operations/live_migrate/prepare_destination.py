@@ -7,7 +7,7 @@ import msgspec
 from moorage.bus.agent_rpc import NOT_SUPPORTED
 from moorage.bus.move_payloads import TakeGuest
 from moorage.bus.verbs import Verb
-from moorage.model.errors import BusOut, HostFailed, Unavailable, UnknownOutcome
+from moorage.model.errors import BusOut, Doubtful, HostFailed, Unavailable, UnknownOutcome
 from moorage.model.guest import GuestSpec, MoveTarget
 from moorage.model.ids import CellId
 from moorage.model.live_migration import LiveSource
@@ -21,6 +21,7 @@ from moorage.operations.live_migrate.live_migrate_input import LiveMigrate, ask_
 from moorage.operations.steps import (
     live_migration,
     live_migration_limit,
+    live_positions,
     move_ports,
     moving,
     other_cells,
@@ -33,8 +34,8 @@ from moorage.operations.steps.failures import as_it_was, failed_event
 from moorage.operations.steps.guest_respawn import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import command_context, destroy_or_leave
-from moorage.operations.steps.live_migration import LiveMovePath
 from moorage.operations.steps.live_migration_limit import QUEUED_MAX_S
+from moorage.operations.steps.live_positions import LiveMovePath
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.other_cells import CellReach
 from moorage.operations.steps.segment_change import Tries
@@ -83,7 +84,7 @@ async def begin_action(run: LiveRun) -> LocatedServer:
 @begin_action.undo
 async def fail_action(run: LiveRun) -> None:
     """End the action and the move's record with Error; the server stays where it was, and was never off."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is None or located.server is None:
         return
     now, turned, stopped = server_action.now_us(), run.turned, was_stopped(run)
@@ -272,12 +273,16 @@ async def prepare_guest(run: LiveRun) -> None:
 @prepare_guest.undo
 async def drop_guest(run: LiveRun) -> None:
     """Remove that place. A silent host learns from its cell that the guest does not belong there. Raises Unavailable
-    when the host fails.
+    when the host fails, Doubtful when the only guest may run there.
     """
     claim = run.get(claim_host)
     if claim is None:
         return
     await live_migration_limit.freed(run, source_end(run).cell, run.input.migration)
+    if await live_positions.may_run_at_destination(run, path_of(run), "look_before_drop"):
+        raise Doubtful(
+            f"The old host of instance {run.input.server.id} does not say that it has its guest, so the one on its new host is kept."
+        )
     try:
         await destroy_or_leave(run, "drop_guest", claim.cell, claim.name, run.input.server.id)
     except HostFailed as failed:

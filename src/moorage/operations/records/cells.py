@@ -9,11 +9,10 @@ from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId
 from moorage.sql import Database, Tx
 from moorage.store.region import hidden_records, identity
-from moorage.store.region import servers as region_servers
+from moorage.store.region.counts import CellCount, counts_by_cell
 from moorage.store.region.placement import cells
 from moorage.store.region.placement.cells import CellStatus
 from moorage.store.region.placement.tables import stamp
-from moorage.store.region.servers import CellCount
 
 NAMED_MAX = 5
 """How many hosts a refusal names."""
@@ -36,7 +35,7 @@ class CellSummary(msgspec.Struct, frozen=True):
 def listed(tx: Tx) -> list[CellSummary]:
     """Every cell that the region knows, by name."""
     statuses, known, hosts = cells.every(tx), identity.cells(tx), cells.host_counts(tx)
-    counts = region_servers.counts_by_cell(tx)
+    counts = counts_by_cell(tx)
     return [
         CellSummary(
             cell,
@@ -97,7 +96,7 @@ def _in_use(tx: Tx, cell: CellId, *, force: bool) -> Conflict | None:
         return Conflict(
             f"Cell {cell} has hosts: {', '.join(hosts[:NAMED_MAX])}{more}. Delete their compute services first."
         )
-    count = region_servers.counts_by_cell(tx).get(cell, NOTHING)
+    count = counts_by_cell(tx).get(cell, NOTHING)
     if count.servers:
         return Conflict(f"Cell {cell} has {count.servers} servers. Move or delete them first.")
     if hidden := hidden_records.count_open(tx, cell):

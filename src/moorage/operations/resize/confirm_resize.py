@@ -83,7 +83,7 @@ async def _was_cleared(run: ConfirmRun, server: Server) -> bool:
 async def fail_confirm(run: ConfirmRun) -> None:
     """Nothing was released: it may still be confirmed or reverted."""
     await server_action.failed(run, EVENT)
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is not None and located.server.moved is not None:
         await moving.show_moved(run, located, MigrationStatus.FINISHED)
 

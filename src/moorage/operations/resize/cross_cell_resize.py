@@ -100,7 +100,8 @@ async def _is_gone(run: ResizeRun) -> bool:
     claim = run.get(claim_host)
     if claim is None or claim.name == run.input.server.host:
         return True
-    return await moving.take_back_guest(run, "drop_sent", claim, run.input.migration, same_host=False)
+    source = moving.current_end(run.input.server)
+    return await moving.take_back_guest(run, "drop_sent", claim, run.input.migration, same_host=False, source=source)
 
 
 @step(
@@ -120,10 +121,11 @@ async def end_sending(run: ResizeRun) -> None:
     claim = run.get(claim_host)
     if claim is None or claim.cell != run.input.server.cell:
         return
-    source = moving.current_end(run.input.server).address
-    await moving.if_there(run.context.hosts.power_off(source, command_context(run, "end_sending"), run.input.server.id))
+    source, mine = moving.current_end(run.input.server), command_context(run, "end_sending")
+    await moving.if_there(run.context.hosts.power_off(source.address, mine, run.input.server.id))
     if claim.name != run.input.server.host:
-        await moving.take_back_guest(run, "drop_what_came", claim, run.input.migration, same_host=False)
+        move = run.input.migration
+        await moving.take_back_guest(run, "drop_what_came", claim, move, same_host=False, source=source)
 
 
 @step(
@@ -141,8 +143,8 @@ async def land_guest(run: ResizeRun) -> None:
 async def drop_guest(run: ResizeRun) -> None:
     claim = run.get(claim_host)
     if claim is not None and claim.cell == run.input.server.cell:
-        same = claim.name == run.input.server.host
-        await moving.take_back_guest(run, "drop_guest", claim, run.input.migration, same_host=same)
+        same, source = claim.name == run.input.server.host, moving.current_end(run.input.server)
+        await moving.take_back_guest(run, "drop_guest", claim, run.input.migration, same_host=same, source=source)
 
 
 @step(

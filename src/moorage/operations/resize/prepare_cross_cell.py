@@ -126,7 +126,7 @@ async def drop_reservations(run: ResizeRun) -> None:
 
 
 async def _drop_reservations(run: ResizeRun) -> None:
-    server = (await records.find(run.context, run.input.server.id)).server
+    server = (await records.sure(run.context, run.input.server.id)).server
     if server is None or not server.volumes:
         return
     client, kept = volumes_of(run.context), {each.attachment for each in server.volumes}

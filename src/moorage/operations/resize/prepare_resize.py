@@ -56,7 +56,7 @@ async def begin_action(run: ResizeRun) -> LocatedServer:
 @begin_action.undo
 async def fail_action(run: ResizeRun) -> None:
     """End the action and the move's record with Error; the server is as before, with the reason as its fault."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is None or located.server is None:
         return
     now = server_action.now_us()
@@ -183,11 +183,12 @@ async def start_source(run: ResizeRun) -> None:
     is to be deleted, a silent destination that may run the guest is not waited for: then the guest stays off.
     """
     server, claim = run.input.server, run.get(claim_host)
-    hosts, source = run.context.hosts, moving.current_end(server).address
-    await moving.if_there(hosts.power_off(source, command_context(run, "stop_sending"), server.id))
+    hosts, source = run.context.hosts, moving.current_end(server)
+    await moving.if_there(hosts.power_off(source.address, command_context(run, "stop_sending"), server.id))
     gone = True
     if claim is not None and claim.name != server.host:
-        gone = await moving.take_back_guest(run, "drop_sent", claim, run.input.migration, same_host=False)
+        move = run.input.migration
+        gone = await moving.take_back_guest(run, "drop_sent", claim, move, same_host=False, source=source)
         await plug_volumes_again(run, partial(command_context, run))
     if server.vm_state is VmState.ACTIVE and (gone or not await moving.for_delete(run)):
         await moving.switch_on_again(run, command_context(run, "start_source"))
@@ -198,7 +199,7 @@ async def plug_volumes_again(run: ResizeRun, named: Callable[[str], CommandConte
     input, located = run.input.server, run.get(begin_action)
     if not input.volumes or located is None:
         return
-    now = (await records.find(run.context, input.id)).server
+    now = (await records.sure(run.context, input.id)).server
     before = {} if located.server is None else {each.bdm: each.attachment for each in located.server.volumes}
     for each in () if now is None else now.volumes:
         if each.attachment is not None and each.attachment != before.get(each.bdm):

@@ -109,8 +109,8 @@ async def _drop(run: ResizeRun, step: str) -> bool:
     claim = run.get(claim_host)
     if claim is None:
         return True
-    same = claim.name == run.input.server.host
-    return await moving.take_back_guest(run, step, claim, run.input.migration, same_host=same)
+    same, source = claim.name == run.input.server.host, moving.current_end(run.input.server)
+    return await moving.take_back_guest(run, step, claim, run.input.migration, same_host=same, source=source)
 
 
 async def guest_there(run: ResizeRun, ports: tuple[Port, ...]) -> GuestSpec:
@@ -254,7 +254,7 @@ def _ended(tx: Tx, run: ResizeRun, status: str) -> None:
     """Release the additional quota when the move failed."""
     if status == "unwound" and run.input.charged:
         quotas.release(tx, run.input.server.project, run.input.charged, run.input.server.user)
-    records.release(tx, run)
+    records.release(tx, run, recorded=status == "done")
 
 
 RESIZE = Saga(

@@ -85,7 +85,7 @@ async def begin_revert(run: RevertRun) -> LocatedServer:
 async def fail_revert(run: RevertRun) -> None:
     """It is still on its new host, and may be confirmed or reverted."""
     await server_action.failed(run, EVENTS[0])
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is not None and located.server.moved is not None:
         await moving.show_moved(run, located, MigrationStatus.FINISHED)
 

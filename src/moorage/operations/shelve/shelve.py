@@ -13,7 +13,8 @@ as it is and switched off only when the image is complete, so a failed shelve do
 
 import msgspec
 
-from moorage.model.errors import Conflict, NotFound, Problem
+from moorage.bus.agent_rpc import NOT_SUPPORTED
+from moorage.model.errors import Conflict, Doubtful, NotFound, Problem, Unavailable
 from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId, OperationId, ServerId
 from moorage.model.operation import Accepted
@@ -66,9 +67,27 @@ async def hold_image(run: ShelveRun) -> ImageId | None:
 
 @hold_image.undo
 async def delete_image(run: ShelveRun) -> None:
-    """Delete the image; absent counts as success."""
-    if run.input.image is not None:
-        await run.context.images.delete(run.input.image)
+    """Delete the image; absent counts as success. A whole one is kept until the host says that it has the guest:
+    Raises Doubtful when it has none.
+    """
+    if run.input.image is None:
+        return
+    if await snapshot_image.is_usable(run.context, run.input.image) and not await _is_on_host(run):
+        raise Doubtful(f"The image of instance {run.input.server.id} is kept: its host has no guest of it.")
+    await run.context.images.delete(run.input.image)
+
+
+async def _is_on_host(run: ShelveRun) -> bool:
+    """Whether the disk is there, too; else the image may be all that is left of it (RULES §26). Raises Unavailable."""
+    server = run.input.server
+    if server.host is None or server.cell is None or await moving.for_delete(run):
+        return True
+    try:
+        return await moving.has_guest(run.context, moving.current_end(server), server.id)
+    except Unavailable as out:
+        if out.code == NOT_SUPPORTED:  # its agent is too old to be asked
+            return True
+        raise
 
 
 @step(needs=(hold_image,))

@@ -16,13 +16,14 @@ record stays in its cell, so only hosts of that cell are considered; for servers
 `unshelve_cross_cell`. A SHELVED server is still on its host: `unshelve_in_place` starts it there.
 """
 
+import logging
 from collections.abc import Mapping
 
 import msgspec
 
 from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import ActionEvent
-from moorage.model.errors import NotFound, Problem
+from moorage.model.errors import Doubtful, NotFound, Problem, Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.host_ports import PortOrder
 from moorage.model.ids import PortId
@@ -44,7 +45,7 @@ from moorage.operations.shelve.unshelve_claim import (
     host_binds,
     read_ports,
 )
-from moorage.operations.steps import offload, old_addresses, segment_change, server_action
+from moorage.operations.steps import moving, offload, old_addresses, segment_change, server_action
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.config_drives import with_drive
@@ -57,6 +58,8 @@ from moorage.operations.unshelve_input import Unshelve
 from moorage.saga import Saga, on_some_host, step
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
+
+logger = logging.getLogger(__name__)
 
 HOST_PATIENCE_S = 300.0
 PATIENCE_S = 24 * 3600.0
@@ -156,9 +159,29 @@ async def _same(ports: tuple[Port, ...]) -> tuple[Port, ...]:
     return ports
 
 
+async def _made_there(run: UnshelveRun, claim: Claim) -> bool:
+    """A silent host destroys nothing now."""
+    try:
+        return await moving.has_guest(run.context, moving.End(claim.cell, claim.name), run.input.server.id)
+    except Unavailable as out:
+        logger.info("%s: whether %s has the guest is not known: %s", run.operation, claim.name, out)
+        return False
+
+
 @start_guest.undo
 async def destroy_guest(run: UnshelveRun) -> None:
-    claim = run.get(claim_host)
+    """Destroy what was made. Raises Doubtful when the image from which it was made is gone: then it is all that is left
+    (RULES §26).
+    """
+    claim, image = run.get(claim_host), run.input.image
+    if claim is not None and image is not None and not await moving.for_delete(run):
+        try:
+            await run.context.images.show(image)
+        except NotFound:
+            if await _made_there(run, claim):
+                raise Doubtful(
+                    f"The image of instance {run.input.server.id} is gone, so the guest that was made is kept."
+                ) from None
     if claim is not None:
         await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.input.server.id)
 

@@ -44,7 +44,7 @@ UnshelveRun = Run[Unshelve, SagaContext]
 @step
 async def begin_action(run: UnshelveRun) -> LocatedServer:
     """Show the action from the start. Raises NotFound when the server is in no cell."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
     cell = located.cell
@@ -55,7 +55,7 @@ async def begin_action(run: UnshelveRun) -> LocatedServer:
 @begin_action.undo
 async def fail_action(run: UnshelveRun) -> None:
     """End the action with Error, and restore the server; without its image it is in ERROR, as in Nova."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is None or located.server is None:
         return
     now = server_action.now_us()

@@ -2,25 +2,34 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from moorage.bus.agent_calls import CommandContext, HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.bus.move_payloads import ForceLive, LiveTarget, OfMove, SendLive
 from moorage.bus.verbs import Verb
 from moorage.model.errors import Conflict, HostFailed, NotFound, Problem, Stale, Unavailable
 from moorage.model.guest import GuestSpec, MoveTarget
-from moorage.model.live_migration import OVER_AT_SOURCE, LiveNow, LiveSource, LiveState
+from moorage.model.live_migration import LiveNow, LiveSource, LiveState
 from moorage.model.migration import MigrationStatus, TransferProgress
 from moorage.model.network import BindRefused, Port
 from moorage.model.server import BlockDevice, Server
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import move_ports, moving
 from moorage.operations.steps.guest_respawn import Cards
-from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context, unique_command
+from moorage.operations.steps.hosts import NO_GUEST, SILENT, unique_command
+from moorage.operations.steps.live_positions import (
+    LiveMovePath,
+    closed,
+    command_after,
+    now_at,
+    stays_for_certain,
+    switched,
+    unless,
+)
 from moorage.operations.steps.moving import HostOfCell, MoveRun
 from moorage.operations.steps.ports import VIF_PLUGGED
 from moorage.operations.steps.server_action import now_us
@@ -31,33 +40,13 @@ from moorage.store.region import operations as region_operations
 
 logger = logging.getLogger(__name__)
 
-AnswerT = TypeVar("AnswerT")
-
 FORCE = "live-migration-force-complete"
 """The name of the inbox event that forces a migration; its tag is the move."""
 ABORTED, TIMED_OUT = "live_migration_aborted", "live_migration_timed_out"
-HAS_ARRIVED = "guest_has_arrived"
 LOOK_FIRST_S, LOOK_MOST_S = 0.05, 1.0
 LOOK_FOR_EVENT_S = 5.0
 SHOWN_EVERY_S = 1.0
 """The shortest interval between two writes of the progress."""
-
-
-class LiveMovePath(msgspec.Struct, frozen=True):
-    """Source, destination and move."""
-
-    source: HostAddress
-    to: HostAddress
-    move: str
-    target: MoveTarget = MoveTarget()
-    attempt: int = 0
-    """The attempt that chose the destination."""
-
-
-def command_after(run: MoveRun, step: str, attempt: int) -> CommandContext:
-    """A command that is not older than the commands of the attempt that chose the destination (RULES §10)."""
-    mine = command_context(run, step)
-    return msgspec.structs.replace(mine, turn=msgspec.structs.replace(mine.turn, attempt=max(attempt, run.attempt)))
 
 
 # -------------------------------------------------------------------------------------------------- before the switch
@@ -78,26 +67,6 @@ async def target_at(
 
 
 # --------------------------------------------------------------------------------------------------------- the switch
-
-
-async def now_at(run: MoveRun, host: HostAddress, move: str) -> LiveNow | None:
-    """The state of the migration at one host; None when the host is silent. Raises Unavailable when the host cannot
-    tell.
-    """
-    call = run.context.hosts.ask(host, run.input.server.id, Verb.LIVE_STATUS, OfMove(move), LiveNow)
-    return await _unless(call, *SILENT)
-
-
-async def _unless(call: Awaitable[AnswerT], *codes: str | None) -> AnswerT | None:
-    """The answer; None when it failed with one of these codes. Raises Unavailable for other failures, because they do
-    not tell where the guest is.
-    """
-    try:
-        return await call
-    except COMMAND_ENDS as failed:
-        if failed.code not in codes:
-            raise Unavailable(f"the host failed: {failed.public}", private=failed.private) from failed
-        return None
 
 
 async def sending_since(run: MoveRun, way: LiveMovePath) -> int:
@@ -136,10 +105,10 @@ async def has_left(run: MoveRun, way: LiveMovePath, timeout_s: float, *, post_co
         if ending and (over := await _end(run, way)) is not None:
             return msgspec.structs.replace(over, why=ending)
         now = await now_at(run, way.source, way.move)
-        if await _switched(run, way, now):
-            return None
-        if now is not None and now.state in OVER_AT_SOURCE:
+        if now is not None and await stays_for_certain(run, way, now):
             return now
+        if await switched(run, way, now):
+            return None
         if now is not None and not forced and await _is_forced(run, way.move):
             await _force(run, way, post_copy=post_copy)
             forced, look_in_s = True, LOOK_FIRST_S
@@ -155,42 +124,17 @@ async def has_left(run: MoveRun, way: LiveMovePath, timeout_s: float, *, post_co
         look_in_s = min(look_in_s * 2, LOOK_MOST_S)
 
 
-async def _switched(run: MoveRun, way: LiveMovePath, at_source: LiveNow | None) -> bool:
-    """When the source does not answer, the destination tells whether the guest is there."""
-    if at_source is not None:
-        return at_source.state is LiveState.SWITCHED
-    at_target = await now_at(run, way.to, way.move)
-    return at_target is not None and at_target.state is LiveState.ARRIVED
-
-
-async def is_lost(run: MoveRun, way: LiveMovePath) -> bool:
-    """Whether the destination, which has said that it has no such guest, does not know the move either: then nothing
-    will arrive.
-    """
-    at_target = await now_at(run, way.to, way.move)
-    return at_target is not None and at_target.state is LiveState.NONE
-
-
 async def _end(run: MoveRun, way: LiveMovePath) -> LiveNow | None:
     """Abort. Returns the source's state if the guest stays; None when it has left, or when no host can tell yet."""
     mine, move = command_after(run, unique_command("abort_live"), way.attempt), OfMove(way.move)
     call = run.context.hosts.change_guest(way.source, mine, run.input.server.id, Verb.ABORT_LIVE, move)
-    await _unless(call, *SILENT, NO_GUEST)
+    await unless(call, *SILENT, NO_GUEST)
     now = await now_at(run, way.source, way.move)
     if now is not None:
-        return now if now.state in OVER_AT_SOURCE else None
+        return now if await stays_for_certain(run, way, now) else None
     if await closed(run, way, "close_live"):
         return LiveNow(LiveState.ABORTED)
     return None
-
-
-async def closed(run: MoveRun, way: LiveMovePath, step: str) -> bool:
-    """Remove the place at the destination, so that nothing arrives. Returns False when the guest is there, or the host
-    is silent.
-    """
-    mine, move = command_after(run, unique_command(step), way.attempt), OfMove(way.move)
-    call = run.context.hosts.change_guest(way.to, mine, run.input.server.id, Verb.DROP_LIVE, move)
-    return await _unless(call, *SILENT, HAS_ARRIVED) is not None
 
 
 async def stays(run: MoveRun, way: LiveMovePath) -> bool:
@@ -209,7 +153,7 @@ async def _force(run: MoveRun, way: LiveMovePath, *, post_copy: bool) -> None:
     order = ForceLive(way.move, post_copy)
     mine = command_after(run, unique_command("force_live"), way.attempt)
     call = run.context.hosts.change_guest(way.source, mine, run.input.server.id, Verb.FORCE_LIVE, order)
-    await _unless(call, *SILENT, NO_GUEST)
+    await unless(call, *SILENT, NO_GUEST)
 
 
 async def unplugged_after(run: MoveRun, ports: set[str], timeout_s: float) -> set[str]:

@@ -24,7 +24,7 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import live_migration, moving
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import HOST_SILENT
-from moorage.operations.steps.live_migration import LiveMovePath
+from moorage.operations.steps.live_positions import LiveMovePath
 from moorage.operations.steps.moving import MoveRun
 from moorage.operations.steps.server_action import now_us
 from moorage.sql import Tx

@@ -16,7 +16,7 @@ from moorage.bus.guest_payloads import GuestNow
 from moorage.bus.move_payloads import OfMove
 from moorage.bus.verbs import Verb
 from moorage.model.debt import DebtKind
-from moorage.model.errors import BusOut, HostFailed, NotFound, Problem, Unavailable
+from moorage.model.errors import BusOut, Doubtful, HostFailed, NotFound, Problem, Unavailable
 from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
@@ -143,7 +143,7 @@ async def begun(
     """Show the action `word` and the move's record from here on; `new` is the new flavor. Raises NotFound when the
     server is on no host, Stale when the executor was overtaken.
     """
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     server, input, now = located.server, run.input, server_action.now_us()
@@ -187,7 +187,7 @@ async def begun_after(
     """Show the action `word` of a confirm or revert, and the move's status, from here on. Raises NotFound when the
     server is on no host, Stale.
     """
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     move = moved_of(located.server).migration
@@ -258,14 +258,37 @@ async def is_lost(context: SagaContext, server: Server, *, sure: bool = False) -
         return observed or (server.moved is not None and server.moved.live)
 
 
-async def take_back_guest(run: MoveRun, step: str, to: HostOfCell, move: str, *, same_host: bool) -> bool:
+async def refuse_if_only_guest(run: MoveRun, source: End) -> None:
+    """Before what came to another host is destroyed: raises Doubtful when the source answers and has no guest.
+
+    Then the move went further than this journal says (RULES §26), and the guest at the destination may be the only one.
+    A source that does not answer is believed to have it, as the journal says.
+    """
+    try:
+        kept = await has_guest(run.context, source, run.input.server.id)
+    except BusOut:
+        raise
+    except Unavailable:
+        return
+    if not kept and not await for_delete(run):
+        raise Doubtful(
+            f"The old host of instance {run.input.server.id} has no guest of it, so the one on its new host is kept."
+        )
+
+
+async def take_back_guest(
+    run: MoveRun, step: str, to: HostOfCell, move: str, *, same_host: bool, source: End | None = None
+) -> bool:
     """Remove everything of the move at its destination; on the same host, restore the guest as it was before, switched
     off.
 
-    Returns False when the host is silent; it does so when it returns. Raises Unavailable when the host fails.
+    `source`: the host that must have the guest before the other one is destroyed. Returns False when the host is silent;
+    it does so when it returns. Raises Unavailable when the host fails, and Doubtful.
     """
     server = run.input.server.id
     if not same_host:
+        if source is not None:
+            await refuse_if_only_guest(run, source)
         return await _destroyed(run, step, to)
     try:
         await run.context.hosts.change_guest(

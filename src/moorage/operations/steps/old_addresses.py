@@ -19,7 +19,7 @@ async def leave(run: MoveRun, cell: CellId, cards: Cards, subnets: Mapping[int, 
     """Take the kept old addresses from its ports; the ones that the record shows stay, so no port is left without."""
     if not subnets:
         return
-    server = (await records.find(run.context, run.input.server.id)).server
+    server = (await records.sure(run.context, run.input.server.id)).server
     if server is None:
         return
     shown = {str(nic.port): {each.address for each in nic.addresses} for nic in server.nics}

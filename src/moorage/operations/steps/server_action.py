@@ -59,9 +59,9 @@ def ended_event(name: str, now: int, host: str | None) -> ActionEvent:
 
 async def begun(run: DoingRun, word: str) -> LocatedServer:
     """Read the record, now that no other operation holds the server, and show the action. Raises NotFound when it is on
-    no host.
+    no host, Doubtful when its record may not be acted on.
     """
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     await run.context.cells[located.cell].write(lambda tx: actions.write(tx, action_of(run, word)))
@@ -75,7 +75,7 @@ def finish(tx: Tx, run: DoingRun, events: tuple[ActionEvent, ...], now: int) -> 
 
 async def failed(run: DoingRun, event: str, changed: Changed | None = None) -> None:
     """End the action with Error; `changed` returns the record to write, which is otherwise unchanged."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is None or located.server is None:
         return
     now = now_us()

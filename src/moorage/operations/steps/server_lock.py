@@ -66,9 +66,9 @@ async def accept(
     """Take the server lock and write the operation, in one transaction, as soon as no short operation holds the lock.
 
     `make` gets the record as it is while no operation holds the server; `task` shows from then on. `though_owed`: also
-    while a host owes something to the server. Raises NotFound, Conflict when another operation holds the server or a
-    host owes it something, Unavailable when short operations hold it all the time, what `make` raises, and what `also`
-    returns.
+    while a host owes something to the server. Raises NotFound, Doubtful, Conflict when another operation holds the
+    server or a host owes it something, Unavailable when short operations hold it all the time, what `make` raises, and
+    what `also` returns.
     """
     within_s = PREVIEWED_WITHIN_S if context.preview else TURN_COMES_WITHIN_S
     deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
@@ -100,7 +100,7 @@ async def _try(
         raise NotFound(f"Instance {server} could not be found.")
     if where.operation is not None:
         return await _busy(context, where.operation)
-    record = (await records.find(context, server)).server
+    record = (await records.sure(context, server)).server
     if record is None or record.deleted:
         raise NotFound(f"Instance {server} could not be found.")
     operation = region_operations.new_id()

@@ -5,15 +5,17 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from moorage.model.errors import NotFound, Stale, Unavailable
+from moorage.model.errors import NotFound, Overtaken, Stale, Unavailable
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import Server
 from moorage.model.server_transitions import checked_change
 from moorage.operations.context import SagaContext
+from moorage.operations.doubtful_servers import refusal
 from moorage.saga import Run
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
+from moorage.store.doubts import Doubt, doubt_of, seq_of
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
@@ -52,11 +54,19 @@ class LocatedServer(msgspec.Struct, frozen=True):
     """
     debts: int = 0
     """Open debts of hosts to it (RULES §25)."""
+    doubt: Doubt | None = None
+    """The record and the region's numbers contradict each other: one of the stores went back (RULES §26)."""
+
+    @property
+    def judges_nothing(self) -> bool:
+        """Whether the record is missing or doubtful: nothing may be concluded from it."""
+        return self.missing_in is not None or self.doubt is not None
 
 
 def fence(run: Run[AboutServer, SagaContext]) -> Fence:
     """The fence with which this saga writes to the cell."""
-    return Fence(operation=run.operation, seq=run.input.seq, epoch=run.epoch, line=run.line)
+    after = run.input.server.op_epoch
+    return Fence(operation=run.operation, seq=run.input.seq, epoch=run.epoch, line=run.line, after=after)
 
 
 async def find(context: SagaContext, server: ServerId) -> LocatedServer:
@@ -66,6 +76,7 @@ async def find(context: SagaContext, server: ServerId) -> LocatedServer:
     it moves again and again.
     """
     looked: CellId | None = None
+    written = 0
     for _ in range(LOOKS_MAX):
         where = await context.region.read_inline(lambda tx: region_servers.find(tx, server))
         if where is None:
@@ -75,11 +86,23 @@ async def find(context: SagaContext, server: ServerId) -> LocatedServer:
             return LocatedServer(where.order, missing_in=where.recorded_in, debts=where.debts)
         row = await context.cells[cell].read_inline(lambda tx: cell_servers.get(tx, server))
         if row is not None:
-            return LocatedServer(row, cell, debts=where.debts)
+            doubt = doubt_of(seq_of(row), where)
+            if doubt is not Doubt.REGION_OLDER or written > where.op_seq:
+                return LocatedServer(row, cell, debts=where.debts, doubt=doubt)
+            written = seq_of(row)  # or another operation was accepted, and has written, since the region was read
+            continue
         if where.recorded_in is None:
             return LocatedServer(where.order)
         looked = cell
     raise Unavailable(f"instance {server} keeps moving between cells; try again later")
+
+
+async def sure(context: SagaContext, server: ServerId) -> LocatedServer:
+    """Find it, and raise Doubtful when its record may not be acted on."""
+    located = await find(context, server)
+    if located.doubt is not None:
+        raise refusal(server, located.doubt)
+    return located
 
 
 async def change(
@@ -119,13 +142,20 @@ async def change_with(
     for _ in range(TRIES_AFTER_STALE):
         try:
             return await context.cells[cell].write(together)
+        except Overtaken:
+            raise
         except Stale:
             continue
     return await context.cells[cell].write(together)
 
 
-def release_server(tx: Tx, run: Run[AboutServer, SagaContext], _status: str) -> None:
+def release_server(tx: Tx, run: Run[AboutServer, SagaContext], status: str) -> None:
     """For `Saga(ended=…)` when nothing else is written: release the server lock."""
+    release(tx, run, recorded=status == "done")
+
+
+def release_unrecorded(tx: Tx, run: Run[AboutServer, SagaContext], _status: str) -> None:
+    """The same, for sagas that end without a write of the server's record."""
     release(tx, run)
 
 
@@ -133,8 +163,13 @@ def _nothing(_tx: Tx) -> None:
     """Writes nothing with the row."""
 
 
-def release(tx: Tx, run: Run[AboutServer, SagaContext], *, drop_order: bool = False) -> None:
-    """In the commit that ends a saga: release the server lock, or pass it to the operation that waits in line."""
-    heir = region_servers.release(tx, run.input.server.id, run.operation, drop_order=drop_order)
+def release(tx: Tx, run: Run[AboutServer, SagaContext], *, drop_order: bool = False, recorded: bool = False) -> None:
+    """In the commit that ends a saga: release the server lock, or pass it to the operation that waits in line.
+
+    `recorded`: the saga has written the record with its number, so an older record is doubtful from now on.
+    """
+    heir = region_servers.release(
+        tx, run.input.server.id, run.operation, drop_order=drop_order, recorded=run.input.seq if recorded else 0
+    )
     if heir is not None:
         region_operations.let_begin(tx, heir)

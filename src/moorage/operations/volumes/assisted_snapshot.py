@@ -62,7 +62,7 @@ SnapshotRun = Run[AssistedSnapshot, SagaContext]
 @step(of_request=True)
 async def find_server(run: SnapshotRun) -> LocatedServer:
     """Find where the server is. Raises NotFound when it is in no cell."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
     return located
@@ -119,7 +119,7 @@ async def report_success(run: SnapshotRun) -> None:
 
 
 ASSISTED_SNAPSHOT = Saga(
-    "assisted_snapshot/1", AssistedSnapshot, find_server, command_host, report_success, ended=records.release_server
+    "assisted_snapshot/1", AssistedSnapshot, find_server, command_host, report_success, ended=records.release_unrecorded
 )
 
 

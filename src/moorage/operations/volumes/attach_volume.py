@@ -98,7 +98,7 @@ async def let_volume_go(run: AttachRun) -> None:
     server = run.input.server.id
     if not await is_owed(run.context, server, DebtKind.UNPLUG_VOLUME, run.input.volume):
         await or_left_to_delete(run.context, server, drop_attachments(run.context, server, run.input.volume))
-    located = await records.find(run.context, server)
+    located = await records.sure(run.context, server)
     if located.cell is not None and located.server is not None:
         now = server_action.now_us()
         events = (failed_event(EVENT, now, located.server.host, run.turned),)
@@ -115,7 +115,7 @@ async def begin_action(run: AttachRun) -> LocatedServer:
     This write is fenced, and no export begins before it: an executor that was overtaken leaves at most a reservation.
     Raises NotFound when the server is in no cell.
     """
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
     now, device = server_action.now_us(), msgspec.structs.replace(run.input.device, attachment=run[reserve])
@@ -133,7 +133,7 @@ async def begin_action(run: AttachRun) -> LocatedServer:
 @begin_action.undo
 async def forget_device(run: AttachRun) -> None:
     """Remove the device from the record."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is None or located.server is None:
         return
     bdm, now = run.input.device.bdm, server_action.now_us()
@@ -174,7 +174,7 @@ async def unplug(run: AttachRun) -> None:
     """Take it out of the guest again; a silent host owes that."""
     if was_never_sent(run, plug.name):
         return
-    server = (await records.find(run.context, run.input.server.id)).server
+    server = (await records.sure(run.context, run.input.server.id)).server
     if server is None or server.cell is None or server.host is None:
         return
     if not await unplug_volume_or_leave(run, "unplug", server, run.input.volume):
@@ -189,7 +189,7 @@ async def unplug(run: AttachRun) -> None:
 async def record_volume(run: AttachRun) -> None:
     """Write the final attachment into the record, and finish the action. Raises NotFound when the server is in no cell."""
     located, attachment, now = (
-        await records.find(run.context, run.input.server.id),
+        await records.sure(run.context, run.input.server.id),
         run.get(connect),
         server_action.now_us(),
     )
@@ -215,7 +215,7 @@ def attached(server: Server, run: AttachRun, attachment: str, now: int) -> Serve
 @record_volume.passed
 async def was_recorded(run: AttachRun) -> bool:
     """Whether the action has ended with success. An adopter asks this; the earlier executor can write no more by then."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is None:
         return False
     by, request = records.fence(run), server_action.request_of(run)

@@ -73,7 +73,7 @@ DetachRun = Run[DetachVolumeInput, SagaContext]
 @step
 async def begin_action(run: DetachRun) -> LocatedServer:
     """Show the action from the start, and find where the server is. Raises NotFound when it is in no cell."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
     await run.context.cells[located.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
@@ -83,7 +83,7 @@ async def begin_action(run: DetachRun) -> LocatedServer:
 @begin_action.undo
 async def fail_action(run: DetachRun) -> None:
     """End the action with Error; the volume stays attached."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is not None:
         now = server_action.now_us()
         host = None if located.server is None else located.server.host

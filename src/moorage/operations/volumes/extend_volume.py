@@ -51,7 +51,7 @@ ExtendRun = Run[ExtendVolumeInput, SagaContext]
 @step(of_request=True)
 async def begin_action(run: ExtendRun) -> LocatedServer:
     """Show the action from the start. Raises NotFound when the server is in no cell."""
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
     await run.context.cells[located.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
@@ -63,7 +63,7 @@ async def fail_action(run: ExtendRun) -> None:
     """End the action with Error, and tell the volume service that the guest does not see the new size."""
     failing = volumes_of(run.context).complete_extend(run.input.volume, failed=True)
     await or_left_to_delete(run.context, run.input.server.id, failing)
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.cell is not None:
         now = server_action.now_us()
         host = None if located.server is None else located.server.host
@@ -110,7 +110,7 @@ async def complete_extend(run: ExtendRun) -> None:
 @step(needs=(begin_action, complete_extend), no_undo="the guest has it")
 async def record_size(run: ExtendRun) -> None:
     """Write the size into the record, and finish the action. Raises NotFound when the server is in no cell."""
-    located, now = await records.find(run.context, run.input.server.id), server_action.now_us()
+    located, now = await records.sure(run.context, run.input.server.id), server_action.now_us()
     if located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
     events = (ActionEvent(EVENT, now, now, "Success", None if located.server is None else located.server.host),)

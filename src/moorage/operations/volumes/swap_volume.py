@@ -115,7 +115,7 @@ async def let_new_volume_go(run: SwapRun) -> None:
         await or_left_to_delete(run.context, server, drop_attachments(run.context, server, input.new_volume))
     if input.migrating and not unknown:
         await or_left_to_delete(run.context, server, _fail_migration(volumes_of(run.context), input))
-    located = await records.find(run.context, server)
+    located = await records.sure(run.context, server)
     if located.cell is not None and located.server is not None:
         now = server_action.now_us()
         events = (failed_event(EVENT, now, located.server.host, run.turned),)
@@ -137,7 +137,7 @@ async def begin_action(run: SwapRun) -> LocatedServer:
     """Show the action. This write is fenced, and no export begins before it. Raises NotFound when the server is on no
     host.
     """
-    located = await records.find(run.context, run.input.server.id)
+    located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     written = await records.change(

@@ -13,6 +13,7 @@ from moorage.sql.dialect import insert
 from moorage.store.cell import actions
 from moorage.store.cell.servers import fences, servers
 from moorage.store.cell.tables import cell_metadata
+from moorage.store.doubts import seq_of
 from moorage.store.servers import record_columns, server_of, server_values
 
 ONLY = 1
@@ -88,6 +89,12 @@ def recorded(tx: Tx, ids: Collection[ServerId]) -> set[ServerId]:
     return {ServerId(row.id) for row in tx.rows(sa.select(servers.c.id).where(servers.c.id.in_(ids)))}
 
 
+def seqs(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, int]:
+    """Those of these servers that have a record here → the operation that last wrote it."""
+    rows = tx.rows(sa.select(servers.c.id, servers.c.op_epoch).where(servers.c.id.in_(ids)))
+    return {ServerId(row.id): seq_of(row) for row in rows}
+
+
 class ComparedRecord(msgspec.Struct, frozen=True):
     """The part of a record that is compared with the region."""
 
@@ -137,18 +144,24 @@ class KnownServer(msgspec.Struct, frozen=True):
     failed: bool
     sealed: bool = False
     """Whether the record's row is sealed."""
+    line: int = 0
+    """The journal line of the writer with that rank."""
 
 
 def seen(tx: Tx, server: ServerId, request_id: str) -> KnownServer:
     row = tx.row(sa.select(*record_columns(servers), servers.c.hidden).where(servers.c.id == server))
-    removed = tx.scalar(sa.select(fences.c.rank).where(fences.c.server == server)) or 0
+    fence = tx.row(sa.select(fences.c.rank, fences.c.line).where(fences.c.server == server))
+    removed = 0 if fence is None else fence.rank
     action = actions.get(tx, server, request_id)
     ended = action is not None and action.finished_at is not None
     failed = action is not None and action.message is not None
     rank = max(removed, 0 if row is None else row.op_epoch)
-    return KnownServer(
-        None if row is None else server_of(row), rank, ended, failed, row is not None and bool(row.hidden)
-    )
+    lines = [
+        0 if row is None or row.op_epoch < rank else row.op_line,
+        0 if fence is None or removed < rank else fence.line,
+    ]
+    record = None if row is None else server_of(row)
+    return KnownServer(record, rank, ended, failed, row is not None and bool(row.hidden), max(lines))
 
 
 def settle(tx: Tx, ids: Collection[ServerId], fault: Fault) -> int:

@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.action import Action
-from moorage.model.errors import NotFound, Stale
+from moorage.model.errors import NotFound, Overtaken
 from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import Migration
 from moorage.model.server import Server
@@ -79,7 +79,7 @@ def _sealed(tx: Tx, server: ServerId, fence: Fence, *, hidden: bool) -> Server:
         return server_of(row)
     if cell_servers.get(tx, server) is None:
         raise NotFound(f"server {server} is not in this cell")
-    raise Stale(f"server {server} belongs to a later operation")
+    raise Overtaken(f"server {server} belongs to a later operation")
 
 
 _IS_SEALED = sa.select(servers.c.hidden).where(servers.c.id == sa.bindparam("b_server"))
@@ -155,11 +155,11 @@ def remove_record(tx: Tx, server: ServerId, fence: Fence) -> None:
     """Remove everything of the server; the fence stays, so that no earlier copy puts it back. Safe when nothing is
     here.
 
-    Raises Stale when the row belongs to a later operation or executor.
+    Raises Overtaken when the row belongs to a later operation or executor.
     """
     cell_servers.leave_fence(tx, server, fence.rank, fence.line)  # first: this ends a copy that is being made
     cell_servers.remove(tx, server, fence)
     if cell_servers.get(tx, server) is not None:
-        raise Stale(f"server {server} belongs to a later operation")
+        raise Overtaken(f"server {server} belongs to a later operation")
     actions.forget(tx, [server])
     migrations.forget(tx, [server])

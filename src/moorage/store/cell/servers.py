@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from moorage.model.errors import NotFound, Stale
+from moorage.model.errors import Doubtful, NotFound, Overtaken, Stale
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.server import Server, VmState
@@ -23,6 +23,7 @@ from moorage.store.cell.migrations import get as find_migration
 from moorage.store.cell.migrations import migrations
 from moorage.store.cell.migrations import put as put_migration
 from moorage.store.cell.tables import cell_metadata
+from moorage.store.doubts import EPOCHS_PER_OPERATION as EPOCHS_PER_OPERATION
 from moorage.store.servers import (
     charged_to_projects,
     charged_to_user,
@@ -33,7 +34,6 @@ from moorage.store.servers import (
     server_values,
 )
 
-EPOCHS_PER_OPERATION = 1 << 20
 IN_WRONG_POWER_STATE = sa.text(
     "deleted_at IS NULL AND (vm_state IN ('active', 'paused') AND power_state IN (4, 6)"
     " OR vm_state = 'stopped' AND power_state IN (1, 3))"
@@ -84,6 +84,8 @@ class Fence(msgspec.Struct, frozen=True):
     seq: int
     epoch: int
     line: int
+    after: int = 0
+    """The rank of the record with which the operation was accepted: an older one is doubtful (`store/doubts.py`)."""
 
     @property
     def rank(self) -> int:
@@ -161,21 +163,24 @@ def generations(tx: Tx, after: str, limit: int) -> dict[ServerId, int]:
 def record(tx: Tx, server: Server, fence: Fence) -> Server:
     """Insert the server, or replace what an earlier attempt of this saga left.
 
-    Raises Stale when a later operation, executor or step wrote or removed it: a removed row leaves its fence behind. A
+    Raises Overtaken when a later operation, executor or step wrote or removed it: a removed row leaves its fence behind. A
     sealed row is unsealed.
     """
     ours = fenced(server, fence)
     if tx.row(_record(tx.dialect), _bound(server_values(ours))) is None:
-        raise Stale(f"server {server.id} belongs to a later operation")
+        raise Overtaken(f"server {server.id} belongs to a later operation")
     return ours
 
 
 def write(tx: Tx, server: Server, fence: Fence) -> Server:
     """Replace the record that was read with generation `server.generation`; return the new one.
 
-    Raises Stale when it changed in between, or belongs to a later operation or executor; NotFound when it is not here.
+    Raises Stale when it changed in between, Overtaken when it belongs to a later operation or executor, Doubtful when it is
+    older than the operation's own reading of it; NotFound when it is not here.
     If an earlier write of the same step succeeded and its answer was lost, the write counts as done.
     """
+    if server.op_epoch < fence.after:
+        raise Doubtful(f"The record of instance {server.id} is older than it was when this was asked.")
     after = fenced(msgspec.structs.replace(server, generation=server.generation + 1), fence)
     if tx.row(_write, {**_bound(server_values(after)), "b_was": server.generation}) is not None:
         return after
@@ -184,6 +189,8 @@ def write(tx: Tx, server: Server, fence: Fence) -> Server:
         raise NotFound(f"server {server.id} is not in this cell")
     if record.operation == fence.operation and record.op_line >= fence.line and record.op_epoch <= fence.rank:
         return record
+    if record.op_epoch > fence.rank:
+        raise Overtaken(f"server {server.id} belongs to a later operation")
     raise Stale(f"server {server.id} was changed meanwhile")
 
 

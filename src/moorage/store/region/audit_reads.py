@@ -29,6 +29,8 @@ class Mapped(msgspec.Struct, frozen=True):
     """The state in the order."""
     slot_left: bool = False
     """Whether the operation that holds it has ended, or does not exist."""
+    recorded_seq: int = 0
+    """The newest operation whose end the record is known to show."""
 
     @property
     def recorded_in(self) -> CellId | None:
@@ -58,6 +60,7 @@ _MAPPED = sa.select(
     _S.doc.is_not(None).label("has_order"),
     _S.vm_state,
     (_S.operation.is_not(None) & (_O.id.is_(None) | _O.ended_at.is_not(None))).label("slot_left"),
+    _S.recorded_seq,
 ).select_from(servers.outerjoin(operations, _O.id == _S.operation))
 _AFTER, _LIMIT = sa.bindparam("b_after", type_=sa.Text), sa.bindparam("b_limit", type_=sa.Integer)
 _IDS: sa.BindParameter[str] = sa.bindparam("b_ids", expanding=True)
@@ -89,6 +92,16 @@ def held(tx: Tx, after: str, limit: int) -> list[ConsumerHoldings]:
 def held_among(tx: Tx, ids: Collection[str]) -> list[ConsumerHoldings]:
     owners = [owner_of(row) for part in _parts(ids) for row in tx.rows(_CONSUMERS_AMONG, {"b_ids": part})]
     return _with_amounts(tx, owners)
+
+
+def holds_by_move(tx: Tx, server: ServerId) -> bool:
+    """Whether a move of the server holds a claim, also one that its cell does not know."""
+    query = (
+        sa.select(_C.uuid)
+        .select_from(consumers.join(operations, _O.id == _C.operation))
+        .where(_C.type == MIGRATION, _O.server == server)
+    )
+    return tx.row(query.limit(1)) is not None
 
 
 def providers_among(tx: Tx, ids: Collection[str]) -> dict[str, tuple[str, str]]:

@@ -3,11 +3,13 @@
 import msgspec
 import sqlalchemy as sa
 
+from moorage.model.ids import CellId
 from moorage.model.operation import OperationStatus
 from moorage.sql import Tx
 from moorage.store.outbox import OutboxTable
 from moorage.store.region.inbox import inbox
 from moorage.store.region.operations import operations
+from moorage.store.region.servers import servers
 
 COUNTED_MAX = 100_001
 """Rows of an outbox or the inbox; more are not counted."""
@@ -52,6 +54,25 @@ _BY_STATE = _by_state()
 def open_operations(tx: Tx) -> tuple[OpenOperations, ...]:
     """By saga and state; `operations_open` has only operations that have not ended."""
     return tuple(OpenOperations(row[0], row[1], row[2], row[3]) for row in tx.rows(_BY_STATE))
+
+
+class CellCount(msgspec.Struct, frozen=True):
+    """The number of servers that the region has in one cell."""
+
+    servers: int
+    deleted: int
+    """Deleted, and not yet removed."""
+
+
+def counts_by_cell(tx: Tx) -> dict[CellId, CellCount]:
+    """Of all cells that have any."""
+    gone = servers.c.deleted_at.is_not(None)
+    query = sa.select(
+        servers.c.cell,
+        sa.func.sum(sa.case((gone, 0), else_=1)).label("there"),
+        sa.func.sum(sa.case((gone, 1), else_=0)).label("gone"),
+    ).where(servers.c.cell.is_not(None))
+    return {row.cell: CellCount(int(row.there), int(row.gone)) for row in tx.rows(query.group_by(servers.c.cell))}
 
 
 def inbox_backlog(tx: Tx) -> Backlog:

@@ -32,6 +32,8 @@ class ServerStanding(msgspec.Struct, frozen=True):
     """The host of the claim that this operation has made."""
     attempt: int = 0
     """The attempt that made the claim."""
+    recorded_seq: int = 0
+    """The newest operation whose end the record is known to show."""
 
     @property
     def recorded_in(self) -> CellId | None:
@@ -45,7 +47,7 @@ def _standings() -> sa.Executable:
         consumers, (c.uuid == s.id) & (c.operation == s.operation)
     )
     columns = (
-        *(s.id, s.cell, s.op_seq, s.operation),
+        *(s.id, s.cell, s.op_seq, s.recorded_seq, s.operation),
         s.deleted_at.is_not(None).label("deleted"),
         s.doc.is_not(None).label("has_order"),
         o.seq,
@@ -73,5 +75,6 @@ def standings(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, ServerStandin
                 operation_seq=row.seq,
                 claimed_on=row.host,
                 attempt=row.attempt or 0,
+                recorded_seq=row.recorded_seq,
             )
     return standings

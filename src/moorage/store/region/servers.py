@@ -2,7 +2,7 @@
 
 `doc` is the order (RULES §1): it is shown until the cell's row exists, and for ever when no host was found. The commit
 that ends the boot removes it. `task` is what the holding operation does, in Nova's terms, so that it shows from the
-moment of acceptance.
+moment of acceptance. `recorded_seq` is the newest operation whose end the server's record shows (`store/doubts.py`).
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.server import Server, TaskState
 from moorage.sql import Tx
+from moorage.store.doubts import Doubt
 from moorage.store.region import debts
 from moorage.store.region.hidden_records import hidden_records
 from moorage.store.region.tables import region_metadata
@@ -36,6 +37,7 @@ servers = sa.Table(
     sa.Column("task", sa.String(32)),
     sa.Column("heir", sa.String(36)),
     sa.Column("debts", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("recorded_seq", sa.BigInteger, nullable=False, server_default="0"),
     *server_indexes("servers"),
     sa.Index(
         "servers_with_order", "id", sqlite_where=sa.text("doc IS NOT NULL"), postgresql_where=sa.text("doc IS NOT NULL")
@@ -64,6 +66,8 @@ class Whereabouts(msgspec.Struct, frozen=True):
     """A delete was executed: the server is gone, whatever another store says."""
     debts: int = 0
     """Open debts of hosts that concern it."""
+    recorded_seq: int = 0
+    """The newest operation whose end the record is known to show."""
 
     @property
     def recorded_in(self) -> CellId | None:
@@ -72,13 +76,19 @@ class Whereabouts(msgspec.Struct, frozen=True):
 
 
 class SlotTaken(msgspec.Struct, frozen=True):
-    """The result of taking a server: it was taken; or not, because another operation holds it, or a host owes it
-    something (`owed`). Then `seq` is the next one.
-    """
+    """A server was taken; or not, because another operation holds it, or a host owes it something: `seq` is the next one."""
 
     seq: int
     holder: OperationId | None = None
     owed: bool = False
+    recorded: int = 0
+    """The newest operation whose end the record is known to show."""
+
+    def doubt(self, seq: int) -> Doubt | None:
+        """Compare the record from which the operation was made, which operation `seq` wrote last (`store/doubts.py`)."""
+        if seq < self.recorded:
+            return Doubt.RECORD_OLDER
+        return Doubt.REGION_OLDER if seq >= self.seq else None
 
 
 _insert = servers.insert()
@@ -125,7 +135,7 @@ _take = (
         sa.or_(servers.c.debts == 0, sa.bindparam("b_owed", type_=sa.Boolean)),
     )
     .values(operation=sa.bindparam("b_operation"), op_seq=servers.c.op_seq + 1, task=sa.bindparam("b_task"))
-    .returning(servers.c.op_seq)
+    .returning(servers.c.op_seq, servers.c.recorded_seq)
 )
 
 
@@ -139,7 +149,7 @@ def take(
     task_value = None if task is None else task.value
     values = {"b_id": server, "b_operation": operation, "b_task": task_value, "b_owed": though_owed}
     if (row := tx.row(_take, values)) is not None:
-        return SlotTaken(seq=row.op_seq)
+        return SlotTaken(seq=row.op_seq, recorded=row.recorded_seq)
     held = tx.row(sa.select(servers.c.operation, servers.c.op_seq).where(servers.c.id == server))
     if held is not None and held.operation is None and not debts.is_any_unanswered(tx, server):
         return take(tx, server, operation, task, though_owed=True)
@@ -166,14 +176,16 @@ def queue(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> 
             heir=sa.case((servers.c.operation.is_(None), None), else_=operation),
             operation=sa.func.coalesce(servers.c.operation, operation),
         )
-        .returning(servers.c.op_seq, servers.c.operation)
+        .returning(servers.c.op_seq, servers.c.operation, servers.c.recorded_seq)
     )
     if row is not None:
-        return SlotTaken(seq=row.op_seq, holder=None if row.operation == operation else row.operation)
+        holder = None if row.operation == operation else row.operation
+        return SlotTaken(seq=row.op_seq, holder=holder, recorded=row.recorded_seq)
     held = tx.row(sa.select(servers.c.operation).where(servers.c.id == server))
     return None if held is None else SlotTaken(seq=0, holder=held.operation)
 
 
+_RECORDED = sa.bindparam("b_recorded", type_=sa.BigInteger)
 _let_go = (
     servers.update()
     .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation == sa.bindparam("b_operation"))
@@ -182,17 +194,22 @@ _let_go = (
         heir=None,
         task=sa.case((servers.c.heir.is_(None), None), else_=servers.c.task),
         doc=sa.case((sa.bindparam("b_drop", type_=sa.Boolean), None), else_=servers.c.doc),
+        recorded_seq=sa.case((servers.c.recorded_seq < _RECORDED, _RECORDED), else_=servers.c.recorded_seq),
     )
     .returning(servers.c.operation)
 )
 
 
-def release(tx: Tx, server: ServerId, operation: OperationId, *, drop_order: bool = False) -> OperationId | None:
+def release(
+    tx: Tx, server: ServerId, operation: OperationId, *, drop_order: bool = False, recorded: int = 0
+) -> OperationId | None:
     """End an operation's hold; the operation that waited in line holds the server now, and is returned.
 
-    `drop_order`: the cell's row is complete, and is the record from now on.
+    `drop_order`: the cell's row is complete, and is the record from now on. `recorded`: the operation's number, if it has
+    written the record.
     """
-    row = tx.row(_let_go, {"b_id": server, "b_operation": operation, "b_drop": drop_order})
+    values = {"b_id": server, "b_operation": operation, "b_drop": drop_order, "b_recorded": recorded}
+    row = tx.row(_let_go, values)
     return None if row is None else row.operation
 
 
@@ -285,6 +302,7 @@ _SELECT_ONE = sa.select(
     servers.c.task,
     servers.c.deleted_at.label("removed_at"),
     servers.c.debts,
+    servers.c.recorded_seq,
 ).where(servers.c.id == sa.bindparam("b_server"))
 _FIND = _SELECT_ONE
 """Compiled once: every show executes it, and compiling costs as much as executing."""
@@ -344,24 +362,6 @@ def projects_in(tx: Tx, cells: Sequence[CellId]) -> frozenset[str]:
     return frozenset(row.project for row in tx.rows(query))
 
 
-class CellCount(msgspec.Struct, frozen=True):
-    """How many servers the region has in a cell; `deleted`: and how many that are not yet removed."""
-
-    servers: int
-    deleted: int
-
-
-def counts_by_cell(tx: Tx) -> dict[CellId, CellCount]:
-    """Of all cells that have any."""
-    gone = servers.c.deleted_at.is_not(None)
-    query = sa.select(
-        servers.c.cell,
-        sa.func.sum(sa.case((gone, 0), else_=1)).label("there"),
-        sa.func.sum(sa.case((gone, 1), else_=0)).label("gone"),
-    ).where(servers.c.cell.is_not(None))
-    return {row.cell: CellCount(int(row.there), int(row.gone)) for row in tx.rows(query.group_by(servers.c.cell))}
-
-
 def charged(tx: Tx) -> dict[str, dict[str, int]]:
     """The quota that servers without a cell use, by project."""
     return charged_to_projects(tx, servers, servers.c.cell.is_(None))
@@ -396,4 +396,5 @@ def _whereabouts(row: Any) -> Whereabouts:
         order=None if row.doc is None else server_of(row),
         deleted=row.removed_at is not None,
         debts=row.debts,
+        recorded_seq=row.recorded_seq,
     )

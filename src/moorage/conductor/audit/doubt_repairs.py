@@ -1,0 +1,114 @@
+"""Settles a doubtful server by what the others say (RULES §26): its claim and its guest are on one host, and nothing contradicts that.
+
+The record then names this host, and the volumes' attachments there, and counts as written by the server's last operation. Nothing is
+destroyed or released: what the record does not list stays, and later audits name it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from moorage.conductor.audit.reader import GuestReportSource
+from moorage.model.audit import Finding
+from moorage.model.clock import Clock
+from moorage.model.host import Host
+from moorage.model.ids import HostId, OperationId, ServerId
+from moorage.model.server import Server
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import servers as records
+from moorage.sql import Tx
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.servers import EPOCHS_PER_OPERATION, Fence
+from moorage.store.doubts import Doubt
+from moorage.store.region import audit_reads
+from moorage.store.region import servers as region_servers
+from moorage.store.region.placement import claim_statements
+from moorage.store.region.servers import Whereabouts
+
+LINES_MAX = 2**31 - 1
+
+
+class DoubtRepairs:
+    def __init__(self, context: SagaContext, guests: GuestReportSource, clock: Clock) -> None:
+        self._context, self._guests, self._clock = context, guests, clock
+
+    async def settle(self, finding: Finding) -> str:
+        """Everything is read again, and the hosts are asked again. Returns what was done; empty: nothing."""
+        server = ServerId(finding.server)
+        where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
+        located = await records.find(self._context, server)
+        if where is None or where.operation is not None or where.cell is None or where.cell != located.cell:
+            return ""
+        if located.doubt is not Doubt.RECORD_OLDER or located.server is None or located.server.moved is not None:
+            return ""
+        host = await self._one_host(where, located.server)
+        if host is None:
+            return ""
+        attachments = await self._attachments(located.server, host.host)
+        last = Fence(OperationId("audit"), where.op_seq, EPOCHS_PER_OPERATION - 1, LINES_MAX)
+        now = int(self._clock.now() * 1_000_000)
+
+        def placed(row: Server) -> Server:
+            devices = tuple(
+                msgspec.structs.replace(each, attachment=attachments.get(str(each.volume), each.attachment))
+                for each in row.block_devices
+            )
+            return msgspec.structs.replace(
+                row,
+                host=host.host,
+                node=host.node,
+                provider=host.id,
+                availability_zone=host.zone,
+                block_devices=devices,
+                task_state=None,
+                updated_at=now,
+            )
+
+        if await self._begun_since(where):
+            return ""
+        await self._context.cells[where.cell].write(partial(_write, server=server, by=last, how=placed))
+        return f"the record names {host.host}, and counts as of operation {where.op_seq}"
+
+    async def _one_host(self, where: Whereabouts, record: Server) -> Host | None:
+        """The one host that has the claim and the guest, if it is of the record's cell and the record's own host has answered, too."""
+        assert where.cell is not None
+        owner, moves = await self._context.region.read(
+            lambda tx: (claim_statements.owner(tx, where.id), audit_reads.holds_by_move(tx, where.id))
+        )
+        if moves:
+            return None
+        world = self._context.placement.world()
+        slot = None if owner is None or owner.host is None else world.slots.get(HostId(owner.host))
+        hosts = {each.host: each for each in await self._context.cells[where.cell].read(cell_hosts.listed)}
+        claimed = None if slot is None else hosts.get(world.names[slot])
+        if claimed is None:
+            return None
+        named = {claimed.host, *({record.host} if record.host in hosts else set())}
+        if not named <= set(await self._guests.ask_again(named)):
+            return None
+        reported, _ = self._guests.seen()
+        return claimed if [name for name, guests in reported.items() if where.id in guests] == [claimed.host] else None
+
+    async def _attachments(self, record: Server, host: str) -> dict[str, str]:
+        """Volume → its attachment on that host."""
+        client, found = self._context.volumes, dict[str, str]()
+        for device in record.volumes if client is not None else ():
+            assert client is not None
+            shown = (await client.show(str(device.volume))).hosts
+            mine = {each.id for each in await client.attachments_of(record.id, str(device.volume))}
+            exported = [each for each, name in shown.items() if each in mine and name == host]
+            if len(exported) == 1:
+                found[str(device.volume)] = exported[0]
+        return found
+
+    async def _begun_since(self, where: Whereabouts) -> bool:
+        now = await self._context.region.read(lambda tx: region_servers.find(tx, where.id))
+        return now is None or now.operation is not None or now.op_seq != where.op_seq
+
+
+def _write(tx: Tx, server: ServerId, by: Fence, how: Callable[[Server], Server]) -> None:
+    row = cell_servers.get(tx, server)
+    if row is not None:
+        cell_servers.write(tx, how(row), by)
