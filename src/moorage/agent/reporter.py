@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from moorage.agent.journal import AgentJournal
 from moorage.agent.port_descriptions import described_by
-from moorage.agent.report import changes, described, report
+from moorage.agent.report import LEVEL, changes, described, listed_devices, report
 from moorage.agent.report_subjects import Outgoing
 from moorage.bus.host_messages import MAX_LISTED, AgentReturned, Heartbeat
-from moorage.drivers.driver import Driver
+from moorage.drivers.driver import DeviceTelling, Driver
 from moorage.model.guest import PowerState, digest
+from moorage.model.guest_devices import GuestDevices, devices_digest
 from moorage.model.ids import CellId, ServerId
 
 MAX_UNTAKEN_SAID = 50
@@ -50,6 +53,10 @@ class Reporter:
         self._reported: Mapping[ServerId, PowerState] = {}
         self._digest = digest({})
         self._description = b""
+        self._devices: Mapping[ServerId, GuestDevices] | None = None
+        self._devices_digest = ""
+        self._last_listed = ""
+        """The last guest whose devices the last report named, where one report does not hold all of them."""
         self._last_tombstone = ServerId("")
         """The last tombstone of the last question; the next question begins after it."""
 
@@ -80,8 +87,18 @@ class Reporter:
             differ if len(differ) <= MAX_LISTED else {},
             self._journal.untaken(MAX_UNTAKEN_SAID),
             described=described_by(self._driver),
+            devices=await self._digest_of_devices(),
         )
         await self._outgoing.publish(message)
+
+    async def _digest_of_devices(self) -> str:
+        """Empty: hosts that see to ports themselves say nothing of them, nor does a driver that cannot tell."""
+        if self._level < LEVEL or not isinstance(self._driver, DeviceTelling):
+            return ""
+        now = await self._driver.known_devices()
+        if now is not self._devices:
+            self._devices, self._devices_digest = now, devices_digest(now)
+        return self._devices_digest
 
     async def leave(self) -> None:
         """Send the last heartbeat, so that another agent can take over the host at once."""
@@ -95,6 +112,10 @@ class Reporter:
         whole = report(
             self._host, self._cell, self._boot, description, guests, self._level, self._journal.earlier_lives
         )
+        if (known := await self._digest_of_devices()) and isinstance(self._driver, DeviceTelling):
+            listed = listed_devices(await self._driver.guest_devices(), self._last_listed)
+            self._last_listed = next(reversed(listed), "")
+            whole = msgspec.structs.replace(whole, devices=listed, devices_digest=known)
         await self._outgoing.publish(whole)
 
     async def _ask_what_to_forget(self) -> None:

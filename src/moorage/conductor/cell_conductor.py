@@ -267,7 +267,7 @@ class CellConductor:
                 raise
         followed = beat.beat == known.beat + 1 and not was_silent
         same = bool(beat.changed) or (beat.guests, beat.digest) == (known.guests, known.digest)
-        known.beat, known.guests, known.digest, known.described = beat.beat, beat.guests, beat.digest, beat.described
+        known.take(beat)
         if known.reported != beat.boot:
             known.want(now, FIRST_REPORT_S if beat.beat == 0 else 0.0)
         elif not followed or not same:
@@ -375,8 +375,9 @@ class CellConductor:
                 logger.warning("host %s has not reported since this conductor started, and is down", known.host)
 
     async def compare_some(self) -> None:
-        """Compare digest and count of the hosts' last heartbeats with the records, many hosts with one statement."""
+        """Compare digests of the hosts' last heartbeats with the records, many hosts with one statement."""
         await compare_some(self._known, self._database, self._clock.monotonic())
+        await self._comparison.devices.compare_digests(self._known, self._clock.monotonic())
 
     async def flush(self) -> None:
         """Write the last heartbeats of all hosts at once; read what operators set for hosts."""

@@ -30,6 +30,7 @@ from moorage.drivers.libvirt.quotas import start_limited
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.serving import Serving
 from moorage.drivers.libvirt.snapshots import Snapshots
+from moorage.drivers.libvirt.told_devices import TellingDevices
 from moorage.drivers.libvirt.transfers import is_awaited
 from moorage.model.errors import HostFailed, Invalid
 from moorage.model.guest import GuestSpec, HostDescription, PowerState
@@ -42,7 +43,9 @@ FIRST_ANSWER_S = 120.0
 _log = logging.getLogger(__name__)
 
 
-class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing, FullDisks, Serving, Core):
+class LibvirtDriver(
+    Arriving, Life, Plugging, Snapshots, GuestAgent, Describing, TellingDevices, FullDisks, Serving, Core
+):
     """See `driver.Driver`."""
 
     # ---- the driver ------------------------------------------------------------------------------------------------
