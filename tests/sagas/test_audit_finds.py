@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from tests.helpers.drifted_ports import ImmediateDispatcher
+from tests.helpers.leak_planting import record
 from tests.helpers.planted_leaks import PLANTS
 from tests.helpers.planted_record_leaks import WITH_GUARANTEES
 
@@ -18,6 +19,7 @@ from moorage.conductor.reconcilers.orphan_images import GRACE_S
 from moorage.model.audit import KINDS, AuditReport, AuditRequest, AuditStatus
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Stale
+from moorage.model.guest_devices import GuestDevices, recorded_devices
 from moorage.model.ids import ServerId
 from moorage.model.image import Image
 from moorage.store.region import audits
@@ -35,6 +37,7 @@ ALSO = {
     "record_in_two_cells": {"quota_usage_wrong"},
     "hidden_record_left": {"quota_usage_wrong"},
     "port_allocation_wrong_provider": {"port_allocation_missing"},
+    "guest_volume_replaced": {"attachment_missing", "attachment_orphaned"},
 }
 """What such a leak brings with it."""
 
@@ -49,10 +52,18 @@ class Guests:
     def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
         return {host: [server for at, server in self.small.hosts.guests if at == host] for host, _ in HOSTS}, {}
 
+    async def differing(self) -> Mapping[str, Mapping[ServerId, GuestDevices]]:
+        """Only where a difference was planted: other plants change records alone."""
+        if not self.small.hosts.tells_devices:
+            return {}
+        server = await record(self.small)
+        has = self.small.hosts.devices_of(str(server.host), server.id)
+        return {str(server.host): {server.id: has}} if has.names != recorded_devices(server).names else {}
+
     async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
         self.asked += 1
         for host in hosts if self.asked > 1 else ():
-            for cell in self.small.cells:
+            for cell in [cell for each, cell in HOSTS if each == host]:
                 judge = Belonging(cell, self.small.cells[cell], self.small.region, self.small.engine)
                 told = await judge.judge(host, [server for at, server in self.small.hosts.guests if at == host])
                 for wrong in told.wrong:

@@ -13,6 +13,7 @@ from moorage.bus.quiesce_messages import FreezeGuest, ThawGuest
 from moorage.bus.verbs import Verb
 from moorage.model.errors import HostFailed
 from moorage.model.guest import MoveTarget, PowerState
+from moorage.model.guest_devices import GuestDevices
 from moorage.model.ids import CellId, ServerId
 from moorage.model.live_migration import LiveNow, LiveSource, LiveState
 from moorage.model.migration import MigrationStatus
@@ -55,6 +56,9 @@ class MoveVerbs:
         if host in self.silent:
             raise HostFailed("nobody hears it", code="host_silent")
 
+    def devices_of(self, host: str, server: ServerId) -> GuestDevices:
+        raise NotImplementedError
+
     async def ask(
         self,
         to: HostAddress,
@@ -76,6 +80,8 @@ class MoveVerbs:
             if (to.host, server) not in self.guests:
                 raise HostFailed("it has none", code="guest_not_found")
             answer = GuestNow(self.guests[to.host, server])
+        elif verb is Verb.GUEST_DEVICES:
+            answer = self.devices_of(to.host, server)
         elif isinstance(payload, FreezeGuest):
             self.still[to.host, server] = payload.why
             answer = GuestNow(PowerState.RUNNING)

@@ -13,11 +13,10 @@ Nothing is changed here.  The differences are kept in memory; `moorage audit` sh
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from moorage.bus.host_messages import HostReport
-from moorage.conductor.known_hosts import KnownHost, KnownHosts
+from moorage.conductor.known_hosts import DeviceDifference, KnownHost, KnownHosts
 from moorage.model.guest_devices import GuestDevices, devices_digest
 from moorage.model.ids import ServerId
 from moorage.sql import Database, label
@@ -35,17 +34,6 @@ Owed = Callable[[str, Collection[ServerId]], Awaitable[frozenset[ServerId]]]
 """(host, servers) → those for which something is owed to the host."""
 
 logger = logging.getLogger(__name__)
-
-
-class DeviceDifference(NamedTuple):
-    """One server whose guest has other devices than its record lists."""
-
-    devices: GuestDevices
-    """What the guest has."""
-    seq: int
-    """The last of the server's operations at that time."""
-    looks: int = 1
-    """How many reports in a row showed it."""
 
 
 async def nothing_owed(host: str, servers: Collection[ServerId]) -> frozenset[ServerId]:
@@ -108,20 +96,33 @@ class DeviceComparison:
             each for each in hosts if each.devices and each.wanted is None and not each.silent and _is_due(each, now)
         ]
         due.sort(key=lambda each: each.devices_compared)
-        due = due[:HOSTS_PER_LOOK]
-        if not due:
-            return
-        with label("hosts"):
-            listed = await self._database.read(lambda tx: listed_devices(tx, [each.host for each in due]))
-        for known in due:
-            known.devices_compared = now
-            if devices_digest(listed[known.host]) == known.devices:
-                known.devices_agreed, known.devices_differ, known.differing = known.devices, 0, {}
-                continue
+        for known in await self._odd(due[:HOSTS_PER_LOOK], now):
             known.devices_differ += 1
             if known.devices_differ >= 2:
                 known.devices_differ = 0
                 known.want(now, hosts.spread_s(known))
+
+    async def hosts_that_differ(self, hosts: KnownHosts, now: float) -> list[str]:
+        """Compare the digests of all hosts at once; return those that differ."""
+        heard = [each for each in hosts if each.devices and not each.silent]
+        odd: list[KnownHost] = []
+        for first in range(0, len(heard), HOSTS_PER_LOOK):
+            odd += await self._odd(heard[first : first + HOSTS_PER_LOOK], now)
+        return [each.host for each in odd]
+
+    async def _odd(self, some: Sequence[KnownHost], now: float) -> list[KnownHost]:
+        if not some:
+            return []
+        with label("hosts"):
+            listed = await self._database.read(lambda tx: listed_devices(tx, [each.host for each in some]))
+        odd: list[KnownHost] = []
+        for known in some:
+            known.devices_compared = now
+            if devices_digest(listed[known.host]) == known.devices:
+                known.devices_agreed, known.devices_differ, known.differing = known.devices, 0, {}
+            else:
+                odd.append(known)
+        return odd
 
 
 def _is_due(known: KnownHost, now: float) -> bool:

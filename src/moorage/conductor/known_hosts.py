@@ -8,14 +8,12 @@ growing pauses.
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from moorage.bus.host_messages import Heartbeat, HostReport
+from moorage.model.guest_devices import GuestDevices
 from moorage.model.host import NAMED_MAX, NO_TROUBLES, HostTroubles
 from moorage.model.ids import ServerId
-
-if TYPE_CHECKING:
-    from moorage.conductor.device_comparison import DeviceDifference
 
 ASK_FIRST_S, ASK_MOST_S = 1.0, 30.0
 SPREAD_S = 10.0
@@ -23,6 +21,17 @@ SPREAD_S = 10.0
 HOSTS_AT_ONCE, HOSTS_PER_SECOND = 100, 100.0
 NEVER = float("-inf")
 REFUSAL_NOTED_EVERY_US = 30_000_000
+
+
+class DeviceDifference(NamedTuple):
+    """One server whose guest has other devices than its record lists."""
+
+    devices: GuestDevices
+    """What the guest has."""
+    seq: int
+    """The last of the server's operations at that time."""
+    looks: int = 1
+    """How many reports in a row showed it."""
 
 
 @dataclass
@@ -56,7 +65,7 @@ class KnownHost:
     """When that was."""
     devices_differ: int = 0
     """Comparisons of digests in a row that found a difference."""
-    differing: "Mapping[ServerId, DeviceDifference]" = field(default_factory=dict)
+    differing: Mapping[ServerId, DeviceDifference] = field(default_factory=dict[ServerId, DeviceDifference])
     """Guests whose devices are not those of their records, by its last reports."""
     takes_descriptions: bool = False
     not_wired: tuple[str, ...] = ()

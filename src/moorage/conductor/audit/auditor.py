@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from moorage.conductor.audit import claim_checks, guest_checks, port_checks, record_checks, volume_checks
+from moorage.conductor.audit import claim_checks, device_checks, guest_checks, port_checks, record_checks, volume_checks
 from moorage.conductor.audit.reader import AuditReader, GuestReportSource
 from moorage.conductor.audit.region_checks import Wholes
 from moorage.conductor.audit.repairs import Repairs
@@ -39,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
     guest_checks.of_servers,
     guest_checks.guests_without_server,
     guest_checks.unknown,
+    device_checks.of_servers,
 )
 AGAIN_AFTER_S = 3.0
 SUSPECTS_AT_ONCE = 500
@@ -83,7 +84,7 @@ class Auditor:
             if suspects:
                 await self._clock.sleep(self._again_after_s)
                 sure = await self._again(suspects, site, request, kinds)
-            sure = _without_lost(sure, site)
+            sure = sorted(_without_lost(sure, site), key=lambda each: not KINDS[each.kind].is_critical)
             limit = min(request.limit, FINDINGS_KEPT_MAX)
             counts = Counter(each.kind for each in sure)
             report = AuditReport(looked_at, dict(sorted(site.out.items())), dict(counts), tuple(sure[:limit]))

@@ -45,6 +45,7 @@ from moorage.operations.steps.hosts import command_context
 from moorage.operations.steps.ports import nic_of
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, disk_of, next_device, volumes_of, with_device
 from moorage.saga import Run, Saga, step
+from moorage.store.region import servers as region_servers
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ async def compare(run: RepairRun) -> DevicePlan:
 async def _volumes(context: SagaContext, server: Server, has: GuestDevices) -> DevicePlan:
     listed = {str(each.volume): each for each in server.volumes}
     has_now = {each.volume: each for each in has.volumes}
-    plug, unplug, record, replaced = [], [], dict[str, BlockDevice](), set[str]()
+    unplug, record, replaced = list[str](), dict[str, BlockDevice](), set[str]()
     by_bdm = {each.bdm: each for each in server.volumes if each.bdm}
     for volume in sorted(has_now.keys() - listed.keys()):
         before = by_bdm.get(has_now[volume].bdm)
@@ -132,16 +133,15 @@ async def _volumes(context: SagaContext, server: Server, has: GuestDevices) -> D
                 size_gib=shown.size_gib,
                 device=next_device(server, taken) if device is None else device.device,
                 volume_type=shown.volume_type,
-                bdm=has_now[volume].bdm or new_uuid(),
+                bdm=new_uuid() if device is None else device.bdm,
                 volume=volume,
                 attachment=by_right,
                 multiattach=shown.multiattach,
             )
         elif not ours and (before is None or str(before.volume) not in replaced):
             unplug.append(volume)
-    for volume in sorted(listed.keys() - has_now.keys() - replaced):
-        if await _is_exported(context, server, listed[volume]):
-            plug.append(listed[volume])
+    missing = sorted(listed.keys() - has_now.keys() - replaced)
+    plug = [listed[each] for each in missing if await _is_exported(context, server, listed[each])]
     return DevicePlan(plug_volumes=tuple(plug), unplug_volumes=tuple(unplug), record_volumes=tuple(record.values()))
 
 
@@ -211,7 +211,10 @@ async def change_guest(run: RepairRun) -> None:
         disk = await disk_of(run.context, device, str(device.attachment))
         await hosts.attach_volume(to, command_context(run, f"plug/{device.volume}"), server.id, disk)
     for port in plan.plug_ports:
-        found = await run.context.network.port(port)
+        nic = next(each for each in server.nics if each.port == port)
+        found = msgspec.structs.replace(
+            await run.context.network.port(port), index=nic.index, tag=nic.tag, ours=nic.ours
+        )
         vif = vif_of(found, await run.context.network.network(found.network))
         await hosts.attach_interface(to, command_context(run, f"plug/{port}"), server.id, vif)
 
@@ -265,5 +268,10 @@ async def begin(context: SagaContext, server: ServerId, seq: int) -> OperationId
 
     new = await server_lock.accept(context, server, ACTION, make)
     await dispatch(context, new)
-    await server_lock.ended(context, new.id, owner, ENDS_WITHIN_S)
+    await server_lock.ended_or(context, new.id, lambda: _released(context, server, new.id), ENDS_WITHIN_S)
     return new.id
+
+
+async def _released(context: SagaContext, server: ServerId, operation: OperationId) -> bool:
+    where = await context.region.read(lambda tx: region_servers.find(tx, server))
+    return where is None or where.operation != operation
