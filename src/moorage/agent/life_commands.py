@@ -7,7 +7,7 @@ from moorage.bus.command_messages import Command
 from moorage.bus.guest_payloads import CacheImage, Done, GuestNow, RebuildGuest, SetAdminPassword
 from moorage.bus.rescue_messages import RescueGuest, UnrescueGuest
 from moorage.bus.verbs import Verb
-from moorage.drivers.driver import DeviceTelling, Driver
+from moorage.drivers.driver import DeviceReporter, Driver
 from moorage.drivers.guest_life import CrashDumper, Diagnosable, ImageCacher, PasswordSetter, Rebuildable, Rescuable
 from moorage.model.errors import HostFailed
 
@@ -29,12 +29,12 @@ async def diagnostics(driver: Driver, command: Command) -> Answer:
 async def guest_devices(driver: Driver, command: Command) -> Answer:
     """Return the guest's volumes and interfaces as the hypervisor shows them. Raises HostFailed when the host has no such guest,
     or cannot look at it."""
-    devices = (await power_of(driver, DeviceTelling).guest_devices()).get(command.server)  # type: ignore[type-abstract]
+    devices = (await power_of(driver, DeviceReporter).guest_devices()).get(command.server)  # type: ignore[type-abstract]
     if devices is not None:
         return devices, None
     is_here = command.server in await driver.guests()
-    said = "the host cannot tell its devices" if is_here else "the host has no such guest"
-    raise HostFailed(said, private=command.server, code="devices_unknown" if is_here else "guest_not_found")
+    refusal = "the host cannot show its devices" if is_here else "the host has no such guest"
+    raise HostFailed(refusal, private=command.server, code="devices_unknown" if is_here else "guest_not_found")
 
 
 async def cache_image(driver: Driver, command: Command) -> Answer:

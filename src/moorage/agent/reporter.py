@@ -10,7 +10,7 @@ from moorage.agent.port_descriptions import described_by
 from moorage.agent.report import LEVEL, changes, described, listed_devices, report
 from moorage.agent.report_subjects import Outgoing
 from moorage.bus.host_messages import MAX_LISTED, AgentReturned, Heartbeat
-from moorage.drivers.driver import DeviceTelling, Driver
+from moorage.drivers.driver import DeviceReporter, Driver
 from moorage.model.guest import PowerState, digest
 from moorage.model.guest_devices import GuestDevices, devices_digest
 from moorage.model.ids import CellId, ServerId
@@ -93,7 +93,7 @@ class Reporter:
 
     async def _digest_of_devices(self) -> str:
         """Empty: hosts that see to ports themselves say nothing of them, nor does a driver that cannot tell."""
-        if self._level < LEVEL or not isinstance(self._driver, DeviceTelling):
+        if self._level < LEVEL or not isinstance(self._driver, DeviceReporter):
             return ""
         now = await self._driver.known_devices()
         if now is not self._devices:
@@ -112,7 +112,7 @@ class Reporter:
         whole = report(
             self._host, self._cell, self._boot, description, guests, self._level, self._journal.earlier_lives
         )
-        if (known := await self._digest_of_devices()) and isinstance(self._driver, DeviceTelling):
+        if (known := await self._digest_of_devices()) and isinstance(self._driver, DeviceReporter):
             listed = listed_devices(await self._driver.guest_devices(), self._last_listed)
             self._last_listed = next(reversed(listed), "")
             whole = msgspec.structs.replace(whole, devices=listed, devices_digest=known)

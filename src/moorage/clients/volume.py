@@ -305,9 +305,8 @@ class VolumeClient:
     async def _paged(self, path: str, things: str, version: str, query: Json) -> AsyncIterator[Json]:
         marker: Json = {}
         for _ in range(PAGES_MAX):
-            reply = await self._call(
-                "GET", path, version, params={"all_tenants": "1", "limit": str(PAGE), **query, **marker}
-            )
+            params = {"all_tenants": "1", "limit": str(PAGE), **query, **marker}
+            reply = await self._call("GET", path, version, params=params)
             page = reply.body.get(things, ())
             for each in page:
                 yield each

@@ -1,4 +1,4 @@
-"""Compares the volumes and interfaces of guests with the servers' records (RULES §23, §25).
+"""Compares the volumes and interfaces of guests with the servers' records (RULES §23).
 
     with each heartbeat     nothing is read: the digest of the host's devices is kept
     every 45 s              of hosts whose digest changed since it last agreed, and of each host every ten minutes: the digest with
@@ -96,7 +96,7 @@ class DeviceComparison:
             each for each in hosts if each.devices and each.wanted is None and not each.silent and _is_due(each, now)
         ]
         due.sort(key=lambda each: each.devices_compared)
-        for known in await self._odd(due[:HOSTS_PER_LOOK], now):
+        for known in await self._differing(due[:HOSTS_PER_LOOK], now):
             known.devices_differ += 1
             if known.devices_differ >= 2:
                 known.devices_differ = 0
@@ -104,25 +104,25 @@ class DeviceComparison:
 
     async def hosts_that_differ(self, hosts: KnownHosts, now: float) -> list[str]:
         """Compare the digests of all hosts at once; return those that differ."""
-        heard = [each for each in hosts if each.devices and not each.silent]
-        odd: list[KnownHost] = []
-        for first in range(0, len(heard), HOSTS_PER_LOOK):
-            odd += await self._odd(heard[first : first + HOSTS_PER_LOOK], now)
-        return [each.host for each in odd]
+        up = [each for each in hosts if each.devices and not each.silent]
+        differing = [each for each in up if each.differing]  # also what a hypervisor shows beside its driver's records
+        for first in range(0, len(up), HOSTS_PER_LOOK):
+            differing += await self._differing(up[first : first + HOSTS_PER_LOOK], now)
+        return sorted({each.host for each in differing})
 
-    async def _odd(self, some: Sequence[KnownHost], now: float) -> list[KnownHost]:
-        if not some:
+    async def _differing(self, hosts: Sequence[KnownHost], now: float) -> list[KnownHost]:
+        if not hosts:
             return []
         with label("hosts"):
-            listed = await self._database.read(lambda tx: listed_devices(tx, [each.host for each in some]))
-        odd: list[KnownHost] = []
-        for known in some:
+            listed = await self._database.read(lambda tx: listed_devices(tx, [each.host for each in hosts]))
+        differing: list[KnownHost] = []
+        for known in hosts:
             known.devices_compared = now
             if devices_digest(listed[known.host]) == known.devices:
-                known.devices_agreed, known.devices_differ, known.differing = known.devices, 0, {}
+                known.devices_agreed, known.devices_differ = known.devices, 0
             else:
-                odd.append(known)
-        return odd
+                differing.append(known)
+        return differing
 
 
 def _is_due(known: KnownHost, now: float) -> bool:
@@ -139,5 +139,5 @@ def described(server: ServerId, has: GuestDevices, listed: GuestDevices) -> str:
         ("has an interface that its record does not list", ports - its_ports),
         ("lacks an interface that its record lists", its_ports - ports),
     ]
-    said = "; ".join(f"it {what}: {', '.join(sorted(ids))}" for what, ids in parts if ids)
-    return f"the guest of {server} differs from its record ({said}); `moorage audit` says what to do"
+    differences = "; ".join(f"it {what}: {', '.join(sorted(ids))}" for what, ids in parts if ids)
+    return f"the guest of {server} differs from its record ({differences}); `moorage audit` says what to do"

@@ -40,7 +40,7 @@ class Driver(Protocol):
 
 
 @runtime_checkable
-class DeviceTelling(Protocol):
+class DeviceReporter(Protocol):
     async def known_devices(self) -> Mapping[ServerId, GuestDevices]:
         """Return the volumes and interfaces of every guest here, as the driver recorded them.  It is called for each heartbeat, so
         it must be cheap; the same object is returned as long as nothing changed."""

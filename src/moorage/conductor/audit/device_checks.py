@@ -65,7 +65,7 @@ def _volumes(server: Server, has: GuestDevices, site: ServicesSnapshot) -> Itera
     for device in server.volumes:
         if str(device.volume) in has_now or str(device.volume) in replaced:
             continue
-        here = device.attachment in attached and site.exported.get(str(device.attachment)) == host
+        is_exported = device.attachment in attached and site.exported.get(str(device.attachment)) == host
         yield finding(
             "guest_volume_missing",
             str(device.volume),
@@ -73,7 +73,7 @@ def _volumes(server: Server, has: GuestDevices, site: ServicesSnapshot) -> Itera
             server.id,
             expected="the guest has it",
             found="the guest lacks it",
-            why_not=still if here else NOT_EXPORTED,
+            why_not=still if is_exported else NOT_EXPORTED,
         )
 
 
@@ -126,7 +126,7 @@ def _interfaces(server: Server, has: GuestDevices, site: ServicesSnapshot) -> It
         if name in has.names[1]:
             continue
         port = shown.get(each.port)
-        here = port is not None and port.host == host
+        is_bound = port is not None and port.host == host
         yield finding(
             "guest_interface_missing",
             name,
@@ -134,5 +134,5 @@ def _interfaces(server: Server, has: GuestDevices, site: ServicesSnapshot) -> It
             server.id,
             expected="the guest has it",
             found="the guest lacks it",
-            why_not=still if here else NOT_BOUND if each.port else NO_PORT,
+            why_not=still if is_bound else NOT_BOUND if each.port else NO_PORT,
         )

@@ -28,9 +28,9 @@ from moorage.drivers.libvirt.plugging import Plugging
 from moorage.drivers.libvirt.power_states import go_on, power_from
 from moorage.drivers.libvirt.quotas import start_limited
 from moorage.drivers.libvirt.records import GuestRecord
+from moorage.drivers.libvirt.reported_devices import ReportedDevices
 from moorage.drivers.libvirt.serving import Serving
 from moorage.drivers.libvirt.snapshots import Snapshots
-from moorage.drivers.libvirt.told_devices import TellingDevices
 from moorage.drivers.libvirt.transfers import is_awaited
 from moorage.model.errors import HostFailed, Invalid
 from moorage.model.guest import GuestSpec, HostDescription, PowerState
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class LibvirtDriver(
-    Arriving, Life, Plugging, Snapshots, GuestAgent, Describing, TellingDevices, FullDisks, Serving, Core
+    Arriving, Life, Plugging, Snapshots, GuestAgent, Describing, ReportedDevices, FullDisks, Serving, Core
 ):
     """See `driver.Driver`."""
 

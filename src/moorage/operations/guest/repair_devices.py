@@ -166,14 +166,14 @@ async def _ports(context: SagaContext, server: Server, has: GuestDevices) -> Dev
     if not more and not less:
         return DevicePlan()
     shown = {port.id: port for port in await context.network.ports_of(server.id)}
-    here = {id for id, port in shown.items() if port.host == server.host}
+    bound = {id for id, port in shown.items() if port.host == server.host}
     index, record = max([server.next_nic, *(nic.index + 1 for nic in server.nics)]), list[Port]()
-    for port in sorted(more & here):
+    for port in sorted(more & bound):
         ours = shown[port].mac in minted_macs(server.id)
         record.append(msgspec.structs.replace(shown[port], index=index + len(record), ours=ours))
     foreign = await _foreign(context, server, more - shown.keys())
     return DevicePlan(
-        plug_ports=tuple(sorted(less & here)), unplug_ports=tuple(sorted(foreign)), record_ports=tuple(record)
+        plug_ports=tuple(sorted(less & bound)), unplug_ports=tuple(sorted(foreign)), record_ports=tuple(record)
     )
 
 

@@ -34,16 +34,16 @@ class _Shown(NamedTuple):
     macs: list[str]
 
 
-class TellingDevices(Core):
-    """What `LibvirtDriver` tells of devices."""
+class ReportedDevices(Core):
+    """Reports devices for `LibvirtDriver`."""
 
-    _told: Mapping[ServerId, GuestDevices] = {}
+    _known_devices: Mapping[ServerId, GuestDevices] = {}
 
     async def known_devices(self) -> Mapping[ServerId, GuestDevices]:
         now = {server: devices_of(record.spec) for server, record in self._records.every().items() if _is_here(record)}
-        if now != self._told:
-            self._told = now
-        return self._told
+        if now != self._known_devices:
+            self._known_devices = now
+        return self._known_devices
 
     async def guest_devices(self) -> Mapping[ServerId, GuestDevices]:
         """A guest about which libvirt does not answer is left out: nothing is known of it then."""
