@@ -167,10 +167,18 @@ KINDS: Mapping[str, FindingKind] = {
     "address_claim_orphaned": FindingKind("an address of a segment is claimed that no port has", HEAL),
     "migration_allocation_orphaned": FindingKind("a move that has ended holds resources", "they are released"),
     "migration_allocation_unknown": FindingKind("a move without a record holds resources", LOOK, False),
+    "allocation_owner_unknown": FindingKind(
+        "a claim for a server that is deleted or unknown was written through Placement's API",
+        "find out whose it is, and delete it there",
+        False,
+    ),
     "usage_drifted": FindingKind("a counter is not the sum of its allocations", "the counter is summed again"),
     # ports
     "port_orphaned": FindingKind("a port of ours names a server that does not have it", "it is deleted"),
     "port_not_let_go": FindingKind("a user's port names a server that does not have it", "it is released"),
+    "port_owner_unknown": FindingKind(
+        "a port for a server names a device that is no server", "find out whose it is, and delete it there", False
+    ),
     "port_missing": FindingKind(
         "a server's port is not there", "its card is unplugged, if the network service says it is gone"
     ),
@@ -194,6 +202,9 @@ KINDS: Mapping[str, FindingKind] = {
     ),
     "attachment_missing": FindingKind(
         "a server's volume has no such attachment", "detach and attach the volume", False
+    ),
+    "attachment_owner_unknown": FindingKind(
+        "an attachment is for a server that nobody knows", "find out whose it is, and delete it there", False
     ),
     "attachment_unfinished": FindingKind("an attachment that a server has is half made", "it is completed"),
     "attachment_elsewhere": FindingKind(

@@ -99,7 +99,9 @@ class ServicesSnapshot:
     wired: int = 0
     """The number of servers with ports in the first read."""
     inactive: Mapping[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Port → the hosts of its inactive bindings, for servers that moved recently."""
+    """Port → the hosts of its inactive bindings, for servers that moved recently and some of the others."""
+    moved: frozenset[ServerId] = frozenset()
+    """Servers whose inactive bindings are of a move, and may be deleted."""
 
     @property
     def cells_complete(self) -> bool:
