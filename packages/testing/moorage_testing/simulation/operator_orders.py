@@ -11,6 +11,7 @@ from moorage_testing.simulation.life_scenes import begins, event
 from moorage_testing.simulation.move_scenes import BUILT_S, lasts
 from moorage_testing.simulation.orders import named_host, watch_of
 from moorage_testing.simulation.plan import LATER_FAULTS, LATER_ORDERS, Arguments, Draft, Event, later_scene
+from moorage_testing.simulation.restores import adopt
 from moorage_testing.simulation.roles import RegionRole
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ async def revoke_host(cloud: "SimulatedCloud", args: Arguments) -> None:
 async def fail_over(cloud: "SimulatedCloud", args: Arguments) -> None:
     """Databases are replaced by copies that are some seconds old, as when a standby takes over that had not received the last ones.
 
-    Processes of the region lose their connections, and start again by themselves; nobody runs `moorage db adopt`.
+    Processes of the region lose their connections, and start again by themselves. `moorage db adopt` is run only where the databases
+    themselves show that one of them is older, because nothing starts then.
     """
     if cloud.restores.begun:
         return
@@ -78,6 +80,8 @@ async def fail_over(cloud: "SimulatedCloud", args: Arguments) -> None:
     for name, whole in copies.items():
         cloud.stores[name].become(whole)
     cloud.watch.listen()
+    if cloud.restores.detects_restore():  # no process starts then, and an operator is told why
+        await adopt(cloud)
     cloud.restores.done = True
     for role in roles:
         role.start()

@@ -146,7 +146,7 @@ LATER_FAULTS = Registry()
 LATER_SCENES: dict[str, Callable[[random.Random, Draft], list[Event]]] = {}
 """By name: scenes with a share of all seeds each, and dice of their own."""
 SHARES = {
-    "an_answer_of_a_host_is_lost": 0.12,
+    "an_answer_of_a_host_is_lost": 0.15,
     "operators_act": 0.05,
     "a_conductor_loses_the_bus": 0.0,
     "a_database_fails_over": 0.0,
