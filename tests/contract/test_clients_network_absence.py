@@ -83,7 +83,10 @@ async def test_a_segment_is_deleted_when_its_id_gets_404(ground: Ground) -> None
     assert await ground.network.segments_gone([*routed.segments, nowhere]) == {nowhere}
 
 
-@pytest.mark.parametrize(("roles", "lacks"), [(("admin", "service"), None), (("admin",), "service"), (("member",), "")])
+@pytest.mark.parametrize(
+    ("roles", "lacks"),
+    [(("admin", "service"), None), (("admin",), "service"), (("service",), "admin"), (("member",), "")],
+)
 async def test_the_service_account_is_tested_for_binding(
     ground: Ground, roles: tuple[str, ...], lacks: str | None
 ) -> None:

@@ -287,3 +287,42 @@ def stray_ports_go_whatever_was_done_meanwhile() -> Iterator[None]:
 
     with patch.object(OrphanPorts, "repair", mend):
         yield
+
+
+UNTIL_MENDED: dict[str, tuple[str, str]] = {
+    "a_released_volume_stays_in_a_guest": (
+        "an_answer_of_a_host_is_lost",
+        "an attach whose answer was lost lets the volume go without an order to the host that is owed to it",
+    ),
+    "a_detach_that_was_done_is_taken_back": (
+        "an_answer_of_a_host_is_lost",
+        "an order that was sent and not answered ends with the code of one that was never sent, at a point of no return too",
+    ),
+    "a_swap_that_was_done_is_taken_back": ("an_answer_of_a_host_is_lost", "the same, of a swap"),
+    "a_shelve_that_failed_leaves_its_server_off": (
+        "an_answer_of_a_host_is_lost",
+        "a host that was forced down is not told to switch on again what the undone operation had switched off",
+    ),
+    "a_rebuild_that_was_never_sent_ends_in_error": (
+        "an_answer_of_a_host_is_lost",
+        "an order that was never sent ends with the code of one that was sent and not answered",
+    ),
+    "a_conductor_without_the_bus_keeps_its_lease": (
+        "a_conductor_loses_the_bus",
+        "the beat of a conductor renews its lease whether or not it reaches the bus; `ORDERS_END_WITHOUT_THE_BUS` must be set",
+    ),
+    "an_older_record_judges_guests": (
+        "a_database_fails_over",
+        "`Belonging._turn_for` judges by a record whose last operation is older than the region's `op_seq`",
+    ),
+    "an_older_record_deletes_images": (
+        "a_database_fails_over",
+        "`OrphanImages` takes the same record for proof that nobody needs a shelved disk's image",
+    ),
+    "an_older_journal_destroys_the_only_guest": (
+        "a_database_fails_over",
+        "`NONE` of a source counts as proof that the guest is there, and the undo destroys the one at the destination",
+    ),
+}
+"""Faults of which the mend and the scene come separately: name → (its scene, what to put back). Each becomes a regression above when
+its mend is there; until then the scene finds it in the product as it is."""

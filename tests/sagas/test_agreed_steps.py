@@ -26,6 +26,7 @@ AGREED_STEPS = {
     "attach_interface/1": "begin_action make_port claim_more bind_port plug record_nic",
     "attach_interface/2": "begin_action make_port claim_more bind_port plug record_nic",
     "detach_interface/1": "begin_action unplug let_port_go forget_nic give_back",
+    "repair_devices/1": "compare change_guest record_devices",
     "power/1": "begin_action tell_host record_power",
     "rebuild/1": "begin_action read_ports hold_root write_root connect_volumes rebuild_guest record_rebuilt",
     "rescue/1": "begin_action rescue_guest record_rescued",

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from tests.helpers.drifted_ports import ImmediateDispatcher
+from tests.helpers.leak_planting import a_port, drop_claim, record
 from tests.helpers.planted_leaks import PLANTS
 from tests.helpers.planted_record_leaks import WITH_GUARANTEES
 
@@ -18,11 +19,17 @@ from moorage.conductor.reconcilers.orphan_images import GRACE_S
 from moorage.model.audit import KINDS, AuditReport, AuditRequest, AuditStatus
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Stale
-from moorage.model.ids import ServerId
+from moorage.model.guest_devices import GuestDevices, recorded_devices
+from moorage.model.ids import ProviderId, ServerId
 from moorage.model.image import Image
+from moorage.model.network import Binding
+from moorage.model.request_groups import ALLOCATION
+from moorage.model.resources import Inventory
+from moorage.placement.inventory import DeviceReport
 from moorage.store.region import audits
 from moorage.store.region import servers as region_servers
 from moorage_testing.region_fixture import HOSTS, SERVER, SmallRegion
+from moorage_testing.region_guarantees import BANDWIDTH
 from moorage_testing.region_states import attached
 from moorage_testing.saga_proof import PROVED_OPERATION
 
@@ -35,8 +42,13 @@ ALSO = {
     "record_in_two_cells": {"quota_usage_wrong"},
     "hidden_record_left": {"quota_usage_wrong"},
     "port_allocation_wrong_provider": {"port_allocation_missing"},
+    "guest_volume_of_other": {"attachment_owner_unknown"},
+    "guest_volume_replaced": {"attachment_missing", "attachment_orphaned"},
 }
 """What such a leak brings with it."""
+
+LEFT = {"guest_elsewhere": {"guest_missing": 1}, "guest_volume_of_other": {"attachment_owner_unknown": 1}}
+"""What an audit leaves: it makes no guest, and the other server of a volume is planted at the volume service alone."""
 
 
 class Guests:
@@ -49,10 +61,18 @@ class Guests:
     def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
         return {host: [server for at, server in self.small.hosts.guests if at == host] for host, _ in HOSTS}, {}
 
+    async def differing(self) -> Mapping[str, Mapping[ServerId, GuestDevices]]:
+        """Only where a difference was planted: other plants change records alone."""
+        if not self.small.hosts.tells_devices:
+            return {}
+        server = await record(self.small)
+        has = self.small.hosts.devices_of(str(server.host), server.id)
+        return {str(server.host): {server.id: has}} if has.names != recorded_devices(server).names else {}
+
     async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
         self.asked += 1
         for host in hosts if self.asked > 1 else ():
-            for cell in self.small.cells:
+            for cell in [cell for each, cell in HOSTS if each == host]:
                 judge = Belonging(cell, self.small.cells[cell], self.small.region, self.small.engine)
                 told = await judge.judge(host, [server for at, server in self.small.hosts.guests if at == host])
                 for wrong in told.wrong:
@@ -149,6 +169,59 @@ async def test_a_process_that_lost_its_audit_repairs_and_ends_nothing(small: Sma
     assert (found.status, found.report.repaired) == (AuditStatus.DONE, report.repaired)
 
 
+async def test_an_inactive_binding_of_a_server_that_did_not_move_is_shown_and_left(small: SmallRegion) -> None:
+    port = a_port(small).id
+    small.network.inactive[port, "host9"] = Binding(port, "host9", active=False)
+    done = await look(small, repair=True)
+    assert (done.counts, done.left) == ({"port_binding_left": 1}, {"port_binding_left": 1})
+    assert small.network.inactive
+
+
+async def another_device(small: SmallRegion, *, wire: str) -> str:
+    """The server's host has a second bridge with bandwidth, on this wire; and the server's ports name no provider."""
+    server = await record(small)
+    id = ProviderId(f"{server.host}-second")
+    bridge = DeviceReport(
+        hypervisor=str(server.host),
+        id=id,
+        name=f"{server.host}:agent:second",
+        parent=ProviderId(f"{server.host}-agent"),
+        inventories={BANDWIDTH: Inventory(1_000)},
+        traits=(wire,),
+    )
+    await small.engine.report_devices([bridge])
+    await drop_claim(small, BANDWIDTH)
+    await PLANTS["port_profile_wrong"](small)
+    return id
+
+
+@pytest.mark.parametrize("kind", ["port_profile_wrong"])
+async def test_a_port_is_healed_by_the_traits_that_it_requires_where_a_host_has_several_devices(
+    kind: str, small: SmallRegion
+) -> None:
+    """Neither claim nor binding name a provider: the physical network and the kind of port leave one."""
+    second = await another_device(small, wire="CUSTOM_PHYSNET_OTHER")
+    done = await look(small, repair=True)
+    assert done.repaired.get(kind) == 1, done
+    named = a_port(small).profile[ALLOCATION]
+    assert named
+    assert second not in str(named)
+    for _ in range(2):
+        await look(small, repair=True)
+    assert (await look(small)).counts == {}
+
+
+@pytest.mark.parametrize("kind", ["port_profile_wrong"])
+async def test_who_cannot_be_healed_is_told_why(kind: str, small: SmallRegion) -> None:
+    await another_device(small, wire="CUSTOM_PHYSNET_WIRE")
+    done = await look(small, repair=True)
+    assert done.left.get(kind) == 1
+    lines = await small.region.read(lambda tx: audits.repairs_of(tx, "audit-1"))
+    said = next(each.done for each in lines if each.kind == kind)
+    assert "2 providers of its host have what port" in said
+    assert "changed meanwhile" not in said
+
+
 def test_every_kind_of_finding_is_planted() -> None:
     assert PLANTS.keys() == KINDS.keys()
 
@@ -172,7 +245,7 @@ async def test_planted_problems_are_repaired(kind: str, small: SmallRegion) -> N
     for _ in range(2):  # what it brought with it may have had to wait for it
         left = await look(small, repair=True)
     left = await look(small)
-    assert left.counts == ({"guest_missing": 1} if kind == "guest_elsewhere" else {}), "a guest is not made by an audit"
+    assert left.counts == LEFT.get(kind, {})
     lines = await small.region.read(lambda tx: audits.repairs_of(tx, "audit-1"))
     mine = [each for each in lines if each.kind == kind]
     assert mine

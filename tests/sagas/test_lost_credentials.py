@@ -22,10 +22,12 @@ from moorage.operations.gates import Gates
 from moorage.operations.interfaces import attach_checks, attach_interface, detach_interface
 from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
+from moorage.operations.steps.guest_respawn import cards_of
 from moorage.saga import MemoryJournal, Stuck, Unwound, execute, first_lines
 from moorage.store.region import servers as region_servers
 from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_fixture import SERVER, SmallRegion, a_server
+from moorage_testing.region_moved import live_migrating, resizing
 from moorage_testing.region_states import Card, attached, attaching, booted, detaching
 from moorage_testing.saga_proof import PROVED_OPERATION
 
@@ -137,3 +139,41 @@ async def test_attach_and_detach_are_refused_without_credentials(small: SmallReg
     where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None
     assert where.operation is None
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("saga", ["live_migrate/1", "resize/1"])
+async def test_a_move_that_is_not_shown_what_its_ports_are_guaranteed_touches_nothing(
+    saga: str, recorded: bool, small: SmallRegion
+) -> None:
+    """An account without the role `admin` reads ports without `resource_request`: they would be bound without their guarantee.
+
+    `recorded`: only the record still says that there is one, for who may not see the binding profile either.
+    """
+    asked = await (live_migrating if saga == "live_migrate/1" else resizing)(small, guarantees=True)
+    for id, port in small.network.ports.items():
+        profile = {} if recorded else port.profile
+        small.network.ports[id] = msgspec.structs.replace(
+            port, resource_request=None, request_shown=False, profile=profile
+        )
+    held, ports = await small.held(), dict(small.network.ports)
+    with pytest.raises(Unwound) as unwound:
+        await execute(
+            SAGAS[saga], PROVED_OPERATION, asked, small.context, MemoryJournal(first_lines(SAGAS[saga]), small.transact)
+        )
+    assert unwound.value.at == "read_ports"
+    assert "does not show what the server's ports are guaranteed" in str(unwound.value.cause)
+    assert small.network.ports == ports
+    after = await small.held()
+    assert {key: after[key] for key in ("guarantees", "guests") if key in after} == {
+        key: held[key] for key in ("guarantees", "guests") if key in held
+    }
+
+
+async def test_a_move_of_a_port_that_shows_that_it_asks_for_nothing_goes_on(small: SmallRegion) -> None:
+    """Its policy was taken away, and the binding has not forgotten it."""
+    asked = await live_migrating(small, guarantees=True)
+    for id, port in small.network.ports.items():
+        small.network.ports[id] = msgspec.structs.replace(port, resource_request=None)
+    cards = await cards_of(small.context, asked.server)
+    assert len(cards.ports) == len(asked.server.nics)

@@ -41,6 +41,7 @@ from moorage_testing.region_moved import (
 )
 from moorage_testing.region_owing import owing, settling
 from moorage_testing.region_prepared import PreparedRegion
+from moorage_testing.region_repaired import repairing_devices, with_other_devices
 from moorage_testing.region_shelved import (
     leaving_its_cell,
     moving_record,
@@ -124,6 +125,7 @@ def scenarios(small: SmallRegion) -> dict[str, tuple[msgspec.Struct | World, Wor
         "assisted_snapshot/1": (snapshotting_volume(), lambda: with_volume(small)),
         "detach_volume/1": (lambda: detaching_volume(small), lambda: with_volume(small)),
         "swap_volume/1": (lambda: swapping_volume(small), lambda: with_volume(small)),
+        "repair_devices/1": (repairing_devices(), lambda: with_other_devices(small)),
         "power/1": (Power(server, seq=2, verb="stop", request_id="req-stop"), lambda: booted(small)),
         "rebuild/1": (rebuilding(server), lambda: booted(small)),
         "rescue/1": (Rescue(active(server), 2, RescueSpec("image-2"), "req-rescue"), lambda: booted(small)),

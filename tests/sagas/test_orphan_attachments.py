@@ -79,6 +79,18 @@ async def test_attachments_that_a_guest_may_use_are_kept_and_reported(
     assert late in small.volumes.attachments
 
 
+async def test_an_export_to_another_host_is_removed_only_when_that_host_has_no_use_of_it(small: SmallRegion) -> None:
+    """The record may be of an earlier time than the attachment, and the server's only guest may be there."""
+    late = plant(small, OTHER_VOLUME, "attached", "host2")
+    small.hosts.disks.add(("host2", SERVER, OTHER_VOLUME))
+    assert (await run(small)).amiss == (late,)
+    small.hosts.silent.add("host2")
+    small.hosts.disks.discard(("host2", SERVER, OTHER_VOLUME))
+    assert (await run(small)).amiss == (late,), "a host that does not answer has said nothing"
+    small.hosts.silent.discard("host2")
+    assert (await run(small)).dropped == (late,)
+
+
 async def test_attachments_of_others_and_of_busy_servers_are_left_alone(small: SmallRegion) -> None:
     stranger = plant(small, OTHER_VOLUME, "attached", "host9", STRANGER)
     await small.hand_to(OperationId("at-work"))

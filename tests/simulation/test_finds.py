@@ -1,8 +1,10 @@
 """The simulation finds each reintroduced fault; and the same plans pass without it."""
 
 import pytest
-from tests.helpers.reintroduced_faults import REGRESSIONS, SCENE_OF
+from tests.helpers.reintroduced_faults import REGRESSIONS, SCENE_OF, UNTIL_MENDED
 from tests.helpers.simulation_processes import SOURCE, interpreted
+
+from moorage_testing.simulation.plan import LATER_SCENES, SHARES
 
 HERE = SOURCE.parent / "tests" / "simulation"
 CHUNKS = 3
@@ -10,6 +12,8 @@ CHUNKS = 3
 
 def test_every_reintroduced_fault_has_a_scene() -> None:
     assert REGRESSIONS.keys() == SCENE_OF.keys()
+    assert {scene for scene, _ in UNTIL_MENDED.values()} <= LATER_SCENES.keys() == SHARES.keys()
+    assert not UNTIL_MENDED.keys() & REGRESSIONS.keys()
 
 
 @pytest.mark.slow

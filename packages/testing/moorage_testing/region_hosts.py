@@ -14,6 +14,7 @@ from moorage.bus.verbs import Verb
 from moorage.model.errors import HostFailed, HostUnanswered
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import GuestSpec, PowerState, VifData
+from moorage.model.guest_devices import GuestDevices, GuestInterface, GuestVolume
 from moorage.model.ids import ServerId
 from moorage_testing.region_images import SnapshotVerbs
 from moorage_testing.region_moves import MoveVerbs
@@ -29,6 +30,12 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
     answers: dict[tuple[str, ServerId, FencingToken, str], PowerState] = field(default_factory=dict)
     vifs: set[tuple[str, ServerId, str]] = field(default_factory=set)
     """(host, server, port) of every interface that was plugged into a running guest."""
+    wired: set[tuple[str, ServerId, str]] = field(default_factory=set)
+    """The same of every interface that a guest has, also those with which it was started."""
+    tells_devices: bool = False
+    """Whether a guest's devices are compared with its record."""
+    bdms: dict[str, str] = field(default_factory=dict)
+    """Volume in a guest → the block device for which it was plugged, where that matters."""
     rebuilt: dict[tuple[str, ServerId], RebuildGuest] = field(default_factory=dict)
     """The last order by which a guest was made anew."""
     counting: list[tuple[str, ServerId, int]] = field(default_factory=list)
@@ -70,6 +77,7 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
     async def start_guest(self, to: HostAddress, command_context: CommandContext, guest: GuestSpec) -> PowerState:
         def do() -> PowerState:
             self.disks |= {(to.host, guest.server, disk.volume) for disk in guest.volumes}
+            self.wired |= {(to.host, guest.server, str(vif.port)) for vif in guest.vifs}
             return self._set(to, guest.server, PowerState.RUNNING if guest.power_on else PowerState.SHUTDOWN)
 
         return self._execute_once(to, command_context, guest.server, do)
@@ -85,6 +93,7 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
             self.copies.pop((to.host, server), None)
             self._drop_moves(to, server)
             self.vifs -= {each for each in self.vifs if each[:2] == (to.host, server)}
+            self.wired -= {each for each in self.wired if each[:2] == (to.host, server)}
             self.disks -= {each for each in self.disks if each[:2] == (to.host, server)}
             return PowerState.NOSTATE
 
@@ -117,6 +126,7 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
     ) -> None:
         def do() -> PowerState:
             self.vifs.add((to.host, server, vif.port))
+            self.wired.add((to.host, server, vif.port))
             return self.guests[to.host, server]
 
         self._execute_once(to, command_context, server, do)
@@ -126,9 +136,18 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
     ) -> None:
         def do() -> PowerState:
             self.vifs.discard((to.host, server, port))
+            self.wired.discard((to.host, server, port))
             return self.guests[to.host, server]
 
         self._execute_once(to, command_context, server, do)
+
+    @override
+    def devices_of(self, host: str, server: ServerId) -> GuestDevices:
+        self.refuse_silent(host)
+        volumes = sorted(volume for at, of, volume in self.disks if (at, of) == (host, server))
+        ports = sorted(port for at, of, port in self.wired if (at, of) == (host, server))
+        has = tuple(GuestVolume(each, bdm=self.bdms.get(each, "")) for each in volumes)
+        return GuestDevices(has, tuple(map(GuestInterface, ports)))
 
     async def change_guest(
         self,

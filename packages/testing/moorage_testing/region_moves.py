@@ -13,6 +13,7 @@ from moorage.bus.quiesce_messages import FreezeGuest, ThawGuest
 from moorage.bus.verbs import Verb
 from moorage.model.errors import HostFailed, HostUnanswered
 from moorage.model.guest import MoveTarget, PowerState
+from moorage.model.guest_devices import GuestDevices
 from moorage.model.ids import CellId, ServerId
 from moorage.model.live_migration import LiveNow, LiveSource, LiveState
 from moorage.model.migration import MigrationStatus
@@ -65,6 +66,9 @@ class MoveVerbs:
             raise HostUnanswered("nobody hears it, and it may have done it")
         raise HostFailed("nobody hears it", code="host_silent")
 
+    def devices_of(self, host: str, server: ServerId) -> GuestDevices:
+        raise NotImplementedError
+
     async def ask(
         self,
         to: HostAddress,
@@ -86,6 +90,8 @@ class MoveVerbs:
             if (to.host, server) not in self.guests:
                 raise HostFailed("it has none", code="guest_not_found")
             answer = GuestNow(self.guests[to.host, server])
+        elif verb is Verb.GUEST_DEVICES:
+            answer = self.devices_of(to.host, server)
         elif isinstance(payload, FreezeGuest):
             self.still[to.host, server] = payload.why
             answer = GuestNow(PowerState.RUNNING)

@@ -7,7 +7,7 @@ from moorage.bus.command_messages import Command
 from moorage.bus.guest_payloads import CacheImage, Done, GuestNow, RebuildGuest, SetAdminPassword
 from moorage.bus.rescue_messages import RescueGuest, UnrescueGuest
 from moorage.bus.verbs import Verb
-from moorage.drivers.driver import Driver
+from moorage.drivers.driver import DeviceReporter, Driver
 from moorage.drivers.guest_life import CrashDumper, Diagnosable, ImageCacher, PasswordSetter, Rebuildable, Rescuable
 from moorage.model.errors import HostFailed
 
@@ -24,6 +24,17 @@ async def crash_dump(driver: Driver, command: Command) -> Answer:
 
 async def diagnostics(driver: Driver, command: Command) -> Answer:
     return await power_of(driver, Diagnosable).diagnostics(command.server), None  # type: ignore[type-abstract]
+
+
+async def guest_devices(driver: Driver, command: Command) -> Answer:
+    """Return the guest's volumes and interfaces as the hypervisor shows them. Raises HostFailed when the host has no such guest,
+    or cannot look at it."""
+    devices = (await power_of(driver, DeviceReporter).guest_devices()).get(command.server)  # type: ignore[type-abstract]
+    if devices is not None:
+        return devices, None
+    is_here = command.server in await driver.guests()
+    refusal = "the host cannot show its devices" if is_here else "the host has no such guest"
+    raise HostFailed(refusal, private=command.server, code="devices_unknown" if is_here else "guest_not_found")
 
 
 async def cache_image(driver: Driver, command: Command) -> Answer:
@@ -60,6 +71,7 @@ LIFE_VERBS: dict[str, Callable[[Driver, Command], Awaitable[Answer]]] = {
     Verb.SET_ADMIN_PASSWORD: set_admin_password,
     Verb.CRASH_DUMP: crash_dump,
     Verb.DIAGNOSTICS: diagnostics,
+    Verb.GUEST_DEVICES: guest_devices,
     Verb.CACHE_IMAGE: cache_image,
     Verb.REBUILD_GUEST: rebuild_guest,
     Verb.RESCUE_GUEST: rescue_guest,

@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from moorage import __version__
-from moorage.bus.host_messages import MAX_LISTED, HostReport
+from moorage.bus.host_messages import DEVICES_LISTED_MAX, MAX_LISTED, HostReport
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import HostDescription, PowerState
+from moorage.model.guest_devices import GuestDevices
 from moorage.model.ids import CellId, HostId, ServerId
 
 TURNS_MAX = MAX_LISTED // 2
@@ -69,6 +70,21 @@ def turns_listed(turns: Mapping[ServerId, FencingToken], guests: Collection[Serv
     """The operation of each turn; those of guests come first, because not all may fit into one message."""
     ordered = sorted(turns, key=lambda server: server not in guests)
     return {server: turns[server].operation_seq for server in ordered[:TURNS_MAX]}
+
+
+def listed_devices(
+    devices: Mapping[ServerId, GuestDevices], after: str, limit: int = DEVICES_LISTED_MAX
+) -> dict[ServerId, GuestDevices]:
+    """Return as many guests' devices as one message holds, beginning after this server; the next report continues there."""
+    if sum(max(1, each.count) for each in devices.values()) <= limit:
+        return dict(devices)
+    ordered, listed, left = sorted(devices), dict[ServerId, GuestDevices](), limit
+    for each in (*(one for one in ordered if one > after), *(one for one in ordered if one <= after)):
+        left -= max(1, devices[each].count)
+        if left < 0:
+            break
+        listed[each] = devices[each]
+    return listed
 
 
 def described(description: HostDescription) -> bytes:

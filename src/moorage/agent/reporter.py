@@ -7,11 +7,12 @@ import msgspec
 
 from moorage.agent.journal import AgentJournal
 from moorage.agent.port_descriptions import described_by
-from moorage.agent.report import changes, described, report, turns_listed
+from moorage.agent.report import LEVEL, changes, described, listed_devices, report, turns_listed
 from moorage.agent.report_subjects import Outgoing
 from moorage.bus.host_messages import MAX_LISTED, AgentReturned, Heartbeat
-from moorage.drivers.driver import Driver
+from moorage.drivers.driver import DeviceReporter, Driver
 from moorage.model.guest import PowerState, digest
+from moorage.model.guest_devices import GuestDevices, devices_digest
 from moorage.model.ids import CellId, ServerId
 
 MAX_UNTAKEN_SAID = 50
@@ -52,6 +53,10 @@ class Reporter:
         self._reported: Mapping[ServerId, PowerState] = {}
         self._digest = digest({})
         self._description = b""
+        self._devices: Mapping[ServerId, GuestDevices] | None = None
+        self._devices_digest = ""
+        self._last_listed = ""
+        """The last guest whose devices the last report named, where one report does not hold all of them."""
         self._last_tombstone = ServerId("")
         """The last tombstone of the last question; the next question begins after it."""
 
@@ -82,8 +87,18 @@ class Reporter:
             differ if len(differ) <= MAX_LISTED else {},
             self._journal.untaken(MAX_UNTAKEN_SAID),
             described=described_by(self._driver),
+            devices=await self._digest_of_devices(),
         )
         await self._outgoing.publish(message)
+
+    async def _digest_of_devices(self) -> str:
+        """Empty: hosts that see to ports themselves say nothing of them, nor does a driver that cannot tell."""
+        if self._level < LEVEL or not isinstance(self._driver, DeviceReporter):
+            return ""
+        now = await self._driver.known_devices()
+        if now is not self._devices:
+            self._devices, self._devices_digest = now, devices_digest(now)
+        return self._devices_digest
 
     async def leave(self) -> None:
         """Send the last heartbeat, so that another agent can take over the host at once."""
@@ -98,6 +113,10 @@ class Reporter:
             self._host, self._cell, self._boot, description, guests, self._level, self._journal.earlier_lives
         )
         whole = msgspec.structs.replace(whole, turns=turns_listed(self._journal.turns(), guests))
+        if (known := await self._digest_of_devices()) and isinstance(self._driver, DeviceReporter):
+            listed = listed_devices(await self._driver.guest_devices(), self._last_listed)
+            self._last_listed = next(reversed(listed), "")
+            whole = msgspec.structs.replace(whole, devices=listed, devices_digest=known)
         await self._outgoing.publish(whole)
 
     async def _ask_what_to_forget(self) -> None:

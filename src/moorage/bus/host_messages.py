@@ -7,10 +7,13 @@ import msgspec
 from moorage.bus.command_messages import ResultKey
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import PhysicalFunction, PowerState, ResourceInventory
+from moorage.model.guest_devices import GuestDevices
 from moorage.model.ids import CellId, ServerId
 
 MAX_LISTED = 5_000
 """Limit of servers in one message, and of acknowledged results: about half of the megabyte that a NATS server allows."""
+DEVICES_LISTED_MAX = 2_500
+"""Limit of volumes and interfaces in one report: with 150 bytes each, less than the other half of that megabyte."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
@@ -32,6 +35,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """The agent stops now: another one may speak for this host at once."""
     described: str = ""
     """Of the descriptions of ports that it has (`port_description.held_digest`); empty: it takes none, or its release does not."""
+    devices: str = ""
+    """Digest of all guests' volumes and interfaces (`model.guest_devices.devices_digest`); empty: the host says nothing of them."""
 
 
 class HostReport(msgspec.Struct, frozen=True, tag="host_report"):
@@ -68,6 +73,11 @@ class HostReport(msgspec.Struct, frozen=True, tag="host_report"):
     """Server → the operation of the last command that this host obeyed, with a guest here or not; some of them, if there are very many."""
     not_wired: tuple[str, ...] = ()
     """What of the descriptions it could not put into effect, some of it, for an operator; such a port lets less pass than it may."""
+    devices: dict[ServerId, GuestDevices] = {}
+    """The volumes and interfaces of guests.  A guest that is not in it is one of which the host says nothing: its release does not, or
+    `DEVICES_LISTED_MAX` was reached; a later report names others then."""
+    devices_digest: str = ""
+    """As in `Heartbeat`, at the moment of the report."""
 
 
 class ReportWanted(msgspec.Struct, frozen=True, tag="report_wanted"):

@@ -39,6 +39,7 @@ class Verb(StrEnum):
     FREEZE_GUEST = "freeze_guest"
     THAW_GUEST = "thaw_guest"
     GUEST_POWER = "guest_power"
+    GUEST_DEVICES = "guest_devices"
     MOVE_TARGET = "move_target"
     SEND_GUEST = "send_guest"
     TAKE_GUEST = "take_guest"
@@ -64,6 +65,7 @@ READS = frozenset(
         Verb.CACHE_IMAGE,
         Verb.VOLUME_CONNECTOR,
         Verb.GUEST_POWER,
+        Verb.GUEST_DEVICES,
         Verb.MOVE_TARGET,
         Verb.LIVE_SOURCE,
         Verb.LIVE_TARGET,

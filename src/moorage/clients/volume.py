@@ -62,9 +62,8 @@ class VolumeClient:
         try:
             reply = await self._call("GET", f"volumes/{_id(volume)}", ATTACHMENTS)
         except Invalid as refused:
-            if not refused.private.startswith(NO_SUCH_VERSION):
-                raise
-            raise NotAcceptable(refused.public, private=refused.private) from refused
+            too_old = refused.private.startswith(NO_SUCH_VERSION)
+            raise (NotAcceptable(refused.public, private=refused.private) if too_old else refused) from refused
         return _volume(reply.body["volume"]).availability_zone
 
     async def snapshot(self, snapshot: str, project: str = "", token: str | None = None) -> VolumeSnapshot:
@@ -181,10 +180,9 @@ class VolumeClient:
         return tuple(each for each in volumes if each.metadata.get(KEY) == server)
 
     async def with_status(self, status: str) -> tuple[Volume, ...]:
-        """Return volumes of any project with this status, from the first page."""
-        params = {"all_tenants": "1", "status": status, "limit": str(PAGE)}
-        reply = await self._call("GET", "volumes/detail", SHARED_TARGETS, params=params)
-        return tuple(_volume(each) for each in reply.body.get("volumes", ()))
+        """Return the volumes of any project with this status."""
+        pages = self._paged("volumes/detail", "volumes", SHARED_TARGETS, {"status": status})
+        return tuple([_volume(each) async for each in pages])
 
     async def delete(self, volume: str) -> None:
         """Delete a volume; a missing one is success. Raises Invalid or Conflict while it is in use, or has snapshots."""
@@ -301,16 +299,20 @@ class VolumeClient:
 
     async def all_attachments(self) -> AsyncIterator[Attachment]:
         """Return every attachment of every project, page by page."""
-        marker: dict[str, str] = {}
+        async for each in self._paged("attachments", "attachments", ATTACHMENTS, {}):
+            yield _attachment(each)
+
+    async def _paged(self, path: str, things: str, version: str, query: Json) -> AsyncIterator[Json]:
+        marker: Json = {}
         for _ in range(PAGES_MAX):
-            params = {"all_tenants": "1", "limit": str(PAGE), **marker}
-            reply = await self._call("GET", "attachments", ATTACHMENTS, params=params)
-            page = [_attachment(each) for each in reply.body.get("attachments", ())]
+            params = {"all_tenants": "1", "limit": str(PAGE), **query, **marker}
+            reply = await self._call("GET", path, version, params=params)
+            page = reply.body.get(things, ())
             for each in page:
                 yield each
             if len(page) < PAGE:
                 return
-            marker = {"marker": page[-1].id}
+            marker = {"marker": page[-1]["id"]}
 
     async def drop_attachment(self, attachment: str) -> None:
         """Remove the export and release the volume; a missing attachment is success."""

@@ -91,7 +91,7 @@ class CellConductor:
         self._silent_s = options.silent_s
         self._alone = options.alone
         self._belonging = Belonging(cell, database, region, engine)
-        self._comparison = ReportComparison(
+        self.comparison = ReportComparison(
             self._belonging, cell, bus, clock, region, engine, options.cells or {cell: database}
         )
         self._admission = AgentAdmission(cell, database, bus, clock, reports_in_hand=lambda: self._taking_reports)
@@ -225,7 +225,7 @@ class CellConductor:
         finally:
             self._storing_since = None
         known.stored(report, doubts)
-        await self._comparison.compare(known, report)
+        await self.comparison.compare(known, report)
 
     async def _store(self, known: KnownHost, report: HostReport) -> None:
         provider = await self._engine.report_host(inventory_of(report, self.cell, self._zone))
@@ -267,7 +267,7 @@ class CellConductor:
                 raise
         followed = beat.beat == known.beat + 1 and not was_silent
         same = bool(beat.changed) or (beat.guests, beat.digest) == (known.guests, known.digest)
-        known.beat, known.guests, known.digest, known.described = beat.beat, beat.guests, beat.digest, beat.described
+        known.take(beat)
         if known.reported != beat.boot:
             known.want(now, FIRST_REPORT_S if beat.beat == 0 else 0.0)
         elif not followed or not same:
@@ -295,7 +295,7 @@ class CellConductor:
         self._note_alive(known)
         if returned.home:
             judged = await self._belonging.judge(returned.host, returned.guests, turns_only=True)
-            await self._comparison.send_wrong_turns(returned.host, judged)
+            await self.comparison.send_wrong_turns(returned.host, judged)
             return
         judged = await self._belonging.judge(returned.host, returned.guests)
         answer = ServersOfHost(returned.boot, judged.turns, knows_senders=True)
@@ -375,8 +375,9 @@ class CellConductor:
                 logger.warning("host %s has not reported since this conductor started, and is down", known.host)
 
     async def compare_some(self) -> None:
-        """Compare digest and count of the hosts' last heartbeats with the records, many hosts with one statement."""
+        """Compare digests of the hosts' last heartbeats with the records, many hosts with one statement."""
         await compare_some(self._known, self._database, self._clock.monotonic())
+        await self.comparison.devices.compare_digests(self._known, self._clock.monotonic())
 
     async def flush(self) -> None:
         """Write the last heartbeats of all hosts at once; read what operators set for hosts."""

@@ -6,10 +6,12 @@ growing pauses.
 """
 
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from moorage.bus.host_messages import HostReport
+from moorage.bus.host_messages import Heartbeat, HostReport
+from moorage.model.guest_devices import GuestDevices
 from moorage.model.host import NAMED_MAX, NO_TROUBLES, HostTroubles
 from moorage.model.ids import ServerId
 
@@ -19,6 +21,17 @@ SPREAD_S = 10.0
 HOSTS_AT_ONCE, HOSTS_PER_SECOND = 100, 100.0
 NEVER = float("-inf")
 REFUSAL_NOTED_EVERY_US = 30_000_000
+
+
+class DeviceDifference(NamedTuple):
+    """One server whose guest has other devices than its record lists."""
+
+    devices: GuestDevices
+    """What the guest has."""
+    seq: int
+    """The last of the server's operations at that time."""
+    looks: int = 1
+    """How many reports in a row showed it."""
 
 
 @dataclass
@@ -44,6 +57,16 @@ class KnownHost:
     """Of the last beat that was taken: how many guests, and what of their power states."""
     described: str = ""
     """Of the last beat: which descriptions of ports it has."""
+    devices: str = ""
+    """Of the last beat: digest of its guests' volumes and interfaces; empty: it says nothing of them."""
+    devices_agreed: str | None = None
+    """The digest that was last held against the records; None: none was."""
+    devices_compared: float = NEVER
+    """When that was."""
+    devices_differ: int = 0
+    """Comparisons of digests in a row that found a difference."""
+    differing: Mapping[ServerId, DeviceDifference] = field(default_factory=dict[ServerId, DeviceDifference])
+    """Guests whose devices are not those of their records, by its last reports."""
     takes_descriptions: bool = False
     not_wired: tuple[str, ...] = ()
     """By its last report (`HostReport`)."""
@@ -106,6 +129,11 @@ class KnownHost:
         pause_s = min(ASK_FIRST_S * 2.0 ** min(self.tries - 1, 10), ASK_MOST_S)
         self.wanted = now + pause_s * (0.75 + 0.5 * self.share)
 
+    def take(self, beat: Heartbeat) -> None:
+        """Keep what a heartbeat says."""
+        self.beat, self.guests, self.digest = beat.beat, beat.guests, beat.digest
+        self.described, self.devices = beat.described, beat.devices
+
     def stored(self, report: HostReport, doubts: int) -> None:
         """A report was stored, sent when there were so many doubts."""
         self.reported = report.boot
@@ -126,6 +154,7 @@ class KnownHost:
         self.agent, self.confirmed = agent, False
         self.beat, self.guests, self.digest, self.reported = -1, 0, "", ""
         self.described, self.takes_descriptions = "", False
+        self.devices, self.devices_agreed, self.differing = "", None, {}
         self.rival, self.refused = "", ""
 
 

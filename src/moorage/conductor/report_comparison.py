@@ -9,6 +9,7 @@ from moorage.bus.messages import encode
 from moorage.bus.transport import Bus
 from moorage.conductor import returned_hosts
 from moorage.conductor.agent_identity import note
+from moorage.conductor.device_comparison import DeviceComparison
 from moorage.conductor.guest_reconciliation import Belonging, Judged
 from moorage.conductor.known_hosts import KnownHost
 from moorage.model.clock import Clock
@@ -46,6 +47,7 @@ class ReportComparison:
         self._database = cells[cell]
         self._region = region
         self._engine = engine
+        self.devices = DeviceComparison(cells[cell], region)
 
     async def compare(self, known: KnownHost, report: HostReport) -> None:
         """Compare guest by guest: the host is told which of its guests are wrong, and records show which are gone.
@@ -86,6 +88,8 @@ class ReportComparison:
             self._engine,
             self.cells,
         ):
+            waits = True
+        if await self.devices.compare(known, report, now):
             waits = True
         if waits:
             known.want(now, UNDECIDED_AGAIN_S)

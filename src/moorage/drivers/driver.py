@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from moorage.model.guest import GuestSpec, HostDescription, PowerState, Quiesce, VifData, VolumeDisk
+from moorage.model.guest_devices import GuestDevices
 from moorage.model.ids import ImageId, ServerId
 
 
@@ -36,6 +37,18 @@ class Driver(Protocol):
     async def power_off(self, server: ServerId, graceful_s: float) -> PowerState: ...
 
     async def reboot(self, server: ServerId, *, hard: bool) -> PowerState: ...
+
+
+@runtime_checkable
+class DeviceReporter(Protocol):
+    async def known_devices(self) -> Mapping[ServerId, GuestDevices]:
+        """Return the volumes and interfaces of every guest here, as the driver recorded them.  It is called for each heartbeat, so
+        it must be cheap; the same object is returned as long as nothing changed."""
+        ...
+
+    async def guest_devices(self) -> Mapping[ServerId, GuestDevices]:
+        """Return the same as the hypervisor shows it, for a full report; a guest that cannot be looked at is left out."""
+        ...
 
 
 @runtime_checkable

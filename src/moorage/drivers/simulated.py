@@ -40,6 +40,7 @@ from moorage.model.clock import Clock
 from moorage.model.console import ConsoleSocket
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, HostDescription, PowerState, ResourceInventory
+from moorage.model.guest_devices import GuestDevices, devices_of
 from moorage.model.ids import ServerId
 from moorage.model.image import ImageStore
 from moorage.model.instance_metadata import InstanceMetadata
@@ -98,6 +99,8 @@ class SimulatedDriver(
         self._awaited: dict[ServerId, str] = {}
         self._departed: dict[ServerId, str] = {}
         self._states: dict[ServerId, PowerState] | None = None  # made when asked for, and only after a change
+        self._devices: dict[ServerId, GuestDevices] = {}
+        self._devices_of: dict[ServerId, PowerState] | None = None  # the states with which they were made
 
     # ---- the driver ------------------------------------------------------------------------------------------------
 
@@ -148,6 +151,17 @@ class SimulatedDriver(
         if self._states is None:
             self._states = {server: guest.power for server, guest in self._guests.items()}
         return self._states
+
+    async def known_devices(self) -> Mapping[ServerId, GuestDevices]:
+        states = await self.guests()
+        if self._devices_of is not states:
+            now = {server: devices_of(guest.spec) for server, guest in self._guests.items() if not guest.incoming}
+            self._devices = self._devices if now == self._devices else now
+            self._devices_of = self._states
+        return self._devices
+
+    async def guest_devices(self) -> Mapping[ServerId, GuestDevices]:
+        return await self.known_devices()
 
     async def start_guest(self, spec: GuestSpec) -> PowerState:
         async with self._trouble("start_guest"):

@@ -111,6 +111,8 @@ class FindingKind(NamedTuple):
     repair: str
     """What a repair does; of kinds that are never repaired, what a person can do."""
     repairable: bool = True
+    is_critical: bool = False
+    """Data may be destroyed as long as it is so: reports list it first."""
 
 
 HEAL = "the claim is made to say what the server and its ports have"
@@ -169,10 +171,18 @@ KINDS: Mapping[str, FindingKind] = {
     "address_claim_orphaned": FindingKind("an address of a segment is claimed that no port has", HEAL),
     "migration_allocation_orphaned": FindingKind("a move that has ended holds resources", "they are released"),
     "migration_allocation_unknown": FindingKind("a move without a record holds resources", LOOK, False),
+    "allocation_owner_unknown": FindingKind(
+        "a claim for a server that is deleted or unknown was written through Placement's API",
+        "find out whose it is, and delete it there",
+        False,
+    ),
     "usage_drifted": FindingKind("a counter is not the sum of its allocations", "the counter is summed again"),
     # ports
     "port_orphaned": FindingKind("a port of ours names a server that does not have it", "it is deleted"),
     "port_not_let_go": FindingKind("a user's port names a server that does not have it", "it is released"),
+    "port_owner_unknown": FindingKind(
+        "a port for a server names a device that is no server", "find out whose it is, and delete it there", False
+    ),
     "port_missing": FindingKind(
         "a server's port is not there", "its card is unplugged, if the network service says it is gone"
     ),
@@ -197,7 +207,16 @@ KINDS: Mapping[str, FindingKind] = {
     "attachment_missing": FindingKind(
         "a server's volume has no such attachment", "detach and attach the volume", False
     ),
+    "attachment_owner_unknown": FindingKind(
+        "an attachment is for a server that nobody knows", "find out whose it is, and delete it there", False
+    ),
     "attachment_unfinished": FindingKind("an attachment that a server has is half made", "it is completed"),
+    "attachment_elsewhere": FindingKind(
+        "an attachment that a server's record lists is exported to another host than the server's",
+        "find out on which host its guest runs before anything is detached: the record may be of an earlier time",
+        False,
+        is_critical=True,
+    ),
     "volume_detaching_left": FindingKind(
         "a volume is shown as detaching, and no operation detaches it", "it is in use again"
     ),
@@ -224,6 +243,33 @@ KINDS: Mapping[str, FindingKind] = {
         "two hosts have a guest of one server", "the host that is not the server's is informed"
     ),
     "guest_missing": FindingKind("a server's host does not have its guest", "rebuild or hard reboot it", False),
+    # devices of guests
+    "guest_volume_of_other": FindingKind(
+        "a guest has a volume that is attached to another server, and not to its own",
+        "it is taken out of the guest",
+        is_critical=True,
+    ),
+    "guest_volume_replaced": FindingKind(
+        "a guest has another volume in the place of one that its server's record lists",
+        "it is recorded, if it is attached to the server and exported to its host",
+        is_critical=True,
+    ),
+    "guest_volume_unrecorded": FindingKind(
+        "a guest has a volume that its server's record does not list",
+        "it is recorded, if it is attached to the server and exported to its host; if it is attached to nobody, it is taken out of the guest",
+    ),
+    "guest_volume_missing": FindingKind(
+        "a guest lacks a volume that its server's record lists",
+        "it is plugged in again, if its attachment is exported to the host",
+    ),
+    "guest_interface_unrecorded": FindingKind(
+        "a guest has an interface that its server's record does not list",
+        "it is recorded, if its port names the server and is bound to the host; if its port is nobody's, another's or gone, it is unplugged",
+    ),
+    "guest_interface_missing": FindingKind(
+        "a guest lacks an interface that its server's record lists",
+        "it is plugged in again, if its port names the server and is bound to the host",
+    ),
     # counted by project, and what is only kept for a time
     "quota_usage_wrong": FindingKind("a project's quota is not what its servers weigh", "it is counted again"),
     "quota_user_usage_wrong": FindingKind("a user's quota is not what their servers weigh", "it is counted again"),

@@ -176,6 +176,8 @@ class Port(msgspec.Struct, frozen=True):
     profile: dict[str, Any] = {}
     security_groups: tuple[str, ...] = ()
     resource_request: dict[str, Any] | None = None
+    request_shown: bool = True
+    """Whether the service showed `resource_request` at all, be it null: Neutron shows it to administrators only."""
     name: str = ""
     tag: str | None = None
     original_profile: dict[str, Any] = {}

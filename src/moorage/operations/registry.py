@@ -18,6 +18,7 @@ from moorage.operations.evacuate.evacuate import EVACUATE, EVACUATE_ACROSS
 from moorage.operations.guest.crash_dump import CRASH_DUMP
 from moorage.operations.guest.power import POWER
 from moorage.operations.guest.rebuild import REBUILD
+from moorage.operations.guest.repair_devices import REPAIR_DEVICES
 from moorage.operations.guest.rescue import RESCUE, UNRESCUE
 from moorage.operations.images.snapshot import SNAPSHOT
 from moorage.operations.images.snapshot_volumes import SNAPSHOT_STILL, SNAPSHOT_VOLUMES
@@ -90,5 +91,6 @@ SAGAS: Mapping[str, Saga[Any, Any]] = {
         EVACUATE_CROSS_CELL,
         LIVE_MIGRATE_CROSS_CELL,
         SETTLE_DEBT,
+        REPAIR_DEVICES,
     )
 }

@@ -77,7 +77,7 @@ def extension(call: NetworkCall, ask: NetworkRequest) -> Doc:
 
 def _visible_project(call: NetworkCall, ask: NetworkRequest) -> str:
     project = ask.path["project"]
-    call.require(call.who.admin or call.who.service or (call.who.reader and call.who.owns(project)), "get_quota")
+    call.require(call.who.admin or (call.who.reader and call.who.owns(project)), "get_quota")
     return project
 
 

@@ -16,6 +16,7 @@ from moorage.main.hosts import HostPlan, planned_hosts
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
 from moorage.sql import Database
+from moorage_testing.simulation.armed_hosts import LostAnswers
 from moorage_testing.simulation.bus import Hub, SimulatedBus
 from moorage_testing.simulation.clock import MachineProcess, SimulatedMachine, VirtualClock
 from moorage_testing.simulation.copies import Copies
@@ -156,6 +157,7 @@ class SimulatedCloud:
         self.guests: dict[ServerId, dict[str, PowerState]] = {}
         """Server → host → what its guest there is doing."""
         self.storage = Storage(self)
+        self.lost_answers = LostAnswers()
         self.copies = Copies(self)
         self.lost: set[ServerId] = set()
         """Servers whose machine was taken away."""

@@ -11,6 +11,7 @@ def heal(cloud: SimulatedCloud) -> None:
     for store in cloud.stores.values():
         store.heal()
     cloud.hub.heal()
+    cloud.lost_answers.heal()
     for door in cloud.doors.values():
         door.heal()
     for role in cloud.roles.values():

@@ -188,7 +188,7 @@ class InvariantWatch:
         seen = await self._census()
         if isinstance(seen, str):
             return [seen]
-        wrong = [*leaks(seen), *self._broken_promises(seen), *self._not_as_shown(seen), *wrong_disks(self.cloud)]
+        wrong = [*leaks(seen), *self._broken_promises(seen), *self._not_as_shown(seen), *wrong_disks(self.cloud, seen)]
         wrong += [*wrong_moves(self.cloud, seen), *still_too_long(self.cloud)]
         stored = await wrong_stores(self.cloud, seen)
         excepted = {*self.cloud.lost, *self.cloud.restores.excepted()}

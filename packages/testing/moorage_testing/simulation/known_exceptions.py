@@ -6,9 +6,22 @@ from moorage_testing.simulation.cloud import SimulatedCloud
 from moorage_testing.simulation.plan import Event, SimulationPlan
 
 HOST_FAULTS = frozenset(
-    {"host", "kill", "freeze", "restart", "upgrade", "power_cut", "bus_cut", "bus_weather", "twin", "outage"}
+    {
+        "host",
+        "kill",
+        "freeze",
+        "restart",
+        "upgrade",
+        "power_cut",
+        "bus_cut",
+        "bus_weather",
+        "twin",
+        "outage",
+        "lost_answer",
+        "revoke_host",
+    }
 )
-ADMINISTRATORS = frozenset({"service", "force_down", "zone", "trait", "inventory"})
+ADMINISTRATORS = frozenset({"service", "force_down", "zone", "trait", "inventory", "drain_host"})
 NEIGHBOURS = frozenset({"neighbour"})
 SCARCE = frozenset({"routed", "assured", "direct", "guaranteed", "two"})
 """Networks on which addresses, devices or bandwidth may run out."""

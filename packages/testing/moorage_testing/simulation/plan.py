@@ -140,6 +140,32 @@ SCENES_BESIDE: dict[str, Callable[[random.Random, Draft], list[Event]]] = {}
 """By name: what comes on top of some plans, see `shared_scenes.py`."""
 ORDERS_BY_NAME = Registry()
 FAULTS_BY_NAME = Registry()
+LATER_ORDERS = Registry()
+LATER_FAULTS = Registry()
+"""What only the scenes of `LATER_SCENES` have: a kind more in the registries above would change the plan of every seed."""
+LATER_SCENES: dict[str, Callable[[random.Random, Draft], list[Event]]] = {}
+"""By name: scenes with a share of all seeds each, and dice of their own."""
+SHARES = {
+    "an_answer_of_a_host_is_lost": 0.15,
+    "operators_act": 0.05,
+    "a_conductor_loses_the_bus": 0.0,
+    "a_database_fails_over": 0.0,
+}
+"""Of all plans: this scene comes on top. Those with 0 are played when they are asked for (`--scene`): the product does not hold yet
+what they check; a share of 0.02 each draws them, and `progress.ORDERS_END_WITHOUT_THE_BUS` is to be set with the third.
+"""
+
+
+def later_scene(
+    draw: Callable[[random.Random, Draft], list[Event]],
+) -> Callable[[random.Random, Draft], list[Event]]:
+    """Register a scene that comes on top of its share of all seeds, under its name."""
+    LATER_SCENES[draw.__name__] = draw
+    return draw
+
+
+def is_fault(what: str) -> bool:
+    return what in FAULTS_BY_NAME or what in LATER_FAULTS
 
 
 def additional_scene(
@@ -158,7 +184,7 @@ def across_cells(draw: Callable[[random.Random, Draft], list[Event]]) -> Callabl
 
 def every_kind() -> Mapping[str, Kind]:
     """Orders and faults."""
-    return {**ORDERS_BY_NAME, **FAULTS_BY_NAME}
+    return {**ORDERS_BY_NAME, **LATER_ORDERS, **FAULTS_BY_NAME, **LATER_FAULTS}
 
 
 def drawn(seed: int, scene: str | None = None) -> SimulationPlan:
@@ -174,7 +200,25 @@ def drawn(seed: int, scene: str | None = None) -> SimulationPlan:
     put_back = any(each.what == "restore" for each in plan.events)
     if scene in CROSS_CELL_SCENES or (scene is None and dice.random() < CROSS_CELL and not put_back):
         plan = cross_cell(plan, dice, scene)
+    return plan if scene is not None else _with_later_scenes(plan)
+
+
+def _with_later_scenes(plan: SimulationPlan) -> SimulationPlan:
+    """With what comes on top by its share of all seeds; but beside a restore, whose rules are about what stood still."""
+    restored = any(each.what == "restore" for each in plan.events)
+    for name, share in SHARES.items():
+        dice = random.Random(f"{name} {plan.seed}")
+        if dice.random() < share and not restored:
+            plan = _with_scene(plan, LATER_SCENES[name], dice)
     return plan
+
+
+def _with_scene(
+    plan: SimulationPlan, scene: Callable[[random.Random, Draft], list[Event]], dice: random.Random
+) -> SimulationPlan:
+    draft = _after(plan)
+    events = sorted([*plan.events, *scene(dice, draft)], key=lambda each: each.at_s)
+    return msgspec.structs.replace(plan, span_s=draft.span_s, events=tuple(events))
 
 
 def cross_cell(plan: SimulationPlan, dice: random.Random, scene: str | None = None) -> SimulationPlan:
@@ -219,6 +263,9 @@ def _with_what_is_on_top(seed: int, scene: str | None) -> SimulationPlan:
     dice = random.Random(f"on top {seed}")
     if scene in CROSS_CELL_SCENES:
         return _finished_plan(seed, Draft(SPAN_S[0]), [])
+    if scene in LATER_SCENES:
+        empty = _finished_plan(seed, Draft(SPAN_S[0]), [])
+        return _with_scene(empty, LATER_SCENES[scene], random.Random(f"{scene} {seed}"))
     if scene in SCENES_BESIDE:
         draft = Draft(SPAN_S[0], offload_s=dice.choice(OFFLOAD_S), far_s=dice.choice(FAR_S))
         events = SCENES_BESIDE[scene](dice, draft)

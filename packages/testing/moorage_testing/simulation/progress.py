@@ -6,8 +6,9 @@ from moorage.bus.host_silence import BUS_GRACE_S
 from moorage.conductor.bus_reach import OTHERS_NOTICE_S
 from moorage.conductor.worker import Conductor
 from moorage.model.ids import ServerId
-from moorage_testing.simulation.bus import NOTICED_S
+from moorage_testing.simulation.bus import NOTICED_S, Weather
 from moorage_testing.simulation.cloud import Role, SimulatedCloud
+from moorage_testing.simulation.plan import HOSTS
 from moorage_testing.simulation.roles import ConductorRole
 from moorage_testing.simulation.storage import writers_text
 
@@ -53,6 +54,31 @@ async def watch_volumes(cloud: SimulatedCloud) -> None:
                 cloud.violated(
                     f"volume {volume} has two writers, and their hosts could stop one: {writers_text(writers)}"
                 )
+
+
+ORDER_ENDS_S = 75.0
+"""The time in which another conductor has taken it over and ended it, where hosts, databases and services are well."""
+
+
+async def watch_orders(cloud: SimulatedCloud) -> None:
+    """An order ends, although a conductor does not reach the bus, as long as another one is well and nothing else is wrong."""
+    since: dict[str, float] = {}
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        conductors = [each for each in cloud.roles.values() if isinstance(each, ConductorRole)]
+        cut = [each for each in conductors if each.name in cloud.hub.cut]
+        well = [each for each in conductors if each not in cut and each.ready]
+        alone = set(cloud.hub.cut) == {each.name for each in cut} and cloud.hub.down_since is None
+        quiet = alone and cloud.hub.weather == Weather() and all(cloud.acts(host) for host in HOSTS)
+        served = all(store.serves(each.name) for store in cloud.stores.values() for each in conductors)
+        if not (cut and well and quiet and served):
+            since.clear()
+            continue
+        waiting = cloud.watch.unended()
+        since = {each: since.get(each, cloud.loop.now) for each in waiting}
+        for each, from_s in since.items():
+            if cloud.loop.now - from_s > ORDER_ENDS_S:
+                cloud.violated(f"{each} since {ORDER_ENDS_S:.0f} s, though {well[0].name} is well")
 
 
 async def watch_conductors(cloud: SimulatedCloud) -> None:

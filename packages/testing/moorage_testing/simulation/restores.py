@@ -173,7 +173,7 @@ async def _restored(cloud: SimulatedCloud, args: Arguments, whole: bytes, before
     cloud.watch.listen()
     if args["wrong"] and cloud.restores.detects_restore():
         await _start_too_early(cloud, roles)
-    await _adopt(cloud)
+    await adopt(cloud)
     cloud.restores.done = True
     for role in roles:
         role.barred = False
@@ -205,7 +205,7 @@ async def _start_too_early(cloud: SimulatedCloud, roles: Collection[Role]) -> No
     await asyncio.sleep(DRAINED_S)
 
 
-async def _adopt(cloud: SimulatedCloud) -> None:
+async def adopt(cloud: SimulatedCloud) -> None:
     """Until it has succeeded: a conductor that was killed counts for the rest of its lease, and databases may be out."""
     while True:
         try:

@@ -1,5 +1,7 @@
 """The processes of a simulated cloud, joined as `moorage.main` joins the real ones."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -10,7 +12,7 @@ from moorage.agent.agent import Agent, AgentOptions
 from moorage.agent.journal import AgentJournal
 from moorage.clients.asgi_transport import Base
 from moorage.conductor.reconcile_loop import ReconcileLoop
-from moorage.drivers.fault_injection import FaultSettings, VerbDial
+from moorage.drivers.fault_injection import FaultCounter, FaultSettings, VerbDial
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_live import SimulatedTransfer
@@ -36,7 +38,7 @@ from moorage_testing.simulation.memory import DiskJournal, MachineDisk
 PICTURE_EVERY_S = 2.0
 """Seldom, so that pictures are old and idle seconds cost little."""
 ASKED_EVERY_S = 3.0
-"""How often a conductor checks for drains and audits, which simulations have none of: idle seconds cost less."""
+"""How often a conductor checks for drains and audits: seldom, so that idle seconds cost less."""
 
 
 class EmbeddedServicesRole(Role):
@@ -167,6 +169,13 @@ class WatchedDriver(SimulatedDriver):
         self._cloud.storage.writes(self._host, guest.spec.server, guest.power, guest.spec.volumes)
         self._cloud.copies.guest(self._host, guest)
         return power
+
+    @override
+    @asynccontextmanager
+    async def _trouble(self, verb: str) -> AsyncIterator[FaultCounter]:
+        async with super()._trouble(verb) as knob:
+            yield knob
+        self._cloud.lost_answers.done(self._cloud.hub, self._host, verb)
 
     @override
     def _remove(self, server: ServerId) -> None:

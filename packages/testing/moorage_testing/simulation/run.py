@@ -24,8 +24,10 @@ from moorage_testing.simulation.guest_orders import every_order
 from moorage_testing.simulation.guest_scenes import scene
 from moorage_testing.simulation.known_exceptions import lost_images, lost_interfaces, without_excuse
 from moorage_testing.simulation.live_orders import heal
-from moorage_testing.simulation.plan import FAULTS_BY_NAME, Event, SimulationPlan, every_kind
-from moorage_testing.simulation.progress import watch_conductors, watch_guests, watch_volumes
+from moorage_testing.simulation.lost_answers import an_answer_of_a_host_is_lost
+from moorage_testing.simulation.operator_orders import operators_act
+from moorage_testing.simulation.plan import Event, SimulationPlan, every_kind, is_fault
+from moorage_testing.simulation.progress import watch_conductors, watch_guests, watch_orders, watch_volumes
 from moorage_testing.simulation.restores import tidy_up
 from moorage_testing.simulation.service_orders import at_volume_service
 from moorage_testing.simulation.service_scenes import additional_scene
@@ -126,16 +128,22 @@ async def _run_plan(cloud: SimulatedCloud, plan: SimulationPlan) -> None:
     began = cloud.loop.now
     cloud.trace.note("plan", f"the cloud is ready; {len(plan.events)} events in {plan.span_s} s")
     kinds = every_kind()
-    watchers = (watch_conductors, watch_guests, watch_volumes, *((watch_lists,) if plan.cross_cell else ()))
+    watchers = (
+        watch_conductors,
+        watch_guests,
+        watch_volumes,
+        watch_orders,
+        *((watch_lists,) if plan.cross_cell else ()),
+    )
     watching = [asyncio.ensure_future(each(cloud)) for each in watchers]
     tasks: list[asyncio.Task[None]] = []
     for event in plan.events:
         await asyncio.sleep(max(0.0, began + event.at_s - cloud.loop.now))
         tasks.append(asyncio.ensure_future(kinds[event.what].carry_out(cloud, event.args)))
     await asyncio.sleep(max(0.0, began + plan.span_s - cloud.loop.now))
-    orders_left = [task for task, event in zip(tasks, plan.events, strict=True) if event.what not in FAULTS_BY_NAME]
+    orders_left = [task for task, event in zip(tasks, plan.events, strict=True) if not is_fault(event.what)]
     for task, event in zip(tasks, plan.events, strict=True):
-        if event.what in FAULTS_BY_NAME:
+        if is_fault(event.what):
             task.cancel()
     heal(cloud)
     cloud.trace.note("plan", "all is healed")
@@ -208,8 +216,10 @@ __all__ = [
     "SimulationPlan",
     "across_cells",
     "additional_scene",
+    "an_answer_of_a_host_is_lost",
     "at_volume_service",
     "every_order",
+    "operators_act",
     "scene",
     "servers_share_a_volume",
     "simulate",

@@ -116,8 +116,8 @@ def _snapshots(seen: Census, snapshots: Iterable[dict[str, Any]]) -> list[str]:
     return wrong
 
 
-def wrong_disks(cloud: "SimulatedCloud") -> list[str]:
-    """The guest has the image and the volumes that its server shows, and is rescued when that says so; no copy of its disk is left."""
+def wrong_disks(cloud: "SimulatedCloud", seen: Census) -> list[str]:
+    """The guest has the image and the volumes that its server shows, and the ports that the network service has on its host for it, and is rescued when that says so; no copy of its disk is left."""
     wrong: list[str] = []
     between_cells = bool(cloud.config.api.policy_file)
     shelved = {
@@ -146,6 +146,10 @@ def wrong_disks(cloud: "SimulatedCloud") -> list[str]:
         wanted = sorted(each["id"] for each in shown["os-extended-volumes:volumes_attached"])
         if has != wanted:
             wrong.append(f"{said} shows volumes {wanted}, and its guest has {has}")
+        plugged = sorted(str(each.port) for each in guest.spec.vifs)
+        bound = sorted(port["id"] for port in seen.ports.get(server, ()) if port["binding:host_id"] == role.name)
+        if shown["status"] != "ERROR" and plugged != bound:
+            wrong.append(f"{said} has ports {bound} on that host, and its guest has {plugged}")
         if role.driver.keeps_copy(ServerId(server)):
             wrong.append(f"{said}: a copy of its disk was left")
     return wrong

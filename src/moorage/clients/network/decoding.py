@@ -50,6 +50,7 @@ def port_of(body: Mapping[str, Any], nic: NicAsk | None = None, ours: bool = Fal
         status=body.get("status") or "",
         security_groups=tuple(body.get("security_groups") or ()),
         resource_request=body.get("resource_request") or None,
+        request_shown="resource_request" in body,
         tag=nic.tag if nic else None,
         index=nic.index if nic else 0,
         name=body.get("name") or "",

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,8 +24,9 @@ from moorage.model.network import (
 from moorage.model.network_providers import NIC_SWITCH, OVS, known
 from moorage.model.port_description import ChangedHosts, HostDescriptions
 
+ResponseT = TypeVar("ResponseT")
 NO_PORT = "00000000-0000-0000-0000-000000000000"
-"""An id that no port has."""
+"""An id that no port and no project has."""
 BINDERS = frozenset(
     {OVS, NIC_SWITCH, "Linux bridge agent", "Macvtap agent", "OVN Controller agent", "OVN Controller Gateway agent"}
 )
@@ -44,6 +45,7 @@ HELD_FIELDS = (
     "network_id",
     "mac_address",
     "device_id",
+    "device_owner",
     "revision_number",
     "fixed_ips",
     "resource_request",
@@ -253,21 +255,36 @@ class NetworkQueries:
             ) from garbled
 
     async def try_credentials(self) -> None:
-        """Check our credentials with two cheap calls that change nothing, one for each role that we need.
+        """Check our credentials with cheap calls that change nothing, for each role that we need.
 
-        Only administrators see agents.  Binding a port and writing its binding profile needs the role `service` (or
+        Lists do not show whether we are an administrator: who is none gets empty ones, and ports without the attribute
+        `resource_request`, with which guarantees are claimed.  So a port that is there must show that attribute, and the service must
+        tell the quota of a project that is not ours, which it tells to administrators only (`get_quota`).  Binding a port and writing its binding profile needs the role `service` (or
         what the service's policy asks instead): we ask for a binding of a port that cannot exist.  The answer is 403 if we may not
         bind ports, and 404 if we may.  Neutron 29 answers 500 if we may: that failure happens after the policy check, so it means that
         our account is accepted.
         Raises a Refusal, or Unavailable with the code `credentials` when a role is missing.
         """
-        agents = self._api.call("GET", path_of("agents"), params={"limit": 1, "fields": "id"})
-        await _allowed("admin", agents)
+        await self._prove_administrator()
         try:
             bindings, nowhere = path_of("ports", NO_PORT, "bindings"), {"binding": {"host": "nowhere"}}
             await _allowed("service", self._api.service.call_uncounted("POST", bindings, body=nowhere))
         except (NotFound, UnknownOutcome):
             return
+
+    async def _prove_administrator(self) -> None:
+        """Raises Unavailable with the code `credentials` when nothing that only administrators get is given to us."""
+        try:
+            quota = (await _allowed("admin", self._api.call("GET", path_of("quotas", NO_PORT)))).body.get("quota")
+        except NotFound:
+            quota = None
+        if not quota:
+            raise _lacks("admin", "it is not told the quota of another project (`get_quota`)")
+        if "port-resource-request" in await self._api.extensions():
+            query: Params = {"limit": 1, "fields": ["id", "resource_request"]}
+            for row in (await self._api.call("GET", path_of("ports"), params=query)).body["ports"]:
+                if "resource_request" not in row:
+                    raise _lacks("admin", "it is not shown what ports are guaranteed (`get_port:resource_request`)")
 
     async def security_groups_of(self, server: str, token: str) -> list[dict[str, Any]]:
         """Return the security groups of a server's ports, as the service describes them, with the user's token."""
@@ -299,12 +316,15 @@ class NetworkQueries:
         return by_port
 
 
-async def _allowed(role: str, call: Awaitable[object]) -> None:
+async def _allowed(role: str, call: Awaitable[ResponseT]) -> ResponseT:
     """Says which role our user lacks, where the service refuses the call with 403."""
     try:
-        await call
+        return await call
     except Unavailable as out:
         if out.code == CREDENTIALS and out.private.startswith("403"):
-            private = f"the user of [service_user] lacks the role {role}: {out.private}"
-            raise Unavailable(out.public, private=private, code=CREDENTIALS) from out
+            raise _lacks(role, out.private, out.public) from out
         raise
+
+
+def _lacks(role: str, why: str, public: str = "The network service does not give us what we need.") -> Unavailable:
+    return Unavailable(public, private=f"the user of [service_user] lacks the role {role}: {why}", code=CREDENTIALS)

@@ -11,7 +11,15 @@ from functools import partial
 
 import msgspec
 
-from moorage.conductor.audit import claim_checks, doubt_checks, guest_checks, port_checks, record_checks, volume_checks
+from moorage.conductor.audit import (
+    claim_checks,
+    device_checks,
+    doubt_checks,
+    guest_checks,
+    port_checks,
+    record_checks,
+    volume_checks,
+)
 from moorage.conductor.audit.reader import AuditReader, GuestReportSource
 from moorage.conductor.audit.region_checks import Wholes
 from moorage.conductor.audit.repairs import Repairs
@@ -40,12 +48,15 @@ CHECKS: tuple[Check, ...] = (
     guest_checks.of_servers,
     guest_checks.guests_without_server,
     guest_checks.unknown,
+    device_checks.of_servers,
 )
 AGAIN_AFTER_S = 3.0
 SUSPECTS_AT_ONCE = 500
 SUSPECTS_MAX = 100_000
 """How many suspects of the first read are read again; a cloud with more has one common fault, and the report says so.
 """
+OTHERS_MAX = 100
+"""Servers that did not move whose ports' bindings one audit reads."""
 TOO_MANY_LOST = "too many ports are missing at once: check the network service"
 DOUBTFUL = "its server is doubtful: decide about that first"
 OF_GUESTS = frozenset(kind for kind in KINDS if kind.startswith("guest_")) | {doubt_checks.KIND}
@@ -68,6 +79,8 @@ class Auditor:
         self._context, self._guests, self._clock, self._again_after_s = context, guests, clock, again_after_s
         self._reader = AuditReader(context, guests, ports=ports)
         self._wholes = Wholes(context, clock)
+        self._last_other = ""
+        """The last server whose bindings the last audit read although it had not moved."""
 
     async def run(self, request: AuditRequest, audit: str = "", by: str = "", began: int | None = None) -> AuditReport:
         """Run an audit, and repair what was requested. Raises Unavailable when nothing could be read.
@@ -85,7 +98,7 @@ class Auditor:
             if suspects:
                 await self._clock.sleep(self._again_after_s)
                 sure = await self._again(suspects, site, request, kinds)
-            sure = _without_lost(sure, site)
+            sure = sorted(_without_lost(sure, site), key=lambda each: not KINDS[each.kind].is_critical)
             limit = min(request.limit, FINDINGS_KEPT_MAX)
             counts = Counter(each.kind for each in sure)
             report = AuditReport(looked_at, dict(sorted(site.out.items())), dict(counts), tuple(sure[:limit]))
@@ -129,8 +142,18 @@ class Auditor:
 
     async def _with_bindings(self, site: ServicesSnapshot, kinds: Collection[str], ids: Collection[ServerId]) -> None:
         if "port_binding_left" in kinds:
-            moved = ids or await self._reader.moved_lately(site, int(self._clock.now() * 1_000_000))
-            await self._reader.bindings(site, moved)
+            lately = await self._reader.moved_lately(site, int(self._clock.now() * 1_000_000))
+            site.moved = lately
+            others = ids or await self._next_others()
+            await self._reader.bindings(site, lately.intersection(ids) if ids else lately)
+            await self._reader.bindings(site, frozenset(others) - lately)
+
+    async def _next_others(self) -> list[ServerId]:
+        """Some servers, whether or not they moved: each audit looks at the next ones, for each of their ports is a call."""
+        after = self._last_other
+        rows = await self._context.region.read(lambda tx: audit_reads.mapped(tx, after, OTHERS_MAX))
+        self._last_other = rows[-1].id if len(rows) == OTHERS_MAX else ""
+        return [each.id for each in rows if not each.deleted]
 
     # ------------------------------------------------------------------------------------------- the second read
 
@@ -164,6 +187,7 @@ class Auditor:
         now.guests = {host: those for host, those in now.guests.items() if host in reporting}
         consumers = [what for kind, what, _, server in suspects if kind.startswith("migration_") and server in set(ids)]
         if "port_binding_left" in {kind for kind, *_ in suspects}:
+            now.moved = site.moved
             await self._reader.bindings(now, ids)
         page = await self._reader.among(now, ids, consumers)
         after = await self._standing(ids)

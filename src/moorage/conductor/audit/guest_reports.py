@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from moorage.conductor.cell_conductor import CellConductor
 from moorage.model.clock import Clock
+from moorage.model.guest_devices import GuestDevices
 from moorage.model.ids import CellId, ServerId
 
 ANSWER_S = 5.0
@@ -35,6 +36,22 @@ class ReportedGuests:
         if len(silent) > NAMED_MAX:
             out["hosts"] = f"{len(silent) - NAMED_MAX} more have not reported"
         return guests, out
+
+    async def differing(self) -> Mapping[str, Mapping[ServerId, GuestDevices]]:
+        """Guests whose devices are not those of their records. What every host says of them is held against the records now, and hosts
+        where they differ are asked for their reports.
+        """
+        changed: list[str] = []
+        for cell in self._cells():
+            changed += await cell.comparison.devices.hosts_that_differ(cell.known, self._clock.monotonic())
+        if changed:
+            await self.ask_again(changed)
+        return {
+            known.host: {server: each.devices for server, each in known.differing.items()}
+            for cell in self._cells()
+            for known in cell.known
+            if known.differing and not known.silent
+        }
 
     async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
         """Ask these hosts for reports; return those that answered within a few seconds."""

@@ -12,6 +12,8 @@ from moorage.model.server import Server, VmState
 from moorage.operations.interfaces.port_sync import addresses_differ
 from moorage.operations.steps.ports import unnamed_guarantees
 
+FOR_SERVERS = "compute:"
+NOT_MOVED = "the server did not move lately: find out who made it, and delete it there"
 SHELVED_AWAY = VmState.SHELVED_OFFLOADED
 
 
@@ -42,9 +44,13 @@ def of_devices(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
 
 
 def _unknown(device: str, site: ServicesSnapshot) -> Iterator[Finding]:
-    """Only a MAC that was minted for it shows that the device was one of our servers."""
+    """Only a MAC that was minted for it shows that the device was one of our servers; another port for servers is shown, and
+    may be another cloud's."""
     assert site.ports is not None
     for port in site.ports[device].values():
+        if port.device_owner.startswith(FOR_SERVERS) and port.mac not in minted_macs(device):
+            found = f"device {device}, host {port.host!r}"
+            yield finding("port_owner_unknown", port.id, "network", device, expected="a known server", found=found)
         if len(device) == len("00000000-0000-0000-0000-000000000000") and port.mac in minted_macs(device):
             yield finding(
                 "port_orphaned",
@@ -139,7 +145,13 @@ def _bindings(page: SnapshotPage, server: Server, ports: dict[str, Port], site: 
         for nic in server.nics:
             for host in site.inactive.get(str(nic.port), ()):
                 yield finding(
-                    "port_binding_left", str(nic.port), host, server.id, expected="none", found="an inactive binding"
+                    "port_binding_left",
+                    str(nic.port),
+                    host,
+                    server.id,
+                    expected="none",
+                    found="an inactive binding",
+                    why_not="" if server.id in site.moved else NOT_MOVED,
                 )
 
 

@@ -8,9 +8,10 @@ import msgspec
 from moorage.conductor.audit.reader import AuditReader
 from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.model.audit import Finding
+from moorage.model.errors import Conflict
 from moorage.model.ids import HostId, ProviderId, ServerId
 from moorage.model.network import BindOptions, Port
-from moorage.model.request_groups import ALLOCATION, allocation_of, groups_of
+from moorage.model.request_groups import ALLOCATION, RequestGroup, allocation_of, groups_of
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
 from moorage.operations.interfaces import port_sync
@@ -97,8 +98,11 @@ class PortRepairs:
         return f"the binding names {named[ALLOCATION]}"
 
     async def _named(self, server: Server, port: Port) -> dict[str, Any] | None:
-        """None: the port has no resource request, or several providers could serve one of its groups and the claim does
-        not tell which.
+        """None: the port has no resource request. Raises Conflict when none or several providers could serve one of its
+        groups, and the claim does not tell which.
+
+        A host may have several devices with bandwidth. The traits that a group requires, of the physical network and
+        of the kind of port, leave the one that the scheduler would have chosen.
         """
         groups, _ = groups_of(port.resource_request, port.id)
         if not groups:
@@ -109,11 +113,14 @@ class PortRepairs:
         chosen: dict[str, ProviderId] = {}
         for group in groups:
             classes = list(group.resources)
-            claimed = [each for each in candidates if all((each, name) in held for name in classes)]
-            offering = partial(recount.offering, providers=candidates, resources=classes)
+            fitting = await self._context.region.read(
+                partial(recount.with_traits, providers=candidates, required=group.required)
+            )
+            claimed = [each for each in fitting if all((each, name) in held for name in classes)]
+            offering = partial(recount.offering, providers=fitting, resources=classes)
             able = claimed or await self._context.region.read(offering)
             if len(able) != 1:
-                return None
+                raise _ambiguous(port, group, len(able))
             chosen[group.id] = able[0]
         return {ALLOCATION: allocation_of(port.resource_request, port.id, chosen)}
 
@@ -130,3 +137,13 @@ class PortRepairs:
             return ""
         await self._context.network.delete_binding(server_and_port[0].id, finding.where, [finding.what])
         return "deleted"
+
+
+def _ambiguous(port: Port, group: RequestGroup, able: int) -> Conflict:
+    """Why the binding cannot name a provider, for an operator."""
+    wanted = ", ".join((*sorted(group.resources), *group.required))
+    how_many = "no provider of its host has" if not able else f"{able} providers of its host have"
+    return Conflict(
+        f"{how_many} what port {port.id} is guaranteed ({wanted}), and the claim does not tell which is meant: move the server, "
+        "which claims it again"
+    )

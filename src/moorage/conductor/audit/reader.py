@@ -13,11 +13,12 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
 from moorage.conductor.reconcilers.orphan_attachments import going
-from moorage.model.errors import Problem
+from moorage.model.errors import Invalid, NotFound, Problem
+from moorage.model.guest_devices import GuestDevices
 from moorage.model.ids import CellId, HostId, ServerId
 from moorage.model.migration import Migration
 from moorage.model.network import Port
-from moorage.model.volume import Attachment
+from moorage.model.volume import IN_USE, Attachment, Volume
 from moorage.operations.context import SagaContext
 from moorage.operations.volumes.detach_volume import DETACHING
 from moorage.sql import Tx
@@ -33,6 +34,8 @@ PAGE = 500
 FEW = 50
 """Up to this many servers are read one by one from the services; for more, the whole lists are read."""
 MOVED_SINCE_US = 24 * 3600 * 1_000_000
+VOLUMES_SHOWN_MAX = 500
+"""Volumes of guests whose devices differ that are read, each with a call; of further ones nothing is concluded."""
 BINDINGS_MAX = 1_000
 """For how many servers the ports' bindings are read: each port is a call."""
 
@@ -46,6 +49,10 @@ class GuestReportSource(Protocol):
         """Host → its guests; and cells whose hosts this process does not receive, with the reason."""
         ...
 
+    async def differing(self) -> Mapping[str, Mapping[ServerId, GuestDevices]]:
+        """Host → guests whose devices are not those of their records, with what they have."""
+        ...
+
     async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
         """Ask these hosts for their guests, and wait a moment; return those that have answered."""
         ...
@@ -56,6 +63,9 @@ class NoGuests:
 
     def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
         return {}, {"hosts": "this process receives none"}
+
+    async def differing(self) -> Mapping[str, Mapping[ServerId, GuestDevices]]:
+        return {}
 
     async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
         return ()
@@ -90,7 +100,40 @@ class AuditReader:
             site.going = await self._or_out(site, "volume", self._going) or {}
         site.guests, unheard = self._guests.seen()
         site.out.update(unheard)
+        site.differing = await self._guests.differing()
+        if self._context.volumes is not None and site.attachments is not None:
+            site.volumes = await self._or_out(site, "volume", lambda: self._volumes_of_guests(site)) or {}
+            site.exported = await self._or_out(site, "volume", lambda: self._exported(site, few)) or {}
         return site
+
+    async def _volumes_of_guests(self, site: ServicesSnapshot) -> dict[str, Volume | None]:
+        """The volumes of guests that differ, at most `VOLUMES_SHOWN_MAX`."""
+        assert self._context.volumes is not None
+        has = {
+            each.volume for guests in site.differing.values() for devices in guests.values() for each in devices.volumes
+        }
+        shown: dict[str, Volume | None] = {}
+        for volume in sorted(has)[:VOLUMES_SHOWN_MAX]:
+            try:
+                shown[volume] = await self._context.volumes.show(volume)
+            except (NotFound, Invalid):
+                shown[volume] = None
+        return shown
+
+    async def _exported(self, site: ServicesSnapshot, few: Collection[ServerId] | None) -> dict[str, str]:
+        """The hosts of attachments: from the list of volumes in use, or one by one for a few servers."""
+        assert self._context.volumes is not None
+        exported: dict[str, str] = {}
+        if few is None:
+            for each in await self._context.volumes.with_status(IN_USE):
+                exported |= each.hosts
+            return exported
+        for volume in sorted({each.volume for held in (site.attachments or {}).values() for each in held}):
+            try:
+                exported |= (await self._context.volumes.show(volume)).hosts
+            except NotFound:  # its attachment is judged without it
+                continue
+        return exported
 
     async def _or_out(self, site: ServicesSnapshot, name: str, read: Callable[[], Awaitable[T]]) -> T | None:
         try:

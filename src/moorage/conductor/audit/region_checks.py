@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
+from moorage.conductor.audit import owner_checks
 from moorage.conductor.audit.finding_builder import finding
 from moorage.conductor.audit.snapshot import ServicesSnapshot
 from moorage.conductor.reconcilers.orphan_attachments import INTENT_OLD_US
@@ -49,6 +50,8 @@ class Wholes:
         """Kinds → the check that looks for them."""
         return {
             ("operation_without_server",): self._operations,
+            ("allocation_owner_unknown",): partial(owner_checks.claims, self._context),
+            ("attachment_owner_unknown",): partial(owner_checks.attachments, self._context),
             ("usage_drifted",): self._usage,
             ("quota_usage_wrong", "quota_user_usage_wrong"): self._quota,
             ("console_tokens_expired",): self._tokens,

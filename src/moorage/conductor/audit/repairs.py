@@ -23,7 +23,9 @@ from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.ids import ServerId
 from moorage.operations.context import SagaContext
+from moorage.operations.guest import repair_devices
 from moorage.store.region import audits
+from moorage.store.region import servers as region_servers
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +90,7 @@ class Repairs:
             "guest_orphaned": self._guest,
             "guest_elsewhere": self._guest,
             "guest_on_two_hosts": self._guest,
+            **dict.fromkeys((kind for kind in KINDS if kind in OF_DEVICES), self._devices),
             "quota_usage_wrong": self._quota,
             "quota_user_usage_wrong": self._quota,
             "console_tokens_expired": self._tokens,
@@ -163,6 +166,17 @@ class Repairs:
         answered = await self._guests.ask_again([finding.where])
         return "the host was asked for its guests, and is informed which are not its own" if answered else ""
 
+    async def _devices(self, finding: Finding) -> str:
+        """An operation does it, after a look at the guest while nobody else works on the server."""
+        server = ServerId(finding.server)
+        where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
+        if where is None or where.operation is not None:
+            return ""
+        operation = await repair_devices.begin(self._context, server, where.op_seq)
+        await self._guests.ask_again([finding.where])
+        left = (await self._guests.differing()).get(finding.where, {}).get(server)
+        return "" if left is not None else f"the guest and its record say the same, by operation {operation}"
+
     async def _quota(self, finding: Finding) -> str:
         done = await QuotaUsage(self._context).run()
         return "counted again" if done.mended else ""
@@ -176,9 +190,11 @@ class Repairs:
         return "forgotten"
 
 
+OF_DEVICES = frozenset(kind for kind in KINDS if kind.startswith(("guest_volume_", "guest_interface_")))
 ONCE = frozenset(
     {kind for kind, known in KINDS.items() if known.repair == HEAL}
     | {"quota_usage_wrong", "quota_user_usage_wrong", "events_left", "deleted_record_old", "volume_intent_left"}
+    | OF_DEVICES
     | {"attachment_orphaned", "volume_reserved", "attachment_unfinished", "port_orphaned", "port_not_let_go"}
 )
 """Repairs that cover a server, or everything, at once: a second finding is repaired with the first."""

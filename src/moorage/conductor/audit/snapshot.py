@@ -3,11 +3,12 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from moorage.model.guest_devices import GuestDevices
 from moorage.model.ids import CellId, HostId, ProviderId, ServerId
 from moorage.model.migration import Migration
 from moorage.model.network import Port
 from moorage.model.server import Server
-from moorage.model.volume import Attachment
+from moorage.model.volume import Attachment, Volume
 from moorage.store.cell.migrations import MoveState
 from moorage.store.region.audit_reads import ConsumerHoldings, Mapped
 
@@ -85,10 +86,22 @@ class ServicesSnapshot:
     """Host → the providers that may serve request groups there: those below it, and those that share with it."""
     guests: Mapping[str, Collection[ServerId]] = field(default_factory=dict[str, Collection[ServerId]])
     """Host → the guests that it reported; a host that has not reported is missing."""
+    differing: Mapping[str, Mapping[ServerId, GuestDevices]] = field(
+        default_factory=dict[str, Mapping[ServerId, GuestDevices]]
+    )
+    """Host → guests whose devices are not those of their records, with what they have."""
+    volumes: Mapping[str, Volume | None] = field(default_factory=dict[str, Volume | None])
+    """Volumes of those guests, as the volume service shows them; None: it does not know the volume."""
+    exported: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Attachment → the host that it is exported to, as far as it was read."""
+    owed: frozenset[ServerId] = frozenset()
+    """Servers for which something is still owed to a host: their devices are not judged before."""
     wired: int = 0
     """The number of servers with ports in the first read."""
     inactive: Mapping[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Port → the hosts of its inactive bindings, for servers that moved recently."""
+    """Port → the hosts of its inactive bindings, for servers that moved recently and some of the others."""
+    moved: frozenset[ServerId] = frozenset()
+    """Servers whose inactive bindings are of a move, and may be deleted."""
 
     @property
     def cells_complete(self) -> bool:

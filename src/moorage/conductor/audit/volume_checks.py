@@ -44,6 +44,16 @@ def volumes(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
                 yield finding(
                     "attachment_missing", str(each.volume), "volume", server.id, expected=each.attachment, found="none"
                 )
+            host = site.exported.get(str(each.attachment))
+            if host is not None and server.host is not None and host != server.host:
+                yield finding(
+                    "attachment_elsewhere",
+                    str(each.attachment),
+                    "volume",
+                    server.id,
+                    expected=f"host {server.host}",
+                    found=f"volume {each.volume}, exported to host {host}",
+                )
         listed = {each.volume for each in server.volumes}
         for volume in site.going.get(server.id, ()):
             if volume in listed:

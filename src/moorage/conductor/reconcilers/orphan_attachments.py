@@ -8,7 +8,8 @@ indication (RULES §22); the second is one of these:
 * the attachment is a reservation, which no host ever had;
 * it is incomplete, and the record lists no other attachment of that volume: no guest has it, and removing it affects no
   other attachment;
-* it is exported to a host that is not the server's.
+* it is exported to a host that is not the server's, and that host says that no guest of the server has the volume: the
+  record alone may be of an earlier time.
 
 What remains is exported to the server's host: it stays, and the log reports it. Attachments of servers that are not
 ours are never changed, nor those of a server whose record its cell has lost.
@@ -35,6 +36,7 @@ from moorage.model.server import Server
 from moorage.model.volume import ATTACHED, RESERVED, Attachment, Volume
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import servers as records
+from moorage.operations.steps.export_use import is_unused
 from moorage.operations.steps.volumes import delete_or_leave, volumes_of
 from moorage.operations.volumes.detach_volume import DETACHING
 from moorage.sql import Tx
@@ -195,7 +197,9 @@ class OrphanAttachments:
         if each.status != ATTACHED:
             return each.volume not in listed
         host = (await self._client.show(each.volume)).hosts.get(each.id)
-        return host is not None and host != server.host
+        if host is None or host == server.host:
+            return False
+        return await is_unused(self._context, host, server.id, each.volume)
 
     async def _goes_with(self, record: Server | None, volume: str) -> None:
         """Delete a volume that was to go with its server, when its delete could not do it."""

@@ -28,6 +28,7 @@ from moorage.drivers.libvirt.plugging import Plugging
 from moorage.drivers.libvirt.power_states import go_on, power_from
 from moorage.drivers.libvirt.quotas import start_limited
 from moorage.drivers.libvirt.records import GuestRecord
+from moorage.drivers.libvirt.reported_devices import ReportedDevices
 from moorage.drivers.libvirt.serving import Serving
 from moorage.drivers.libvirt.snapshots import Snapshots
 from moorage.drivers.libvirt.transfers import is_awaited
@@ -42,7 +43,9 @@ FIRST_ANSWER_S = 120.0
 _log = logging.getLogger(__name__)
 
 
-class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing, FullDisks, Serving, Core):
+class LibvirtDriver(
+    Arriving, Life, Plugging, Snapshots, GuestAgent, Describing, ReportedDevices, FullDisks, Serving, Core
+):
     """See `driver.Driver`."""
 
     # ---- the driver ------------------------------------------------------------------------------------------------

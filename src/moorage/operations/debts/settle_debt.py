@@ -57,7 +57,7 @@ SettleRun = Run[SettleDebt, SagaContext]
 @step(no_undo="reads only")
 async def find_server(run: SettleRun) -> LocatedServer:
     """Find where the server is."""
-    return await records.find(run.context, run.input.server.id)
+    return await records.sure(run.context, run.input.server.id)
 
 
 @step(needs=(find_server,), no_undo=FORWARD_ONLY, patience_s=HOST_PATIENCE_S, point_of_no_return=True)

@@ -379,6 +379,7 @@ EVENT_SOURCES: dict[str, EventSource] = {
 WITHOUT_NOTIFICATIONS: dict[str, str] = {
     "extend_volume": "Nova says nothing of it; the volume service tells of its volumes itself",
     "snapshot_volumes": "Nova's compute, which tells of snapshots, has no part in those of volumes",
+    "repair_devices": "Nova has nothing like it; an audit lets a guest and its record say the same",
     "move_record": "it is on no host, and nothing of it changes but which database has its record",
     "settle_debt": "nobody asked for it, and the server's record does not change",
     "assisted_snapshot": "Nova says nothing of it; the volume service tells of its snapshots itself",

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from moorage.model.ids import CellId, OperationId, ProviderId, ServerId
 from moorage.sql import Tx
 from moorage.store.region.operations import operations
-from moorage.store.region.placement.claim_statements import MIGRATION, Key, Owner, owner_of
+from moorage.store.region.placement.claim_statements import INSTANCE, MIGRATION, Key, Owner, owner_of
 from moorage.store.region.placement.tables import allocations, consumers, providers
 from moorage.store.region.servers import servers
 
@@ -102,6 +102,30 @@ def holds_by_move(tx: Tx, server: ServerId) -> bool:
         .where(_C.type == MIGRATION, _O.server == server)
     )
     return tx.row(query.limit(1)) is not None
+
+
+class ForeignClaim(msgspec.Struct, frozen=True):
+    """A claim for a server that none of our operations made."""
+
+    owner: Owner
+    amounts: dict[Key, int]
+    is_deleted: bool
+    """Whether its server was deleted; else the region does not know it."""
+
+
+def foreign_claims(tx: Tx, limit: int) -> list[ForeignClaim]:
+    """Claims for servers, written through Placement's API, of which the region has no server, or a deleted one."""
+    query = (
+        sa.select(*_C, _S.id.is_not(None).label("is_deleted"))
+        .select_from(consumers.outerjoin(servers, _S.id == _C.uuid))
+        .where(_C.operation.is_(None), _C.type == INSTANCE, _S.id.is_(None) | _S.deleted_at.is_not(None))
+        .order_by(_C.uuid)
+        .limit(limit)
+    )
+    rows = tx.rows(query)
+    deleted = {row.uuid for row in rows if row.is_deleted}
+    held = _with_amounts(tx, [owner_of(row) for row in rows])
+    return [ForeignClaim(each.owner, each.amounts, each.owner.consumer in deleted) for each in held if each.amounts]
 
 
 def providers_among(tx: Tx, ids: Collection[str]) -> dict[str, tuple[str, str]]:

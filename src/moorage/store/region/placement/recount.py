@@ -8,9 +8,9 @@ from moorage.model.ids import ProviderId
 from moorage.model.verdict import InventoryState
 from moorage.sql import Tx
 from moorage.store.region.placement.claim_statements import Key
-from moorage.store.region.placement.tables import Stamp, allocations, inventories
+from moorage.store.region.placement.tables import Stamp, allocations, inventories, provider_traits
 
-_I, _A = inventories.c, allocations.c
+_I, _A, _T = inventories.c, allocations.c, provider_traits.c
 
 
 def used(tx: Tx, key: Key, at: Stamp) -> InventoryState | None:
@@ -35,8 +35,24 @@ def used(tx: Tx, key: Key, at: Stamp) -> InventoryState | None:
     return None if row is None else InventoryState(*key, 0, row.used, row.cap, row.version)
 
 
+def with_traits(tx: Tx, providers: Collection[ProviderId], required: Collection[str]) -> list[ProviderId]:
+    """Those of these providers that have each of these traits."""
+    if not required:
+        return sorted(providers)
+    query = (
+        sa.select(_T.provider)
+        .where(_T.provider.in_(sorted(providers)), _T.trait.in_(sorted(required)))
+        .group_by(_T.provider)
+        .having(sa.func.count() == len(set(required)))
+        .order_by(_T.provider)
+    )
+    return [ProviderId(row.provider) for row in tx.rows(query)]
+
+
 def offering(tx: Tx, providers: Collection[ProviderId], resources: Collection[str]) -> list[ProviderId]:
     """Those of these providers that have an inventory of each of these classes."""
+    if not resources:
+        return sorted(providers)
     query = (
         sa.select(_I.provider)
         .where(_I.provider.in_(sorted(providers)), _I["class"].in_(sorted(resources)))
