@@ -1,6 +1,6 @@
 """Sends a host's own messages: heartbeats, a report when something changed, and now and then a question which turns it may forget."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from moorage.agent.journal import AgentJournal
@@ -50,6 +50,8 @@ class Reporter:
         self._reported: Mapping[ServerId, PowerState] = {}
         self._digest = digest({})
         self._description = b""
+        self.takes_questions: Callable[[], bool] = bool
+        """Whether the host hears questions where API and console processes may ask."""
         self._last_tombstone = ServerId("")
         """The last tombstone of the last question; the next question begins after it."""
 
@@ -80,6 +82,7 @@ class Reporter:
             differ if len(differ) <= MAX_LISTED else {},
             self._journal.untaken(MAX_UNTAKEN_SAID),
             described=described_by(self._driver),
+            takes_questions=self.takes_questions(),
         )
         await self._outgoing.publish(message)
 

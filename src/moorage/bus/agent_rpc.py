@@ -339,6 +339,9 @@ class AgentClient:
         if not isinstance(beat, Heartbeat):
             return
         self._silence.note_alive(beat.host)
+        (self._sender.without_questions.discard if beat.takes_questions else self._sender.without_questions.add)(
+            beat.host
+        )
         if results := self._acknowledgements.wanted_by(beat):
             await self._bus.publish(subjects.to_host(beat.cell, beat.host), encode(ResultTaken(results)))
 

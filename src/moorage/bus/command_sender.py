@@ -12,6 +12,7 @@ from moorage.bus.command_messages import Command, Result, ResultKey
 from moorage.bus.host_silence import HostSilence
 from moorage.bus.messages import encode
 from moorage.bus.transport import Bus
+from moorage.bus.verbs import READS
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, UnknownOutcome
 from moorage.model.ids import ConductorId
@@ -44,6 +45,8 @@ class CommandSender:
         self._dice = random.Random(me)
         self._calls: dict[ResultKey, PendingCall] = {}
         self._sending: set[asyncio.Task[None]] = set()
+        self.without_questions: set[str] = set()
+        """Hosts that say they do not hear questions where those belong: their release is earlier."""
 
     @property
     def under_way(self) -> int:
@@ -136,7 +139,12 @@ class CommandSender:
         command = msgspec.structs.replace(
             call.command, left_s=left_s, taken=self._acknowledgements.riders(address.host)
         )
-        await self._bus.publish(subjects.to_host(address.cell, address.host), encode(command))
+        await self._bus.publish(self._subject_of(address, command), encode(command))
+
+    def _subject_of(self, address: HostAddress, command: Command) -> str:
+        if command.verb in READS and address.host not in self.without_questions:
+            return subjects.ask_host(address.cell, address.host, command.verb)
+        return subjects.to_host(address.cell, address.host)
 
     def settle(self, result: Result) -> PendingCall | None:
         """End the call to which this result belongs; None: it is late, a repeat, or from an earlier host of the same server."""

@@ -298,7 +298,7 @@ class CellConductor:
             await self._comparison.send_wrong_turns(returned.host, judged)
             return
         judged = await self._belonging.judge(returned.host, returned.guests)
-        answer = ServersOfHost(returned.boot, judged.turns, knows_senders=True)
+        answer = ServersOfHost(returned.boot, judged.turns, knows_senders=True, newest=judged.newest)
         await self._bus.publish(subjects.to_host(self.cell, returned.host), encode(answer))
         if known.reported:  # it was away: its guests are compared in full
             known.want(self._clock.monotonic())

@@ -22,7 +22,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from moorage.bus.host_messages import ServerTurn
+from moorage.bus.host_messages import NOT_TOLD_UP_TO, ServerTurn
 from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.ids import CellId, HostId, ServerId
 from moorage.model.server import ApiPowerState, VmState
@@ -53,6 +53,8 @@ class Judged(msgspec.Struct, frozen=True):
     """
     absent: frozenset[ServerId] = frozenset()
     """Recorded here with a guest, held by no operation, and not among those asked about."""
+    newest: dict[ServerId, int] = {}
+    """The number of the last operation of servers that have had many (`NOT_TOLD_UP_TO`)."""
 
     @property
     def wrong(self) -> tuple[ServerTurn, ...]:
@@ -118,7 +120,8 @@ class Belonging:
         if turned_back := await self._changed(on_its_way, known):
             turns = [each for each in turns if each.server not in turned_back]
             undecided |= turned_back & set(servers)
-        return Judged(tuple(turns), frozenset(undecided), frozenset(left_alone), frozenset(absent))
+        newest = {each: where.op_seq for each, where in known.items() if where.op_seq > NOT_TOLD_UP_TO}
+        return Judged(tuple(turns), frozenset(undecided), frozenset(left_alone), frozenset(absent), newest)
 
     async def _changed(self, servers: set[ServerId], known: dict[ServerId, ServerStanding]) -> set[ServerId]:
         """Of servers that are recorded here and judged as wrong, those whose facts in the region have changed since.

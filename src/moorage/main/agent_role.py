@@ -7,9 +7,10 @@ memory of every host's agent.
 import asyncio
 import logging
 
-from moorage.agent.agent import Agent, AgentOptions
+from moorage.agent.agent import Agent
 from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND
+from moorage.agent.options import AgentOptions
 from moorage.drivers.driver import Driver
 from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.simulated import SimulatedDriver

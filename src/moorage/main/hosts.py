@@ -3,9 +3,10 @@
 import socket
 from dataclasses import dataclass
 
-from moorage.agent.agent import Agent, AgentOptions
+from moorage.agent.agent import Agent
 from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND, HostPortClient, Plumbing
+from moorage.agent.options import AgentOptions
 from moorage.bus.transport import Bus
 from moorage.drivers.driver import Driver
 from moorage.drivers.fault_injection import FaultSettings

@@ -6,8 +6,9 @@ import httpx
 import msgspec
 from typing_extensions import override
 
-from moorage.agent.agent import Agent, AgentOptions
+from moorage.agent.agent import Agent
 from moorage.agent.journal import AgentJournal
+from moorage.agent.options import AgentOptions
 from moorage.clients.asgi_transport import Base
 from moorage.conductor.reconcile_loop import ReconcileLoop
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
