@@ -43,7 +43,8 @@ BEGIN
         END IF;
     END LOOP;
     -- What administrators and users say, and no operation changes.
-    FOREACH what IN ARRAY ARRAY['flavors', 'key_pairs', 'quota_classes', 'quota_limits', 'quota_user_limits'] LOOP
+    FOREACH what IN ARRAY ARRAY['flavors', 'key_pairs', 'quota_classes', 'quota_limits', 'quota_user_limits',
+                                'turn_resets'] LOOP
         IF to_regclass('public.' || what) IS NOT NULL THEN
             EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON %I FROM moorage_conductor', what);
         END IF;
