@@ -40,6 +40,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.ids import CellId, ServerId
+from moorage.model.image_ticket import TicketBox
 from moorage.model.tracing import SpanType, span
 
 _log = logging.getLogger(__name__)
@@ -96,10 +97,11 @@ class Agent:
         self._host_questions = HostQuestions(
             clock, journal, self._lanes, self._runner, answers, self._outgoing, self._may_act
         )
+        self._tickets = self._host_questions.tickets = options.tickets or TicketBox()
         self._bounds = TurnBounds(host, clock, self._ask)
         self._queued: set[ResultKey] = set()
         self._to_go: dict[ServerId, FencingToken] = {}
-        """Servers for which a destroy waits: older commands are not begun any more."""
+        """Servers for which a destroy waits."""
         self._questions: deque[tuple[str, float]] = deque(maxlen=QUESTIONS_KEPT)
         """The last questions whose answers are valid, and when each was asked; questions from before a pause are not among them."""
         self._answer: asyncio.Future[ServersOfHost] | None = None
@@ -281,6 +283,7 @@ class Agent:
         self._leave_home("another agent speaks for this host")
 
     def _take(self, command: Command) -> None:
+        self._tickets.keep(command.tickets)
         key = ResultKey(command.server, command.turn, command.step)
         if key in self._queued or self._refused:
             return  # sent again while it is being done: its answer is on the way; or meant for the agent that is not refused
@@ -360,8 +363,7 @@ class Agent:
             await self._checks.begin_turn(command)
             if self._may_start():
                 return True
-            # The machine stood still while this was written: the cell may have said more of this server.
-            await self._may_act()
+            await self._may_act()  # the machine stood still meanwhile: the cell may have said more of this server
 
     # ---- converging ------------------------------------------------------------------------------------------------------
 

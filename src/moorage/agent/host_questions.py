@@ -20,6 +20,7 @@ from moorage.bus.messages import read
 from moorage.bus.subjects import token
 from moorage.bus.verbs import READS, Verb
 from moorage.model.clock import Clock
+from moorage.model.image_ticket import TicketBox
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class HostQuestions:
         """`may_act`: returns when the host may act."""
         self._clock, self._journal, self._lanes = clock, journal, lanes
         self._runner, self._answers, self._outgoing, self._may_act = runner, answers, outgoing, may_act
+        self.tickets = TicketBox()
         self._no_question = Seldom()
         self._queued: set[tuple[str, str]] = set()
 
@@ -52,6 +54,7 @@ class HostQuestions:
             if self._no_question.due():
                 _log.warning("%s on %s is no question, and ignored", command.verb, subject)
             return
+        self.tickets.keep(command.tickets)
         key = command.server, command.step
         if key in self._queued:
             return

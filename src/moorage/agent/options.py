@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from moorage.agent.legacy_ports import Plumbing
+from moorage.model.image_ticket import TicketBox
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,8 @@ class AgentOptions:
     silence_s: float = 30.0
     """After so long without a beat others take the host for dead (`host_silence_s`)."""
     beats_per_look: int = 12
+    tickets: TicketBox | None = None
+    """Takes the tickets for images that orders bring; None: this host has an account at the image service, or no images."""
     at_once: int = 16
     """Commands of different servers."""
     earlier: bool = True

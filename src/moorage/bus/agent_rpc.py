@@ -40,6 +40,7 @@ from moorage.bus.guest_payloads import (
 )
 from moorage.bus.host_messages import Heartbeat
 from moorage.bus.host_silence import HostSilence
+from moorage.bus.image_tickets import needed_by
 from moorage.bus.messages import encode, pack
 from moorage.bus.sender_checks import Senders
 from moorage.bus.silence import LOOK_EVERY_S
@@ -52,6 +53,7 @@ from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import GuestSpec, PowerState, Quiesce, VifData, VolumeDisk
 from moorage.model.host_ports import PortOrder
 from moorage.model.ids import CellId, ConductorId, ImageId, OperationId, ServerId
+from moorage.model.image_ticket import TicketSecret
 
 AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
 
@@ -95,6 +97,10 @@ class AgentClient:
         self._sender = CommandSender(bus, me, clock, self._silence, self._acknowledgements, resend_s=resend_s)
         self._subscriptions: list[Subscription] = []
         self._senders = Senders(clock)
+
+    def sign_with(self, tickets: TicketSecret | None) -> None:
+        """Send tickets for images with orders from now on; None: hosts have an account at the image service."""
+        self._sender.tickets = tickets
 
     @property
     def me(self) -> ConductorId:
@@ -317,6 +323,7 @@ class AgentClient:
             until_done=command_context.until_done,
             knows_senders=True,
             payload=EMPTY if payload is None else pack(payload),
+            tickets=() if self._sender.tickets is None else needed_by(verb, payload),
         )
 
     async def call(self, host: str, cell: CellId, command: Command, *, though_silent: bool = False) -> msgspec.Raw:

@@ -247,6 +247,7 @@ class AgentRole(Role):
                 plumbing=plumbing,
                 beat_s=cloud.config.hosts.beat_s,
                 silence_s=cloud.config.compute.host_silence_s,
+                tickets=self._clients.tickets,
             ),
         )
         await self.agent.start()

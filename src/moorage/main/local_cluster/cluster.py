@@ -191,12 +191,12 @@ class TrialSet:
         if self.beside is not None:
             user, neighbours = self.beside.service_user, self.beside.tables
         settings = {
-            "data": self.directory / "data", "hosts": self.hosts, "service_user": user, "image_user": "",
+            "data": self.directory / "data", "hosts": self.hosts, "service_user": user, "images": "",
             "wires": f"physical_networks = {json.dumps([self.wires])}\n" if self.wires else "", **ports,
         }  # fmt: skip
         is_open = bool(self.releases) or self.beside is not None
-        if not is_open:  # embedded services of release 0.1.0 make no such account
-            settings["image_user"] = "\n" + tables({"image_user": {"password": "set-" + os.urandom(16).hex()}})
+        if not is_open:  # release 0.1.0 knows no tickets
+            settings["images"] = "\n" + tables({"image": {"ticket_secret": "set-" + os.urandom(16).hex()}})
 
         def file(bus: Mapping[str, Any], role: str = "") -> str:
             own = {name: postgres.url_as(f"moorage_{role}", name) for name in urls} if role else urls
