@@ -144,7 +144,7 @@ class TrialSet:
         """Start everything; returns when servers can be booted. Raises RuntimeError when a process does not become ready."""
         private_directory(self.directory)
         shutil.rmtree(self.directory / "data", ignore_errors=True)  # of an earlier set, whose databases are gone
-        self.postgres = start_postgres(durability=self.durability)
+        self.postgres = start_postgres(durability=self.durability, passwords=True)
         self._stack.callback(self.postgres.stop)
         postgres = self.postgres
         urls = {name: postgres.create_database(name) for name in self.databases}
@@ -231,6 +231,7 @@ class TrialSet:
         if self.guarded is not None:
             for name in self.databases:
                 postgres.run_script(name, ROLES)
+            postgres.let_in([f"moorage_{role}" for role in (*ON_THE_BUS, "metadata")])
             asyncio.run(approve(self.config, self.guarded.hosts, "moorage set"))
         elif self.beside is not None:
             plans = planned_hosts(self.config)
