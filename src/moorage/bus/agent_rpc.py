@@ -43,6 +43,7 @@ from moorage.bus.host_silence import HostSilence
 from moorage.bus.image_tickets import needed_by
 from moorage.bus.messages import encode, pack
 from moorage.bus.sender_checks import Senders
+from moorage.bus.sender_shares import OF_RESULTS
 from moorage.bus.silence import LOOK_EVERY_S
 from moorage.bus.transport import Bus, Handler, Subscription
 from moorage.bus.verbs import Verb
@@ -96,7 +97,7 @@ class AgentClient:
         self._acknowledgements = Acknowledgements(clock, taken_after_s)
         self._sender = CommandSender(bus, me, clock, self._silence, self._acknowledgements, resend_s=resend_s)
         self._subscriptions: list[Subscription] = []
-        self._senders = Senders(clock)
+        self._senders = Senders(clock, share=OF_RESULTS)
 
     def sign_with(self, tickets: TicketSecret | None) -> None:
         """Send tickets for images with orders from now on; None: hosts have an account at the image service."""
@@ -116,6 +117,11 @@ class AgentClient:
     def forged(self) -> int:
         """How many messages were ignored, because their sender may not send them."""
         return self._senders.forged
+
+    @property
+    def excess(self) -> int:
+        """How many messages were ignored unread, because their sender sent more than its share."""
+        return self._senders.excess
 
     async def start(self) -> None:
         self._silence.begin()

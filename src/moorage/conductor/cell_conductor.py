@@ -162,9 +162,9 @@ class CellConductor:
         return self._known
 
     @property
-    def forged(self) -> int:
-        """How many messages were ignored because the sender did not own them."""
-        return self._senders.forged
+    def senders(self) -> Senders:
+        """Counts the messages that were ignored because of their senders."""
+        return self._senders
 
     def beats(self) -> Beats:
         """How many hosts are alive, and the longest silence among them."""

@@ -19,13 +19,13 @@ class RateBuckets:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def take(self, name: str) -> float:
-        """Take one token. Returns 0 if it was taken; else the seconds until there is one."""
+    def take(self, name: str, tokens: float = 1.0) -> float:
+        """Take tokens, at most as many as a bucket holds. Returns 0 if they were taken; else the seconds until there are so many."""
         now = self._clock()
         held, since = self._buckets.pop(name, (float(self._burst), now))
         held = min(held + (now - since) * self._per_s, float(self._burst))
-        wait_s = 0.0 if held >= 1 else (1 - held) / self._per_s
-        self._buckets[name] = (held if wait_s else held - 1, now)
+        wait_s = 0.0 if held >= tokens else (tokens - held) / self._per_s
+        self._buckets[name] = (held if wait_s else held - tokens, now)
         if len(self._buckets) > self._kept_max:
             self._buckets.popitem(last=False)
         return wait_s
