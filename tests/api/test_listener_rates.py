@@ -5,10 +5,11 @@ from tests.helpers.raw_http_client import Echo, get, listening
 
 from moorage.api.app import ComputeApp
 from moorage.main.http_limits import Rates
-from moorage.main.rate_limits import RateBuckets, RateLimits
+from moorage.main.rate_limits import RateLimits
 from moorage.model.admission import CHARGE
 from moorage.model.errors import TooManyRequests
 from moorage.model.principal import Principal
+from moorage.model.rate_buckets import RateBuckets
 from moorage_testing.compute_app import ADMIN, MEMBER, STRANGER, authenticate, compute_api, token
 
 

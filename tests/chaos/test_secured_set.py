@@ -305,6 +305,10 @@ def says(trial: TrialSet, role: str, database: str, statement: str) -> str:
         ("moorage_console", "region", "DELETE FROM servers"),
         ("moorage_console", "cell1", "UPDATE servers SET host = 'x'"),
         ("moorage_metadata", "region", "SELECT * FROM console_tokens"),
+        *((f"moorage_{role}", "region", f"SELECT * FROM {table}") for role in ("console", "metadata") for table in ("key_pairs", "operations", "quota_usage", "host_approvals", "inbox")),
+        *((f"moorage_{role}", "cell1", f"SELECT * FROM {table}") for role in ("console", "metadata") for table in ("hosts", "actions", "migrations")),
+        ("moorage_console", "region", "SELECT * FROM region_keys"),
+        ("moorage_conductor", "region", "DELETE FROM turn_resets"),
         ("moorage_metadata", "cell1", "DELETE FROM actions"),
         ("moorage_metadata", "postgres", "CREATE ROLE another SUPERUSER"),
     ],
@@ -321,6 +325,7 @@ def test_the_script_can_be_repeated_and_unknown_clients_are_refused(trial: Trial
         trial.postgres.run_script(name, ROLES)
     said = says(trial, "moorage", "postgres", "CREATE ROLE stranger LOGIN; COMMIT; BEGIN")
     assert "ERROR" not in said
+    trial.postgres.let_in(["stranger"])
     for name in DATABASES:
         assert DENIED in says(trial, "stranger", name, "SELECT 1")
 
@@ -329,7 +334,7 @@ async def test_a_secured_cloud_executes_everything(trial: TrialSet) -> None:
     """What a process does beside requests too: nothing is refused to any of them, as their logs say."""
     for role in ("conductor-1", "api-1", "console", "metadata"):
         database = tomllib.loads(trial.path_of(role).read_text())["region"]["database"]
-        assert f"//moorage_{role.partition('-')[0]}@" in database
+        assert f"//moorage_{role.partition('-')[0]}:" in database
     async with Person(trial.config, urls=trial.api_urls()) as admin:
         server = (await admin.active("web"))["id"]
         for action in (

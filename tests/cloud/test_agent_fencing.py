@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from tests.helpers.agent_host import CELL, HOST, SERVER, command_context, guest, place
 
-from moorage.agent.agent import Agent, AgentOptions
+from moorage.agent.agent import Agent
 from moorage.agent.legacy_ports import Plumbing
+from moorage.agent.options import AgentOptions
 from moorage.bus import host_silence, nats, subjects
 from moorage.bus.command_messages import Command, Result, ResultTaken
 from moorage.bus.guest_payloads import StartGuest

@@ -184,8 +184,48 @@ async def test_owners_see_no_host_names_and_need_the_same_permissions(running: R
             "POST", f"/ext/dry-run/servers/{server['id']}/action", {"resize": {"flavorRef": flavor}}
         )
         assert reply.status_code == 200
-        assert reply.json()["dry_run"]["servers"][0]["willing"] >= 1
+        (told,) = reply.json()["dry_run"]["servers"]
+        assert (told["would_succeed"], told["causes"]) == (True, [])
+        assert not told.keys() & {"willing", "considered", "refused", "hosts"}
         assert all(f"host{number}" not in reply.text for number in range(1, 7))
+
+
+async def test_owners_see_yes_or_no_and_no_counts(running: Running) -> None:
+    """A dry run costs nothing: with counts, or with causes of one host, it would show what others do there."""
+    async with running.person("demo", "demo") as demo:
+        own = await demo.active("mine", networks="none")
+        huge = {"name": "huge", "vcpus": 200, "ram": 1, "disk": 1}
+        made = await running.admin.compute("POST", "/flavors", {"flavor": huge})
+        body: dict[str, Any] = {"name": "x", "flavorRef": made.json()["flavor"]["id"], "networks": "none"}
+        body["imageRef"] = own["image"]["id"]
+        told = []
+        for hints in ({}, {"same_host": own["id"]}, {"different_host": [own["id"]]}):
+            wanted = {"server": body, "os:scheduler_hints": hints}
+            reply = await demo.compute("POST", "/ext/dry-run/servers", wanted)
+            assert reply.status_code == 200, reply.text
+            (each,) = reply.json()["dry_run"]["servers"]
+            assert not each["would_succeed"]
+            assert not any(letter.isdigit() for letter in each["fault"] + "".join(each["causes"]))
+            told.append((each["fault"], each["causes"]))
+        assert told[0][1], "with causes"
+        assert told[0][0] == "No valid host was found. " + "; ".join(told[0][1])
+        assert told[1] == told[2] == ("No valid host was found.", []), "one word of hosts that its servers choose"
+        whole = (await running.admin.compute("POST", "/ext/dry-run/servers", {"server": body})).json()["dry_run"]
+        assert whole["servers"][0]["considered"] > 0
+        await demo.gone(own["id"])
+
+
+async def test_dry_runs_of_a_project_are_counted(running: Running) -> None:
+    async with running.person("demo", "demo") as demo:
+        body = {"server": {"name": "x", "flavorRef": "none", "imageRef": "none", "networks": "none"}}
+        answers = [(await demo.compute("POST", "/ext/dry-run/servers", body)) for _ in range(70)]
+        refused = [each for each in answers if each.status_code == 429]
+        assert refused
+        assert answers[0].status_code == 400
+        assert int(refused[0].headers["retry-after"]) >= 1
+        assert "too often" in refused[0].text
+    answers = [(await running.admin.compute("POST", "/ext/dry-run/servers", body)) for _ in range(70)]
+    assert not [each for each in answers if each.status_code == 429], "an administrator sees all of it elsewhere"
 
 
 async def test_an_evacuation_is_tried_when_its_host_is_fenced(running: Running, called: list[str]) -> None:

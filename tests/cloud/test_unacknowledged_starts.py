@@ -8,9 +8,10 @@ import pytest
 from tests.helpers.agent_host import CELL, HOST, SERVER, Place, command_context, guest, place
 
 from moorage.agent import held_guests
-from moorage.agent.agent import Agent, AgentOptions
+from moorage.agent.agent import Agent
 from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.legacy_ports import MAKES_PORTS, Plumbing
+from moorage.agent.options import AgentOptions
 from moorage.bus import subjects
 from moorage.bus.command_messages import Command, ResultKey, ResultTaken
 from moorage.bus.guest_payloads import StartGuest

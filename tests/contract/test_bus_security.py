@@ -67,6 +67,10 @@ def catalogue(cell: CellId, host: str) -> dict[str, str]:
     """Every subject that anything travels under, for one host of one cell, by what makes it."""
     return {
         "to_host": subjects.to_host(cell, host),
+        "ask_host": subjects.ask_host(cell, host, "get_console"),
+        "ask_host of an API": subjects.ask_host(cell, host, "set_admin_password"),
+        "ask_host of a conductor": subjects.ask_host(cell, host, "freeze_guest"),
+        "ask_host for no question": subjects.ask_host(cell, host, "destroy_guest"),
         "heartbeat": subjects.from_host(cell, host, subjects.HEARTBEAT),
         "report": subjects.from_host(cell, host, subjects.REPORT),
         "returned": subjects.from_host(cell, host, subjects.RETURNED),
@@ -113,9 +117,27 @@ def test_the_catalogue_contains_every_subject() -> None:
     """A subject that is added is added to the attacks, too."""
     makers = {name for name, made in vars(subjects).items() if callable(made) and getattr(made, "__module__", "") == subjects.__name__ and not name.startswith("_")}  # fmt: skip
     values = {name for name, made in vars(subjects).items() if name.isupper() and str(made).startswith("moorage.")}
-    known = {"to_host", "from_host", "result_from", "to_conductor", "cell_hint", "notification", "EVENTS", "PICTURE"}
-    patterns = {"results_for", "results_in_cell", "hosts_of", "heartbeats", "ALL_HEARTBEATS", "ALL_CELL_HINTS"}
-    assert makers | values == known | patterns | {"token", "sender", "matches"}
+    known = {
+        "to_host",
+        "ask_host",
+        "from_host",
+        "result_from",
+        "to_conductor",
+        "cell_hint",
+        "notification",
+        "EVENTS",
+        "PICTURE",
+    }
+    patterns = {
+        "results_for",
+        "results_in_cell",
+        "hosts_of",
+        "heartbeats",
+        "ALL_HEARTBEATS",
+        "ALL_CELL_HINTS",
+        "questions_to",
+    }
+    assert makers | values == known | patterns | {"token", "sender", "family", "matches"}
 
 
 async def test_a_stolen_agent_key_can_publish_only_as_its_host(broker: Broker) -> None:
@@ -151,8 +173,11 @@ async def test_a_stolen_agent_key_receives_only_messages_to_its_host(broker: Bro
         await settled(everybody, thief)
         await until(lambda: bool(ear.heard))
         await settled(thief)
-        assert {subject for subject, _ in ear.heard} == {subjects.to_host(C1, THIEF)}
-        assert thief.denied == len(wanted) - 1
+        to_me = {
+            made for name, made in catalogue(C1, THIEF).items() if name == "to_host" or name.startswith("ask_host")
+        }
+        assert {subject for subject, _ in ear.heard} == to_me
+        assert thief.denied == len(wanted) - len(to_me)
 
 
 async def test_a_conductor_of_one_cell_reaches_that_cell_only(broker: Broker) -> None:
@@ -189,10 +214,11 @@ async def test_a_process_receives_only_the_messages_of_its_role(broker: Broker, 
         "console": {"heartbeat", "result_from"},
         "listener": {"notification"},
     }[role]
+    questions = {name for name in catalogue(C1, FAR) if name.startswith("ask_host")}
     says = {
-        "conductor": {"to_host", "to_conductor", "EVENTS", "notification"},
-        "api": {"to_host", "to_conductor", "EVENTS", "notification"},
-        "console": {"to_host"},
+        "conductor": {"to_host", *questions, "to_conductor", "EVENTS", "notification"},
+        "api": {"ask_host", "ask_host of an API", "to_conductor", "EVENTS", "notification"},
+        "console": {"ask_host"},
         "listener": set[str](),
     }[role]
     everything = catalogue(C2, FAR)

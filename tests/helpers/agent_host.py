@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from moorage.agent.agent import Agent, AgentOptions
+from moorage.agent.agent import Agent
 from moorage.agent.journal import AgentJournal, JournalFile
+from moorage.agent.options import AgentOptions
 from moorage.bus import subjects
 from moorage.bus.agent_calls import CommandContext, HostAddress
 from moorage.bus.agent_rpc import AgentClient

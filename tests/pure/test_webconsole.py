@@ -215,6 +215,16 @@ async def test_changing_the_project_creates_a_new_session(apis: Apis) -> None:
         assert reply.status_code == 200
         assert browser.http.cookies["moorage"] != before
         assert len(app.sessions) == 1
+        assert apis.revoked == {"ada-0"}, "the earlier token is of no use to anybody"
+
+
+async def test_one_user_takes_nobody_elses_place(apis: Apis) -> None:
+    async with console(apis, sessions_of_a_user_max=2, sessions_max=3) as app:
+        browsers = [Browser(app) for _ in range(4)]
+        for each in browsers:
+            assert (await each.log_in()).status_code == 200
+        assert [(await each.get("/api/session")).status_code for each in browsers] == [401, 401, 200, 200]
+        assert (await Browser(app).log_in("bob")).status_code == 200
 
 
 async def test_sessions_are_bounded(apis: Apis) -> None:

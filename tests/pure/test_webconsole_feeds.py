@@ -192,3 +192,79 @@ def test_a_slow_api_is_polled_less_often(monkeypatch: pytest.MonkeyPatch) -> Non
     assert feed.pause_s() == 1.0
     feed.took_s = 2.0
     assert feed.took_s / (feed.took_s + feed.pause_s()) < 0.05
+
+
+class Hands:
+    """A clock that a test sets."""
+
+    now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+async def test_who_was_shown_a_topic_proves_it_again_after_a_minute(apis: Apis) -> None:
+    """Somebody else keeps the feed alive, and the polls use that token only."""
+    async with console(apis) as app:
+        clock = app.feeds._clock = Hands()
+        bob, alice = Browser(app), Browser(app)
+        await bob.log_in()
+        await alice.log_in()
+        follower = Follower(app, bob, "servers")
+        await follower.until(lambda one: bool(one.events))
+        assert (await alice.get("/api/topic?topic=servers")).status_code == 200
+        apis.revoked.add("ada-1")  # her account is disabled
+        clock.now_s += feeds.PROOF_S - 1
+        assert (await alice.get("/api/topic?topic=servers")).status_code == 200
+        clock.now_s += 1
+        assert (await alice.get("/api/topic?topic=servers")).status_code == 401
+        assert (await alice.get("/api/session")).status_code == 401, "the session is over"
+        await follower.leave()
+
+
+async def test_a_follower_proves_it_again_after_a_minute(apis: Apis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the polls use another's token: a feed that is polled rarely asks with each in turn after hours."""
+    monkeypatch.setattr(feeds, "STILL_S", 3_600.0)
+    monkeypatch.setattr(feeds, "LIVELY_S", 3_600.0)
+    async with console(apis) as app:
+        clock = app.feeds._clock = Hands()
+        bob, alice = Browser(app), Browser(app)
+        await bob.log_in()
+        await alice.log_in()
+        one, two = Follower(app, bob, "servers"), Follower(app, alice, "servers")
+        for each in (one, two):
+            await each.until(lambda follower: bool(follower.events))
+        apis.revoked.add("ada-1")
+        clock.now_s += feeds.PROOF_S
+        await two.until(lambda follower: any(name == "over" for name, _ in follower.events))
+        await two.task
+        assert not any(name == "over" for name, _ in one.events)
+        # while the API is out nothing can be proved: the page says so and shows nothing new
+        apis.down.add("compute")
+        clock.now_s += feeds.PROOF_S
+        await one.until(lambda follower: any(name == "trouble" for name, _ in follower.events))
+        apis.down.clear()
+        await one.leave()
+
+
+async def test_streams_that_are_asked_for_at_once_are_counted_at_once(apis: Apis) -> None:
+    async with console(apis, streams_of_a_session_max=8, streams_max=12) as app:
+        browser, other = Browser(app), Browser(app)
+        await browser.log_in()
+        await other.log_in()
+        followers = [Follower(app, browser, f"servers?name=n{number}") for number in range(40)]
+        for each in followers:
+            await each.until(lambda one: one.status != 0)
+        assert [each.status for each in followers].count(200) == 8
+        assert [each.status for each in followers].count(503) == 32
+        more = [Follower(app, other, f"servers?name=m{number}") for number in range(8)]
+        for each in more:
+            await each.until(lambda one: one.status != 0)
+        assert [each.status for each in more].count(200) == 4, "12 in all"
+        for each in (*followers, *more):
+            await each.leave()
+        assert app._streams == 0
+        refused = Follower(app, browser, "unknown")
+        await refused.until(lambda one: one.status != 0)
+        await refused.task
+        assert (refused.status, app._streams) == (404, 0)

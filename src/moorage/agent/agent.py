@@ -8,7 +8,6 @@ import asyncio
 import logging
 import uuid
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 
 from moorage.agent.authority import Authority
@@ -19,17 +18,19 @@ from moorage.agent.commands import VERBS
 from moorage.agent.failures import reason_of
 from moorage.agent.guest_reconciliation import Settler
 from moorage.agent.held_guests import Hold
+from moorage.agent.host_questions import HostQuestions
 from moorage.agent.journal import AgentJournal
-from moorage.agent.legacy_ports import Plumbing
+from moorage.agent.options import DEFAULTS, AgentOptions
 from moorage.agent.port_descriptions import describe_ports
 from moorage.agent.report import LEVEL
 from moorage.agent.report_subjects import Outgoing
 from moorage.agent.reporter import AgentIdentity, Reporter
 from moorage.agent.server_queues import ServerQueues
+from moorage.agent.turn_bounds import TurnBounds
 from moorage.bus import subjects
 from moorage.bus.command_messages import Command, ResultKey, ResultTaken
 from moorage.bus.description_messages import PortDescriptions
-from moorage.bus.host_messages import MAX_LISTED, AgentRefused, AgentReturned, ReportWanted, ServersOfHost
+from moorage.bus.host_messages import MAX_LISTED, AgentRefused, AgentReturned, ReportWanted, ServersOfHost, TurnReset
 from moorage.bus.messages import encode, read
 from moorage.bus.transport import Bus, Subscription
 from moorage.bus.verbs import READS, Verb
@@ -39,6 +40,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.ids import CellId, ServerId
+from moorage.model.image_ticket import TicketBox
 from moorage.model.tracing import SpanType, span
 
 _log = logging.getLogger(__name__)
@@ -54,22 +56,6 @@ LATE_S = 5.0
 PAUSED = "it was unreachable for a while, or suspended"
 
 
-@dataclass(frozen=True)
-class AgentOptions:
-    """The pace of an agent, and what it does besides for older levels."""
-
-    plumbing: Plumbing | None = None
-    """A host of level 1 or 2 sees to ports itself."""
-    beat_s: float = 5.0
-    silence_s: float = 30.0
-    """After so long without a beat others take the host for dead (`host_silence_s`)."""
-    beats_per_look: int = 12
-    at_once: int = 16
-    """Commands of different servers."""
-    earlier: bool = True
-    """Conductors of release 0.1.0 may be there (`Outgoing`)."""
-
-
 class Agent:
     """The agent of one host.  `start` returns at once; `home` is set while the cell's answer about its servers is valid."""
 
@@ -81,7 +67,7 @@ class Agent:
         driver: Driver,
         journal: AgentJournal,
         clock: Clock,
-        options: AgentOptions = AgentOptions(),
+        options: AgentOptions = DEFAULTS,
     ) -> None:
         plumbing, silence_s = options.plumbing, options.silence_s
         self.host, self.cell = host, cell
@@ -108,9 +94,14 @@ class Agent:
         self._checks = CommandChecks(journal, self._settler, clock, answers)
         verbs = VERBS if plumbing is None else plumbing.verbs()
         self._runner = CommandRunner(driver, verbs, clock, self._authority, answers, partial(self._leave_home, PAUSED))
+        self._host_questions = HostQuestions(
+            clock, journal, self._lanes, self._runner, answers, self._outgoing, self._may_act
+        )
+        self._tickets = self._host_questions.tickets = options.tickets or TicketBox()
+        self._bounds = TurnBounds(host, clock, self._ask)
         self._queued: set[ResultKey] = set()
         self._to_go: dict[ServerId, FencingToken] = {}
-        """Servers for which a destroy waits: older commands are not begun any more."""
+        """Servers for which a destroy waits."""
         self._questions: deque[tuple[str, float]] = deque(maxlen=QUESTIONS_KEPT)
         """The last questions whose answers are valid, and when each was asked; questions from before a pause are not among them."""
         self._answer: asyncio.Future[ServersOfHost] | None = None
@@ -119,7 +110,7 @@ class Agent:
         self._homecomings = 0
         self._spoken_of: frozenset[ServerId] = frozenset()
         """Time of the last answer with which the host was accepted."""
-        self._subscription: Subscription | None = None
+        self._subscriptions: tuple[Subscription, ...] = ()
         self._life: asyncio.Task[None] | None = None
         self._returning: asyncio.Task[None] | None = None
         self._was_cut = False
@@ -128,7 +119,10 @@ class Agent:
         await self._journal.open()
         await self._begin_life()
         await self.driver.start()
-        self._subscription = await self._bus.subscribe(subjects.to_host(self.cell, self.host), self._on_message)
+        orders, question_pattern = subjects.to_host(self.cell, self.host), subjects.questions_to(self.cell, self.host)
+        questions = await self._bus.subscribe(question_pattern, self._host_questions.on_message)
+        self._reporter.takes_questions = lambda: not questions.refused
+        self._subscriptions = (await self._bus.subscribe(orders, self._on_message), questions)
         self._life = asyncio.create_task(self._live())
 
     async def _begin_life(self) -> None:
@@ -140,8 +134,8 @@ class Agent:
 
     async def stop(self) -> None:
         """Stop, and leave everything as it is: unfinished commands are sent again, with the same turn."""
-        if self._subscription is not None:
-            await self._subscription.close()
+        for subscription in self._subscriptions:
+            await subscription.close()
         for task in (self._life, self._returning):
             if task is not None:
                 task.cancel()
@@ -273,6 +267,10 @@ class Agent:
                 self._outgoing.note_conductor(wanted.knows_senders)
                 if self._homecomings and not self._refused:
                     await self._reporter.report()
+            case TurnReset() as reset if reset.host == self.host:
+                self._lanes.submit(
+                    reset.server, partial(self._journal.reset_turn, reset.server, reset.forged, reset.turn)
+                )
             case PortDescriptions() as descriptions if not self._refused:
                 describe_ports(self.driver, descriptions)
             case _:
@@ -285,6 +283,7 @@ class Agent:
         self._leave_home("another agent speaks for this host")
 
     def _take(self, command: Command) -> None:
+        self._tickets.keep(command.tickets)
         key = ResultKey(command.server, command.turn, command.step)
         if key in self._queued or self._refused:
             return  # sent again while it is being done: its answer is on the way; or meant for the agent that is not refused
@@ -327,8 +326,7 @@ class Agent:
         """
         await self._may_act()
         if command.verb in READS:
-            if (read_out := (await self._runner.perform(command, ends))[0]) is not None:
-                await self._outgoing.answer(command, read_out)
+            await self._host_questions.answer(command, ends)
             return
         if not await self._raised(key, command, ends, since):
             return
@@ -357,20 +355,22 @@ class Agent:
             if not self._is_good(command, since):
                 _log.info("%s: %s of %s is let lie: it came too early", self.host, command.verb, command.server)
                 return False
+            if await self._bounds.is_too_far(command):
+                return False
             if (objection := self._checks.objection(key, command, ends, self._to_go.get(command.server))) is not None:
                 await self._outgoing.answer(command, objection)
                 return False
             await self._checks.begin_turn(command)
             if self._may_start():
                 return True
-            # The machine stood still while this was written: the cell may have said more of this server.
-            await self._may_act()
+            await self._may_act()  # the machine stood still meanwhile: the cell may have said more of this server
 
     # ---- converging ------------------------------------------------------------------------------------------------------
 
     def _believe(self, answer: ServersOfHost) -> None:
         """Take the awaited answer; or, if the host is accepted already, an answer without a question or a repeated one."""
         requested = self._question_sent_at(answer) is not None
+        self._bounds.note(answer)
         if not self.home.is_set():
             if requested and self._answer is not None and not self._answer.done():
                 self._answer.set_result(answer)

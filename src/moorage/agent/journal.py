@@ -6,6 +6,7 @@ hosts in one file).  Writes that come while another is being synced share the ne
 """
 
 import asyncio
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,8 @@ from moorage.model.errors import Internal
 from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import ServerId
 from moorage.model.private_files import private_database
+
+_log = logging.getLogger(__name__)
 
 MAX_GROUP = 500
 LIVES_KEPT = 16
@@ -323,6 +326,17 @@ class AgentJournal:
     def _it_counts(self, server: ServerId, memory: _Memory) -> None:
         memory.start = None
         self._later.append((_COUNTS, (self._host, server)))
+
+    async def reset_turn(self, server: ServerId, forged: FencingToken, turn: FencingToken) -> None:
+        """Put a turn in place of one that no conductor gave, with that one's results; nothing happens if the turn is not `forged` any more."""
+        memory = self._servers.get(server)
+        if memory is None or memory.turn != forged:
+            return
+        whole = (self._host, server, turn.operation_seq, turn.attempt, turn.phase)
+        await self._write([(_RAISE, whole), (_DROP_RESULTS, (self._host, server)), (_COUNTS, (self._host, server))])
+        if self._servers.get(server) is memory:
+            self._servers[server] = _Memory(turn, memory.running)
+        _log.warning("%s: an operator takes back turn %s of %s; it is %s now", self._host, forged, server, turn)
 
     async def take_back(self, server: ServerId) -> None:
         """Drop the result of a start that does not count yet: a repeated command then starts the guest again."""

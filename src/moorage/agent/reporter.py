@@ -1,6 +1,6 @@
 """Sends a host's own messages: heartbeats, a report when something changed, and now and then a question which turns it may forget."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -57,6 +57,8 @@ class Reporter:
         self._devices_digest = ""
         self._last_listed = ""
         """The last guest whose devices the last report named, where one report does not hold all of them."""
+        self.takes_questions: Callable[[], bool] = bool
+        """Whether the host hears questions where API and console processes may ask."""
         self._last_tombstone = ServerId("")
         """The last tombstone of the last question; the next question begins after it."""
 
@@ -88,6 +90,7 @@ class Reporter:
             self._journal.untaken(MAX_UNTAKEN_SAID),
             described=described_by(self._driver),
             devices=await self._digest_of_devices(),
+            takes_questions=self.takes_questions(),
         )
         await self._outgoing.publish(message)
 

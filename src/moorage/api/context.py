@@ -11,6 +11,7 @@ from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkBackend
 from moorage.clients.volume import VolumeClient
 from moorage.model.principal import Principal
+from moorage.model.rate_buckets import RateBuckets
 from moorage.model.service_health import LeftAlone
 from moorage.operations.gates import GateFacts
 from moorage.operations.guest.consoles import Consoles
@@ -21,6 +22,10 @@ from moorage.sql import Database
 
 Authenticate: TypeAlias = Callable[[str, str | None], Awaitable[Principal]]
 """(token, service token or None) → the principal; raises Unauthenticated or Unavailable."""
+
+
+DRY_RUNS_KEPT_MAX = 10_000
+"""Limit of projects whose dry runs are counted."""
 
 
 @dataclass(frozen=True)
@@ -87,5 +92,7 @@ class AppContext:
     """What decides which behaviour is on."""
     open_circuits: Callable[[], tuple[LeftAlone, ...]] | None = None
     """Services that a process does not call for now, because they kept failing."""
+    dry_runs: RateBuckets = field(default_factory=lambda: RateBuckets(1.0, 60, DRY_RUNS_KEPT_MAX))
+    """How often each project may ask for dry runs."""
     rendered_rows: RenderedRowCache = field(default_factory=RenderedRowCache)
     """Rows of `GET /servers/detail` that were rendered before."""

@@ -357,6 +357,8 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "moorage:host_approvals:show": (ADMIN, ("GET /ext/host-approvals", "GET /ext/host-approvals/{host}")),
     "moorage:host_approvals:update": (ADMIN, ("PUT /ext/host-approvals/{host}",)),
     "moorage:host_approvals:delete": (ADMIN, ("DELETE /ext/host-approvals/{host}",)),
+    "moorage:host_turns:show": (ADMIN, ("GET /ext/host-turns/{host}/{server_id}",)),
+    "moorage:host_turns:delete": (ADMIN, ("DELETE /ext/host-turns/{host}/{server_id}",)),
     "moorage:drains:show": (ADMIN, ("GET /ext/drains", "GET /ext/drains/{id}")),
     "moorage:drains:create": (ADMIN, ("POST /ext/drains",)),
     "moorage:drains:cancel": (ADMIN, ("POST /ext/drains/{id}/action (cancel)",)),

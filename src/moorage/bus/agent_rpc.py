@@ -41,8 +41,10 @@ from moorage.bus.guest_payloads import (
 )
 from moorage.bus.host_messages import Heartbeat
 from moorage.bus.host_silence import HostSilence
+from moorage.bus.image_tickets import needed_by
 from moorage.bus.messages import encode, pack
 from moorage.bus.sender_checks import Senders
+from moorage.bus.sender_shares import OF_RESULTS
 from moorage.bus.silence import LOOK_EVERY_S
 from moorage.bus.transport import Bus, Handler, Subscription
 from moorage.bus.verbs import Verb
@@ -53,6 +55,7 @@ from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import GuestSpec, PowerState, Quiesce, VifData, VolumeDisk
 from moorage.model.host_ports import PortOrder
 from moorage.model.ids import CellId, ConductorId, ImageId, OperationId, ServerId
+from moorage.model.image_ticket import TicketSecret
 
 AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
 
@@ -95,7 +98,11 @@ class AgentClient:
         self._acknowledgements = Acknowledgements(clock, taken_after_s)
         self._sender = CommandSender(bus, me, clock, self._silence, self._acknowledgements, resend_s=resend_s)
         self._subscriptions: list[Subscription] = []
-        self._senders = Senders(clock)
+        self._senders = Senders(clock, share=OF_RESULTS)
+
+    def sign_with(self, tickets: TicketSecret | None) -> None:
+        """Send tickets for images with orders from now on; None: hosts have an account at the image service."""
+        self._sender.tickets = tickets
 
     @property
     def me(self) -> ConductorId:
@@ -111,6 +118,11 @@ class AgentClient:
     def forged(self) -> int:
         """How many messages were ignored, because their sender may not send them."""
         return self._senders.forged
+
+    @property
+    def excess(self) -> int:
+        """How many messages were ignored unread, because their sender sent more than its share."""
+        return self._senders.excess
 
     async def start(self) -> None:
         self._silence.begin()
@@ -324,6 +336,7 @@ class AgentClient:
             until_done=command_context.until_done,
             knows_senders=True,
             payload=EMPTY if payload is None else pack(payload),
+            tickets=() if self._sender.tickets is None else needed_by(verb, payload),
         )
 
     async def call(
@@ -348,6 +361,9 @@ class AgentClient:
         if not isinstance(beat, Heartbeat):
             return
         self._silence.note_alive(beat.host)
+        (self._sender.without_questions.discard if beat.takes_questions else self._sender.without_questions.add)(
+            beat.host
+        )
         if results := self._acknowledgements.wanted_by(beat):
             await self._bus.publish(subjects.to_host(beat.cell, beat.host), encode(ResultTaken(results)))
 

@@ -47,6 +47,8 @@ class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str = ""
     client_ca: str = ""
     """PEM file of CAs: clients must also show a certificate that one of these signed; empty: they need none."""
+    earlier_agents: bool = False
+    """While agents are upgraded that do not know questions yet (`permissions.of_process`)."""
     processes: tuple[KeyOfProcess, ...] = ()
     hosts: tuple[KeyOfHost, ...] = ()
 
@@ -78,7 +80,8 @@ def configuration(keys: Keys) -> str:
         lines += ["}"]
     lines += [f"accounts {{ {ACCOUNT} {{ users: ["]
     for each in keys.processes:
-        lines += _user(each.key, of_process(each.role, each.cells), f"{each.role} {' '.join(each.cells)}".rstrip())
+        allowed = of_process(each.role, each.cells, earlier_agents=keys.earlier_agents)
+        lines += _user(each.key, allowed, f"{each.role} {' '.join(each.cells)}".rstrip())
     for host in sorted(keys.hosts, key=lambda each: (each.cell, each.host)):
         lines += _user(host.key, of_agent(host.cell, host.host), f"agent of {host.host} in {host.cell}")
     return "\n".join([*lines, "] } }", ""])

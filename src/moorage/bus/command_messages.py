@@ -4,6 +4,7 @@ import msgspec
 
 from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
+from moorage.model.image_ticket import ImageTicket
 
 EMPTY = msgspec.Raw(b"{}")
 
@@ -38,6 +39,8 @@ class Command(msgspec.Struct, frozen=True, tag="command"):
     """Whether the caller repeats the command until it works: then the host answers a failure and does not keep it, and tries again."""
     knows_senders: bool = False
     """Whether the sender receives messages under hosts' own names (`bus/sender_checks.py`); False: its release does not."""
+    tickets: tuple[ImageTicket, ...] = ()
+    """For the images' data that it needs; made anew each time it is sent.  Empty: it needs none, or its host has an account."""
     trace: str = ""  # what the command is part of, as a `traceparent`; empty: nobody traces it
 
 

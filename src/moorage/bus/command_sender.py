@@ -16,6 +16,7 @@ from moorage.bus.verbs import READS, Verb
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, HostUnanswered, Problem, UnknownOutcome
 from moorage.model.ids import ConductorId
+from moorage.model.image_ticket import TicketSecret
 from moorage.model.tracing import SpanType, span, traceparent
 
 RESEND_MOST_S = 10.0
@@ -46,6 +47,10 @@ class CommandSender:
         self._dice = random.Random(me)
         self._calls: dict[ResultKey, PendingCall] = {}
         self._sending: set[asyncio.Task[None]] = set()
+        self.tickets: TicketSecret | None = None
+        """Signs tickets for images each time that an order is sent, so that they count from then on."""
+        self.without_questions: set[str] = set()
+        """Hosts that say they do not hear questions where those belong: their release is earlier."""
 
     @property
     def under_way(self) -> int:
@@ -148,7 +153,14 @@ class CommandSender:
         command = msgspec.structs.replace(
             call.command, left_s=left_s, taken=self._acknowledgements.riders(address.host)
         )
-        await self._bus.publish(subjects.to_host(address.cell, address.host), encode(command))
+        if command.tickets and self.tickets is not None:
+            command = msgspec.structs.replace(command, tickets=self.tickets.signed(address.host, command.tickets))
+        await self._bus.publish(self._subject_of(address, command), encode(command))
+
+    def _subject_of(self, address: HostAddress, command: Command) -> str:
+        if command.verb in READS and address.host not in self.without_questions:
+            return subjects.ask_host(address.cell, address.host, command.verb)
+        return subjects.to_host(address.cell, address.host)
 
     def settle(self, result: Result) -> PendingCall | None:
         """End the call to which this result belongs; None: it is late, a repeat, or from an earlier host of the same server."""

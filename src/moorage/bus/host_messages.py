@@ -33,6 +33,9 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Some of the oldest results that are not acknowledged."""
     leaving: bool = False
     """The agent stops now: another one may speak for this host at once."""
+    takes_questions: bool = False
+    """It hears questions where API and console processes may ask (`subjects.ask_host`); False: its release, or its broker, does not
+    let it, and questions come with the orders."""
     described: str = ""
     """Of the descriptions of ports that it has (`port_description.held_digest`); empty: it takes none, or its release does not."""
     devices: str = ""
@@ -141,3 +144,27 @@ class ServersOfHost(msgspec.Struct, frozen=True, tag="servers_of_host"):
     servers: tuple[ServerTurn, ...] = ()
     knows_senders: bool = False
     """The sender hears what hosts say under their names (`bus/sender_checks.py`); False: its release does not."""
+    newest: dict[ServerId, int] | None = None
+    """The number of the last operation of those servers that have had more than `NOT_TOLD_UP_TO`; None: the sender's release does
+    not say."""
+
+
+NOT_TOLD_UP_TO = 500
+"""Servers with at most so many operations stand not in `ServersOfHost.newest`, which so stays short."""
+
+
+class TurnReset(msgspec.Struct, frozen=True, tag="turn_reset"):
+    """To a host: an operator takes back a turn that no conductor gave.  It counts only while that is the host's turn."""
+
+    host: str
+    server: ServerId
+    forged: FencingToken
+    turn: FencingToken
+    """The server's turn from now on: what the region knows."""
+
+
+class TurnOfServer(msgspec.Struct, frozen=True):
+    """The answer to `server_turn`."""
+
+    turn: FencingToken | None = None
+    """The highest turn that the host remembers; None: it knows none."""

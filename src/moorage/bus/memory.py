@@ -5,7 +5,7 @@ import random
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from moorage.bus.subjects import matches
+from moorage.bus.subjects import family, matches
 from moorage.bus.transport import MAX_PENDING_MESSAGES, Handler, Subscription, hand_over, too_big
 
 
@@ -24,6 +24,8 @@ class TransportFaults:
 
 
 class _MemorySubscription:
+    refused = False
+
     def __init__(self, bus: "MemoryBus", pattern: str, handler: Handler) -> None:
         self.pattern = pattern
         self._bus = bus
@@ -71,6 +73,8 @@ class MemoryBus:
         self._published: Counter[str] = Counter()
         self._dice = random.Random(seed)
         self._exact: dict[str, list[_MemorySubscription]] = {}
+        self._families: dict[str, list[_MemorySubscription]] = {}
+        """By what is before the last token: each host hears its questions by such a pattern."""
         self._patterns: list[_MemorySubscription] = []
         self._late: set[asyncio.TimerHandle] = set()
 
@@ -105,6 +109,7 @@ class MemoryBus:
         self._published[subject] += 1
         for listener in [
             *self._exact.get(subject, ()),
+            *self._families.get(subject.rpartition(".")[0], ()),
             *(each for each in self._patterns if matches(each.pattern, subject)),
         ]:
             self._send(listener, subject, payload)
@@ -134,7 +139,9 @@ class MemoryBus:
 
     async def subscribe(self, pattern: str, handler: Handler) -> Subscription:
         listener = _MemorySubscription(self, pattern, handler)
-        if "*" in pattern or ">" in pattern:
+        if (before := family(pattern)) is not None:
+            self._families.setdefault(before, []).append(listener)
+        elif "*" in pattern or ">" in pattern:
             self._patterns.append(listener)
         else:
             self._exact.setdefault(pattern, []).append(listener)
@@ -144,11 +151,13 @@ class MemoryBus:
         if listener in self._patterns:
             self._patterns.remove(listener)
         else:
-            same = self._exact.get(listener.pattern, [])
+            before = family(listener.pattern)
+            kept, key = (self._exact, listener.pattern) if before is None else (self._families, before)
+            same = kept.get(key, [])
             if listener in same:
                 same.remove(listener)
             if not same:
-                self._exact.pop(listener.pattern, None)
+                kept.pop(key, None)
 
     async def close(self) -> None:
         for handle in self._late:
@@ -158,4 +167,5 @@ class MemoryBus:
             await listener.close()
 
     def _listeners(self) -> list[_MemorySubscription]:
-        return [*self._patterns, *(each for same in self._exact.values() for each in same)]
+        kept = (*self._exact.values(), *self._families.values())
+        return [*self._patterns, *(each for same in kept for each in same)]

@@ -33,7 +33,16 @@ from moorage.bus.guest_payloads import (
     StartGuest,
     TakeSnapshot,
 )
-from moorage.bus.host_messages import AgentRefused, AgentReturned, Heartbeat, HostReport, ReportWanted, ServersOfHost
+from moorage.bus.host_messages import (
+    AgentRefused,
+    AgentReturned,
+    Heartbeat,
+    HostReport,
+    ReportWanted,
+    ServersOfHost,
+    TurnOfServer,
+    TurnReset,
+)
 from moorage.bus.log_limiter import unreadable
 from moorage.bus.move_payloads import ForceLive, LiveTarget, OfMove, SendGuest, SendLive, TakeGuest
 from moorage.bus.quiesce_messages import FreezeGuest, ThawGuest
@@ -97,6 +106,7 @@ Message: TypeAlias = (
     | AgentReturned
     | AgentRefused
     | ServersOfHost
+    | TurnReset
     | OperationHint
     | ServerHint
     | EventHint
@@ -144,6 +154,7 @@ PAYLOADS: tuple[type[msgspec.Struct], ...] = (
     LiveNow,
     SendLive,
     ForceLive,
+    TurnOfServer,
 )
 """The structs inside `Command.payload` and `Result.payload`; the same rules apply to them as to messages."""
 
@@ -157,6 +168,7 @@ MESSAGES: tuple[type[msgspec.Struct], ...] = (
     AgentReturned,
     AgentRefused,
     ServersOfHost,
+    TurnReset,
     OperationHint,
     ServerHint,
     EventHint,

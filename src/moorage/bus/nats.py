@@ -50,6 +50,8 @@ PONG_TIMEOUT_S = 60
 PENDING_BYTES = 1_000_000
 """Limit of bytes that wait for a server that does not read; further messages are lost."""
 CLOSE_TIMEOUT_S = 1.0
+REFUSED_AGAIN_S = 30.0
+"""How often a subscription is tried again that the server refused."""
 SAY_AGAIN_S = 30.0
 """How often the log repeats that the bus is out."""
 
@@ -81,15 +83,16 @@ class _NatsSubscription:
 
     def __init__(self, bus: "NatsBus", pattern: str, handler: Handler) -> None:
         self._bus = bus
-        self._pattern = pattern
+        self.pattern = pattern
         self._handler = handler
         self._held: NatsSubscription | None = None
         self.client: Client | None = None
         """The client on which it was subscribed last."""
+        self.refused = False
 
     async def open(self, client: Client) -> None:
-        self.client = client
-        self._held = await client.subscribe(self._pattern, cb=self._deliver, pending_msgs_limit=MAX_PENDING_MESSAGES)
+        self.client, self.refused = client, False
+        self._held = await client.subscribe(self.pattern, cb=self._deliver, pending_msgs_limit=MAX_PENDING_MESSAGES)
 
     async def _deliver(self, message: Msg) -> None:
         await hand_over(self._handler, message.subject, message.data)
@@ -101,7 +104,7 @@ class _NatsSubscription:
         try:
             await self._held.unsubscribe()
         except (errors.Error, OSError):
-            _log.debug("already closed: %s", self._pattern)
+            _log.debug("already closed: %s", self.pattern)
 
 
 class NatsBus:
@@ -125,7 +128,7 @@ class NatsBus:
         self.lost = 0
         self.denied = 0
         """How often the broker refused a subject for which this process has no permission."""
-        self._denied_logged_at = float("-inf")
+        self._denied_logged_at = self._refused_tried_at = float("-inf")
         self._cause = ""
         """Why the last client could not connect, if that is known better than from the error of its last try."""
 
@@ -236,6 +239,8 @@ class NatsBus:
         async def on_error(error: Exception) -> None:
             why = _why(error)
             if DENIED in why.lower():
+                for each in self._listeners:
+                    each.refused |= f'subscription to "{each.pattern}"'.lower() in why.lower()
                 self._log_denied(why)
                 return
             if isinstance(error, ssl.SSLError) or why.startswith(NOT_ACCEPTED):
@@ -304,6 +309,10 @@ class NatsBus:
             if not _reads(client):
                 return "the connection was closed"
             self._prove()
+            if _now() - self._refused_tried_at >= REFUSED_AGAIN_S:  # the broker may have another configuration by now
+                self._refused_tried_at = _now()
+                for listener in [each for each in self._listeners if each.refused]:
+                    await listener.open(client)
 
     def _prove(self) -> None:
         now = _now()

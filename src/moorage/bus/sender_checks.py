@@ -15,6 +15,7 @@ from moorage.bus import report_limits, subjects
 from moorage.bus.command_messages import Result
 from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport
 from moorage.bus.messages import read
+from moorage.bus.sender_shares import OF_REPORTS, HostShare, SenderShares
 from moorage.model.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ FromHost: TypeAlias = AgentReturned | Heartbeat | HostReport | Result
 Forged: TypeAlias = Callable[[tuple[str, str] | None, str], None]
 KEPT_MAX = 65_536
 """Limit of agents that are known to name themselves; beyond it, messages that the oldest send twice are processed twice, without harm."""
+EXCESS_TOLD_MAX = 1_000
 SAY_AGAIN_S = 60.0
 """How often the log repeats that messages are forged."""
 
@@ -30,8 +32,10 @@ SAY_AGAIN_S = 60.0
 class Senders:
     """Checks the senders for one receiver of hosts' messages."""
 
-    def __init__(self, clock: Clock, forged: Forged | None = None) -> None:
-        """`forged`: called for each ignored message, with the sender that its subject names, and the reason."""
+    def __init__(self, clock: Clock, forged: Forged | None = None, share: HostShare = OF_REPORTS) -> None:
+        """`forged`: called for ignored messages, with the sender that its subject names, and the reason.  `share`: what each may send."""
+        self._shares = SenderShares(share, clock.monotonic)
+        self._excess_logged_at: dict[str, float] = {}
         self._clock = clock
         self._on_forged = forged
         self._named: dict[str, str] = {}
@@ -42,6 +46,9 @@ class Senders:
 
     def read(self, subject: str, payload: bytes) -> FromHost | None:
         """Decode a host's message; None: it has no sender, is unknown to this release, forged, or was received under its sender's name already."""
+        if not self._shares.admits(subject, len(payload)):
+            self._leave_excess(subject)
+            return None
         message = read(payload)
         if not isinstance(message, FromHost):
             if message is not None:
@@ -62,6 +69,23 @@ class Senders:
             if len(self._named) > KEPT_MAX:
                 del self._named[next(iter(self._named))]
         return message
+
+    @property
+    def excess(self) -> int:
+        """Number of messages that were ignored unread, because their senders sent more than their share."""
+        return self._shares.excess
+
+    def _leave_excess(self, subject: str) -> None:
+        sender, now = subjects.sender(subject), self._clock.monotonic()
+        name = subject if sender is None else ".".join(sender)
+        if now - self._excess_logged_at.get(name, float("-inf")) < SAY_AGAIN_S:
+            return
+        self._excess_logged_at[name] = now
+        if len(self._excess_logged_at) > EXCESS_TOLD_MAX:
+            del self._excess_logged_at[next(iter(self._excess_logged_at))]
+        if self._on_forged is not None:
+            self._on_forged(sender, "it sends more than a host may, and what is beyond that is ignored")
+        _log.warning("messages on %s are ignored: more than one host may send (%d in all so far)", subject, self.excess)
 
     def _leave(self, subject: str, why: str) -> None:
         self.forged += 1

@@ -29,6 +29,16 @@ def to_host(cell: CellId, host: str) -> str:
     return f"{ROOT}.cell.{token(cell)}.host.{token(host)}"
 
 
+def ask_host(cell: CellId, host: str, verb: str) -> str:
+    """Return the subject of one kind of question to a host.  It names the verb, so that the broker decides who may ask what."""
+    return f"{ROOT}.cell.{token(cell)}.ask.{token(host)}.{token(verb)}"
+
+
+def questions_to(cell: CellId, host: str) -> str:
+    """Return the pattern of all questions to a host."""
+    return f"{ROOT}.cell.{token(cell)}.ask.{token(host)}.*"
+
+
 def from_host(cell: CellId, host: str, kind: str) -> str:
     """Return the subject of a host's messages, which contains its name: the broker lets it publish only there (`sender_checks`)."""
     return f"{ROOT}.cell.{token(cell)}.from.{token(host)}.{kind}"
@@ -91,6 +101,12 @@ def notification(topic: str, priority: str) -> str:
 ALL_CELL_HINTS = f"{ROOT}.hint.cell.*"
 EVENTS = f"{ROOT}.hint.event"
 PICTURE = f"{ROOT}.hint.picture"
+
+
+def family(pattern: str) -> str | None:
+    """Return what subjects of the pattern have before their last token, if only that may be anything; None: other parts may be, too."""
+    before, _, last = pattern.rpartition(".")
+    return before if last == "*" and "*" not in before else None
 
 
 def matches(pattern: str, subject: str) -> bool:

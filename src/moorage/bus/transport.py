@@ -22,6 +22,11 @@ _log = logging.getLogger(__name__)
 
 
 class Subscription(Protocol):
+    @property
+    def refused(self) -> bool:
+        """Whether the broker does not let this process subscribe there."""
+        ...
+
     async def close(self) -> None: ...
 
 

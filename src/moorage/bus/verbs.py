@@ -54,6 +54,7 @@ class Verb(StrEnum):
     FORCE_LIVE = "force_live"
     DROP_LIVE = "drop_live"
     LAND_LIVE = "land_live"
+    SERVER_TURN = "server_turn"
 
 
 READS = frozenset(
@@ -72,7 +73,24 @@ READS = frozenset(
         Verb.LIVE_STATUS,
         Verb.FREEZE_GUEST,
         Verb.THAW_GUEST,
+        Verb.SERVER_TURN,
     }
 )
 """Verbs that change nothing that is recorded: they have no turn, and are not written to the host's journal, which must not contain
-passwords."""
+passwords.  They are questions (`subjects.ask_host`); every other verb is an order, and comes from conductors only."""
+OF_CONSOLES = frozenset({Verb.GET_CONSOLE})
+"""What a console proxy asks hosts."""
+OF_APIS = frozenset(
+    {
+        Verb.CONSOLE_OUTPUT,
+        Verb.GET_CONSOLE,
+        Verb.SET_ADMIN_PASSWORD,
+        Verb.DIAGNOSTICS,
+        Verb.CACHE_IMAGE,
+        Verb.VOLUME_CONNECTOR,
+        Verb.GUEST_POWER,
+        Verb.MOVE_TARGET,
+        Verb.SERVER_TURN,
+    }
+)
+"""What an API process asks hosts while it answers a request."""

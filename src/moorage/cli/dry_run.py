@@ -110,6 +110,7 @@ def describe(result: JsonObject, verb: str, *, calls: bool) -> list[str]:
             lines.append(f"  {each['willing']} of {each['considered']} hosts would do")
         lines += [_host(place, host) for place, host in enumerate(each.get("hosts", ()), start=1)]
         lines += [f"  {count} × {cause}" for cause, count in each.get("refused", {}).items()]
+        lines += [f"  {cause}" for cause in each.get("causes", ())]
         lines += [f"    {miss['host']}: {miss['reason']}" for miss in each.get("refused_hosts", ())]
         if calls:
             lines.append("  steps")

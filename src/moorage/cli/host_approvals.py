@@ -1,8 +1,9 @@
-"""`moorage host approve | list | revoke`: manages the hosts that may join the region."""
+"""`moorage host approve | list | revoke | turn`: manages the hosts that may join the region, and what they obey."""
 
 import argparse
 import json
 import sys
+import time
 from typing import Any
 from urllib.parse import quote
 
@@ -10,6 +11,7 @@ from moorage.cli import cloud
 from moorage.model.json_types import JsonObject
 
 DONE, REFUSED = 0, 2
+LOOK_EVERY_S, RESET_PATIENCE_S = 1.0, 60.0
 HEADS = ["host", "cell", "status", "since", "by", "key", "refused"]
 
 
@@ -23,7 +25,11 @@ def add_to(verbs: Any) -> None:
     listed.add_argument("--waiting", action="store_true", help="only hosts that wait for approval")
     revoke = verbs.add_parser("revoke", help="ignore a host's messages; if it sends more, it waits for approval")
     revoke.add_argument("host")
-    for each in (approve, listed):
+    turn = verbs.add_parser("turn", help="compare a host's turn of a server with the region's; --reset takes it back")
+    turn.add_argument("host")
+    turn.add_argument("server", help="the server's id")
+    turn.add_argument("--reset", action="store_true", help="if no conductor can have given the host's turn")
+    for each in (approve, listed, turn):
         each.add_argument("--json", action="store_true", help="print what the API answered")
 
 
@@ -53,6 +59,24 @@ def revoke(connection: Any, arguments: argparse.Namespace) -> int:
     return DONE
 
 
+def turn(connection: Any, arguments: argparse.Namespace) -> int:
+    path = f"/ext/host-turns/{quote(arguments.host, safe='')}/{quote(arguments.server, safe='')}"
+    if arguments.reset:
+        reply = connection.compute.delete(path, microversion=cloud.LATEST)
+        if reply.status_code >= 400:
+            return _refused(reply)
+    found = cloud.get(connection, path)["host_turn"]
+    until = time.monotonic() + RESET_PATIENCE_S
+    while arguments.reset and found["ahead"] and time.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
+        found = cloud.get(connection, path)["host_turn"]
+    last, held = found["last_operation"], found["host_operation"]
+    state = "is ahead: the host refuses orders for this server" if found["ahead"] else "is one that a conductor gave"
+    text = f"{arguments.host} has the turn of operation {held} of {last}, which {state}"
+    print(json.dumps(found, indent=2) if arguments.json else text)
+    return REFUSED if arguments.reset and found["ahead"] else DONE
+
+
 def lines(approvals: list[JsonObject]) -> list[str]:
     """Format hosts for people."""
     rows = [
@@ -79,4 +103,4 @@ def _refused(reply: Any) -> int:
     return REFUSED
 
 
-VERBS = {"approve": approve, "list": listed, "revoke": revoke}
+VERBS = {"approve": approve, "list": listed, "revoke": revoke, "turn": turn}

@@ -183,10 +183,13 @@ class ServiceClient:
         finally:
             passage.left()
 
-    async def read_data(self, path: str, *, deadline_s: float) -> AsyncIterator[bytes]:
+    async def read_data(
+        self, path: str, *, deadline_s: float, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[bytes]:
         """Read a body of any length piece by piece, with our own credentials. Raises as `call` does for a read."""
-        async with self._data("GET", path, deadline_s) as headers, self._ways.client() as client:
-            request = client.build_request("GET", self.url + path, headers=headers, timeout=_DATA_TIMEOUT)
+        more = headers or {}
+        async with self._data("GET", path, deadline_s) as sent, self._ways.client() as client:
+            request = client.build_request("GET", self.url + path, headers={**sent, **more}, timeout=_DATA_TIMEOUT)
             reply = await client.send(request, stream=True)
             try:
                 if reply.status_code >= 400:
@@ -196,11 +199,20 @@ class ServiceClient:
             finally:
                 await reply.aclose()
 
-    async def write_data(self, path: str, pieces: AsyncIterator[bytes], *, size_bytes: int, deadline_s: float) -> None:
+    async def write_data(
+        self,
+        path: str,
+        pieces: AsyncIterator[bytes],
+        *,
+        size_bytes: int,
+        deadline_s: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         """PUT a body of any length piece by piece, with our own credentials. Raises as `call` does for a write."""
-        async with self._data("PUT", path, deadline_s) as headers, self._ways.client() as client:
-            headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(size_bytes)}
-            reply = await client.put(self.url + path, content=pieces, headers=headers, timeout=_DATA_TIMEOUT)
+        more = headers or {}
+        async with self._data("PUT", path, deadline_s) as sent, self._ways.client() as client:
+            sent |= {"Content-Type": "application/octet-stream", "Content-Length": str(size_bytes), **more}
+            reply = await client.put(self.url + path, content=pieces, headers=sent, timeout=_DATA_TIMEOUT)
             if reply.status_code >= 400:
                 raise problem_of(self.name, "PUT", reply.status_code, reply.headers, reply.content, ours=True)
 

@@ -1,7 +1,10 @@
 """Reads and uploads the data of images for a host (`model.image.ImageStore`); a host needs nothing else of the image service.
 
-A host uses the service's account (docs/decisions/0015): it reads any image, and uploads data into images that were made for it.  What
-it has read is cached in a directory that all hosts of a machine share, with one file for each image, because an image's data never changes.
+A host shows the tickets that its orders brought (`model/image_ticket.py`).  At a service that knows no tickets it has an account
+(docs/decisions/0015), which reads any image, and uploads data into images that were made for it.
+
+What a host has read is cached in a directory that all hosts of a machine share, with one file for each image, because an image's data
+never changes.
 Each use sets the file's modification time, so every agent knows which files were not used for longest, also after a restart.
 
 Calls are repeated here while the image service is out, because a command to a host has one answer; the command's deadline ends
@@ -26,10 +29,11 @@ import msgspec
 
 from moorage.clients.http import Json, ServiceClient
 from moorage.clients.replies import CREDENTIALS
-from moorage.model.errors import Conflict, Gone, HostFailed, NotFound, Refusal, Unavailable
+from moorage.model.errors import Conflict, Gone, HostFailed, NotFound, Refusal, Unauthenticated, Unavailable
 from moorage.model.ids import ImageId
 from moorage.model.image import ImageFile
 from moorage.model.image_inspection import Inspected, Unsafe, check_use
+from moorage.model.image_ticket import HEADER, Direction, TicketBox
 from moorage.model.private_files import private_directory, private_file
 from moorage.model.retry import Backoff, jittered
 
@@ -48,6 +52,8 @@ LOCK = ".lock"
 UPLOADS_AT_ONCE = 5
 REFUSED_MAX = 2
 """How often our credentials may be refused: the first refusal may be caused by an expired token."""
+TICKETS_MAX = 5
+"""How often a ticket may be refused."""
 UNUSABLE = "image_unusable"
 WHOLE, WAITS = "active", "queued"
 UNDER_WAY = frozenset({"saving", "uploading", "importing"})
@@ -60,8 +66,9 @@ class _Facts(msgspec.Struct, frozen=True):
 
 
 class ImageData:
-    def __init__(self, image: ServiceClient, directory: Path) -> None:
-        self._image, self._room = image, directory
+    def __init__(self, image: ServiceClient, directory: Path, tickets: TicketBox | None = None) -> None:
+        """`tickets`: what conductors' orders brought; None: the client has an account of its own."""
+        self._image, self._room, self._tickets = image, directory, tickets
         self._known: OrderedDict[str, _Facts] = OrderedDict()
         self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """A lock for each image that is being read; it exists while somebody holds it or waits for it."""
@@ -89,7 +96,7 @@ class ImageData:
         return ImageFile(self._path(image), facts.disk_format, facts.container_format, inspected.virtual_size)
 
     async def _fetch(self, image: str) -> _Facts:
-        record = await self._record(image)
+        record = await self._record(image, "read")
         if record.get("status") != WHOLE:
             raise HostFailed(
                 f"image {image} cannot be read: it is {record.get('status')}", private=image, code=UNUSABLE
@@ -99,7 +106,10 @@ class ImageData:
         coming = self._room / f"{quote(image, safe='')}.{uuid4().hex}{COMING}"  # another agent may read the same one
         try:
             with await asyncio.to_thread(private_file(coming).open, "wb") as file:
-                async for piece in self._image.read_data(f"{_path(image)}/file", deadline_s=DATA_DEADLINE_S):
+                ticket = self._ticket(image, "read")
+                async for piece in self._image.read_data(
+                    f"{_path(image)}/file", deadline_s=DATA_DEADLINE_S, headers=ticket
+                ):
                     await asyncio.to_thread(file.write, piece)
             await asyncio.to_thread(_compare, image, record, coming)
             _touch(coming)
@@ -157,10 +167,10 @@ class ImageData:
             await self._patiently(lambda: self._send(image, data))
 
     async def _send(self, image: str, data: ImageFile) -> None:
-        record = await self._record(image)
+        record = await self._record(image, "fill")
         while record.get("status") in UNDER_WAY:  # an upload whose answer was lost, perhaps ours
             await asyncio.sleep(jittered(AGAIN_FIRST_S))
-            record = await self._record(image)
+            record = await self._record(image, "fill")
         if record.get("status") == WHOLE:
             return
         if record.get("status") != WAITS:
@@ -170,7 +180,11 @@ class ImageData:
         await self._put_formats(record, data)
         size = data.path.stat().st_size
         await self._image.write_data(
-            f"{_path(image)}/file", _pieces(data.path), size_bytes=size, deadline_s=DATA_DEADLINE_S
+            f"{_path(image)}/file",
+            _pieces(data.path),
+            size_bytes=size,
+            deadline_s=DATA_DEADLINE_S,
+            headers=self._ticket(image, "fill"),
         )
 
     async def _put_formats(self, record: Json, data: ImageFile) -> None:
@@ -181,13 +195,23 @@ class ImageData:
             if record.get(name) != value
         ]
         if changes:
-            headers = {"Content-Type": PATCH}
+            headers = {"Content-Type": PATCH, **self._ticket(record["id"], "fill")}
             await self._image.call("PATCH", _path(record["id"]), body=changes, headers=headers)
 
     # ---- both ------------------------------------------------------------------------------------------------------
 
-    async def _record(self, image: str) -> Json:
-        return (await self._image.call("GET", _path(image))).body
+    async def _record(self, image: str, direction: Direction) -> Json:
+        return (await self._image.call("GET", _path(image), headers=self._ticket(image, direction))).body
+
+    def _ticket(self, image: str, direction: Direction) -> dict[str, str]:
+        """Return the header with the newest ticket. Raises HostFailed when the orders brought none."""
+        if self._tickets is None:
+            return {}
+        if not (text := self._tickets.find(image, direction)):
+            raise HostFailed(
+                "the host may not use the image: its order came without a ticket", private=image, code="image_refused"
+            )
+        return {HEADER: text}
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
         """Repeat the work while the image service is out, until the command's deadline. Raises HostFailed for all other failures."""
@@ -201,15 +225,23 @@ class ImageData:
                 raise HostFailed(
                     "the image could not be found", private=missing.public, code="image_not_found"
                 ) from missing
+            except Unauthenticated as old:  # a newer ticket comes with the order, which is sent again
+                refused += 1
+                self._check_refused(refused, old.private)
             except Refusal as no:
                 reason = f"the image service refused: {no.public}"
                 raise HostFailed(reason, private=no.private, code="image_refused") from no
             except Unavailable as out:
                 refused += out.code == CREDENTIALS
-                if refused >= REFUSED_MAX:
-                    reason = "the image service does not accept the host's credentials"
-                    raise HostFailed(reason, private=out.private, code="image_refused") from out
+                self._check_refused(refused, out.private)
             await asyncio.sleep(pauses.next_s())
+
+    def _check_refused(self, count: int, private: str) -> None:
+        if count >= (REFUSED_MAX if self._tickets is None else TICKETS_MAX):
+            what = "credentials" if self._tickets is None else "ticket"
+            raise HostFailed(
+                f"the image service does not accept the host's {what}", private=private, code="image_refused"
+            )
 
 
 def _path(image: str) -> str:

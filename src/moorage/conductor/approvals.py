@@ -83,6 +83,11 @@ class Approvals:
             del self._logged_at[next(iter(self._logged_at))]
         logger.warning("cell %s: host %r %s", self._cell, host, what)
 
+    @property
+    def reset_at(self) -> int:
+        """When an operator last took back a turn of a host of the region, as far as was read."""
+        return self._counted.reset_at
+
     async def refresh(self) -> list[str]:
         """Read the approvals, and write what was noted. Returns the hosts of this cell whose approval was removed."""
         with label("hosts"):

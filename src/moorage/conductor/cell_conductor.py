@@ -30,6 +30,7 @@ from moorage.conductor.guest_reconciliation import Belonging
 from moorage.conductor.host_reports import device_of, host_of, inventory_of
 from moorage.conductor.known_hosts import NEVER, Beats, KnownHost, KnownHosts
 from moorage.conductor.report_comparison import ReportComparison
+from moorage.conductor.turn_resets import TurnResets
 from moorage.model.clock import Clock
 from moorage.model.errors import Conflict, Problem
 from moorage.model.host import NO_TROUBLES, Host
@@ -99,17 +100,16 @@ class CellConductor:
         self._life: asyncio.Task[None] | None = None
         self._known = KnownHosts()
         self._approvals = Approvals(cell, region, clock, automatic=options.approves_itself)
+        self._turn_resets = TurnResets(cell, region, bus)
         self._senders = Senders(clock, self._approvals.refuse_forged)
         self._to_flush: set[str] = set()
         self._forced_down: set[str] = set()
         self._taking_reports = 0
         self._storing_since: float | None = None
-        """When storing the current report began."""
         self._listening = Listening(bus, clock)
 
     async def start(self) -> None:
-        """Begin to receive messages. A host counts as alive when any conductor received it recently; the others are
-        asked for a sign of life.
+        """Begin to receive messages. A host counts as alive when any conductor received it recently; others are asked.
 
         When no conductor was running for a while, hosts that were alive when the last one ran count as alive too: a
         boot that comes now finds them, and waits for its host as for any host. A host that does not report in time is
@@ -161,9 +161,9 @@ class CellConductor:
         return self._known
 
     @property
-    def forged(self) -> int:
-        """How many messages were ignored because the sender did not own them."""
-        return self._senders.forged
+    def senders(self) -> Senders:
+        """Counts the messages that were ignored because of their senders."""
+        return self._senders
 
     def beats(self) -> Beats:
         """How many hosts are alive, and the longest silence among them."""
@@ -298,7 +298,7 @@ class CellConductor:
             await self.comparison.send_wrong_turns(returned.host, judged)
             return
         judged = await self._belonging.judge(returned.host, returned.guests)
-        answer = ServersOfHost(returned.boot, judged.turns, knows_senders=True)
+        answer = ServersOfHost(returned.boot, judged.turns, knows_senders=True, newest=judged.newest)
         await self._bus.publish(subjects.to_host(self.cell, returned.host), encode(answer))
         if known.reported:  # it was away: its guests are compared in full
             known.want(self._clock.monotonic())
@@ -315,9 +315,8 @@ class CellConductor:
             return  # the database hangs: more reports would only queue up, and all be stored when it is back
         if known.due(now):
             known.report_requested(now)
-            await self._bus.publish(
-                subjects.to_host(self.cell, known.host), encode(ReportWanted(known.host, knows_senders=True))
-            )
+            wanted = ReportWanted(known.host, knows_senders=True)
+            await self._bus.publish(subjects.to_host(self.cell, known.host), encode(wanted))
 
     # --------------------------------------------------------------------------------------------- silent hosts
 
@@ -345,6 +344,7 @@ class CellConductor:
         """Apply the approvals. While the region does not answer, earlier ones hold, and silent hosts are still noticed."""
         try:
             self._forget_revoked(await self._approvals.refresh())
+            await self._turn_resets.send(self._approvals.reset_at, self._now_us())
         except Problem as problem:
             logger.warning("cell %s cannot read which hosts are approved: %s %s", self.cell, problem, problem.private)
 

@@ -25,7 +25,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from moorage.bus.host_messages import ServerTurn
+from moorage.bus.host_messages import NOT_TOLD_UP_TO, ServerTurn
 from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.ids import CellId, HostId, ServerId
 from moorage.model.server import ApiPowerState, VmState
@@ -61,6 +61,8 @@ class Judged(msgspec.Struct, frozen=True):
     """One of the stores went back: nothing is said about their guests, wherever they are (RULES §26)."""
     shown: Mapping[ServerId, int] = {}
     """Records that show operations of which the region does not know yet that they are recorded."""
+    newest: dict[ServerId, int] = {}
+    """The number of the last operation of servers that have had many (`NOT_TOLD_UP_TO`)."""
 
     @property
     def wrong(self) -> tuple[ServerTurn, ...]:
@@ -133,6 +135,7 @@ class Belonging:
             frozenset(absent),
             frozenset(doubtful),
             {each: seq for each, seq in shown.items() if each not in doubtful},
+            {each: where.op_seq for each, where in known.items() if where.op_seq > NOT_TOLD_UP_TO},
         )
 
     async def _changed(self, servers: set[ServerId], known: dict[ServerId, ServerStanding]) -> set[ServerId]:

@@ -7,9 +7,10 @@ memory of every host's agent.
 import asyncio
 import logging
 
-from moorage.agent.agent import Agent, AgentOptions
+from moorage.agent.agent import Agent
 from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND
+from moorage.agent.options import AgentOptions
 from moorage.drivers.driver import Driver
 from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.simulated import SimulatedDriver
@@ -43,7 +44,7 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
         _log.warning("%s", line)
     clients: Clients | None = None
     of_images: HostsImages | None = None
-    if config.image_user.password:
+    if config.image_user.password or (config.image.url and not config.service_user.password):
         of_images = make_hosts_images(config)
     if old or (of_images is None and (config.service_user.password or not config.identity.url)):
         clients = make_clients(config)
@@ -65,7 +66,12 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
         driver,
         AgentJournal(file, mine.host),
         clock,
-        AgentOptions(plumbing=plumbing, silence_s=config.compute.host_silence_s, earlier=config.bus.earlier),
+        AgentOptions(
+            plumbing=plumbing,
+            silence_s=config.compute.host_silence_s,
+            earlier=config.bus.earlier,
+            tickets=None if of_images is None else of_images.tickets,
+        ),
     )
     await serving.start()
     services = () if clients is None else clients.services
@@ -92,6 +98,11 @@ def not_a_hosts(config: Config) -> list[str]:
     if config.service_user.password and config.agent.level >= PORTS_ARRIVE_BOUND:
         lines.append(
             f"the file of this agent holds the password of [service_user], which no agent of level {config.agent.level} needs: take it "
-            "out, and give it [image_user] for the data of images (docs/operating/bus.md)"
+            "out (docs/operating/bus.md)"
+        )
+    if config.image.ticket_secret:
+        lines.append(
+            "the file of this agent holds [image] ticket_secret, with which conductors sign what a host may do with images: take it "
+            "out, for whoever takes this machine could sign tickets for all images"
         )
     return lines

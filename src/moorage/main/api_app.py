@@ -1,12 +1,13 @@
 """Builds the Compute API of one process: joins the application context and the parts of the region."""
 
 from moorage.api.app import ComputeApp
-from moorage.api.context import ApiSettings, AppContext
+from moorage.api.context import DRY_RUNS_KEPT_MAX, ApiSettings, AppContext
 from moorage.api.policy import Policy
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.main.composition import RegionProcess
 from moorage.main.consoles import consoles_of
 from moorage.model.principal import Principal
+from moorage.model.rate_buckets import RateBuckets
 from moorage.operations.server_service import ServerService
 
 
@@ -42,6 +43,7 @@ def make_compute_app(region: RegionProcess) -> ComputeApp:
         reload_aggregates=HostAggregates(region.engine).run,
         gate_facts=region.gates.facts,
         open_circuits=region.gates.service_circuits,
+        dry_runs=RateBuckets(config.api.dry_runs_per_minute / 60, config.api.dry_runs_per_minute, DRY_RUNS_KEPT_MAX),
     )
 
     async def authenticate(token: str, service_token: str | None) -> Principal:

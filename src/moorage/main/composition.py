@@ -30,7 +30,7 @@ from moorage.main.flat_networks import open_flat
 from moorage.main.message_bus import open_bus
 from moorage.main.notifications import NotificationParts, open_notifications
 from moorage.main.region_key import open_seals
-from moorage.main.service_clients import Clients, make_clients
+from moorage.main.service_clients import Clients, make_clients, ticket_secret
 from moorage.main.store_watch import StoreWatch
 from moorage.main.vendor_data import static_vendor_data
 from moorage.model.clock import Clock, SystemClock
@@ -161,6 +161,7 @@ async def open_region(
     await engine.start()
     me = ConductorId(f"conductor-{uuid.uuid4().hex[:12]}")
     hosts = AgentClient(bus, me, clock, silent_s=config.compute.host_silence_s, audible=audible_hosts(config))
+    hosts.sign_with(ticket_secret(config))
     await hosts.start()
     dispatcher = BusDispatcher(databases.region, bus)
     flat = config.network.backend == "flat"

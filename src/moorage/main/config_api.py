@@ -46,6 +46,8 @@ class ApiConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Answers of create, rebuild and rescue have `adminPass` (Nova's setting and default)."""
     service_down_s: Annotated[float, msgspec.Meta(ge=1)] = 60.0
     """A service whose last sign of life is older than this is shown as down, and a server of such a host may be evacuated (Nova's `service_down_time`)."""
+    dry_runs_per_minute: Annotated[int, msgspec.Meta(ge=1)] = 60
+    """Of one project; administrators' are not counted."""
     max_limit: int = 1000
     cors_allowed_origins: tuple[str, ...] = ()
     policy_file: str = ""

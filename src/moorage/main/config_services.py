@@ -29,6 +29,9 @@ class ImageConfig(ServiceSettings, frozen=True):
     """Of the embedded service: bytes of one image."""
     user_storage_quota: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Of the embedded service: bytes of all images of one project; 0: no limit but the project's own (`image_size_total`)."""
+    ticket_secret: str = ""
+    """What conductors and API processes sign hosts' tickets for images with, and the embedded service checks them by; never in a
+    host's file.  Empty: one that is made once and kept in the data directory, for processes that share it."""
 
 
 class FlatPoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

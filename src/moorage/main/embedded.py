@@ -14,7 +14,7 @@ from moorage.main.config import Config
 from moorage.main.config_bus import ImageUser
 from moorage.main.hosts import HostPlan, interfaces_by_network
 from moorage.main.secret_settings import secret
-from moorage.main.service_clients import admin_password, demo_password, service_password
+from moorage.main.service_clients import admin_password, demo_password, service_password, ticket_secret
 from moorage.main.volume_images import EmbeddedImages
 from moorage.model.json_types import JsonObject
 from moorage.sql import Database, Meter, open_database
@@ -141,6 +141,7 @@ async def open_embedded(
                 image_max_bytes=config.image.image_size_cap,
                 project_max_bytes=config.image.user_storage_quota,
                 metadefs=config.data / config.image.metadefs if config.image.metadefs else None,
+                tickets=ticket_secret(config),
             ),
             allowed=partial(_bytes_of_images, services.identity),
             imports=TaskImports(config.image.import_hosts, download),

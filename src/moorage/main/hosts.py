@@ -3,9 +3,10 @@
 import socket
 from dataclasses import dataclass
 
-from moorage.agent.agent import Agent, AgentOptions
+from moorage.agent.agent import Agent
 from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND, HostPortClient, Plumbing
+from moorage.agent.options import AgentOptions
 from moorage.bus.transport import Bus
 from moorage.drivers.driver import Driver
 from moorage.drivers.fault_injection import FaultSettings
@@ -18,6 +19,7 @@ from moorage.model.errors import Invalid
 from moorage.model.guest import PhysicalFunction
 from moorage.model.ids import CellId
 from moorage.model.image import ImageStore
+from moorage.model.image_ticket import TicketBox
 
 
 @dataclass(frozen=True)
@@ -139,12 +141,14 @@ class LocalHosts:
         plans: list[HostPlan],
         plumber: HostPortClient | None = None,
         images: ImageStore | None = None,
+        tickets: TicketBox | None = None,
     ) -> None:
         """`plumber`: the network service, for hosts of level 1 and 2; hosts of level 3 do not use it.
 
-        `images`: the image service, for the data of disks; None: disks have invented data, and no snapshot can be uploaded.
+        `images`: the image service, for the data of disks; None: disks have invented data, and no snapshot can be uploaded. `tickets`: takes what orders bring for it.
         """
         self._config, self._bus, self._clock, self._plumber = config, bus, clock, plumber
+        self._tickets = tickets
         self._journal = JournalFile(config.data / "hosts" / "agents.db")
         self.agents: dict[str, Agent] = {}
         self.drivers: dict[str, SimulatedDriver] = {}
@@ -179,7 +183,7 @@ class LocalHosts:
             driver,
             journal,
             self._clock,
-            AgentOptions(plumbing=plumbing, beat_s=beat_s, silence_s=silence_s),
+            AgentOptions(plumbing=plumbing, beat_s=beat_s, silence_s=silence_s, tickets=self._tickets),
         )
 
     async def restart(self, plan: HostPlan) -> None:

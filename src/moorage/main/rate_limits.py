@@ -2,41 +2,15 @@
 
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 
 from moorage.main.connection_limits import is_loopback
 from moorage.main.http_limits import Rates
 from moorage.model.errors import TooManyRequests
 from moorage.model.principal import Principal
+from moorage.model.rate_buckets import RateBuckets
 
 SERVICE = "service"
-
-
-class RateBuckets:
-    """Token buckets, one for each name; a bucket holds at most `burst` tokens and gains `per_s` tokens each second."""
-
-    def __init__(self, per_s: float, burst: int, kept_max: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_s = per_s
-        self._burst = burst
-        self._kept_max = kept_max
-        self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Name → the tokens it held, and when; the most recent is last."""
-
-    def __len__(self) -> int:
-        return len(self._buckets)
-
-    def take(self, name: str) -> float:
-        """Take one token. Returns 0 if it was taken; else the seconds until there is one."""
-        now = self._clock()
-        held, since = self._buckets.pop(name, (float(self._burst), now))
-        held = min(held + (now - since) * self._per_s, float(self._burst))
-        wait_s = 0.0 if held >= 1 else (1 - held) / self._per_s
-        self._buckets[name] = (held if wait_s else held - 1, now)
-        if len(self._buckets) > self._kept_max:
-            self._buckets.popitem(last=False)
-        return wait_s
 
 
 class RateLimits:

@@ -19,6 +19,7 @@ from moorage.main.config import Config, VolumeConfig
 from moorage.main.config import ServiceSettings as Named
 from moorage.main.secret_settings import secret
 from moorage.main.vendor_data import vendor_services
+from moorage.model.image_ticket import TicketBox, TicketSecret
 from moorage.model.service_health import CircuitSeen
 
 OWN_APIS_S = 15.0
@@ -37,6 +38,8 @@ class Clients:
     """None: vendor data comes only from the configured file."""
     volumes: VolumeClient | None = None
     """None: the services are real ones, and there is no volume service among them."""
+    tickets: TicketBox | None = None
+    """What the orders to hosts of this process bring for its embedded image service; None: they use our account."""
 
     def open_circuits(self) -> tuple[CircuitSeen, ...]:
         """The services that this process does not call at present, because their circuit breaker is open."""
@@ -97,12 +100,21 @@ def service_password(config: Config) -> str:
     return config.service_user.password or secret(config.data, "service-password")
 
 
+def ticket_secret(config: Config) -> TicketSecret | None:
+    """Return what hosts' tickets for images are signed with; None: a real image service, which knows no tickets."""
+    if config.image.url and not config.image.ticket_secret:
+        return None
+    return TicketSecret(config.image.ticket_secret or secret(config.data, "image-ticket-secret"))
+
+
 @dataclass(frozen=True)
 class HostsImages:
-    """A host's access to the data of images, with the account `[image_user]`."""
+    """A host's access to the data of images: with the tickets that its orders bring, or with the account `[image_user]`."""
 
     data: ImageData
     services: tuple[ServiceClient, ...]
+    tickets: TicketBox | None = None
+    """None: it has an account."""
 
     async def close(self) -> None:
         for service in self.services:
@@ -111,20 +123,28 @@ class HostsImages:
 
 def make_hosts_images(config: Config) -> HostsImages:
     """Build this access, over sockets; it cannot reach anything else of the services."""
+    if not config.image_user.password:
+        service, tickets = _image_service(config, None), TicketBox()
+        return HostsImages(ImageData(service, config.data / "image-data", tickets), (service,), tickets)
     token_client = ServiceClient("identity", config.identity.url or f"{config.api.identity.url}/v3")
     user = config.image_user
     tokens = ServiceTokens(
         token_client, user=user.user, password=user.password, project=user.project, domain=user.domain
     )
+    image = _image_service(config, tokens)
+    return HostsImages(ImageData(image, config.data / "image-data"), (token_client, image))
+
+
+def _image_service(config: Config, tokens: ServiceTokens | None) -> ServiceClient:
     named = config.image
-    image = ServiceClient(
+    return ServiceClient(
         "image",
         named.url or config.api.image.url,
         tokens=tokens,
         call_deadline_s=named.timeout_s,
         breaker=Breaker("image", failures_max=named.breaker_failures, rest_s=named.breaker_rest_s),
+        ca_file=config.ca_of(named),
     )
-    return HostsImages(ImageData(image, config.data / "image-data"), (token_client, image))
 
 
 def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> Clients:
@@ -157,7 +177,8 @@ def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> C
     identity = client_of("identity", config.identity, identity_url, tokens)
     image = client_of("image", config.image, config.api.image.url, tokens)
     network = client_of("network", config.network, config.api.network.url, tokens)
-    of_hosts = client_of("image", config.image, config.api.image.url, tokens)
+    boxed = TicketBox() if "image" in apps and not config.image.url else None
+    of_hosts = client_of("image", config.image, config.api.image.url, None if boxed is not None else tokens)
     clients = [token_client, identity, image, network, of_hosts]
     volumes: VolumeClient | None = None
     if config.volume.url or not config.identity.url:
@@ -167,10 +188,11 @@ def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> C
         IdentityClient(identity),
         ImageClient(image),
         NetworkClient(network),
-        ImageData(of_hosts, config.data / "image-data"),
+        ImageData(of_hosts, config.data / "image-data", boxed),
         tuple(clients),
         vendor_services(config, tokens),
         volumes,
+        boxed,
     )
 
 

@@ -214,7 +214,7 @@ async def start_cloud(config: Config) -> RunningCloud:
     for name, app in embedded.apps.items():
         await doors[name].open(observed.app(name, audited.around(name, app)))
     clients = region.clients
-    fleet = LocalHosts(config, region.bus, region.clock, plans, clients.network, clients.image_data)
+    fleet = LocalHosts(config, region.bus, region.clock, plans, clients.network, clients.image_data, clients.tickets)
 
     async def hosts() -> None:
         await fleet.start()

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from moorage.bus.agent_calls import HostAddress
 from moorage.bus.agent_rpc import NOT_SUPPORTED
 from moorage.bus.guest_payloads import CacheImage, Done, SetAdminPassword
+from moorage.bus.host_messages import TurnOfServer
 from moorage.bus.verbs import Verb
 from moorage.model.action import Action, ActionEvent
 from moorage.model.diagnostics import GuestDiagnostics
-from moorage.model.errors import Conflict, HostFailed, Problem
+from moorage.model.errors import Conflict, HostFailed, Problem, Unavailable, UnknownOutcome
+from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import ServerId
 from moorage.model.principal import Principal
 from moorage.model.server import Server
@@ -62,6 +64,13 @@ class GuestService:
             ended = now_us()
             whole = (ActionEvent(event.name, begun, ended, event.result, event.host),)
             await cell.write(lambda tx: actions.finish(tx, server.id, request_id, whole, ended, message or None))
+
+    async def host_turn(self, at: HostAddress, server: ServerId) -> FencingToken | None:
+        """Return the fencing token that a host has of a server; None: it has none. Raises HostFailed, Unavailable."""
+        try:
+            return (await self.context.hosts.ask(at, server, Verb.SERVER_TURN, None, TurnOfServer)).turn
+        except UnknownOutcome as lost:
+            raise Unavailable("The host did not answer in time.", private=lost.private) from lost
 
     async def diagnostics(self, server: Server) -> GuestDiagnostics:
         """Return the guest's diagnostics from its host. Raises HostFailed (`guest_not_running`, `not_supported` …)."""

@@ -14,6 +14,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
+from typing_extensions import override
 
 from moorage.webconsole import changes, files, guard
 from moorage.webconsole.feeds import Feeds, Full
@@ -52,7 +53,9 @@ class App:
         self._place = place
         self._upstream = Upstream(self.settings.call_s, place.ca_file, transport)
         self._keystone = Keystone(self._upstream, place, self.settings.interface)
-        self.sessions = Sessions(self.settings.sessions_max, self.settings.session_idle_s)
+        self.sessions = Sessions(
+            self.settings.sessions_max, self.settings.session_idle_s, of_a_user_max=self.settings.sessions_of_a_user_max
+        )
         self.feeds = Feeds(self._upstream, self.sessions, shared=self.settings.share_between_users)
         self._failed = guard.FailedLogins(self.settings.logins_per_minute)
         self._files = files.load()
@@ -152,7 +155,9 @@ class App:
     async def _project(self, request: Request) -> Response:
         session = self._changing(request)
         wanted = await _body(request, OtherProject)
-        return self._opened(await self._keystone.other_project(session.identity, wanted.project_id), session)
+        response = self._opened(await self._keystone.other_project(session.identity, wanted.project_id), session)
+        await self._end_token(session)
+        return response
 
     def _opened(self, identity: Identity, before: Session | None) -> Response:
         """Open a session with a new cookie, and end the earlier one of this browser."""
@@ -170,13 +175,16 @@ class App:
     async def _logout(self, request: Request) -> Response:
         session = self._changing(request)
         self.sessions.end(session)
-        try:
-            await self._keystone.log_out(session.identity)
-        except UpstreamError as trouble:
-            log.warning("a token was not ended at logout and is good until it expires: %s", trouble.sentence)
+        await self._end_token(session)
         response = _json(200, {})
         response.delete_cookie(self._cookie, path="/", secure=self._place.secure, httponly=True, samesite="strict")
         return response
+
+    async def _end_token(self, session: Session) -> None:
+        try:
+            await self._keystone.log_out(session.identity)
+        except (UpstreamError, SessionOver) as trouble:
+            log.warning("a token was not ended with its session and is good until it expires: %s", trouble)
 
     async def _session(self, request: Request) -> Response:
         return _json(200, self._shown(self._mine(request)))
@@ -227,18 +235,19 @@ class App:
         session = self._mine(request)
         if self._streams >= self.settings.streams_max or session.streams >= self.settings.streams_of_a_session_max:
             raise Full
-        events = await self.feeds.follow(session, _name(request))
-        headers = {"X-Accel-Buffering": "no"}
-        return StreamingResponse(self._counted(events), media_type="text/event-stream", headers=headers)
+        self._streams += 1  # from now on: many that come at once would all find room before the first event of one
+        session.streams += 1
 
-    async def _counted(self, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        self._streams += 1
-        try:
-            async for each in events:
-                yield each
-        finally:
+        def leave() -> None:
             self._streams -= 1
-            await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+            session.streams -= 1
+
+        try:
+            events = await self.feeds.follow(session, _name(request))
+        except BaseException:
+            leave()
+            raise
+        return _EventStream(events, leave)
 
     async def _change(self, request: Request) -> Response:
         session = self._changing(request)
@@ -255,6 +264,22 @@ class App:
             raise
         self.feeds.wake(session)
         return _json(200, answer)
+
+
+class _EventStream(StreamingResponse):
+    """Server-sent events; `leave` is called at their end, whether or not the browser has taken one."""
+
+    def __init__(self, events: AsyncIterator[bytes], leave: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self._events, self._leave = events, leave
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
+            await self._events.aclose()  # type: ignore[attr-defined]  # it is a generator
 
 
 def _name(request: Request) -> str:

@@ -1,7 +1,8 @@
 """Feeds: one poll of the API for each topic and scope, however many browsers follow it.
 
 The first follower reads everything with their own token. A later follower with the same project and roles makes one cheap call with
-their own token, and then gets the feed's present state. The polls use the followers' tokens in turn, so an invalid token is found soon.
+their own token, and then gets the feed's present state. Such a proof is good for `PROOF_S`: whoever follows or asks after that makes the
+call again, so a user who was disabled or lost a role sees nothing more of others' polls.
 
 The load is limited: after each poll there is a pause of at least `REST_TIMES` its duration, so one feed keeps the API busy for less than a
 twentieth of the time, for any size of fleet.
@@ -30,6 +31,8 @@ INLINE_MAX_BYTES = 64 * 1024
 """Larger states are fetched by the browser, compressed."""
 FEEDS_MAX = 1_000
 HEARTBEAT_S = 15.0
+PROOF_S = 60.0
+"""How long the API's answer to a token is good for what others' polls bring; the API itself may remember a token for as long again."""
 PROVED_MAX = 1_000
 """Limit of topics that a session is known to be allowed to see."""
 
@@ -73,7 +76,7 @@ class Feed:
             self._show(FeedState(self.state.version + 1, body))
 
     def report_trouble(self, trouble: UpstreamError) -> None:
-        report = msgspec.json.encode({"status": trouble.status, "sentence": trouble.sentence})
+        report = _described(trouble)
         if report != self.state.trouble:
             self._show(FeedState(self.state.version + 1, self.state.body, report))
 
@@ -151,9 +154,12 @@ class Feeds:
                 feed.take(state)
                 self._begin(feed)
                 return feed
-        if topic not in session.proved:
+        if not self._is_proved(session, topic):
             await self._prove(session, topic)
         return feed
+
+    def _is_proved(self, session: Session, topic: str) -> bool:
+        return self._clock() - session.proved.get(topic, float("-inf")) < PROOF_S
 
     def _key(self, session: Session, topic: str) -> tuple[str, ...]:
         identity = session.identity
@@ -169,7 +175,6 @@ class Feeds:
         if feed.key not in self._feeds:
             self._begin(feed)
         feed.followers.append(session)
-        session.streams += 1
         return feed
 
     async def _events(self, session: Session, feed: Feed) -> AsyncIterator[bytes]:
@@ -183,6 +188,15 @@ class Feeds:
                     self._sessions.end(session)
                     yield _event("over", b"{}")
                     return
+                if not self._is_proved(session, feed.topic):
+                    try:
+                        await self._prove(session, feed.topic)
+                    except SessionOver:
+                        continue
+                    except UpstreamError as trouble:
+                        yield _event("trouble", _described(trouble))
+                        await asyncio.wait({closing}, timeout=HEARTBEAT_S)
+                        continue
                 changed, state = feed.changed, feed.state
                 if state.version != sent:
                     sent = state.version
@@ -199,7 +213,6 @@ class Feeds:
         finally:
             closing.cancel()
             feed.followers.remove(session)
-            session.streams -= 1
 
     # ------------------------------------------------------------------------------------------------ polls
 
@@ -218,7 +231,7 @@ class Feeds:
             raise Down(
                 AWAY, "The API answered in a form that this page does not know; the console's log has more."
             ) from odd
-        _note(session, known)
+        self._note(session, known)
         return state, self._clock() - began
 
     async def _prove(self, session: Session, topic: str) -> None:
@@ -228,7 +241,12 @@ class Feeds:
         except SessionOver:
             self._sessions.end(session)
             raise
-        _note(session, topic)
+        self._note(session, topic)
+
+    def _note(self, session: Session, topic: str) -> None:
+        if len(session.proved) >= PROVED_MAX:
+            session.proved.clear()
+        session.proved[topic] = self._clock()
 
     async def _poll(self, feed: Feed) -> None:
         """Poll until there are no followers; the first follower has read the first state."""
@@ -260,10 +278,8 @@ class Feeds:
         feed.woken.clear()
 
 
-def _note(session: Session, topic: str) -> None:
-    if len(session.proved) >= PROVED_MAX:
-        session.proved.clear()
-    session.proved.add(topic)
+def _described(trouble: UpstreamError) -> bytes:
+    return msgspec.json.encode({"status": trouble.status, "sentence": trouble.sentence})
 
 
 def _of(state: FeedState) -> bytes:

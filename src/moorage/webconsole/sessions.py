@@ -47,16 +47,19 @@ class Session:
         self.identity = identity
         self.seen_at = now
         self.streams = 0
-        self.proved: set[str] = set()
-        """Topics that the API has shown to this very token."""
+        """Pages that it follows live, from the request on."""
+        self.proved: dict[str, float] = {}
+        """Topics that the API has shown to this very token, and when it last did, by the feeds' clock."""
         self.over = False
 
 
 class Sessions:
     """All sessions, the least recently used first."""
 
-    def __init__(self, kept_max: int, idle_s: float, clock: Callable[[], float] = time.time) -> None:
-        self._kept_max = kept_max
+    def __init__(
+        self, kept_max: int, idle_s: float, clock: Callable[[], float] = time.time, *, of_a_user_max: int = 20
+    ) -> None:
+        self._kept_max, self._of_a_user_max = kept_max, of_a_user_max
         self._idle_s = idle_s
         self._clock = clock
         self._sessions: OrderedDict[str, Session] = OrderedDict()
@@ -65,8 +68,13 @@ class Sessions:
         return len(self._sessions)
 
     def open(self, identity: Identity) -> Session | None:
-        """Open a session; None: there are too many."""
+        """Open a session; None: there are too many.  A user who has as many as a user may have loses the one that was used least
+        recently, and so takes nobody else's place.
+        """
         self._sweep()
+        own = [each for each in self._sessions.values() if each.identity.user_id == identity.user_id]
+        for session in own[: max(len(own) - self._of_a_user_max + 1, 0)]:
+            self.end(session)
         if len(self._sessions) >= self._kept_max:
             return None
         session = Session(identity, self._clock())

@@ -16,6 +16,8 @@ class WebConsole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Origins, as `https://cloud.example`, under which a proxy shows it; without a proxy none is needed."""
     sessions_max: Count = 10_000
     """Limit of users who are logged in at once."""
+    sessions_of_a_user_max: Count = 20
+    """Limit of browsers in which one user is logged in; a further one ends the session that was used least recently."""
     session_idle_s: Seconds = 3_600.0
     """A session without requests for this long ends; in any case it ends with its token."""
     streams_max: Count = 500

@@ -12,7 +12,7 @@ from moorage_embedded.image.byte_quota import Room, over, room_of
 from moorage_embedded.image.faults import bad, conflict, forbidden, not_allowed
 from moorage_embedded.image.files import ImageTooLong, Received
 from moorage_embedded.image.policy import ImageCaller
-from moorage_embedded.image.request import ImageCall, ImageContext, changeable_image, touch, visible_image
+from moorage_embedded.image.request import ImageCall, ImageContext, fillable_image, touch, visible_image
 from moorage_embedded.image.store import Doc, ImageTables
 
 STREAM = "application/octet-stream"
@@ -80,7 +80,7 @@ def _gone(id: str) -> HttpFault:
 
 
 def _begin(store: ImageTables, who: ImageCaller, id: str) -> Doc:
-    doc = changeable_image(store, who, id, "upload_image")
+    doc = fillable_image(store, who, id, "upload_image")
     if doc["status"] != "queued":
         raise conflict(f"Image status transition from {doc['status']} to saving is not allowed")
     missing = [name for name in ("disk_format", "container_format") if doc[name] is None]

@@ -7,7 +7,8 @@ from starlette.responses import Response
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.image import attributes, listing, patch
 from moorage_embedded.image.faults import bad, conflict, forbidden, not_allowed, not_found, too_large
-from moorage_embedded.image.request import ImageCall, changeable_image, json_text, touch, visible_image
+from moorage_embedded.image.policy import FORMATS
+from moorage_embedded.image.request import ImageCall, changeable_image, fillable_image, json_text, touch, visible_image
 from moorage_embedded.image.schemas import WORD_MAX_CHARS
 from moorage_embedded.image.staging import METHODS
 from moorage_embedded.image.store import Doc, ImageTables, NoMarker
@@ -55,7 +56,9 @@ async def update(call: ImageCall) -> Response:
     changes = patch.changes_of(media, await _patch_body(call, media))
 
     def work(store: ImageTables) -> Doc:
-        doc = changeable_image(store, call.who, id, "modify_image")
+        formats = all(each.name in FORMATS for each in changes)
+        find = fillable_image if formats else changeable_image
+        doc = find(store, call.who, id, "modify_image")
         if not changes:
             return doc
         patch.apply(doc, changes, call.who)

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from moorage.model.image_ticket import TicketSecret
 from moorage.sql import Database
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.image.faults import no_image, not_allowed
@@ -46,6 +47,8 @@ class ImageSettings:
     store: str = "files"
     metadefs: Path | None = None
     """Directory of the operator's metadata definitions."""
+    tickets: TicketSecret | None = None
+    """Checks hosts' tickets; None: hosts have an account."""
     identity_url: str = ""
     """Where a token can be had, as a refusal for want of one says."""
 
@@ -140,7 +143,15 @@ def visible_image(store: ImageTables, who: ImageCaller, id: str, *, hold: bool =
 def changeable_image(store: ImageTables, who: ImageCaller, id: str, action: str) -> Doc:
     """The image, held, when the caller may change it; 403 names the action."""
     found = visible_image(store, who, id, hold=True)
-    if not who.changes(found.owner or None, action):
+    if not who.changes(found.owner or None):
+        raise not_allowed(action)
+    return found.doc
+
+
+def fillable_image(store: ImageTables, who: ImageCaller, id: str, action: str) -> Doc:
+    """The same for a change that belongs to an upload: a host may make it, too, while the image waits for its data."""
+    found = visible_image(store, who, id, hold=True)
+    if not who.changes(found.owner or None) and not (who.fills and found.doc["status"] == "queued"):
         raise not_allowed(action)
     return found.doc
 

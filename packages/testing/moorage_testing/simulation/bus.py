@@ -6,7 +6,7 @@ import random
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from moorage.bus.subjects import matches
+from moorage.bus.subjects import family, matches
 from moorage.bus.transport import MAX_PENDING_MESSAGES, Handler, Subscription, hand_over, too_big
 from moorage_testing.simulation.loop import PROCESS, SimulatedProcess, VirtualLoop, context_of
 from moorage_testing.simulation.trace import Trace
@@ -31,6 +31,8 @@ class Weather:
 
 
 class _Listener:
+    refused = False
+
     def __init__(self, hub: "Hub", process: SimulatedProcess, pattern: str, handler: Handler) -> None:
         self.pattern = pattern
         self.process = process
@@ -81,6 +83,7 @@ class Hub:
         self.dice = dice
         self._trace = trace
         self._exact: dict[str, list[_Listener]] = {}
+        self._families: dict[str, list[_Listener]] = {}
         self._patterns: list[_Listener] = []
         self._arrived: dict[tuple[SimulatedProcess | None, _Listener], float] = {}
 
@@ -117,6 +120,7 @@ class Hub:
         self._trace.seen("message", f"{subject} {len(payload)}")
         listeners = [
             *self._exact.get(subject, ()),
+            *self._families.get(subject.rpartition(".")[0], ()),
             *(each for each in self._patterns if matches(each.pattern, subject)),
         ]
         for listener in listeners:
@@ -147,7 +151,9 @@ class Hub:
 
     def subscribe(self, process: SimulatedProcess, pattern: str, handler: Handler) -> Subscription:
         listener = _Listener(self, process, pattern, handler)
-        if "*" in pattern or ">" in pattern:
+        if (before := family(pattern)) is not None:
+            self._families.setdefault(before, []).append(listener)
+        elif "*" in pattern or ">" in pattern:
             self._patterns.append(listener)
         else:
             self._exact.setdefault(pattern, []).append(listener)
@@ -156,12 +162,15 @@ class Hub:
     def forget(self, listener: _Listener) -> None:
         if listener in self._patterns:
             self._patterns.remove(listener)
+        elif (before := family(listener.pattern)) is not None and listener in self._families.get(before, []):
+            self._families[before].remove(listener)
         elif listener in (same := self._exact.get(listener.pattern, [])):
             same.remove(listener)
 
     def drop(self, process: SimulatedProcess) -> None:
         """The process is dead: its subscriptions end."""
-        for listener in [*self._patterns, *(each for same in self._exact.values() for each in same)]:
+        kept = (*self._exact.values(), *self._families.values())
+        for listener in [*self._patterns, *(each for same in kept for each in same)]:
             if listener.process is process:
                 listener.closed = True
                 self.forget(listener)

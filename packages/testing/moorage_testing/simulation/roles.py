@@ -8,8 +8,9 @@ import httpx
 import msgspec
 from typing_extensions import override
 
-from moorage.agent.agent import Agent, AgentOptions
+from moorage.agent.agent import Agent
 from moorage.agent.journal import AgentJournal
+from moorage.agent.options import AgentOptions
 from moorage.clients.asgi_transport import Base
 from moorage.conductor.reconcile_loop import ReconcileLoop
 from moorage.drivers.fault_injection import FaultCounter, FaultSettings, VerbDial
@@ -255,6 +256,7 @@ class AgentRole(Role):
                 plumbing=plumbing,
                 beat_s=cloud.config.hosts.beat_s,
                 silence_s=cloud.config.compute.host_silence_s,
+                tickets=self._clients.tickets,
             ),
         )
         await self.agent.start()

@@ -144,7 +144,7 @@ class TrialSet:
         """Start everything; returns when servers can be booted. Raises RuntimeError when a process does not become ready."""
         private_directory(self.directory)
         shutil.rmtree(self.directory / "data", ignore_errors=True)  # of an earlier set, whose databases are gone
-        self.postgres = start_postgres(durability=self.durability)
+        self.postgres = start_postgres(durability=self.durability, passwords=True)
         self._stack.callback(self.postgres.stop)
         postgres = self.postgres
         urls = {name: postgres.create_database(name) for name in self.databases}
@@ -191,12 +191,12 @@ class TrialSet:
         if self.beside is not None:
             user, neighbours = self.beside.service_user, self.beside.tables
         settings = {
-            "data": self.directory / "data", "hosts": self.hosts, "service_user": user, "image_user": "",
+            "data": self.directory / "data", "hosts": self.hosts, "service_user": user, "images": "",
             "wires": f"physical_networks = {json.dumps([self.wires])}\n" if self.wires else "", **ports,
         }  # fmt: skip
         is_open = bool(self.releases) or self.beside is not None
-        if not is_open:  # embedded services of release 0.1.0 make no such account
-            settings["image_user"] = "\n" + tables({"image_user": {"password": "set-" + os.urandom(16).hex()}})
+        if not is_open:  # release 0.1.0 knows no tickets
+            settings["images"] = "\n" + tables({"image": {"ticket_secret": "set-" + os.urandom(16).hex()}})
 
         def file(bus: Mapping[str, Any], role: str = "") -> str:
             own = {name: postgres.url_as(f"moorage_{role}", name) for name in urls} if role else urls
@@ -231,6 +231,7 @@ class TrialSet:
         if self.guarded is not None:
             for name in self.databases:
                 postgres.run_script(name, ROLES)
+            postgres.let_in([f"moorage_{role}" for role in (*ON_THE_BUS, "metadata")])
             asyncio.run(approve(self.config, self.guarded.hosts, "moorage set"))
         elif self.beside is not None:
             plans = planned_hosts(self.config)

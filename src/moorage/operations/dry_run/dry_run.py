@@ -63,6 +63,8 @@ class ServerPlan(msgspec.Struct, frozen=True):
     """The fault with which it would fail; empty when it would succeed."""
     verdict: Verdict | None
     steps: tuple[PlannedStep, ...]
+    chosen_by_servers: bool = False
+    """Whether hints or a group of the owner's choose its hosts: what is said of those hosts is said of few."""
 
 
 async def plan(context: SagaContext, accepted: Sequence[Accepted]) -> tuple[ServerPlan, ...]:
@@ -87,7 +89,12 @@ async def _plan_one(context: SagaContext, new: Accepted, trial: Trial) -> Server
     calls = CALLS.get(saga.name, {})
     steps = tuple(PlannedStep(each.name, _calls(calls, each.name, input, cards)) for each in saga.steps)
     operation = saga.name.partition("/")[0]
-    return ServerPlan(operation, server.id, server.name, hosts, fault, verdict, steps)
+    near = tries is not None and any(_is_chosen(each) for each in (*tries.asks, tries.widest))
+    return ServerPlan(operation, server.id, server.name, hosts, fault, verdict, steps, near)
+
+
+def _is_chosen(ask: Ask) -> bool:
+    return ask.same_host is not None or bool(ask.different_host) or ask.group is not None
 
 
 def placed(trial: Trial, tries: Tries) -> Verdict:

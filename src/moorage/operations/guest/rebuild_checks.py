@@ -17,6 +17,7 @@ from moorage.model.world import Ask
 from moorage.operations.context import SagaContext
 from moorage.operations.disk_config import disk_config_of
 from moorage.operations.image_checks import check_image, check_properties, rebased
+from moorage.operations.named_images import checked_properties
 from moorage.operations.steps import reimage
 from moorage.store.region import keypairs
 
@@ -72,6 +73,7 @@ async def _shown(context: SagaContext, token: str, server: Server, request: Rebu
     except NotFound as missing:
         raise Invalid("Cannot find image for rebuild") from missing
     check_properties(image)
+    await checked_properties(context, token, image.properties)
     guest_hardware.check(server.flavor.vcpus, server.flavor.extra_specs, image.properties)
     return image
 

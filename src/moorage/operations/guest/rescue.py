@@ -23,6 +23,7 @@ from moorage.model.task_context import global_request_id
 from moorage.model.world import Ask
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
+from moorage.operations.named_images import checked_properties
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.config_drives import with_drive
@@ -257,7 +258,7 @@ async def begin(
     check(server)
     if server.volume_backed and not request.may_boot_from_volume:
         raise _not_backed(server)
-    spec = await _spec(context, token, server, request.image)
+    spec = await _spec(context, principal, token, server, request.image)
     await _volumes_in_use(context, principal, token, server)
     if server.volume_backed:
         if not (spec.device and spec.bus):
@@ -293,12 +294,16 @@ async def begin_back(
     await dispatch(context, await server_lock.accept(context, server.id, "unrescue", make, task=TaskState.UNRESCUING))
 
 
-async def _spec(context: SagaContext, token: str, server: Server, image: str | None) -> RescueSpec:
+async def _spec(
+    context: SagaContext, principal: Principal, token: str, server: Server, image: str | None
+) -> RescueSpec:
     """From the requested image, or the operator's, or the server's own."""
     if image is None and not context.settings.rescue_image:
         if server.volume_backed or server.image is None:  # it has no image of its own to boot from
             raise _not_backed(server)
-        return _stable(server.image, server.image_properties)
+        others: tuple[str, ...] = () if principal.project == server.project else (server.project,)
+        named = await checked_properties(context, token, server.image_properties, lend_only_to=others)
+        return _stable(server.image, named)
     wanted = image or context.settings.rescue_image
     try:
         shown = await context.images.show(wanted, token if image else None)
@@ -306,7 +311,9 @@ async def _spec(context: SagaContext, token: str, server: Server, image: str | N
         raise _unsupported(wanted) from missing
     if shown.status != "active" or any(shown.properties.get(each) for each in MAPPINGS):
         raise _unsupported(wanted)
-    return _stable(shown.id, shown.properties)
+    others = () if image is None or principal.project == server.project else (server.project, shown.owner)
+    properties = await checked_properties(context, token if image else None, shown.properties, lend_only_to=others)
+    return _stable(shown.id, properties)
 
 
 async def _volumes_in_use(context: SagaContext, principal: Principal, token: str, server: Server) -> None:

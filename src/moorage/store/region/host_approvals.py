@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from moorage.model.ids import CellId
 from moorage.sql import Tx
 from moorage.sql.dialect import insert
+from moorage.store.region import turn_resets
 from moorage.store.region.tables import region_metadata
 
 APPROVED_MAX = 20_000
@@ -57,11 +58,13 @@ class Counted(msgspec.Struct, frozen=True):
 
     approved: int = -1
     newest: int = 0
+    reset_at: int = 0
+    """When an operator last took back a turn of a host (`turn_resets`)."""
 
 
-_COUNTED = sa.select(sa.func.count(), sa.func.coalesce(sa.func.max(host_approvals.c.approved_at), 0)).where(
-    host_approvals.c.approved_at.is_not(None)
-)
+_COUNTED = sa.select(
+    sa.func.count(), sa.func.coalesce(sa.func.max(host_approvals.c.approved_at), 0), turn_resets.NEWEST
+).where(host_approvals.c.approved_at.is_not(None))
 _APPROVED = (
     sa.select(host_approvals.c.host, host_approvals.c.cell)
     .where(host_approvals.c.approved_at.is_not(None))
@@ -71,7 +74,7 @@ _APPROVED = (
 
 def counted(tx: Tx) -> Counted:
     row = tx.row(_COUNTED)
-    return Counted() if row is None else Counted(row[0], row[1])
+    return Counted() if row is None else Counted(row[0], row[1], row[2])
 
 
 def approved(tx: Tx) -> dict[str, CellId]:

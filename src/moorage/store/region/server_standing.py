@@ -5,6 +5,7 @@ from collections.abc import Collection
 import msgspec
 import sqlalchemy as sa
 
+from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.ids import CellId, HostId, OperationId, ServerId
 from moorage.sql import Tx
 from moorage.store.region.operations import operations
@@ -39,6 +40,16 @@ class ServerStanding(msgspec.Struct, frozen=True):
     def recorded_in(self) -> CellId | None:
         """The cell that must have its record: the boot ended there, and the server was not deleted since (RULES §22)."""
         return None if self.deleted or self.has_order else self.cell
+
+    @property
+    def newest_turn(self) -> FencingToken:
+        """The highest turn that a conductor can have given for it."""
+        return FencingToken(self.op_seq, LAST_ATTEMPT, UNDO)
+
+    @property
+    def newest_turn_over(self) -> FencingToken:
+        """The highest turn of operations that are over: a host with this turn obeys what a conductor may still order."""
+        return FencingToken(self.op_seq if self.operation_seq is None else self.operation_seq - 1, LAST_ATTEMPT, UNDO)
 
 
 def _standings() -> sa.Executable:
