@@ -21,8 +21,8 @@ ATTRS: dict[str, Attr] = COMMON | {
     "router_id": read_only(),
     "status": read_only(),
     "port_details": read_only(),
-    "dns_name": Attr(validators.text(), "", put=False),
-    "dns_domain": Attr(validators.text(), "", put=False),
+    "dns_name": Attr(validators.line(), "", put=False),
+    "dns_domain": Attr(validators.line(), "", put=False),
     "port_forwardings": read_only(),
 }
 

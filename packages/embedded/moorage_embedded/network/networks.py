@@ -45,7 +45,7 @@ ATTRS: dict[str, Attr] = COMMON | {
     "port_security_enabled": Attr(validators.is_bool, True, validators.to_bool),
     "mtu": Attr(validators.within(0, 65535), UNSET, validators.to_int),
     "qos_policy_id": Attr(validators.optional(validators.is_uuid), None),
-    "dns_domain": Attr(validators.text(), ""),
+    "dns_domain": Attr(validators.line(), ""),
     "availability_zone_hints": Attr(validators.listed(validators.text()), list),
     "availability_zones": read_only(),
     "vlan_transparent": Attr(validators.optional(validators.is_bool), None, put=False),
