@@ -8,10 +8,11 @@ from moorage_embedded.network.attributes import UNSET, Attr, for_create, for_upd
 from moorage_embedded.network.faults import NeutronFault, bad, conflict
 from moorage_embedded.network.networks import ADMIN_STATE, COMMON, NAME
 from moorage_embedded.network.ownership import needed
+from moorage_embedded.network.port_rules import OF_ROUTERS
 from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
-INTERFACE, GATEWAY = ports.OF_ROUTERS
+INTERFACE, GATEWAY = OF_ROUTERS
 ROUTES_MAX = 30
 _ROUTE = validators.keyed({"destination": validators.is_subnet, "nexthop": validators.is_address})
 _GATEWAY_INFO = validators.keyed(
@@ -63,14 +64,14 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
             "status": "ACTIVE", "availability_zones": [], "external_gateway_info": None, "revision_number": 1,
         }  # fmt: skip
         if said["external_gateway_info"] is not None:
-            network = _asked_network(call, said["external_gateway_info"], "create_router")
+            network = _external_network(call, said["external_gateway_info"], "create_router")
             _set_gateway(call, router, said["external_gateway_info"], network)
         call.store.add("router", router)
         made.append(router)
     return made
 
 
-def _asked_network(call: NetworkCall, said: dict[str, Any], rule: str) -> Doc:
+def _external_network(call: NetworkCall, said: dict[str, Any], rule: str) -> Doc:
     network = needed(call, "network", said["network_id"], "gateway")
     for name in ("enable_snat", "external_fixed_ips"):
         if name in said:
@@ -98,7 +99,7 @@ def _set_gateway(call: NetworkCall, router: Doc, said: dict[str, Any], network: 
 
 def _change_gateway(call: NetworkCall, router: Doc, said: dict[str, Any]) -> None:
     """On the network that it is on, the port stays, and gets other addresses where others are asked for."""
-    network = _asked_network(call, said, "update_router")
+    network = _external_network(call, said, "update_router")
     old = router["external_gateway_info"]
     if old is None or old["network_id"] != network["id"]:
         _clear_gateway(call, router)
