@@ -54,9 +54,10 @@ async def owner(cloud: Cloud) -> Owner:
 
 
 async def test_a_signature_is_exchanged_for_a_token(owner: Owner) -> None:
-    for key in ("credentials", "credential", "ec2Credentials"):
-        answer = await owner.exchange(owner.said(Action="Wait & see"), key=key)
-        assert answer.status_code == 200, answer.text
+    for key in ("credential", "ec2Credentials"):
+        assert (await owner.exchange(owner.said(Action="Wait & see"), key=key)).status_code == 200
+    answer = await owner.exchange(owner.said())
+    assert answer.status_code == 200, answer.text
     told = answer.json()["token"]
     assert (told["user"]["id"], told["project"]["id"], told["methods"]) == (
         owner.user,
@@ -135,6 +136,7 @@ async def test_signatures_of_the_object_store(owner: Owner) -> None:
     scope = "20260101/RegionOne/s3/aws4_request"
     later = f"AWS4-HMAC-SHA256\n20260101T000000Z\n{scope}\nHASH".encode()
     four = hmac.digest(_key(secret, scope), later, "sha256").hex()
+    said: dict[str, Any] = {}
     for signed, signature in ((text, one), (later, four)):
         said = {
             "access": owner.pair["access"],

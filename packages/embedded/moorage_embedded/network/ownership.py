@@ -124,5 +124,5 @@ REFUSALS: Mapping[tuple[str, str], Refusal] = {
     ("subnet", "interface"): _for_interface,
     **dict.fromkeys(((noun, "share") for noun in ("network", "security_group", "policy", "address_group")), _to_share),
 }
-SEEN_OR_NOT = ("port", "share")
+SEEN_OR_NOT = ("port", "share", "subnet")
 """Uses that are judged of what the caller does not see, too."""
