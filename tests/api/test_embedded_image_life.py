@@ -235,6 +235,16 @@ async def test_seeding_twice_creates_one_image(cloud: ImageApp) -> None:
     assert (await bob.get(f"/v2/images/{first['id']}/file")).content == qcow2()
 
 
+async def test_each_version_that_is_listed_may_stand_in_the_path(cloud: ImageApp) -> None:
+    alice = cloud.open_as("alice")
+    image = await made(alice)
+    listed = [each["id"] for each in (await alice.get("/versions")).json()["versions"]]
+    for version in ("v2", *listed):
+        assert (await alice.get(f"/{version}/images/{image['id']}")).json()["id"] == image["id"], version
+    for version in ("v1", "v2.14", "v2.99", "v3"):
+        assert (await alice.get(f"/{version}/images")).status_code == 404, version
+
+
 async def test_versions_and_discovery(cloud: ImageApp) -> None:
     alice = cloud.open_as("alice")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(cloud.service.app), base_url="http://image") as anybody:

@@ -212,6 +212,7 @@ async def test_an_import_of_staged_data_leaves_a_task(cloud: ImageApp) -> None:
     assert answer.status_code == 202
     (task,) = (await alice.get(f"/v2/images/{image['id']}/tasks")).json()["tasks"]
     assert (task["type"], task["status"], task["owner"]) == ("api_image_import", "success", "red")
+    assert task["request_id"] == answer.headers["x-openstack-request-id"]
     wrong = await made(alice, disk_format="qcow2")
     await alice.put(f"/v2/images/{wrong['id']}/stage", content=b"no qcow2", headers=headers)
     answer = await alice.post(f"/v2/images/{wrong['id']}/import", json={"method": {"name": "glance-direct"}})

@@ -68,6 +68,18 @@ def test_unsupported_qcow2_features_are_refused(tmp_path: Path, image: bytes, wh
         qcow2.write_raw(packed, raw, 8 * CLUSTER)
 
 
+def test_small_clusters_of_a_large_disk_are_refused_before_any_is_looked_at(tmp_path: Path) -> None:
+    """Else a file of some megabytes, whose first table names one second table again and again, takes minutes."""
+    packed, raw = tmp_path / "packed", tmp_path / "raw"
+    tables, per_table = 2**17 + 1, 64
+    size = tables * per_table * 512
+    head = struct.pack(">4sIQIIQIIQ", b"QFI\xfb", 3, 0, 0, 9, size, 0, tables, 512).ljust(512, b"\0")
+    packed.write_bytes(head + struct.pack(">Q", 512 + tables * 8) * tables + struct.pack(">Q", 1) * per_table)
+    raw.touch()
+    with pytest.raises(qcow2.Unreadable, match="names more than 8388608 clusters"):
+        qcow2.write_raw(packed, raw, size)
+
+
 async def test_a_volume_of_a_qcow2_image(tmp_path: Path) -> None:
     async with volume_service(tmp_path) as cloud:
         alice = cloud.open_as("alice")

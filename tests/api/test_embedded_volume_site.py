@@ -191,3 +191,27 @@ async def test_types_are_filtered_sorted_and_paged(cloud: VolumeApp) -> None:
     for client, said in ((alice, {"name": "c"}), (admin, {"is_public": "perhaps"}), (alice, {"sort": "size"})):
         answer = await client.get("/types", params=said, headers={"OpenStack-API-Version": "volume 3.52"})
         assert answer.status_code == 400, said
+
+
+async def test_qos_specs_are_listed_in_pages(cloud: VolumeApp) -> None:
+    admin = cloud.open_as("admin")
+    ids = []
+    for name, consumer in (("b", "both"), ("a", "both"), ("c", "front-end")):
+        answer = await admin.post("/qos-specs", json={"qos_specs": {"name": name, "consumer": consumer}})
+        assert answer.status_code == 200, answer.text
+        ids.append(answer.json()["qos_specs"]["id"])
+
+    async def page(**said: Any) -> tuple[list[str], bool]:
+        answer = await admin.get("/qos-specs", params=said)
+        assert answer.status_code == 200, answer.text
+        return [each["name"] for each in answer.json()["qos_specs"]], "qos_specs_links" in answer.json()
+
+    assert await page(sort="name:asc") == (["a", "b", "c"], False)
+    assert await page(sort="name:asc", limit=2) == (["a", "b"], True)
+    assert await page(sort_key="name", sort_dir="asc", marker=ids[0]) == (["c"], False)
+    assert await page(sort="name:desc", limit=1, offset=1) == (["b"], True)
+    assert await page(consumer="both", sort="name:asc") == (["a", "b"], False)
+    link = (await admin.get("/qos-specs?limit=1&sort=name:asc")).json()["qos_specs_links"][0]["href"]
+    assert link.endswith(f"/qos-specs?limit=1&sort=name%3Aasc&marker={ids[1]}")
+    for query, status in (("limit=x", 400), ("sort=specs", 400), ("sort=name:up", 400), ("marker=none", 404)):
+        assert (await admin.get(f"/qos-specs?{query}")).status_code == status, query

@@ -104,6 +104,20 @@ async def test_a_port_in_use_is_refused(ground: Ground) -> None:
     assert refused.value.code == "port_in_use"
 
 
+async def test_a_port_that_the_network_service_uses_is_no_nic(ground: Ground) -> None:
+    """As subports of trunks are once they are bound; they have no device."""
+    tenant = await ground.tenant()
+    network = (await ground.flat(tenant))["id"]
+    mine = await ground.make("port", tenant.token, network_id=network)
+    wish = [NicAsk(index=0, network="", port=mine["id"])]
+    await ground.net("PUT", f"/ports/{mine['id']}", {"port": {"device_owner": "trunk:subport"}})
+    with pytest.raises(Conflict) as refused:
+        await ground.network.check(tenant.token, tenant.project, wish)
+    assert (refused.value.code, "trunk:subport" in refused.value.public) == ("port_in_use", True)
+    await ground.net("PUT", f"/ports/{mine['id']}", {"port": {"device_owner": "Octavia"}})  # who means to plug it
+    await ground.network.check(tenant.token, tenant.project, wish)
+
+
 async def test_release_deletes_created_ports_and_keeps_users_ports(ground: Ground) -> None:
     tenant, server = await ground.tenant(), server_id()
     network = (await ground.flat(tenant))["id"]

@@ -1,5 +1,6 @@
 """Access rules: what a token of an application credential may call.  Kept once for each user, and lent to several credentials."""
 
+import time
 import uuid
 from typing import Any, cast
 
@@ -51,10 +52,15 @@ def rule_ids(tx: Tx, user: str, rules: list[Record] | None) -> list[str] | None:
             continue
         same = store.find(tx, "access_rules", {"user_id": user, **rule})
         if not same:
-            same = [{"id": uuid.uuid4().hex, "user_id": user, **rule}]
+            same = [{"id": _new_id(), "user_id": user, **rule}]
             store.insert(tx, "access_rules", {**same[0]}, "access rule")
         found.append(str(same[0]["id"]))
     return found
+
+
+def _new_id() -> str:
+    """Later ones are greater: rules are listed as they were made."""
+    return f"{time.time_ns():016x}{uuid.uuid4().hex[:16]}"
 
 
 def _own(tx: Tx, user: str, id_: str) -> Record:
@@ -72,6 +78,7 @@ def _linked(call: IdentityCall, row: Record) -> Record:
 async def index(call: IdentityCall) -> Response:
     user = call.path("id")
     call.require(user == call.user_id or call.may_read())
+    call.require_application_credentials()
     equal: Record = {"user_id": user}
     for name in ("service", "method", "path"):
         if (value := call.query(name)) is not None:
@@ -83,6 +90,7 @@ async def index(call: IdentityCall) -> Response:
 async def show(call: IdentityCall) -> Response:
     user = call.path("id")
     call.require(user == call.user_id or call.may_read())
+    call.require_application_credentials()
     row = await call.context.read(lambda tx: _own(tx, user, call.path("rule")))
     return json_response({"access_rule": _linked(call, row)})
 
@@ -91,6 +99,7 @@ async def delete(call: IdentityCall) -> Response:
     """One that a credential uses stays: without it the credential would not be what was agreed."""
     user = call.path("id")
     call.require(user == call.user_id or call.has("admin"))
+    call.require_application_credentials()
 
     def work(tx: Tx) -> None:
         row = _own(tx, user, call.path("rule"))

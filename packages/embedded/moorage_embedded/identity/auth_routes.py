@@ -80,7 +80,8 @@ def _scope_part(claims: Claims, standing: EffectiveRoles) -> Record:
     return part
 
 
-async def _rendered(call: IdentityCall, claims: Claims) -> Record:
+async def rendered(call: IdentityCall, claims: Claims) -> Record:
+    """What is said of a token, with the catalog of its scope."""
     standing = await call.context.standing(claims)
     token: Record = {
         "methods": list(claims.methods),
@@ -101,7 +102,7 @@ async def _rendered(call: IdentityCall, claims: Claims) -> Record:
 
 async def issue(call: IdentityCall) -> Response:
     claims = await authenticate(call.context, await call.body("auth"), call.address)
-    return json_response(await _rendered(call, claims), 201, {"x-subject-token": call.context.seal.seal(claims)})
+    return json_response(await rendered(call, claims), 201, {"x-subject-token": call.context.seal.seal(claims)})
 
 
 def _supports_access_rules(call: IdentityCall) -> bool:
@@ -127,7 +128,7 @@ async def show(call: IdentityCall) -> Response:
     call.require(claims.user == call.user_id or call.may_read() or call.has("service"))
     if (await call.context.standing(claims)).access_rules is not None and not _supports_access_rules(call):
         raise NotFound("Could not find token.")  # whoever asks would let it do everything
-    return json_response(await _rendered(call, claims), headers={"x-subject-token": token})
+    return json_response(await rendered(call, claims), headers={"x-subject-token": token})
 
 
 async def revoke(call: IdentityCall) -> Response:

@@ -3,6 +3,7 @@ new token.
 """
 
 import hashlib
+import math
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from moorage_embedded.identity import store
 from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.effective_roles import SYSTEM, refused, stand
 from moorage_embedded.identity.store import Record
-from moorage_embedded.identity.tokens import Claims, new_audit_id
+from moorage_embedded.identity.tokens import SIGNED, Claims, new_audit_id
 from moorage_embedded.identity.trust_scope import scoped_to_trust
 
 METHODS_MAX = 4
@@ -29,7 +30,7 @@ async def authenticate(context: IdentityContext, auth: Record, address: str | No
 
     `address`: the caller's address; None: an internal call.
     """
-    account = _account(auth)
+    account = await _owner_of(context, auth)
     if account:
         context.throttle.check(address, account)
     try:
@@ -47,11 +48,39 @@ def _account(auth: Record) -> str:
     tried = [identity.get(each) for each in GUESSED if isinstance(methods, list) and each in methods]
     if not tried:
         return ""
-    said = [{name: each.get(name) for name in ("id", "name", "user")} for each in tried if isinstance(each, dict)]
-    for each in said:
-        if isinstance(user := each["user"], dict):
-            each["user"] = {name: value for name, value in user.items() if name != "password"}
+    said = [_names(each, "user", _names(each.get("user"), "domain")) for each in tried if isinstance(each, dict)]
     return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
+
+
+def _names(said: object, within: str = "", inside: object = None) -> list[object]:
+    """What is read of that by which something is named: the id, or the name and where it is one; whatever else is said is nothing."""
+    if not isinstance(said, dict):
+        return []
+    if isinstance(said.get("id"), str):
+        return [said["id"]]
+    return [said.get("name"), (inside or _names(said.get(within))) if within else None]
+
+
+async def _owner_of(context: IdentityContext, auth: Record) -> str:
+    """The same, and where there is such a user, the user: one account has several names."""
+    account = _account(auth)
+    if not account:
+        return ""
+
+    def find(tx: Tx) -> str:
+        identity = _object(auth, "identity")
+        kind = next(each for each in GUESSED if each in identity["methods"])
+        said = _object(identity, kind)
+        if kind == GUESSED[1] and isinstance(said.get("id"), str):
+            lent = store.get(tx, "application_credentials", said["id"])
+            return account if lent is None else str(lent["user_id"])
+        user = _find_user(tx, _object(said, "user"))
+        return account if user is None else str(user["id"])
+
+    try:
+        return await context.remember(("account", account), lambda: context.read(find))
+    except (Invalid, Unauthenticated):
+        return account
 
 
 async def _proved(context: IdentityContext, auth: Record) -> Claims:
@@ -59,6 +88,8 @@ async def _proved(context: IdentityContext, auth: Record) -> Claims:
     methods = identity.get("methods")
     if not isinstance(methods, list) or not methods or len(methods) > METHODS_MAX:
         raise Invalid("'methods' is a required property of 'identity' and must be a list.")
+    if "application_credential" in methods and set(methods) != {"application_credential"}:
+        raise refused()  # another method beside it would take its limits away
     now = context.clock()
     proved = Claims("", (), "", "", now, now + context.token_life_s, (new_audit_id(),))
     for method in dict.fromkeys(str(one) for one in methods):
@@ -168,8 +199,11 @@ async def _make_dear(context: IdentityContext, table: str, column: str, row: Rec
 async def _by_token(context: IdentityContext, method: Record, fresh: Claims) -> Claims:
     claims = await context.claims(_string(method, "id"))
     await context.standing(claims)
-    if claims.application_credential:
-        raise Forbidden("A token of an application credential cannot be exchanged for another.")
+    if claims.application_credential or SIGNED in claims.methods:
+        raise Forbidden(
+            "You are not authorized to perform the requested action: Using a delegated token to create another token is"
+            " not allowed."
+        )
     if claims.trust:
         raise Forbidden(
             "You are not authorized to perform the requested action: Using trust-scoped token to create another token."
@@ -195,15 +229,20 @@ async def _by_credential(context: IdentityContext, method: Record, fresh: Claims
     if not await context.passwords.fits(secret, None if found is None else found["secret_hash"]) or found is None:
         raise refused()
     await _make_dear(context, "application_credentials", "secret_hash", found, secret)
-    ends = fresh.expires_at
-    if found["expires_at"]:
-        ends = min(ends, datetime.fromisoformat(found["expires_at"]).replace(tzinfo=UTC).timestamp())
-        if ends <= fresh.issued_at:
-            raise refused()
+    ends = min(fresh.expires_at, ends_at(found))
+    if ends <= fresh.issued_at:
+        raise refused()
     return Claims(
         found["user_id"], ("application_credential",), "project", found["project_id"], fresh.issued_at, ends,
         fresh.audit_ids, found["id"],
     )  # fmt: skip
+
+
+def ends_at(credential: Record) -> float:
+    """Until when an application credential is good."""
+    if not credential["expires_at"]:
+        return math.inf
+    return datetime.fromisoformat(credential["expires_at"]).replace(tzinfo=UTC).timestamp()
 
 
 def _scope(tx: Tx, said: object, claims: Claims) -> tuple[str, str]:

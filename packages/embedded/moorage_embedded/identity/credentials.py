@@ -66,7 +66,7 @@ async def create(call: IdentityCall) -> Response:
     said = await call.body("credential")
     user, kind = _text(said, "user_id", 64), str(_text(said, "type", 255))
     call.require(user == call.user_id or call.has("admin"))
-    call.require(not call.claims.trust)  # a key of it would give all that its owner may do
+    call.require_credentials()  # a key of it would give all that its owner may do
     blob, project = str(_text(said, "blob", BLOB_CHARS_MAX)), _text(said, "project_id", 64, needed=kind == EC2)
     row: Record = {"id": id_of(kind, blob), "user_id": user, "project_id": project, "type": kind}
     row["blob"] = call.context.seal.hide(blob)
@@ -76,7 +76,7 @@ async def create(call: IdentityCall) -> Response:
 
 
 async def index(call: IdentityCall) -> Response:
-    """The caller's own; for callers who may read the system, all."""
+    """The caller's own; for callers who may read the system, all; none for whoever acts for a user within limits."""
     equal: Record = {}
     for name in ("user_id", "type"):
         if (value := call.query(name)) is not None:
@@ -84,18 +84,28 @@ async def index(call: IdentityCall) -> Response:
     if not call.may_read():
         equal["user_id"] = call.user_id
     rows = await call.context.read(lambda tx: store.find(tx, "credentials", equal))
-    return listing(call, "credentials", [_shown(call, row) for row in rows])
+    return listing(call, "credentials", [_shown(call, row) for row in rows if call.lends_nothing])
 
 
 async def _own(call: IdentityCall, *, write: bool) -> Record:
     row = await call.context.read(lambda tx: store.need(tx, "credentials", call.path("id"), "credential"))
     call.require(row["user_id"] == call.user_id or (call.has("admin") if write else call.may_read()))
-    call.require(not call.claims.trust)
+    call.require_credentials()
     return row
 
 
 async def show(call: IdentityCall) -> Response:
     return json_response({"credential": _shown(call, await _own(call, write=False))})
+
+
+def _check_limits(call: IdentityCall, row: Record, blob: str) -> None:
+    """What a key pair is limited to stays. Raises Invalid."""
+    if row["type"] != EC2:
+        return
+    was, now = json.loads(call.context.seal.reveal(row["blob"])), json.loads(blob)
+    for name in ("trust_id", "app_cred_id"):
+        if was.get(name) != now.get(name):
+            raise Invalid(f"{name} can not be updated for credential")
 
 
 async def update(call: IdentityCall) -> Response:
@@ -105,6 +115,7 @@ async def update(call: IdentityCall) -> Response:
         raise Invalid("Only 'blob' of a credential can be changed.")
     blob = str(_text(said, "blob", BLOB_CHARS_MAX))
     id_of(row["type"], blob)  # it must stay what its kind is
+    _check_limits(call, row, blob)
     sealed = call.context.seal.hide(blob)
     changed = await call.context.write(
         lambda tx: store.change(tx, "credentials", row["id"], {"blob": sealed}, "credential")

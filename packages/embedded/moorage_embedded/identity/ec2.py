@@ -27,7 +27,7 @@ def _shown(call: IdentityCall, row: Record) -> Record:
 
 async def create(call: IdentityCall) -> Response:
     """Create an EC2 credential. Raises Invalid without a valid `tenant_id`."""
-    call.require_unrestricted()
+    call.require_credentials()
     user, project = call.path("user"), (await call.document()).get("tenant_id")
     call.require(user == call.user_id or call.has("admin"))
     if not isinstance(project, str) or not 0 < len(project) <= 64:
@@ -42,6 +42,7 @@ async def create(call: IdentityCall) -> Response:
 async def index(call: IdentityCall) -> Response:
     user = call.path("user")
     call.require(user == call.user_id or call.may_read())
+    call.require_credentials()
     await call.context.read(lambda tx: store.need(tx, "users", user, "user"))
     rows = await call.context.read(lambda tx: store.find(tx, "credentials", {"user_id": user, "type": EC2}))
     return listing(call, "credentials", [_shown(call, row) for row in rows])
@@ -58,12 +59,13 @@ async def _needed(call: IdentityCall) -> Record:
 
 async def show(call: IdentityCall) -> Response:
     call.require(call.path("user") == call.user_id or call.may_read())
+    call.require_credentials()
     return json_response({"credential": _shown(call, await _needed(call))})
 
 
 async def delete(call: IdentityCall) -> Response:
-    call.require_unrestricted()
     call.require(call.path("user") == call.user_id or call.has("admin"))
+    call.require_credentials()
     row = await _needed(call)
     await call.context.write(lambda tx: store.remove(tx, "credentials", row["id"], "credential"))
     return empty_response()

@@ -21,7 +21,7 @@ from moorage_embedded.identity.context import IdentityContext, principal_of
 from moorage_embedded.identity.effective_roles import EffectiveRoles, refused
 from moorage_embedded.identity.schemas import ResourceSchema, shown
 from moorage_embedded.identity.store import LIST_MAX, Record
-from moorage_embedded.identity.tokens import Claims
+from moorage_embedded.identity.tokens import PRIMARY, SIGNED, Claims
 
 BODY_MAX_BYTES = 112 * 1024
 DIGITS_MAX = 18
@@ -100,18 +100,36 @@ class IdentityCall:
             rule = f": identity:{action}" if action else ""
             raise Forbidden(f"You are not authorized to perform the requested action{rule}.")
 
+    @property
+    def lends_nothing(self) -> bool:
+        """Whether the token is its user's own, and of no trust, application credential or EC2 credential."""
+        return not self.claims.trust and PRIMARY.issuperset(self.claims.methods)
+
+    def require_credentials(self) -> None:
+        """Raises Forbidden: whoever acts for a user, within limits, gets at none of the user's secrets."""
+        if not self.lends_nothing:
+            raise Forbidden(
+                "You are not authorized to perform the requested action: Delegated tokens cannot access credentials"
+                " directly."
+            )
+
+    def require_application_credentials(self) -> None:
+        """Raises Forbidden for a trust or an EC2 credential: an application credential would outlive it."""
+        if self.claims.trust or SIGNED in self.claims.methods:
+            raise Forbidden("Cannot manage application credentials with a token issued via delegation.")
+
     def require_unrestricted(self) -> None:
         """Raises Forbidden: an application credential makes and deletes none, unless it may make others of its kind; nor
         does a trust.
         """
+        self.require_application_credentials()
         self.require(
-            not self.claims.trust
-            and (not self.claims.application_credential or bool((self.standing.credential or {}).get("unrestricted")))
+            not self.claims.application_credential or bool((self.standing.credential or {}).get("unrestricted"))
         )
 
     def require_own_session(self) -> None:
-        """Raises Forbidden: an application credential has nothing to do with trusts."""
-        if self.claims.application_credential:
+        """Raises Forbidden: an application credential or EC2 credential has nothing to do with trusts."""
+        if not PRIMARY.issuperset(self.claims.methods):
             raise Forbidden(
                 "You are not authorized to perform the requested action: Delegated tokens cannot manage trusts."
             )

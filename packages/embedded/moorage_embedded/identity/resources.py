@@ -107,8 +107,34 @@ def _before_region(tx: Tx, row: Record) -> None:
         raise Conflict(f"Region {row['id']} still has endpoints.")
 
 
+def _of_resource(tx: Tx, table: str, row: Record) -> list[Record]:
+    """The limits of the same resource of the same service and region."""
+    return store.find(tx, table, {name: row[name] for name in ("service_id", "region_id", "resource_name")})
+
+
+def _check_registered_limit(tx: Tx, row: Record) -> None:
+    if (stored := store.get(tx, "registered_limits", row["id"])) is not None:
+        _before_registered_limit(tx, stored)
+    if any(each["id"] != row["id"] for each in _of_resource(tx, "registered_limits", row)):
+        raise Conflict("Conflict occurred attempting to store registered_limit - Duplicate entry.")
+
+
+def _before_registered_limit(tx: Tx, row: Record) -> None:
+    if _of_resource(tx, "limits", row):
+        raise Forbidden(
+            f"Unable to update or delete registered limit {row['id']} because there are project limits associated with it."
+        )
+
+
 def _check_limit(tx: Tx, row: Record) -> None:
     store.need(tx, "services", row["service_id"], "service")
+    if store.get(tx, "limits", row["id"]) is not None:
+        return
+    if not _of_resource(tx, "registered_limits", row):
+        raise Forbidden("Unable to create a limit that has no corresponding registered limit.")
+    owner = (row["project_id"], row["domain_id"])
+    if any((each["project_id"], each["domain_id"]) == owner for each in _of_resource(tx, "limits", row)):
+        raise Conflict("Conflict occurred attempting to store limit - Duplicate entry.")
 
 
 async def _project(call: IdentityCall, *, write: bool) -> Record:
@@ -265,7 +291,6 @@ def _own_domain(call: IdentityCall, row: Record) -> bool:
     return call.may_read(row["id"]) or call.standing.user_domain["id"] == row["id"]
 
 
-_READ_BY_ALL = Ways(may_see=lambda call, row: True, may_list=lambda call: True)
 ROUTES: Routes = {
     "limits/model": {"GET": limit_model},
     "projects/{id}/tags": {"GET": tags, "PUT": tags_replace, "DELETE": tags_clear},
@@ -301,6 +326,14 @@ ROUTES: Routes = {
     **plain(schemas.SERVICE, Ways(before_delete=_before_service)),
     **plain(schemas.ENDPOINT, Ways(prepare=_prepare_endpoint, check=_check_endpoint)),
     **plain(schemas.POLICY, Ways()),
-    **plain(schemas.REGISTERED_LIMIT, _READ_BY_ALL),
+    **plain(
+        schemas.REGISTERED_LIMIT,
+        Ways(
+            check=_check_registered_limit,
+            before_delete=_before_registered_limit,
+            may_see=lambda call, row: True,
+            may_list=lambda call: True,
+        ),
+    ),
     **plain(schemas.LIMIT, Ways(check=_check_limit, may_see=_own_limit, may_list=lambda call: True)),
 }

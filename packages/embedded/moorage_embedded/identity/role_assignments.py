@@ -184,6 +184,11 @@ async def assignments(call: IdentityCall) -> Response:
     wanted, effective, names = _matching(call), call.asks("effective"), call.asks("include_names")
     if not call.may_read():
         call.require(wanted.get("actor_id") == call.user_id or call.may_read(call.domain_scope))
+    tree = wanted.get("target_id") if call.asks("include_subtree") else ""
+    if tree is None or (tree and wanted["target_kind"] != "project"):
+        raise Invalid("scope.project.id must be specified if include_subtree is also specified")
+    if tree:
+        del wanted["target_id"]
     if effective and wanted.get("actor_kind") == "group":
         raise Invalid("Combining effective and group filter will always result in an empty list.")
 
@@ -197,6 +202,9 @@ async def assignments(call: IdentityCall) -> Response:
         rows = role_grants.find_grants(tx, {} if effective else wanted)
         if effective:
             rows = [row for row in _in_effect(tx, rows) if wanted.items() <= row.items()]
+        if tree:
+            under = {each["id"] for children in hierarchy.below(tx, tree).values() for each in children}
+            rows = [row for row in rows if row["target_id"] in {tree, *under}]
         if call.query("scope.OS-INHERIT:inherited_to") is not None:
             rows = [row for row in rows if row["inherited"]]
         if not call.may_read() and wanted.get("actor_id") != call.user_id:

@@ -14,6 +14,7 @@ from moorage_embedded.identity import (
     federation,
     resources,
     role_assignments,
+    signed_logins,
     trusts,
     users,
 )
@@ -22,6 +23,7 @@ from moorage_embedded.identity.request import Handler, Routes
 ROUTES: Routes = {
     **auth_routes.ROUTES,
     **role_assignments.ROUTES,
+    **signed_logins.ROUTES,
     **access_rules.ROUTES,
     **credentials.ROUTES,
     **domain_config.ROUTES,

@@ -9,6 +9,10 @@ from cryptography.fernet import Fernet, InvalidToken
 
 from moorage.model.errors import Unauthenticated
 
+PRIMARY = frozenset({"password", "token"})
+"""Methods by which users prove themselves; a token with another one stands for its user within limits."""
+SIGNED = "ec2credential"
+"""The method of a token that a signature was exchanged for."""
 TOKEN_MAX_CHARS = 4096
 OPENED_MAX = 20_000
 """What a seal holds never changes, so it is broken once; whether it still counts is asked every time, elsewhere."""

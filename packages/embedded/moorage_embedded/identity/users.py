@@ -188,6 +188,7 @@ async def credential_create(call: IdentityCall) -> Response:
 
 
 async def credentials(call: IdentityCall) -> Response:
+    call.require_application_credentials()
     user = await _user(call)
     equal: Record = {"user_id": user["id"]}
     if (name := call.query("name")) is not None:
@@ -208,6 +209,7 @@ def _own_credential(tx: Tx, call: IdentityCall) -> Record:
 
 
 async def credential_show(call: IdentityCall) -> Response:
+    call.require_application_credentials()
     await _user(call)
     found = await call.context.read(lambda tx: _credential(tx, call, _own_credential(tx, call), _roles(tx)))
     return json_response({"application_credential": found})

@@ -7,7 +7,6 @@ from starlette.responses import Response
 from typing_extensions import override
 
 from moorage.model.errors import Unauthenticated
-from moorage.model.ids import new_uuid
 from moorage.model.image_ticket import HEADER
 from moorage_embedded.http_kit.answers import HttpFault
 from moorage_embedded.http_kit.endpoint import Endpoint, ValidateToken, check_query
@@ -15,7 +14,7 @@ from moorage_embedded.http_kit.routing import no_such_path, path_parts
 from moorage_embedded.image import data, discovery, images
 from moorage_embedded.image.faults import answer_of, unauthenticated
 from moorage_embedded.image.policy import ImageCaller
-from moorage_embedded.image.request import ImageCall, ImageContext
+from moorage_embedded.image.request import ImageCall, ImageContext, request_id
 from moorage_embedded.image.routes import TABLE, Verb
 
 log = logging.getLogger(__name__)
@@ -27,6 +26,10 @@ def check_ticket(who: ImageCaller, verb: Verb, image: str) -> None:
     """Raises HttpFault (403) for what a ticket does not grant: another image, or another direction."""
     if image != who.only or verb not in (FILLING if who.fills else READING):
         raise HttpFault(403, "The image ticket is not for this.")
+
+
+VERSION_PATHS = frozenset({"v2", *(f"v{number}" for number in discovery.VERSIONS)})
+"""Each version of our own list may stand in the path; all are one API."""
 
 
 class ImageEndpoint(Endpoint):
@@ -43,7 +46,7 @@ class ImageEndpoint(Endpoint):
             return Response("OK", media_type="text/plain")
         pairs = check_query(request, self._context.settings.query_max_bytes)
         who = await self._caller(request)
-        if parts[0] != "v2" or (len(parts) > 1 and request.scope["path"].endswith("/")):
+        if parts[0] not in VERSION_PATHS or (len(parts) > 1 and request.scope["path"].endswith("/")):
             raise no_such_path()
         verb = TABLE.find(request, parts[1:])
         if who.only is not None:
@@ -71,4 +74,4 @@ class ImageEndpoint(Endpoint):
 
     @override
     def finish(self, request: Request, response: Response) -> None:
-        response.headers["x-openstack-request-id"] = f"req-{new_uuid()}"
+        response.headers["x-openstack-request-id"] = request_id(request)

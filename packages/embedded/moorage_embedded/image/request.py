@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from moorage.model.image_ticket import TicketSecret
+from moorage.model.ids import new_uuid
 from moorage.sql import Database
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.image.faults import no_image, not_allowed
@@ -105,6 +106,13 @@ class ImageCall:
     async def body(self) -> Any:
         """The JSON that was sent, within the limit."""
         return await BODY.read(self.request, self.context.settings.body_max_bytes)
+
+
+def request_id(request: Request) -> str:
+    """The id that the answer to this request has."""
+    if not hasattr(request.state, "id"):
+        request.state.id = f"req-{new_uuid()}"
+    return str(request.state.id)
 
 
 def now() -> datetime:

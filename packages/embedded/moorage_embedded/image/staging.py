@@ -80,7 +80,7 @@ async def start_import(call: ImageCall) -> Response:
         "import_req": {"method": {"name": METHODS[0]}},
         "backend": [call.context.settings.store],
     }
-    task = new_task(API_IMPORT, given, owner=call.who.project, user=call.who.user, image=id) | {"status": "processing"}
+    task = new_task(call, API_IMPORT, given, id) | {"status": "processing"}
     doc = await call.context.write(lambda store: _begin_import(store, call, task))
     try:
         await _import(call.context, id, doc)

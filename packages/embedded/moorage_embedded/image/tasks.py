@@ -16,7 +16,7 @@ from moorage_embedded.http_kit.paging import page_of, page_url
 from moorage_embedded.http_kit.values import DRAFT_4, ValueSchema, bounded_number
 from moorage_embedded.image import task_store
 from moorage_embedded.image.faults import bad, not_allowed, not_found
-from moorage_embedded.image.request import ImageCall, fine, now, second, visible_image
+from moorage_embedded.image.request import ImageCall, fine, now, request_id, second, visible_image
 from moorage_embedded.image.schemas import TASK
 from moorage_embedded.image.store import Doc, ImageTables
 
@@ -32,14 +32,14 @@ NEEDED = {
 """What the input of a type of task names."""
 FILTERS = ("status", "type", "owner", "image_id")
 SORT_KEYS = ("id", "type", "status", "owner", "created_at", "updated_at", "expires_at")
-HIDDEN_IN_LISTS = ("input", "result", "message", "image_id", "user_id")
+HIDDEN_IN_LISTS = ("input", "result", "message", "image_id", "user_id", "request_id")
 """Of the fields of a task."""
 _SCHEMA = ValueSchema(DRAFT_4 | TASK)
 _PORTS = {"http": 80, "https": 443}
 
 
-def new_task(kind: str, given: Any, *, owner: str | None, user: str, image: str = "") -> Doc:
-    """A task about to be kept."""
+def new_task(call: ImageCall, kind: str, given: Any, image: str = "") -> Doc:
+    """A task about to be kept, of the project and user that ask for it."""
     at, id = second(now()), str(uuid4())
     return {
         "id": id,
@@ -47,9 +47,10 @@ def new_task(kind: str, given: Any, *, owner: str | None, user: str, image: str 
         "status": "pending",
         "input": given,
         "result": None,
-        "owner": owner or "",
+        "owner": call.who.project or "",
         "message": "",
-        "user_id": user,
+        "user_id": call.who.user,
+        "request_id": request_id(call.request),
         "created_at": at,
         "updated_at": at,
         **({"image_id": image} if image else {}),
@@ -90,8 +91,7 @@ async def create(call: ImageCall) -> Response:
     if said["type"] == "import":
         check_address(given.get("import_from"), call.context.imports.hosts)
     image = "" if said["type"] == "import" else given.get("image_id")  # an import makes its image itself
-    owner, user = call.who.project, call.who.user
-    task = new_task(said["type"], given, owner=owner, user=user, image=image if isinstance(image, str) else "")
+    task = new_task(call, said["type"], given, image if isinstance(image, str) else "")
     await call.context.write(lambda store: task_store.add(store.tx, task, fine(now())))
     call.context.imports.begin(call.context, call.who, task)
     return json_response(task, 201, {"Location": call.context.public_url + task["self"]})
@@ -199,4 +199,9 @@ async def of_image(call: ImageCall) -> Response:
 def _record(task: Doc) -> Doc:
     """As Glance shows the tasks of an image: the record itself."""
     shown = {name: each for name, each in task.items() if name not in {"self", "schema"}}
-    return shown | {"expires_at": task.get("expires_at"), "request_id": None, "deleted": False, "deleted_at": None}
+    return shown | {
+        "expires_at": task.get("expires_at"),
+        "request_id": task.get("request_id"),
+        "deleted": False,
+        "deleted_at": None,
+    }

@@ -7,7 +7,6 @@ from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import UNSET, Attr, for_create, for_update
 from moorage_embedded.network.faults import NeutronFault, bad, conflict, not_found
 from moorage_embedded.network.networks import COMMON, NAME
-from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
@@ -34,12 +33,6 @@ ATTRS: dict[str, Attr] = {
     "name": NAME,
     "addresses": Attr(_PREFIXES, UNSET, validators.none_to_list, put=False),
 }
-
-
-def visible(who: NetworkCaller, group: Doc) -> bool:
-    return who.reads(group["project_id"]) or (
-        who.reader and any(target in {"*", who.project} for _, target in group["_open"])
-    )
 
 
 def view(call: NetworkCall, group: Doc) -> Doc:

@@ -5,9 +5,9 @@ from typing import Any
 
 from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import REQUIRED, Attr, admin, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, conflict, not_found
+from moorage_embedded.network.faults import NeutronFault, conflict
 from moorage_embedded.network.networks import NAME, PROJECT
-from moorage_embedded.network.policy import NetworkCaller
+from moorage_embedded.network.ownership import needed
 from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
@@ -18,10 +18,6 @@ ATTRS: dict[str, Attr] = {
     "ip_version": Attr(validators.one_of(4, 6), REQUIRED, validators.to_int, put=False),
     "shared": Attr(validators.is_bool, False, validators.to_bool, may_post=admin, may_put=admin),
 }
-
-
-def visible(who: NetworkCaller, scope: Doc) -> bool:
-    return who.reads(scope["project_id"]) or (who.reader and scope["shared"])
 
 
 def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
@@ -66,17 +62,12 @@ def check_pool(call: NetworkCall, pool: Doc) -> None:
     """Check that the pool may be in the scope that it names. The scope's row is locked, so two pools never join with
     one prefix.
 
-    Raises NeutronFault: 404 for the scope, 400 for a wrong owner or IP version, 409 for an overlapping prefix.
+    Raises NeutronFault: 404 for the scope, 400 for a wrong IP version, 409 for an overlapping prefix.
     """
     id = pool["address_scope_id"]
     if id is None:
         return
-    scope = call.store.get("address_scope", id, lock=True)
-    if scope is None or not visible(call.who, scope):
-        raise not_found("address_scope", id)
-    if not (call.who.admin or call.who.owns(scope["project_id"])):
-        text = f"Illegal subnetpool association: subnetpool {pool['id']} cannot be associated with address scope {id}."
-        raise NeutronFault(400, "IllegalSubnetPoolAssociationToAddressScope", text)
+    scope = needed(call, "address_scope", id, lock=True)
     if scope["ip_version"] != pool["ip_version"]:
         text = (
             f"Illegal subnetpool association: subnetpool {pool['id']} cannot associate with address scope {id} "
@@ -90,6 +81,15 @@ def check_pool(call: NetworkCall, pool: Doc) -> None:
         ):
             text = "Failed to associate address scope: subnetpools within an address scope must have unique prefixes."
             raise conflict("AddressScopePrefixConflict", text)
+
+
+def check_change(call: NetworkCall, pool: Doc) -> None:
+    """Who put a pool into somebody else's scope does not change it any more. Raises NeutronFault (400)."""
+    id = pool["address_scope_id"]
+    scope = call.store.get("address_scope", id) if id else None
+    if scope is not None and not (call.who.admin or call.who.owns(scope["project_id"])):
+        text = f"subnetpool {pool['id']} cannot be updated when associated with shared address scope {id}"
+        raise NeutronFault(400, "IllegalSubnetPoolUpdate", f"Illegal subnetpool update : {text}.")
 
 
 def scope_network(call: NetworkCall, network: Doc) -> None:
@@ -122,4 +122,4 @@ def scope_networks(call: NetworkCall, pool: Doc) -> None:
         call.store.put("network", touched(network))
 
 
-__all__ = ["ATTRS", "check_pool", "create", "delete", "scope_network", "scope_networks", "update", "visible"]
+__all__ = ["ATTRS", "check_change", "check_pool", "create", "delete", "scope_network", "scope_networks", "update"]

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from moorage_embedded.network import networks, ports, validators
+from moorage_embedded.network import ports, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, bad, conflict, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict
 from moorage_embedded.network.networks import COMMON
+from moorage_embedded.network.ownership import needed
 from moorage_embedded.network.request import NetworkCall
 from moorage_embedded.network.routers import GATEWAY, INTERFACE
 from moorage_embedded.network.store import Doc
@@ -20,9 +21,8 @@ ATTRS: dict[str, Attr] = COMMON | {
     "router_id": read_only(),
     "status": read_only(),
     "port_details": read_only(),
-    "dns_name": Attr(validators.text(), "", put=False),
-    "dns_domain": Attr(validators.text(), "", put=False),
-    "qos_policy_id": Attr(validators.optional(validators.is_uuid), None),
+    "dns_name": Attr(validators.line(), "", put=False),
+    "dns_domain": Attr(validators.line(), "", put=False),
     "port_forwardings": read_only(),
 }
 
@@ -33,13 +33,10 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
 
 def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
     call.require(call.who.writes(said["project_id"]), "create_floatingip")
-    network = networks.seen(call.store, call.who, said["floating_network_id"])
-    if not network["router:external"]:
-        raise bad(f"Bad floatingip request: Network {network['id']} is not a valid external network.")
+    network = needed(call, "network", said["floating_network_id"], "floating_ip")
     call.charge(said["project_id"], "floatingip")
     floating = call.born(said["project_id"]) | {
-        name: said[name]
-        for name in ("floating_network_id", "description", "tags", "dns_name", "dns_domain", "qos_policy_id")
+        name: said[name] for name in ("floating_network_id", "description", "tags", "dns_name", "dns_domain")
     }
     body: dict[str, Any] = {
         "network_id": network["id"], "project_id": "", "device_id": floating["id"], "device_owner": OWNER,
@@ -57,7 +54,7 @@ def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
         raise NeutronFault(400, "ExternalIpAddressExhausted", text)
     floating |= {
         "floating_ip_address": port["fixed_ips"][0]["ip_address"], "port_forwardings": [],
-        "qos_network_policy_id": None, "revision_number": 1, "_port": port["id"],
+        "revision_number": 1, "_port": port["id"],
     }  # fmt: skip
     _disassociate(floating)
     if said["port_id"] is not None:
@@ -76,9 +73,7 @@ def _disassociate(floating: Doc) -> None:
 
 
 def _join(call: NetworkCall, floating: Doc, id: str, fixed: str | None) -> None:
-    port = call.store.get("port", id)
-    if port is None or not ports.visible(call, port):
-        raise not_found("port", id)
+    port = needed(call, "port", id, "floating_ip", project=floating["project_id"])
     addresses = [each for each in port["fixed_ips"] if ":" not in each["ip_address"]]
     chosen = next((each for each in addresses if fixed in (None, each["ip_address"])), None)
     if chosen is None:

@@ -6,10 +6,11 @@ from typing import Any
 
 from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, bad, conflict, invalid, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict, invalid
+from moorage_embedded.network.ownership import is_shared, needed
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import NetworkCall, touched
-from moorage_embedded.network.store import Doc, NetworkStore
+from moorage_embedded.network.store import Doc
 
 TRIES_FOR_A_TAG = 64
 TYPES = ("flat", "vlan", "vxlan", "geneve", "gre", "local")
@@ -44,7 +45,7 @@ ATTRS: dict[str, Attr] = COMMON | {
     "port_security_enabled": Attr(validators.is_bool, True, validators.to_bool),
     "mtu": Attr(validators.within(0, 65535), UNSET, validators.to_int),
     "qos_policy_id": Attr(validators.optional(validators.is_uuid), None),
-    "dns_domain": Attr(validators.text(), ""),
+    "dns_domain": Attr(validators.line(), ""),
     "availability_zone_hints": Attr(validators.listed(validators.text()), list),
     "availability_zones": read_only(),
     "vlan_transparent": Attr(validators.optional(validators.is_bool), None, put=False),
@@ -69,24 +70,9 @@ ATTRS: dict[str, Attr] = COMMON | {
 }
 
 
-def visible(who: NetworkCaller, network: Doc) -> bool:
-    """Own, shared or external."""
-    if who.reads(network["project_id"]):
-        return True
-    return who.reader and any(target in {"*", who.project} for _, target in network["_open"])
-
-
 def shared_with(who: NetworkCaller, network: Doc) -> bool:
     """Whether the caller may plug ports into a network of another project."""
-    return any(action == "access_as_shared" and target in {"*", who.project} for action, target in network["_open"])
-
-
-def seen(store: NetworkStore, who: NetworkCaller, id: str, *, lock: bool = False) -> Doc:
-    """The network. Raises Fault (404) also for a caller who may not see it."""
-    found = store.get("network", id, lock=lock)
-    if found is None or not visible(who, found):
-        raise not_found("network", id)
-    return found
+    return is_shared(who.project, network, "access_as_shared")
 
 
 def view(who: NetworkCaller, network: Doc) -> Doc:
@@ -134,7 +120,7 @@ def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
     if said["vlan_transparent"] is not None:
         network["vlan_transparent"] = said["vlan_transparent"]
     if network["qos_policy_id"] is not None:
-        _check_policy(call, network["qos_policy_id"])
+        needed(call, "policy", network["qos_policy_id"])
     for asked in segments:
         add_segment(call, network, asked)
     if said["shared"]:
@@ -308,16 +294,6 @@ def _check_no_other_gateways(call: NetworkCall, network: Doc, rest: list[list[st
             raise conflict("RbacPolicyInUse", text)
 
 
-def _check_policy(call: NetworkCall, id: str) -> None:
-    """Raises 404 for a QoS policy that the caller does not see."""
-    policy = call.store.get("policy", id)
-    seen = policy is not None and (
-        call.who.reads(policy["project_id"]) or any(target in {"*", call.who.project} for _, target in policy["_open"])
-    )
-    if not seen:
-        raise not_found("policy", id)
-
-
 def update(call: NetworkCall, network: Doc, body: Any) -> Doc:
     changes = for_update("network", body, ATTRS, call.who)
     _check_mtu(call, changes)
@@ -336,7 +312,7 @@ def update(call: NetworkCall, network: Doc, body: Any) -> Doc:
     if any(name.startswith("provider:") for name in changes):
         _retag(call, network, changes)
     if changes.get("qos_policy_id"):
-        _check_policy(call, changes["qos_policy_id"])
+        needed(call, "policy", changes["qos_policy_id"])
     network |= {name: value for name, value in changes.items() if not name.startswith("provider:")}
     return network
 
@@ -358,4 +334,4 @@ def _retag(call: NetworkCall, network: Doc, changes: dict[str, Any]) -> None:
     call.store.put("segment", touched(record | {"segmentation_id": tag}))
 
 
-__all__ = ["ATTRS", "COMMON", "REQUIRED", "create", "seen", "update", "view", "visible"]
+__all__ = ["ATTRS", "COMMON", "REQUIRED", "create", "update", "view"]

@@ -12,7 +12,7 @@ _DNS_LABEL = re.compile(r"^(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!
 
 
 def _is_dns_name(value: Any) -> str | None:
-    if value == "" or (isinstance(value, str) and len(value) <= 255 and _DNS_LABEL.match(value)):
+    if value == "" or (isinstance(value, str) and len(value) <= 255 and _DNS_LABEL.fullmatch(value)):
         return None
     return (
         f"'{value}' not a valid PQDN or FQDN. Reason: Name '{value}'"
@@ -26,8 +26,8 @@ def _is_pair_address(value: Any) -> str | None:
 
 _PAIR = validators.keyed({"ip_address": _is_pair_address}, {"mac_address": validators.is_mac})
 _OPTION = validators.keyed(
-    {"opt_name": validators.filled(64)},
-    {"opt_value": validators.optional(validators.text(255)), "ip_version": validators.one_of(4, 6, "4", "6")},
+    {"opt_name": lambda value: validators.filled(64)(value) or validators.line()(value)},
+    {"opt_value": validators.optional(validators.line()), "ip_version": validators.one_of(4, 6, "4", "6")},
 )
 _MAY_BE_BLANK = ("router", "classless-static-route")
 
@@ -49,8 +49,8 @@ ATTRS: dict[str, Attr] = COMMON | {
     "status": read_only(),
     "mac_address": Attr(validators.optional(validators.is_mac), UNSET, validators.to_mac),
     "fixed_ips": Attr(validators.optional(validators.is_fixed_ips), UNSET),
-    "device_id": Attr(validators.text(), "", lambda value: "" if value is None else value),
-    "device_owner": Attr(validators.text(), "", lambda value: "" if value is None else value),
+    "device_id": Attr(validators.line(), "", lambda value: "" if value is None else value),
+    "device_owner": Attr(validators.line(), "", lambda value: "" if value is None else value),
     "security_groups": Attr(validators.optional(validators.listed(validators.is_uuid, 200, unique=True)), UNSET),
     "port_security_enabled": Attr(validators.is_bool, UNSET, validators.to_bool),
     "allowed_address_pairs": Attr(validators.listed(_PAIR, 200), list, validators.none_to_list),
@@ -68,7 +68,7 @@ ATTRS: dict[str, Attr] = COMMON | {
     "qos_policy_id": Attr(validators.optional(validators.is_uuid), None),
     "qos_network_policy_id": read_only(),
     "dns_name": Attr(_is_dns_name, ""),
-    "dns_domain": Attr(validators.optional(validators.text()), None),
+    "dns_domain": Attr(validators.optional(validators.line()), None),
     "dns_assignment": read_only(),
     "propagate_uplink_status": Attr(validators.is_bool, True, validators.to_bool),
     "numa_affinity_policy": Attr(validators.one_of(None, "required", "preferred", "legacy", "socket"), None),

@@ -3,7 +3,7 @@
 from moorage_embedded.network import binding, listing, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, for_create, for_update, read_only
 from moorage_embedded.network.faults import NeutronFault, conflict, not_found
-from moorage_embedded.network.ports import ADRIFT, segment_of
+from moorage_embedded.network.ports import ADRIFT, segment_of, wire_trunk
 from moorage_embedded.network.request import NetworkCall, NetworkRequest, touched
 from moorage_embedded.network.security_groups import default_key
 from moorage_embedded.network.store import Doc
@@ -146,6 +146,7 @@ def _comes_up(call: NetworkCall, port: Doc) -> None:
     port["status"] = "ACTIVE" if bound and call.settings.ports_become_active else "DOWN"
     if port["status"] == "ACTIVE":
         call.queue_compute_event("network-vif-plugged", port)
+    wire_trunk(call, port)
 
 
 def delete(call: NetworkCall, ask: NetworkRequest) -> None:
@@ -157,6 +158,7 @@ def delete(call: NetworkCall, ask: NetworkRequest) -> None:
             "binding:host_id": "", "binding:profile": {}, "binding:vif_type": "unbound",
             "binding:vif_details": {}, "status": "DOWN", ADRIFT: True,
         }  # fmt: skip
+        wire_trunk(call, port)
     else:
         port["_bindings"] = [each for each in port["_bindings"] if each["host"] != found["host"]]
     call.store.put("port", touched(port))

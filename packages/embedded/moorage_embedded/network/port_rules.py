@@ -4,13 +4,16 @@ from ipaddress import ip_network
 from typing import Any
 
 from moorage_embedded.network import networks, qos
+from moorage_embedded.network.addressing import ROUTER_INTERFACE
 from moorage_embedded.network.attributes import UNSET
 from moorage_embedded.network.faults import NeutronFault, conflict, forbidden, invalid, not_found
 from moorage_embedded.network.guarantees import is_claimed
+from moorage_embedded.network.ownership import needed
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import NetworkCall
 from moorage_embedded.network.store import Doc, Surroundings
 
+OF_ROUTERS = (ROUTER_INTERFACE, "network:router_gateway")
 GUARDED = ("compute:", "baremetal:", "manila:")
 
 
@@ -58,6 +61,16 @@ def _foreign_network(who: NetworkCaller, network: Doc, changes: dict[str, Any]) 
         by_address = any("ip_address" in each for each in changes["fixed_ips"] or ())
         if by_address or not networks.shared_with(who, network):
             raise forbidden("update_port", "update_port:fixed_ips")
+
+
+def check_device(call: NetworkCall, port: dict[str, Any], project: str) -> None:
+    """Only its own project's ports are a router's. Raises NeutronFault (409)."""
+    if port["device_owner"] not in OF_ROUTERS or not port["device_id"] or call.who.admin:
+        return
+    router = call.store.get("router", port["device_id"])
+    if router is not None and router["project_id"] != project:
+        text = f"The following device_id {router['id']} is not owned by your project or matches another project router."
+        raise conflict("DeviceIDNotOwnedByTenant", text)
 
 
 def may_delete(call: NetworkCall, port: Doc) -> None:
@@ -109,9 +122,9 @@ def settle_qos(call: NetworkCall, around: Surroundings, port: Doc) -> None:
     assert around.network is not None  # the caller has looked
     port["qos_network_policy_id"] = around.network["qos_policy_id"]
     id = port["qos_policy_id"] or around.network["qos_policy_id"]
-    policy = None
-    if id:
-        policy = around.others.get(id) or call.store.get("policy", id)
-        if policy is None or (port["qos_policy_id"] and not qos.visible(call.who, policy)):
-            raise not_found("policy", id)
+    policy = around.others.get(id) if id else None
+    if port["qos_policy_id"]:
+        policy = needed(call, "policy", id, known=policy)
+    elif id:
+        policy = policy or call.store.get("policy", id)
     qos.ask(call, port, qos.resource_request(policy, around.network, port))

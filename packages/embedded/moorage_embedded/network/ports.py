@@ -2,29 +2,22 @@
 
 from typing import Any
 
-from moorage_embedded.network import addressing, binding, networks, port_rules, security_groups
+from moorage_embedded.network import addressing, binding, port_rules, security_groups
 from moorage_embedded.network.attributes import UNSET, for_create, for_update
 from moorage_embedded.network.faults import NeutronFault, conflict, mac_taken, not_found
+from moorage_embedded.network.ownership import needed
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.port_attributes import ATTRS, dhcp_options
+from moorage_embedded.network.port_rules import OF_ROUTERS
 from moorage_embedded.network.request import NetworkCall, new_mac, touched
 from moorage_embedded.network.store import Doc, Surroundings
 
-OF_ROUTERS = (addressing.ROUTER_INTERFACE, "network:router_gateway")
 MACS_TRIED_MAX = 16
 ADRIFT = "_adrift"
 """The active binding was deleted, and no other took its place: Neutron does not find such a port when it is to be changed, and activates no
 binding of it; one that is made is active at once."""
 
-__all__ = ["ATTRS", "create", "delete", "erase", "update", "view", "visible"]
-
-
-def visible(call: NetworkCall, port: Doc) -> bool:
-    """Own, or on an own network."""
-    if call.who.reads(port["project_id"]):
-        return True
-    network = call.store.get("network", port["network_id"])
-    return network is not None and call.who.reads(network["project_id"])
+__all__ = ["ATTRS", "create", "delete", "erase", "update", "view"]
 
 
 def view(who: NetworkCaller, port: Doc) -> Doc:
@@ -55,10 +48,12 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
         named = _named(said)
         if around is None or not all(id in around.others for id in named):
             around = call.store.around(key[0], key[2], security_groups.default_key(key[1]), named)
-            if around.network is None or not networks.visible(call.who, around.network):
+            if around.network is None:
                 raise not_found("network", said["network_id"])
+            needed(call, "network", said["network_id"], known=around.network)
             seen[key] = around
         port_rules.may_create(call.who, around.network, said)
+        port_rules.check_device(call, said, said["project_id"])
         if (n := counts.pop(said["project_id"], 0)) > 0:
             call.charge(said["project_id"], "port", n)
         made.append(_make(call, around, said))
@@ -174,6 +169,32 @@ def bind(call: NetworkCall, around: Surroundings, port: Doc, host: str) -> None:
         call.queue_compute_event("network-vif-plugged", port)
     elif was_active:
         call.queue_compute_event("network-vif-unplugged", port)
+    wire_trunk(call, port)
+
+
+def wire_trunk(call: NetworkCall, parent: Doc) -> None:
+    """Bind the subports of a trunk to where its parent is bound, and write how the trunk is: what the agent of the host
+    reports to Neutron.
+    """
+    if "trunk_details" not in parent:
+        return
+    host = parent["binding:host_id"] if binding.is_bound(parent) else ""
+    bound = [bind_subport(call, each["port_id"], host) for each in parent["trunk_details"]["sub_ports"]]
+    trunk = call.store.get("trunk", parent["trunk_details"]["trunk_id"], lock=True)
+    status = ("ACTIVE" if all(bound) else "ERROR") if parent["status"] == "ACTIVE" else "DOWN"
+    if trunk is not None and trunk["status"] != status:
+        call.store.put("trunk", touched(trunk | {"status": status}))
+
+
+def bind_subport(call: NetworkCall, id: str, host: str) -> bool:
+    """Whether it is bound now; an empty host unbinds it."""
+    port = call.store.get("port", id, lock=True)
+    assert port is not None  # a trunk's subport is not deleted
+    if port["binding:host_id"] != host or (host and not binding.is_bound(port)):
+        around = call.store.around(port["network_id"], host, security_groups.default_key(port["project_id"]))
+        bind(call, around, port, host)
+        call.store.put("port", touched(port))
+    return binding.is_bound(port)
 
 
 def _take_mac_of_device(call: NetworkCall, port: Doc) -> None:
@@ -200,6 +221,8 @@ def update(call: NetworkCall, port: Doc, body: Any) -> Doc:
         named.append(changes.get("qos_policy_id", port["qos_policy_id"]))
     around = call.store.around(port["network_id"], new_host, security_groups.default_key(port["project_id"]), named)
     port_rules.may_update(call.who, around, port, changes)
+    if changes.keys() & {"device_id", "device_owner"}:
+        port_rules.check_device(call, port | changes, port["project_id"])
     fixed_ips = changes.pop("fixed_ips", UNSET)
     wanted_groups = changes.pop("security_groups", UNSET)
     _settle_profile(changes)

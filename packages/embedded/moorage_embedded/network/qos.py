@@ -8,6 +8,7 @@ from moorage_embedded.network import guarantees, networks, validators
 from moorage_embedded.network.attributes import REQUIRED, Attr, for_create, for_update, read_only
 from moorage_embedded.network.faults import NeutronFault, conflict, forbidden
 from moorage_embedded.network.networks import COMMON
+from moorage_embedded.network.ownership import is_shared
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
@@ -43,13 +44,9 @@ RULES: dict[str, dict[str, Attr]] = {
 _GROUPS = uuid.UUID("3f1f59b4-4a55-4e0e-9d7e-6c0f6ab1f5c5")
 
 
-def visible(who: NetworkCaller, policy: Doc) -> bool:
-    return who.reads(policy["project_id"]) or any(target in {"*", who.project} for _, target in policy["_open"])
-
-
 def view(who: NetworkCaller, policy: Doc) -> Doc:
     shown = {name: value for name, value in policy.items() if not name.startswith("_")}
-    shown["shared"] = any(target in {"*", who.project} for _, target in policy["_open"])
+    shown["shared"] = is_shared(who.project, policy)
     return shown
 
 

@@ -10,6 +10,7 @@ from moorage_embedded.network import (
     floating_ips,
     hosts,
     networks,
+    ownership,
     ports,
     qos,
     removal,
@@ -38,6 +39,10 @@ def _own(call: NetworkCall, doc: Doc) -> bool:
 
 def _admins(call: NetworkCall, doc: Doc) -> bool:
     return call.who.admin
+
+
+def _visible(noun: str) -> Callable[[NetworkCall, Doc], bool]:
+    return lambda call, doc: ownership.visible(call.store, call.who, noun, doc)
 
 
 def _put(noun: str) -> Callable[[NetworkCall, Doc], None]:
@@ -78,17 +83,17 @@ def _subnet_view(call: NetworkCall, doc: Doc) -> Doc:
 
 
 NETWORK = ResourceType(
-    "network", "networks", networks.ATTRS, lambda call, doc: networks.visible(call.who, doc),
+    "network", "networks", networks.ATTRS, _visible("network"),
     networks.create, qos.update_network, removal.delete_network, _put("network"),
     view=lambda call, doc: networks.view(call.who, doc), columns={"id": "id", "project_id": "project"},
 )  # fmt: skip
 SUBNET = ResourceType(
-    "subnet", "subnets", subnets.ATTRS, lambda call, doc: subnets.visible(call.store, call.who, doc),
+    "subnet", "subnets", subnets.ATTRS, _visible("subnet"),
     subnets.create, subnets.update, removal.delete_subnet, _put("subnet"), view=_subnet_view,
     columns={"id": "id", "project_id": "project", "network_id": "parent"}, filters=("shared",),
 )  # fmt: skip
 PORT = ResourceType(
-    "port", "ports", ports.ATTRS, ports.visible, ports.create, ports.update, ports.delete, _put("port"),
+    "port", "ports", ports.ATTRS, _visible("port"), ports.create, ports.update, ports.delete, _put("port"),
     view=lambda call, doc: ports.view(call.who, doc),
     columns={"id": "id", "project_id": "project", "network_id": "network", "device_id": "device",
              "device_owner": "owner", "mac_address": "mac", "binding:host_id": "host"},
@@ -100,7 +105,7 @@ SEGMENT = ResourceType(
     view=lambda call, doc: {name: doc[name] for name in doc if name not in {"project_id", "tenant_id"}},
 )  # fmt: skip
 GROUP = ResourceType(
-    "security_group", "security_groups", security_groups.ATTRS, lambda call, doc: security_groups.visible(call.who, doc),
+    "security_group", "security_groups", security_groups.ATTRS, _visible("security_group"),
     security_groups.create, security_groups.update, security_groups.delete, security_groups.put,
     view=lambda call, doc: security_groups.view(call.store, doc), columns={"id": "id", "project_id": "project"},
 )  # fmt: skip
@@ -112,7 +117,7 @@ RULE = ResourceType(
 )  # fmt: skip
 ADDRESS_GROUP = ResourceType(
     "address_group", "address_groups", address_groups.ATTRS,
-    lambda call, doc: address_groups.visible(call.who, doc),
+    _visible("address_group"),
     address_groups.create, address_groups.update, address_groups.delete, _put("address_group"),
     view=address_groups.view, columns={"id": "id", "project_id": "project"}, tagged=False,
 )  # fmt: skip
@@ -121,12 +126,12 @@ AGENT = ResourceType(
     columns={"id": "id", "host": "key"}, tagged=False, revised=False, may_list=lambda who: who.admin,
 )  # fmt: skip
 POOL = ResourceType(
-    "subnetpool", "subnetpools", subnet_pools.ATTRS, lambda call, doc: subnet_pools.visible(call.who, doc),
+    "subnetpool", "subnetpools", subnet_pools.ATTRS, _visible("subnetpool"),
     subnet_pools.create, subnet_pools.update, subnet_pools.delete, _put("subnetpool"), view=subnet_pools.view,
     columns={"id": "id", "project_id": "project"},
 )  # fmt: skip
 SCOPE = ResourceType(
-    "address_scope", "address_scopes", address_scopes.ATTRS, lambda call, doc: address_scopes.visible(call.who, doc),
+    "address_scope", "address_scopes", address_scopes.ATTRS, _visible("address_scope"),
     address_scopes.create, address_scopes.update, address_scopes.delete, _put("address_scope"),
     columns={"id": "id", "project_id": "project"}, tagged=False, revised=False,
 )  # fmt: skip
@@ -135,7 +140,7 @@ RBAC = ResourceType(
     lambda call, doc: None, view=sharing.view, columns={"id": "id", "object_id": "parent"}, tagged=False, revised=False,
 )  # fmt: skip
 POLICY = ResourceType(
-    "policy", "policies", qos.ATTRS, lambda call, doc: qos.visible(call.who, doc),
+    "policy", "policies", qos.ATTRS, _visible("policy"),
     qos.create, qos.update, qos.delete, _put("policy"), view=lambda call, doc: qos.view(call.who, doc),
     columns={"id": "id", "project_id": "project"}, path="qos/policies",
 )  # fmt: skip

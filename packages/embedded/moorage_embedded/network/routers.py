@@ -3,14 +3,16 @@
 from ipaddress import ip_network
 from typing import Any
 
-from moorage_embedded.network import networks, ports, subnets, validators
+from moorage_embedded.network import ports, subnets, validators
 from moorage_embedded.network.attributes import UNSET, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict
 from moorage_embedded.network.networks import ADMIN_STATE, COMMON, NAME
+from moorage_embedded.network.ownership import needed
+from moorage_embedded.network.port_rules import OF_ROUTERS
 from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
-INTERFACE, GATEWAY = ports.OF_ROUTERS
+INTERFACE, GATEWAY = OF_ROUTERS
 ROUTES_MAX = 30
 _ROUTE = validators.keyed({"destination": validators.is_subnet, "nexthop": validators.is_address})
 _GATEWAY_INFO = validators.keyed(
@@ -18,7 +20,6 @@ _GATEWAY_INFO = validators.keyed(
     {
         "enable_snat": validators.is_bool,
         "external_fixed_ips": validators.is_fixed_ips,
-        "qos_policy_id": validators.optional(validators.is_uuid),
     },
 )
 UNLISTED = frozenset({"distributed", "ha"})
@@ -63,20 +64,26 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
             "status": "ACTIVE", "availability_zones": [], "external_gateway_info": None, "revision_number": 1,
         }  # fmt: skip
         if said["external_gateway_info"] is not None:
-            _set_gateway(call, router, said["external_gateway_info"])
+            network = _external_network(call, said["external_gateway_info"], "create_router")
+            _set_gateway(call, router, said["external_gateway_info"], network)
         call.store.add("router", router)
         made.append(router)
     return made
 
 
-def _set_gateway(call: NetworkCall, router: Doc, said: dict[str, Any]) -> None:
-    network = networks.seen(call.store, call.who, said["network_id"])
-    if not network["router:external"]:
-        raise bad(f"Bad router request: Network {network['id']} is not an external network.")
-    if not call.who.admin:
-        for name in ("enable_snat", "external_fixed_ips"):
-            if name in said:
-                raise forbidden("create_router", f"create_router:external_gateway_info:{name}")
+def _external_network(call: NetworkCall, said: dict[str, Any], rule: str) -> Doc:
+    network = needed(call, "network", said["network_id"], "gateway")
+    for name in ("enable_snat", "external_fixed_ips"):
+        if name in said:
+            call.require(call.who.admin, rule, f"{rule}:external_gateway_info:{name}")
+    gateways = {each["gateway_ip"] for each in call.store.children("subnet", network["id"])} - {None}
+    for each in said.get("external_fixed_ips") or ():
+        if each.get("ip_address") in gateways:
+            raise bad(f"Bad router request: External IP {each['ip_address']} is the same as the gateway IP.")
+    return network
+
+
+def _set_gateway(call: NetworkCall, router: Doc, said: dict[str, Any], network: Doc) -> None:
     body: dict[str, Any] = {
         "network_id": network["id"], "project_id": "", "device_id": router["id"], "device_owner": GATEWAY,
     }  # fmt: skip
@@ -88,6 +95,31 @@ def _set_gateway(call: NetworkCall, router: Doc, said: dict[str, Any]) -> None:
         "enable_snat": said.get("enable_snat", True),
         "external_fixed_ips": port["fixed_ips"],
     }
+
+
+def _change_gateway(call: NetworkCall, router: Doc, said: dict[str, Any]) -> None:
+    """On the network that it is on, the port stays, and gets other addresses where others are asked for."""
+    network = _external_network(call, said, "update_router")
+    old = router["external_gateway_info"]
+    if old is None or old["network_id"] != network["id"]:
+        _clear_gateway(call, router)
+        _set_gateway(call, router, said, network)
+        return
+    old["enable_snat"] = said.get("enable_snat", True)
+    asked = said.get("external_fixed_ips") or []
+    if asked and _are_others(old["external_fixed_ips"], asked):
+        for port in ports_of(call, router["id"], GATEWAY):
+            changed = ports.update(call.ourselves(), port, {"fixed_ips": asked})
+            call.store.put("port", touched(changed))
+            old["external_fixed_ips"] = changed["fixed_ips"]
+
+
+def _are_others(held: list[dict[str, str]], asked: list[dict[str, Any]]) -> bool:
+    """As Neutron compares: the named subnets, and the named addresses, each as a set."""
+    return any(
+        {each[name] for each in held} != {each[name] for each in asked if each.get(name)}
+        for name in ("subnet_id", "ip_address")
+    )
 
 
 def ports_of(call: NetworkCall, router: str, owner: str) -> list[Doc]:
@@ -110,15 +142,10 @@ def _clear_gateway(call: NetworkCall, router: Doc) -> None:
 def update(call: NetworkCall, router: Doc, body: Any) -> Doc:
     changes = for_update("router", body, ATTRS, call.who)
     info = changes.pop("external_gateway_info", UNSET)
-    if info is not UNSET:
-        old = router["external_gateway_info"]
-        if info is None or old is None or old["network_id"] != info["network_id"] or "external_fixed_ips" in info:
-            _clear_gateway(call, router)
-            if info is not None:
-                _set_gateway(call, router, info)
-        elif "enable_snat" in info:
-            call.require(call.who.admin, "update_router", "update_router:external_gateway_info:enable_snat")
-            old["enable_snat"] = info["enable_snat"]
+    if info is None:
+        _clear_gateway(call, router)
+    elif info is not UNSET:
+        _change_gateway(call, router, info)
     return router | changes
 
 
@@ -175,12 +202,10 @@ def _check_overlap(call: NetworkCall, router: Doc, subnet: Doc) -> None:
                 )
 
 
-def _by_subnet(call: NetworkCall, router: Doc, id: Any) -> Doc:
-    subnet = call.store.get("subnet", id) if isinstance(id, str) else None
-    if subnet is None or not subnets.visible(call.store, call.who, subnet):
-        raise not_found("subnet", str(id))
-    if subnet["gateway_ip"] is None:
+def _by_subnet(call: NetworkCall, router: Doc, id: str) -> Doc:
+    if needed(call, "subnet", id)["gateway_ip"] is None:
         raise bad("Bad router request: Subnet for router interface must have a gateway IP.")
+    subnet = needed(call, "subnet", id, "interface")
     _check_overlap(call, router, subnet)
     body = {
         "network_id": subnet["network_id"], "project_id": router["project_id"], "device_id": router["id"],
@@ -189,10 +214,8 @@ def _by_subnet(call: NetworkCall, router: Doc, id: Any) -> Doc:
     return ports.create(call.ourselves(), [body])[0]
 
 
-def _by_port(call: NetworkCall, router: Doc, id: Any) -> Doc:
-    port = call.store.get("port", id, lock=True) if isinstance(id, str) else None
-    if port is None or not ports.visible(call, port):
-        raise not_found("port", str(id))
+def _by_port(call: NetworkCall, router: Doc, id: str) -> Doc:
+    port = needed(call, "port", id, "change", lock=True)
     if port["device_id"] or port["device_owner"]:
         text = f"Unable to complete operation on port {id} for network {port['network_id']}. Port already has an attached device {port['device_id']}."
         raise conflict("PortInUse", text)
@@ -200,11 +223,24 @@ def _by_port(call: NetworkCall, router: Doc, id: Any) -> Doc:
         raise bad("Bad router request: Router port must have at least one fixed IP.")
     for subnet in call.store.many("subnet", where={"id": [each["subnet_id"] for each in port["fixed_ips"]]}):
         _check_overlap(call, router, subnet)
+        _check_address(call, subnet, port)
     port |= {"device_id": router["id"], "device_owner": INTERFACE, "security_groups": []}
     if call.settings.ports_become_active:
         port["status"] = "ACTIVE"
     call.store.put("port", touched(port))
     return port
+
+
+def _check_address(call: NetworkCall, subnet: Doc, port: Doc) -> None:
+    """An address that only the subnet's owner gives, like the gateway's, makes a port of others no router's."""
+    if call.who.admin or call.who.owns(subnet["project_id"]):
+        return
+    for each in port["fixed_ips"]:
+        if each["subnet_id"] == subnet["id"] and not subnets.in_pools(subnet, each["ip_address"]):
+            raise bad(
+                f"Bad router request: Cannot add interface to router because specified port {port['id']} has an IP address"
+                f" out of the allocation pool of subnet {subnet['id']}, which is not owned by the project making the request."
+            )
 
 
 def remove_interface(call: NetworkCall, router: Doc, body: Doc) -> Doc:

@@ -3,10 +3,11 @@
 from ipaddress import ip_network
 from typing import Any
 
-from moorage_embedded.network import address_groups, security_group_rules, validators
+from moorage_embedded.network import security_group_rules, validators
 from moorage_embedded.network.attributes import UNSET, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, conflict, not_found
+from moorage_embedded.network.faults import NeutronFault, conflict
 from moorage_embedded.network.networks import COMMON
+from moorage_embedded.network.ownership import needed, visible
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc, NetworkStore, Surroundings
@@ -25,10 +26,6 @@ def default_key(project: str) -> str:
 
 def _key(group: Doc) -> str:
     return default_key(group["project_id"]) if group["_default"] else ""
-
-
-def visible(who: NetworkCaller, group: Doc) -> bool:
-    return who.reads(group["project_id"]) or any(target in {"*", who.project} for _, target in group["_open"])
 
 
 def view(store: NetworkStore, group: Doc) -> Doc:
@@ -119,9 +116,7 @@ def settle(call: NetworkCall, around: Surroundings, port: Doc, said: Any) -> Non
         raise NeutronFault(400, "PortSecurityAndIPRequiredForSecurityGroups", text)
     kinds: set[bool] = set()
     for id in wanted:
-        group = around.others.get(id) or call.store.get("security_group", id)
-        if group is None or not (group["project_id"] == port["project_id"] or visible(call.who, group)):
-            raise not_found("security_group", id)
+        group = needed(call, "security_group", id, "port", project=port["project_id"], known=around.others.get(id))
         kinds.add(group["stateful"])
     if len(kinds) > 1:
         text = (
@@ -201,9 +196,7 @@ def create_rules(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
 
 
 def _make_rule(call: NetworkCall, said: dict[str, Any]) -> Doc:
-    group = call.store.get("security_group", said["security_group_id"], lock=True)
-    if group is None or not visible(call.who, group):
-        raise not_found("security_group", said["security_group_id"])
+    group = needed(call, "security_group", said["security_group_id"], lock=True)
     call.require(call.who.writes(group["project_id"]), "create_security_group_rule")
     security_group_rules.settle(said)
     _check_remotes(call, said)
@@ -225,19 +218,17 @@ def _make_rule(call: NetworkCall, said: dict[str, Any]) -> Doc:
 
 
 def _check_remotes(call: NetworkCall, said: dict[str, Any]) -> None:
-    if said["remote_group_id"] and call.store.get("security_group", said["remote_group_id"]) is None:
-        raise not_found("security_group", said["remote_group_id"])
+    if id := said["remote_group_id"]:
+        needed(call, "security_group", id)
     if id := said["remote_address_group_id"]:
-        group = call.store.get("address_group", id, lock=True)
-        if group is None or not address_groups.visible(call.who, group):
-            raise not_found("address_group", id)
+        needed(call, "address_group", id, lock=True)
 
 
 def rule_visible(store: NetworkStore, who: NetworkCaller, rule: Doc) -> bool:
     if who.reads(rule["project_id"]):
         return True
     group = store.get("security_group", rule["security_group_id"])
-    return group is not None and visible(who, group)
+    return group is not None and visible(store, who, "security_group", group)
 
 
 def update_rule(call: NetworkCall, rule: Doc, body: Any) -> Doc:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 
-from moorage_embedded.network import listing, networks, subnet_pools, validators
+from moorage_embedded.network import listing, ownership, subnet_pools, validators
 from moorage_embedded.network.faults import NeutronFault, bad, conflict, not_found
 from moorage_embedded.network.request import NetworkCall, NetworkRequest
 from moorage_embedded.network.store import Doc
@@ -225,7 +225,11 @@ def auto_topology_ready(call: NetworkCall, project: str) -> None:
 
 def default_external(call: NetworkCall) -> Doc | None:
     for network in call.store.many("network"):
-        if network["is_default"] and network["router:external"] and networks.visible(call.who, network):
+        if (
+            network["is_default"]
+            and network["router:external"]
+            and ownership.visible(call.store, call.who, "network", network)
+        ):
             return network
     return None
 

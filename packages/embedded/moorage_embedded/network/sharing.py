@@ -4,7 +4,8 @@ from typing import Any
 
 from moorage_embedded.network import networks, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import conflict, forbidden, invalid, not_found
+from moorage_embedded.network.faults import conflict, forbidden, invalid
+from moorage_embedded.network.ownership import needed
 from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.security_groups import default_key
 from moorage_embedded.network.store import Doc
@@ -51,12 +52,7 @@ def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
         raise invalid(
             f"Invalid action '{said['action']}' for object type '{kind}'. Valid actions: {', '.join(ACTIONS[kind])}"
         )
-    object = call.store.get(_resource_name(kind), said["object_id"], lock=True)
-    if object is None:
-        raise not_found(_resource_name(kind), said["object_id"])
-    if not (call.who.admin or call.who.owns(object["project_id"])):
-        raise invalid("Only admins can manipulate policies on objects they do not own")
-    call.require(call.who.writes(object["project_id"]), "create_rbac_policy")
+    object = needed(call, _resource_name(kind), said["object_id"], "share", lock=True)
     if target == "*" and not call.who.admin:
         raise forbidden("create_rbac_policy", "create_rbac_policy:target_tenant")
     call.charge(said["project_id"], "rbac_policy")

@@ -6,9 +6,9 @@ from typing import Any
 
 from moorage_embedded.network import address_scopes, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, bad, not_found
+from moorage_embedded.network.faults import NeutronFault, bad
 from moorage_embedded.network.networks import COMMON, NAME
-from moorage_embedded.network.policy import NetworkCaller
+from moorage_embedded.network.ownership import needed
 from moorage_embedded.network.request import NetworkCall
 from moorage_embedded.network.store import Doc
 
@@ -25,10 +25,6 @@ ATTRS: dict[str, Attr] = COMMON | {
     "address_scope_id": Attr(validators.optional(validators.is_uuid), None),
     "ip_version": read_only(),
 }
-
-
-def visible(who: NetworkCaller, pool: Doc) -> bool:
-    return who.reads(pool["project_id"]) or (who.reader and pool["shared"])
 
 
 LENGTHS = ("default_prefixlen", "min_prefixlen", "max_prefixlen")
@@ -88,6 +84,7 @@ def update(call: NetworkCall, pool: Doc, body: Any) -> Doc:
     """Change a subnet pool. Raises NeutronFault: 403, or 400 for removed prefixes or a second default pool."""
     changes = for_update("subnetpool", body, ATTRS, call.who)
     call.require(call.who.writes(pool["project_id"]), "update_subnetpool")
+    address_scopes.check_change(call, pool)
     if "prefixes" in changes:
         wanted, version = _prefixes(changes["prefixes"])
         both, _ = _prefixes([*pool["prefixes"], *wanted])
@@ -134,9 +131,7 @@ def carve(call: NetworkCall, id: Any, version: int, cidr: str | None, prefixlen:
         if chosen is None:
             raise bad("Bad subnets request: No default subnetpool found.")
         id = chosen["id"]
-    pool = call.store.get("subnetpool", id, lock=True)
-    if pool is None or not visible(call.who, pool):
-        raise not_found("subnetpool", id)
+    pool = needed(call, "subnetpool", id, lock=True)
     if pool["ip_version"] != version:
         text = f"Cannot allocate requested IPv{version} subnet from an IPv{pool['ip_version']} pool."
         raise bad(f"Bad subnets request: {text}")

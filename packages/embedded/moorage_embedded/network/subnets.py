@@ -10,9 +10,9 @@ from moorage_embedded.network import address_scopes, networks, subnet_pools, val
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
 from moorage_embedded.network.faults import NeutronFault, bad, conflict, forbidden, invalid, not_found
 from moorage_embedded.network.networks import COMMON, NAME
-from moorage_embedded.network.policy import NetworkCaller
+from moorage_embedded.network.ownership import needed
 from moorage_embedded.network.request import NetworkCall, touched
-from moorage_embedded.network.store import Doc, NetworkStore
+from moorage_embedded.network.store import Doc
 
 Net: TypeAlias = IPv4Network | IPv6Network
 MODES = ("slaac", "dhcpv6-stateful", "dhcpv6-stateless")
@@ -42,13 +42,6 @@ ATTRS: dict[str, Attr] = COMMON | {
 }
 
 
-def visible(store: NetworkStore, who: NetworkCaller, subnet: Doc) -> bool:
-    if who.reads(subnet["project_id"]):
-        return True
-    network = store.get("network", subnet["network_id"])
-    return network is not None and networks.visible(who, network)
-
-
 def offset_in(net: Net, address: str) -> int:
     return int(ip_address(address)) - int(net.network_address)
 
@@ -65,8 +58,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
 
 
 def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
-    network = networks.seen(call.store, call.who, said["network_id"], lock=True)
-    call.require(call.who.writes(network["project_id"]), "create_subnet")
+    network = needed(call, "network", said["network_id"], "subnet", lock=True)
     networks.check_mtu(network["id"], network["mtu"], [said["ip_version"]])
     call.charge(said["project_id"], "subnet")
     siblings = call.store.children("subnet", network["id"])
@@ -142,8 +134,7 @@ def _check_gateway(net: Net, gateway: str) -> None:
     address = ip_address(gateway)
     if address.version != net.version:
         raise invalid(f"gateway_ip '{gateway}' does not match the ip_version '{net.version}'")
-    edge = net.version == 4 and net.prefixlen < 31 and address in {net.network_address, net.broadcast_address}
-    if edge or (address not in net and not address.is_link_local):
+    if net.version == 4 and net.prefixlen < 31 and address in {net.network_address, net.broadcast_address}:
         raise invalid("Gateway is not valid on subnet")
 
 

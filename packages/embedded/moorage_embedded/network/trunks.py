@@ -1,11 +1,12 @@
-"""Trunks, as records: a parent port, and subports that share its wire by tag."""
+"""Trunks: a parent port, and subports that share its wire by tag and are bound where it is."""
 
 from typing import Any
 
 from moorage_embedded.network import ports, validators
 from moorage_embedded.network.attributes import REQUIRED, Attr, for_create, for_update, read_only
-from moorage_embedded.network.faults import NeutronFault, bad, conflict, not_found
+from moorage_embedded.network.faults import NeutronFault, bad, conflict
 from moorage_embedded.network.networks import ADMIN_STATE, COMMON, NAME
+from moorage_embedded.network.ownership import needed
 from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
@@ -25,18 +26,14 @@ ATTRS: dict[str, Attr] = COMMON | {
 }
 
 
-def _port(call: NetworkCall, id: str) -> Doc:
-    port = call.store.get("port", id, lock=True)
-    if port is None or not ports.visible(call, port):
-        raise not_found("port", id)
-    return port
-
-
-def _details(call: NetworkCall, trunk: Doc) -> None:
-    """What the parent port shows of its trunk."""
-    port = _port(call, trunk["port_id"])
+def _details(call: NetworkCall, trunk: Doc) -> Doc:
+    """Write what the parent port shows of its trunk, and bind its subports; the trunk as it is then."""
+    port = call.store.get("port", trunk["port_id"], lock=True)
+    assert port is not None  # a port that is a parent is not deleted
     port["trunk_details"] = {"trunk_id": trunk["id"], "sub_ports": trunk["_shown"]}
     call.store.put("port", touched(port))
+    ports.wire_trunk(call, port)
+    return call.store.get("trunk", trunk["id"]) or trunk
 
 
 def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
@@ -44,7 +41,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
     for body in bodies:
         said = for_create("trunk", body, ATTRS, call.who)
         call.require(call.who.writes(said["project_id"]), "create_trunk")
-        parent = _port(call, said["port_id"])
+        parent = needed(call, "port", said["port_id"], "change", lock=True)
         if parent["binding:host_id"] and parent["device_owner"].startswith("compute:"):
             raise conflict(
                 "ParentPortInUse",
@@ -59,8 +56,7 @@ def create(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
         call.charge(said["project_id"], "trunk")
         _take(call, trunk, said["sub_ports"])
         call.store.add("trunk", trunk)
-        _details(call, trunk)
-        made.append(trunk)
+        made.append(_details(call, trunk))
     return made
 
 
@@ -74,7 +70,7 @@ def _take(call: NetworkCall, trunk: Doc, asked: list[dict[str, Any]]) -> None:
             text = f"segmentation_type 'vlan' and segmentation_id '{tag[1]}' already in use on trunk {trunk['id']}."
             raise conflict("DuplicateSubPort", text)
         tags.add(tag)
-        port = _port(call, each["port_id"])
+        port = needed(call, "port", each["port_id"], "change", lock=True)
         if port["id"] == trunk["port_id"] or not call.store.hold("trunk-port", port["id"], f"{trunk['id']}:{tag[1]}"):
             raise conflict("TrunkPortInUse", f"Port {port['id']} is in use by another trunk.")
         if port["device_id"]:
@@ -100,6 +96,7 @@ def _release(call: NetworkCall, trunk: Doc, wanted: set[str]) -> None:
     for each in trunk["sub_ports"]:
         if each["port_id"] in wanted:
             call.store.drop_holds(f"{trunk['id']}:{each['segmentation_id']}")
+            ports.bind_subport(call, each["port_id"], "")
             port = call.store.get("port", each["port_id"], lock=True)
             if port is not None:
                 call.store.put("port", touched(port | {"device_owner": ""}))
@@ -139,5 +136,4 @@ def change_subports(call: NetworkCall, trunk: Doc, body: Any, *, add: bool) -> D
             raise NeutronFault(404, "SubPortNotFound", text)
         _release(call, trunk, wanted)
     call.store.put("trunk", touched(trunk))
-    _details(call, trunk)
-    return {name: value for name, value in trunk.items() if not name.startswith("_")}
+    return {name: value for name, value in _details(call, trunk).items() if not name.startswith("_")}

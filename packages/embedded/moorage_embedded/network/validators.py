@@ -9,6 +9,7 @@ from uuid import UUID
 Check: TypeAlias = Callable[[Any], str | None]
 
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", re.IGNORECASE)
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 ITEMS_MAX = 1_000
 
 
@@ -19,6 +20,16 @@ def text(longest: int = 255) -> Check:
         if len(value) > longest:
             return f"'{value}' exceeds maximum length of {longest}"
         return None
+
+    return check
+
+
+def line(longest: int = 255) -> Check:
+    """A text that a file of options may hold: without control characters."""
+    short = text(longest)
+
+    def check(value: Any) -> str | None:
+        return short(value) or (f"{value!r} has control characters" if CONTROL.search(value) else None)
 
     return check
 

@@ -15,6 +15,8 @@ MAGIC = b"QFI\xfb"
 HEAD_BYTES = 104
 L1_MAX_BYTES = 32 * 1024 * 1024
 """QEMU's own limit."""
+CLUSTERS_MAX = 8 * 1024 * 1024
+"""Of those that the second tables name, whatever the image's size: each is looked at; with clusters of the usual 64 KiB, 512 GiB."""
 DIRTY = 1
 """Of the incompatible features: reference counts are not up to date, which only writers mind."""
 _OFFSET = 0x00FF_FFFF_FFFF_FE00
@@ -71,7 +73,10 @@ def write_raw(source: Path, target: Path, limit: int) -> int:
         if head.size > limit:
             raise Unreadable(f"its {head.size} bytes do not fit into {limit}")
         table = os.pread(image.fileno(), head.l1_entries * 8, head.l1_offset)
-        for place, (entry,) in enumerate(struct.iter_unpack(">Q", table[: len(table) // 8 * 8])):
+        entries = [entry for (entry,) in struct.iter_unpack(">Q", table[: len(table) // 8 * 8])]
+        if sum(1 for entry in entries if entry & _OFFSET) * head.l2_entries > CLUSTERS_MAX:
+            raise Unreadable(f"it names more than {CLUSTERS_MAX} clusters: convert it to larger ones")
+        for place, entry in enumerate(entries):
             if offset := entry & _OFFSET:
                 _write_l2(image, raw, head, offset, place * head.l2_entries * head.cluster)
     return head.size

@@ -7,7 +7,9 @@ from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
 from moorage_embedded.http_kit.answers import HttpFault, empty_response, json_response
-from moorage_embedded.volume import views
+from moorage_embedded.http_kit.paging import next_links, page_of
+from moorage_embedded.http_kit.values import bounded_number
+from moorage_embedded.volume import listing, views
 from moorage_embedded.volume.faults import bad, conflict
 from moorage_embedded.volume.records import type_of
 from moorage_embedded.volume.request import VolumeCall, stamp, touched
@@ -16,6 +18,9 @@ from moorage_embedded.volume.validation import NAME, Check, Schema, flag, under
 
 CONSUMERS = ("back-end", "front-end", "both")
 SPECS_MAX = 1_000
+SPECS = listing.ListedResource(
+    "qos", "qos_specs", ("id", "name", "consumer"), (), sorts=("id", "name", "consumer", "created_at", "updated_at")
+)
 _VALUE: Schema = {"type": "string", "maxLength": 255}
 _CONSUMER: Schema = {"enum": list(CONSUMERS)}
 _KEYS = {r"^[a-zA-Z0-9\-_:. /]{1,255}$": _VALUE}
@@ -36,10 +41,14 @@ UPDATE = Check(under("qos_specs", _specs(consumer=_CONSUMER)))
 UNSET = Check(under("keys", {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 255}}))
 
 
+def _no_such(id: str) -> HttpFault:
+    return HttpFault(404, f"No such QoS spec {id}.")
+
+
 def _find(store: VolumeStore, id: str, *, hold: bool = False) -> Doc:
     doc = store.get("qos", id, hold=hold)
     if doc is None:
-        raise HttpFault(404, f"No such QoS spec {id}.")
+        raise _no_such(id)
     return doc
 
 
@@ -53,8 +62,19 @@ def _full(call: VolumeCall, doc: Doc) -> Response:
 
 async def index(call: VolumeCall) -> Response:
     call.require(call.who.admin, "volume_extension:qos_specs_manage:get_all")
+    said, most = dict(call.pairs), call.context.settings.page_max
+    limit = bounded_number("limit", said.get("limit", str(most)), most)
+    offset = bounded_number("offset", said.get("offset", "0"), 2**31 - 1)
+    order = listing.sort_of(SPECS, dict(said))
     docs = await call.context.read(lambda store: store.many("qos"))
-    return json_response({"qos_specs": [_view(doc) for doc in docs]})
+    docs = [doc for doc in docs if all(doc[name] == said[name] for name in SPECS.filters if name in said)]
+    page = page_of(docs, order, said.get("marker"), limit, offset)
+    if page is None:
+        raise _no_such(said["marker"])
+    answer: Doc = {"qos_specs": [_view(doc) for doc in page]}
+    if links := next_links(f"{call.url}/qos-specs", call.pairs, page, limit):
+        answer["qos_specs_links"] = links
+    return json_response(answer)
 
 
 async def create(call: VolumeCall) -> Response:

@@ -24,6 +24,8 @@ RequestedNics: TypeAlias = "Sequence[NicAsk] | Literal['auto', 'none', 'unspecif
 KEPT_S = 10.0
 KEPT_MAX = 4096
 DEFAULT_GROUP = "default"
+OWNED_BY_NETWORKS = ("network:", "trunk:")
+"""Owners of ports that the network service uses itself; another owner says who means to plug the port."""
 
 
 class SecurityGroup(NamedTuple):
@@ -149,6 +151,9 @@ class NicValidation:
             raise Invalid(f"Port {port} not usable for this server.", code="port_not_usable")
         if users_port.device_id:
             raise Conflict(f"Port {port} is still in use.", code="port_in_use")
+        if users_port.device_owner.startswith(OWNED_BY_NETWORKS):
+            text = f"Port {port} is still in use: its device_owner is {users_port.device_owner}."
+            raise Conflict(text, code="port_in_use")
         if users_port.wants_address and users_port.ip_allocation != "deferred" and not users_port.fixed_ips:
             raise Invalid(f"Port {port} requires a FixedIP in order to be used.", code="port_requires_fixed_ip")
         if users_port.dns_name and hostname and users_port.dns_name != hostname:
