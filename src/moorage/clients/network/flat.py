@@ -25,6 +25,7 @@ from moorage.model.network import (
     FixedIp,
     HostWiring,
     NetworkFacts,
+    NetworkNames,
     NicAsk,
     Port,
     SegmentFacts,
@@ -66,6 +67,12 @@ class FlatNetwork:
 
     async def networks(self) -> tuple[NetworkFacts, ...]:
         return tuple(self._facts.values())
+
+    async def names(self) -> NetworkNames:
+        return NetworkNames({id: facts.name for id, facts in self._facts.items()})
+
+    async def floating(self) -> dict[str, list[tuple[str, str]]]:
+        return {}
 
     async def wirings(self) -> tuple[HostWiring, ...]:
         return ()
@@ -116,6 +123,7 @@ class FlatNetwork:
         *,
         unsure: bool = False,
         security_groups: Sequence[str] = (),
+        hostname: str = "",
     ) -> tuple[Port, ...]:
         """Describe the NICs; there are no ports to make or take (S0.16)."""
         return tuple(

@@ -101,7 +101,9 @@ async def fail_action(run: AttachRun) -> None:
 async def make_port(run: AttachRun) -> Port:
     """Read the user's port, or make one; it is not bound. The minted MAC makes a repeat safe (RULES §7)."""
     server = run.input.server
-    ports = await run.context.network.ensure_ports(server.id, server.project, (run.input.nic,), unsure=run.unsure)
+    ports = await run.context.network.ensure_ports(
+        server.id, server.project, (run.input.nic,), unsure=run.unsure, hostname=server.hostname
+    )
     return ports[0]
 
 
