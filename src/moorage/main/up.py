@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--driver", choices=("simulated", "libvirt"), help="libvirt: this machine is the one host, with real guests"
     )
-    options.add_argument("--hosts", type=int, help="how many simulated hosts (default: 6)")
+    options.add_argument("--hosts", type=int, help="how many simulated hosts (default: 8)")
     options.add_argument("--cells", type=int, help="how many cells (default: 2)")
     for name, port in (USUAL_PORTS | OPTIONAL_PORTS).items():
         options.add_argument(f"--{name}-port", type=int, help=f"port of the {name} service (default: {port})")

@@ -140,7 +140,7 @@ def _inventories(
     """The host decides the inventories of standard classes; custom ones are the administrator's, unless it reports them."""
     have = provider_statements.inventories_of(tx, provider)
     want = {
-        resource: _with_kept(inventory, have[resource][0], (initial or {}).get(resource, ()))
+        resource: _merged(inventory, have[resource][0], (initial or {}).get(resource, ()))
         if resource in have
         else inventory
         for resource, inventory in reported.items()
@@ -157,7 +157,7 @@ def _inventories(
     return at
 
 
-def _with_kept(reported: Inventory, now: Inventory, initial: Sequence[str]) -> Inventory:
+def _merged(reported: Inventory, now: Inventory, initial: Sequence[str]) -> Inventory:
     """What is reported, with those values of now for which the host has no setting: an operator may have set them (Nova's
     `initial_cpu_allocation_ratio`).
     """

@@ -97,6 +97,12 @@ def bridges_are_filtered() -> bool:
     return bridge_settings.exists()
 
 
+def has_no_socket(settings: Libvirt, root: Path = Path("/")) -> bool:
+    """Whether no daemon of this machine listens where libvirt's daemons do; another `uri` cannot be told without libvirt."""
+    names = ("libvirt-sock", "virtqemud-sock")
+    return settings.uri == "qemu:///system" and not any((root / "run/libvirt" / each).exists() for each in names)
+
+
 def no_daemon(settings: Libvirt, why: str) -> str:
     return f"a libvirt daemon that answers at {settings.uri} ({why.strip()}; package libvirt-daemon-system)"
 

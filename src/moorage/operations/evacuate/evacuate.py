@@ -100,7 +100,7 @@ async def keep_old_guest(run: EvacuateRun) -> None:
 async def _show(run: EvacuateRun, task: TaskState, status: MigrationStatus) -> None:
     claim = run[claim_host]
     to = {**move_claims.destination(claim), "dest_cell": None if claim.cell == cell_of(run) else claim.cell}
-    rebuilds = server_action.Progress(EVENTS[:1], ((EVENTS[1], run[claim_host].name),))
+    rebuilds = server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], run[claim_host].name),))
     await moving.show(run, cell_of(run), run.input.migration, status, task, rebuilds, unless=OVER, **to)
 
 

@@ -83,7 +83,7 @@ async def switch_guest(run: LiveRun) -> None:
     """Let the source send the guest; after the switch it runs at the destination. The move can be cancelled until then."""
     way = path_of(run)
     since = await live_migration.sending_since(run, way)
-    sends = server_action.Progress(EVENTS[2:3], ((EVENTS[3], source_end(run).name),))
+    sends = server_action.ActionProgress(EVENTS[2:3], ((EVENTS[3], source_end(run).name),))
     await moving.show(run, cell_of(run), run.input.migration, MigrationStatus.RUNNING, None, sends, sending_at=since)
     try:
         # # a migration that an earlier try aborted is not started again
@@ -129,7 +129,7 @@ async def is_switched(run: LiveRun) -> bool:
 async def activate_bindings(run: LiveRun) -> tuple[Port, ...]:
     """Direct traffic to the new host. Ports with a single binding are bound there now."""
     claim, cards = run[claim_host], run[read_ports]
-    arrived = server_action.Progress(begun=((EVENTS[4], claim.name),))
+    arrived = server_action.ActionProgress(begun=((EVENTS[4], claim.name),))
     await moving.show(
         run, cell_of(run), run.input.migration, MigrationStatus.POST_MIGRATING, None, arrived
     )  # this also checks the fence

@@ -177,7 +177,7 @@ async def check_destination(run: LiveRun) -> MoveTarget:
     """
     claim, cards = run[claim_host], run[read_ports]
     guest = await guest_there(run, claim, cards.ports, {})
-    await server_action.show(run, cell_of(run), server_action.Progress(begun=((EVENTS[1], claim.name),)))
+    await server_action.show(run, cell_of(run), server_action.ActionProgress(begun=((EVENTS[1], claim.name),)))
     try:
         return await live_migration.target_at(run, claim, run[check_source], guest, block=run.input.block)
     except HostFailed as failed:
@@ -264,7 +264,7 @@ async def prepare_guest(run: LiveRun) -> None:
     claim, bound = run[claim_host], run[bind_destination]
     guest = await guest_there(run, claim, bound.ports or run[read_ports].ports, run[export_volumes])
     order, to = TakeGuest(guest, run.input.migration), End(claim.cell, claim.name).address
-    await server_action.show(run, cell_of(run), server_action.Progress(EVENTS[:2], ((EVENTS[2], claim.name),)))
+    await server_action.show(run, cell_of(run), server_action.ActionProgress(EVENTS[:2], ((EVENTS[2], claim.name),)))
     await run.context.hosts.change_guest(
         to, command_context(run, "prepare_guest"), guest.server, Verb.PREPARE_LIVE, order
     )

@@ -158,7 +158,9 @@ async def start_guest(run: ResizeRun) -> PowerState:
     if stays_in_cell(run):
         return await resize.start_guest.do(run)
     claim, image = run[claim_host], run[transfer_image.hold_image]
-    await resize.show_stage(run, TaskState.RESIZE_FINISH, server_action.Progress(begun=((EVENTS[3], claim.name),)))
+    await resize.show_stage(
+        run, TaskState.RESIZE_FINISH, server_action.ActionProgress(begun=((EVENTS[3], claim.name),))
+    )
     guest = await resize.guest_there(run, run[activate_bindings])
     guest = msgspec.structs.replace(guest, image=image or guest.image)
     return await _started(run, claim, guest)

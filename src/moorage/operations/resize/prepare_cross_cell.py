@@ -148,7 +148,7 @@ async def record_destination(run: ResizeRun) -> None:
     to = move_claims.destination(claim, run[prepare_host].address)
     to |= {"source_cell": cells[0], "dest_cell": cells[1]}
     move, status, task = run.input.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
-    sends = server_action.Progress(EVENTS[1:2], ((EVENTS[2], run.input.server.host),))
+    sends = server_action.ActionProgress(EVENTS[1:2], ((EVENTS[2], run.input.server.host),))
     await moving.show(run, left, move, status, task, sends, **to)
 
 

@@ -120,7 +120,7 @@ async def give_claim_back(run: ResizeRun) -> None:
 async def prepare_host(run: ResizeRun) -> MoveTarget:
     """Read where the host takes guests; a host that is silent, or whose agent does not support moves, is skipped."""
     claim = run[claim_host]
-    await server_action.show(run, cell_of(run), server_action.Progress(EVENTS[:1], ((EVENTS[1], claim.name),)))
+    await server_action.show(run, cell_of(run), server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], claim.name),)))
     try:
         return await moving.target_at(run, claim)
     except Problem:
@@ -163,7 +163,7 @@ async def record_destination(run: ResizeRun) -> None:
     """Write the destination into the move's record."""
     to = move_claims.destination(run[claim_host], run[prepare_host].address)
     move, status, task = run.input.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
-    sends = server_action.Progress(EVENTS[1:2], ((EVENTS[2], run.input.server.host),))
+    sends = server_action.ActionProgress(EVENTS[1:2], ((EVENTS[2], run.input.server.host),))
     await moving.show(run, cell_of(run), move, status, task, sends, **to)
 
 

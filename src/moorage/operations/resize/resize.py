@@ -68,14 +68,14 @@ from moorage.store.region import quotas
 async def switch_volumes(run: ResizeRun) -> dict[str, str]:
     """Export each volume to the new host, and no longer to the old one. Returns mapping → attachment."""
     claim, server = run[claim_host], server_of(run)
-    await show_stage(run, TaskState.RESIZE_MIGRATED, server_action.Progress(EVENTS[2:3]))
+    await show_stage(run, TaskState.RESIZE_MIGRATED, server_action.ActionProgress(EVENTS[2:3]))
     if claim.name == server.host:
         return {each.bdm: each.attachment for each in server.volumes if each.attachment is not None}
     with moving.elsewhere_only():
         return await offload.export_volumes(run, cell_of(run), server, End(claim.cell, claim.name).address, again=True)
 
 
-async def show_stage(run: ResizeRun, task: TaskState, progress: server_action.Progress) -> None:
+async def show_stage(run: ResizeRun, task: TaskState, progress: server_action.ActionProgress) -> None:
     """Show how far the move is, as Nova does: its disk was sent, or the guest is being made of it."""
     await records.change(
         run.context,
@@ -107,7 +107,7 @@ async def land_guest(run: ResizeRun) -> None:
     guest = await guest_there(run, run[activate_bindings])
     order = TakeGuest(guest, run.input.migration)
     to = End(claim.cell, claim.name).address
-    await show_stage(run, TaskState.RESIZE_FINISH, server_action.Progress(begun=((EVENTS[3], claim.name),)))
+    await show_stage(run, TaskState.RESIZE_FINISH, server_action.ActionProgress(begun=((EVENTS[3], claim.name),)))
     with moving.elsewhere_only(but=(DISK_SHRINKS,)):
         await run.context.hosts.change_guest(
             to, command_context(run, "land_guest"), guest.server, Verb.TAKE_GUEST, order

@@ -208,7 +208,7 @@ async def start_source(run: RevertRun) -> PowerState:
     guest = msgspec.structs.replace(guest, power_on=moved.vm_state is VmState.ACTIVE)
     guest = await with_drive(run.context, old, guest, cards.networks, ports)
     guest = await with_disks(run.context, old, guest, run[return_volumes])
-    await server_action.show(run, _cell(run), server_action.Progress(EVENTS[:1], ((EVENTS[1], moved.host),)))
+    await server_action.show(run, _cell(run), server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], moved.host),)))
     try:
         return await run.context.hosts.start_guest(source.address, command_context(run, "start_source"), guest)
     except HostFailed as failed:

@@ -176,7 +176,7 @@ async def show(
     move: str,
     status: MigrationStatus,
     task: TaskState | None = None,
-    progress: server_action.Progress | None = None,
+    progress: server_action.ActionProgress | None = None,
     **changes: Any,
 ) -> None:
     """Write the status into the move's record, the `task` into the server's, and the progress into the action's. Raises

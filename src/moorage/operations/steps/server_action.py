@@ -40,7 +40,7 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-class Progress(NamedTuple):
+class ActionProgress(NamedTuple):
     """Events of an action that have ended well, and those that begin: (name, host)."""
 
     ended: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Progress(NamedTuple):
         actions.advance(tx, run.input.server.id, request_of(run), now, ended=self.ended, begun=begun)
 
 
-async def show(run: AboutRun, cell: CellId, progress: Progress) -> None:
+async def show(run: AboutRun, cell: CellId, progress: ActionProgress) -> None:
     """Show which part of the action is over, and which begins."""
     await run.context.cells[cell].write(lambda tx: progress.write(tx, run))
 

@@ -107,8 +107,10 @@ def with_times(events: Sequence[ActionEvent], known: Sequence[ActionEvent]) -> t
     at = {each.name: each for each in known}
     return tuple(
         each
-        if (was := at.get(each.name)) is None
-        else msgspec.structs.replace(each, started_at=was.started_at, finished_at=was.finished_at or each.finished_at)
+        if (shown := at.get(each.name)) is None
+        else msgspec.structs.replace(
+            each, started_at=shown.started_at, finished_at=shown.finished_at or each.finished_at
+        )
         for each in events
     )
 
