@@ -70,6 +70,8 @@ class FaultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A guest can be live migrated only to a host with the same processors."""
     hypervisor_version: int = 1_000_000
     """A guest cannot be live migrated to an older hypervisor."""
+    shared_storage: str = ""
+    """A name: hosts with the same one have the disks of their guests on one storage, and send none when a guest is live migrated."""
     live_mib_per_s: float = 0.0
     """Speed of live migrations from this host; 0: at once."""
     live_dirty_mib_per_s: float = 0.0

@@ -38,10 +38,10 @@ LIVE = (PowerState.RUNNING, PowerState.PAUSED)
 class SimulatedTransfer:
     """One guest that is being sent."""
 
-    def __init__(self, spec: GuestSpec, to: Path, move: str) -> None:
-        self.to, self.move = to, move
+    def __init__(self, spec: GuestSpec, to: MoveTarget, move: str) -> None:
+        self.to, self.move = Path(to.where), move
         self.memory = spec.ram_mib * MIB
-        self.disk = (spec.root_gib + spec.ephemeral_gib) * GIB + spec.swap_mib * MIB
+        self.disk = 0 if to.shared_disks else (spec.root_gib + spec.ephemeral_gib) * GIB + spec.swap_mib * MIB
         self.memory_sent = self.disk_sent = 0
         self.memory_left, self.disk_left = self.memory, self.disk
         self.state, self.why, self.forced = LiveState.RUNNING, "", False
@@ -115,7 +115,12 @@ class SimulatedLive(ABC):
                 why = f"{server} is {guest.power.name}"
                 raise HostFailed("the guest is not running", private=why, code="guest_not_running")
             dials = knob.dials
-            return LiveSource(cpu_info(dials), "simulated", dials.hypervisor_version, str(self._room.resolve()))
+            return LiveSource(
+                cpu_info(dials),
+                "simulated",
+                dials.hypervisor_version,
+                dials.shared_storage or str(self._room.resolve()),
+            )
 
     async def live_target(self, spec: GuestSpec, source: LiveSource, block: bool | None) -> MoveTarget:
         async with self._trouble("live_target") as knob:
@@ -128,14 +133,20 @@ class SimulatedLive(ABC):
                 why = f"{source.hypervisor_version} > {knob.dials.hypervisor_version}"
                 raise _refused("The instance requires a newer hypervisor version than has been provided.", why)
             local = bool(spec.root_gib or spec.ephemeral_gib or spec.swap_mib)
-            if block is False and local and source.storage != where:
+            shared = bool(source.storage) and source.storage in {where, knob.dials.shared_storage}
+            if block and shared:
+                raise _refused(
+                    "The host is not on local storage: Block migration can not be used with shared storage.",
+                    source.storage,
+                )
+            if block is False and local and not shared:
                 raise _refused(
                     "The host is not on shared storage: Live migration can not be used without shared storage except a booted "
                     "from volume VM which does not have a local disk.",
                     where,
                 )
             self._refuse_beyond_truth(spec)
-            return MoveTarget("127.0.0.1", where)
+            return MoveTarget("127.0.0.1", where, shared_disks=shared)
 
     async def prepare_live(self, spec: GuestSpec, move: str) -> PowerState:
         """Prepare for a guest that arrives; may be repeated. Raises HostFailed when an earlier guest is here."""
@@ -176,7 +187,7 @@ class SimulatedLive(ABC):
                 return guest.power
             if guest.power not in LIVE:
                 raise HostFailed("the guest is not running", private=guest.power.name, code="guest_not_running")
-            transfer = self._transfers[server] = SimulatedTransfer(guest.spec, Path(to.where), move)
+            transfer = self._transfers[server] = SimulatedTransfer(guest.spec, to, move)
             guest.leaving = to.where, move
             power = self._keep(guest)
             transfer.task = asyncio.create_task(self._send_live(server, transfer), name=f"live-{server}")

@@ -42,6 +42,8 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ram_mib: int = 32768
     disk_gib: int = 500
     physical_networks: tuple[str, ...] = ("physnet1",)
+    virtual_functions: int = 8
+    """Of the SR-IOV interface that a simulated host has on each of its physical networks; 0: no such interface."""
 
 
 class UpgradeLevels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -155,6 +155,8 @@ class MoveTarget(msgspec.Struct, frozen=True):
     address: str = ""
     where: str = ""
     """A directory, or whatever the two drivers agree on."""
+    shared_disks: bool = False
+    """Whether the guest's local disks are there already, because both hosts have them on one storage."""
 
 
 class ResourceInventory(msgspec.Struct, frozen=True):
