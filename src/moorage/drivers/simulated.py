@@ -32,11 +32,12 @@ from moorage.drivers.simulated_disks import WRITTEN_MAX_BYTES, SimulatedDisks
 from moorage.drivers.simulated_faults import SimulatedFaults
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_life import SimulatedLife
-from moorage.drivers.simulated_live import SimulatedLive, SimulatedTransfer, cpu_info
+from moorage.drivers.simulated_live import SimulatedLive, cpu_info
 from moorage.drivers.simulated_moves import SimulatedMoves
 from moorage.drivers.simulated_quiesce import SimulatedFreezing
 from moorage.drivers.simulated_records import GuestRecords
 from moorage.drivers.simulated_snapshots import SimulatedSnapshots
+from moorage.drivers.simulated_transfer import SimulatedTransfer
 from moorage.model.clock import Clock
 from moorage.model.console import ConsoleSocket
 from moorage.model.errors import HostFailed
