@@ -121,3 +121,50 @@ async def test_servers_of_other_projects_cannot_be_read_or_deleted(running: Runn
             assert (await demo.compute(method, f"/servers/{theirs['id']}")).status_code == 404
         assert (await demo.compute("GET", "/servers/detail")).json()["servers"] == []
     assert await running.admin.server(theirs["id"]) is not None
+
+
+async def test_a_port_is_shown_with_its_floating_address_groups_and_name(running: Running) -> None:
+    """All of it was there before the server, so no event tells of it: at a boot, and at an attach."""
+    admin = running.admin
+    outside = (await admin.network("POST", "/networks", {"network": {"name": "out", "router:external": True}})).json()[
+        "network"
+    ]
+    subnet = {"network_id": outside["id"], "ip_version": 4, "cidr": "198.51.100.0/24"}
+    assert (await admin.network("POST", "/subnets", {"subnet": subnet})).status_code == 201
+    private = (await admin.network("GET", f"/networks/{await admin.id_of('network', 'private')}")).json()["network"]
+    gateway = {"external_gateway_info": {"network_id": outside["id"]}}
+    router = (await admin.network("POST", "/routers", {"router": {"name": "r", **gateway}})).json()["router"]
+    plugged = await admin.network(
+        "PUT", f"/routers/{router['id']}/add_router_interface", {"subnet_id": private["subnets"][0]}
+    )
+    assert plugged.status_code == 200, plugged.text
+    group = (await admin.network("POST", "/security-groups", {"security_group": {"name": "own"}})).json()[
+        "security_group"
+    ]
+    ports = [await made_port(admin), await made_port(admin, security_groups=[group["id"]])]
+    named = await made_port(admin, dns_name="other")
+    floating = []
+    for port in ports:
+        body = {"floatingip": {"floating_network_id": outside["id"], "port_id": port["id"]}}
+        floating.append((await admin.network("POST", "/floatingips", body)).json()["floatingip"]["floating_ip_address"])
+    refused = await admin.ask_boot("unlike", networks=[{"port": named["id"]}])
+    assert (refused.status_code, "dns_name" in refused.text) == (400, True)
+    server = await admin.active("first", networks=[{"port": ports[0]["id"]}])
+    assert floating[0] in [each["addr"] for each in server["addresses"]["private"]]
+    assert server["security_groups"] == [{"name": "default"}]
+    body = {"interfaceAttachment": {"port_id": ports[1]["id"]}}
+    assert (await admin.compute("POST", f"/servers/{server['id']}/os-interface", body)).status_code == 200
+    shown = await admin.server(server["id"])
+    assert shown is not None
+    assert {*floating} <= {each["addr"] for each in shown["addresses"]["private"]}
+    assert sorted(each["name"] for each in shown["security_groups"]) == ["default", "own"]
+    names = [
+        each["dns_name"] for each in (await admin.network("GET", "/ports", device_id=server["id"])).json()["ports"]
+    ]
+    assert names == ["first", "first"]
+    await admin.compute("DELETE", f"/servers/{server['id']}/os-interface/{ports[1]['id']}")
+    await running.idle()
+    shown = await admin.server(server["id"])
+    assert shown is not None
+    assert shown["security_groups"] == [{"name": "default"}]
+    await admin.gone(server["id"])

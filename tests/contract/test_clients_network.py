@@ -7,6 +7,7 @@ from tests.helpers.contract_services import Ground, asks, server_id, with_macs
 
 from moorage.model.errors import (
     Conflict,
+    Invalid,
     NotFound,
     OverQuota,
 )
@@ -159,3 +160,34 @@ async def test_concurrent_makers_make_one_set_of_ports(ground: Ground) -> None:
     )
     assert {port.id for port in one} == {port.id for port in two}
     assert len(await ground.network.ports_of(server)) == 2
+
+
+async def test_ports_have_the_servers_host_name_until_they_are_given_back(ground: Ground) -> None:
+    if "dns-integration" not in await ground.network.extensions():
+        pytest.skip("this network service has no names of ports")
+    tenant, server = await ground.tenant(), server_id()
+    network = (await ground.flat(tenant))["id"]
+    mine = await ground.make("port", tenant.token, network_id=network)
+    (checked,) = (
+        await ground.network.check(
+            tenant.token, tenant.project, [NicAsk(index=1, network="", port=mine["id"], ours=False)]
+        )
+    ).nics
+    nics = (*asks(server, network), checked)
+    await ground.network.ensure_ports(server, tenant.project, nics, hostname="web-01")
+    ports = await ground.network.ports_of(server)
+    assert [port.dns_name for port in ports] == ["web-01", "web-01"]
+    await ground.network.release_ports(server, [nics[0].mac])
+    assert (await ground.show(mine["id"]))["dns_name"] == ""
+
+
+async def test_a_port_of_another_name_is_refused(ground: Ground) -> None:
+    if "dns-integration" not in await ground.network.extensions():
+        pytest.skip("this network service has no names of ports")
+    tenant = await ground.tenant()
+    network = (await ground.flat(tenant))["id"]
+    port = await ground.make("port", tenant.token, network_id=network, dns_name="other")
+    wish = [NicAsk(index=0, network="", port=port["id"], ours=False)]
+    with pytest.raises(Invalid, match="its dns_name other is not the server's hostname mine"):
+        await ground.network.check(tenant.token, tenant.project, wish, hostname="mine")
+    assert (await ground.network.check(tenant.token, tenant.project, wish, hostname="other")).nics

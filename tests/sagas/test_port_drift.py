@@ -15,8 +15,9 @@ from moorage.conductor.reconcilers.port_drift import PortDrift, PortDriftDone
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ProviderId, ServerId
-from moorage.model.network import FixedIp, Port, SubnetFacts
+from moorage.model.network import FixedIp, NetworkNames, Port, SubnetFacts
 from moorage.model.resources import IPV4_ADDRESS
+from moorage.model.server import Floating
 from moorage.operations.context import SagaContext
 from moorage.operations.interfaces import port_sync
 from moorage.operations.steps import servers as records
@@ -27,7 +28,7 @@ from moorage.store.region.inbox import ExternalEvent
 from moorage.store.region.placement import claim_statements
 from moorage.store.servers import replace_server
 from moorage_testing.region_fixture import SERVER, SmallRegion, a_server
-from moorage_testing.region_network import NETWORK, SEGMENTS
+from moorage_testing.region_network import NETWORK, ROUTED, SEGMENTS
 from moorage_testing.saga_proof import PROVED_OPERATION
 
 __all__ = ["small"]
@@ -258,3 +259,36 @@ class StoppedClock(SystemClock):
 
     def monotonic(self) -> float:
         return self.at
+
+
+async def test_new_names_and_floating_addresses_are_shown_without_an_event(small: SmallRegion) -> None:
+    """The network service sends no event for a network or a security group with a new name; others may be lost."""
+    small.network.groups = {"group-1": "web"}
+    for key, port in small.network.ports.items():
+        small.network.ports[key] = msgspec.structs.replace(port, security_groups=("group-1",))
+    await PortDrift(small.context).run()
+    assert (await record(small)).security_groups == ("web",)
+    assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
+    small.network.groups["group-1"] = "shop"
+    small.network.network_names[ROUTED] = "renamed"
+    small.network.floating_addresses[routed_port(small)] = [("198.51.100.7", "10.1.0.1")]
+    assert (await PortDrift(small.context).run()).mended == (SERVER,)
+    shown = await record(small)
+    assert shown.security_groups == ("shop",)
+    assert {nic.network_name for nic in shown.nics if nic.network == ROUTED} == {"renamed"}
+    assert shown.nics[-1].floating == (Floating("198.51.100.7", "10.1.0.1"),)
+    assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
+
+
+async def test_groups_that_are_not_listed_say_nothing(small: SmallRegion) -> None:
+    small.network.groups = {"group-1": "web"}
+    for key, port in small.network.ports.items():
+        small.network.ports[key] = msgspec.structs.replace(port, security_groups=("group-1",))
+    await PortDrift(small.context).run()
+
+    async def none() -> NetworkNames:
+        return NetworkNames(groups={})
+
+    small.network.names = none  # type: ignore[method-assign]
+    assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
+    assert (await record(small)).security_groups == ("web",)

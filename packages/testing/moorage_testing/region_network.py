@@ -4,7 +4,7 @@ A MAC is unique, a bind names a host, and protected ports are not deleted.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -13,6 +13,7 @@ from moorage.model.network import (
     BindOptions,
     FixedIp,
     NetworkFacts,
+    NetworkNames,
     NicAsk,
     Port,
     SegmentFacts,
@@ -46,6 +47,13 @@ class DictNetwork(DictBindings):
 
     guarantees: bool = False
     """Our ports follow their network's policy (bandwidth and packets, in groups), the user's have one (the older form)."""
+    groups: dict[str, str] | None = None
+    """Security groups and their names."""
+    network_names: dict[str, str] = field(
+        default_factory=lambda: {NETWORK: NETWORK_FACTS.name, ROUTED: ROUTED_FACTS.name}
+    )
+    floating_addresses: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    """Port → floating addresses, each with its fixed one."""
     blind: bool = False
     """Our account lost its role: every list is empty, every port unknown."""
 
@@ -57,6 +65,7 @@ class DictNetwork(DictBindings):
         *,
         unsure: bool = False,
         security_groups: Sequence[str] = (),
+        hostname: str = "",
     ) -> tuple[Port, ...]:
         """By MAC, or the user's own by id."""
         return tuple([self._ensure(server, nic) for nic in nics])
@@ -161,12 +170,18 @@ class DictNetwork(DictBindings):
         return found
 
     async def group_names(self, groups: Sequence[str]) -> tuple[str, ...] | None:
-        """There are no groups here."""
-        return None
+        """There are no groups here, unless a test names some."""
+        return None if self.groups is None else tuple(self.groups[each] for each in groups)
+
+    async def names(self) -> NetworkNames:
+        return NetworkNames(dict(self.network_names), self.groups)
 
     async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-        """Nobody has floating addresses here."""
-        return {}
+        """Floating addresses that a test gave to these ports."""
+        return {port: rows for port, rows in self.floating_addresses.items() if port in ports}
+
+    async def floating(self) -> dict[str, list[tuple[str, str]]]:
+        return self.floating_addresses
 
     async def described_hosts(self, after: int, wait_s: int) -> ChangedHosts | None:
         """Nobody describes ports here."""

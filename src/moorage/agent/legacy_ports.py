@@ -48,6 +48,7 @@ class HostPortClient(Protocol):
         *,
         unsure: bool = False,
         security_groups: Sequence[str] = (),
+        hostname: str = "",
     ) -> tuple[Port, ...]: ...
 
     async def bind_ports(
@@ -154,6 +155,7 @@ class Plumbing:
                     missing,
                     unsure=unsure or order.unsure,
                     security_groups=order.security_groups,
+                    hostname=guest.hostname,
                 )
             )
             have.update({port.index: port for port in made})

@@ -37,7 +37,7 @@ ASKED_EVERY_S = 1.0
 """How often requests that send no hint are looked for: drains and audits."""
 STRAYS_EVERY_S = 60.0
 DEBTS_EVERY_S = 1.0
-DRIFT_EVERY_S = 120.0
+DRIFT_EVERY_S = 60.0
 QUOTA_EVERY_S = 300.0
 IMAGES_EVERY_S = 300.0
 TOKENS_EVERY_S = 60.0

@@ -95,6 +95,14 @@ class NetworkFacts(msgspec.Struct, frozen=True):
         return any(subnet.segment for subnet in self.subnets)
 
 
+class NetworkNames(msgspec.Struct, frozen=True):
+    """The names of all networks and of all security groups, by id."""
+
+    networks: dict[str, str] = {}
+    groups: dict[str, str] | None = None
+    """None: there are no security groups."""
+
+
 class FixedIp(msgspec.Struct, frozen=True):
     subnet: str
     address: str
@@ -187,6 +195,8 @@ class Port(msgspec.Struct, frozen=True):
     address_chosen: bool = False
     """The user chose the address, or their port brought it: no rebind may change it."""
     dhcp_options: tuple[DhcpOption, ...] = ()
+    floating: tuple[tuple[str, str], ...] = ()
+    """Of a user's port, when it was taken: its floating addresses, each with the fixed one that it stands for."""
 
     @property
     def key(self) -> str:

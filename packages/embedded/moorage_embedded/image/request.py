@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from moorage.model.image_ticket import TicketSecret
 from moorage.model.ids import new_uuid
+from moorage.model.image_ticket import TicketSecret
 from moorage.sql import Database
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.image.faults import no_image, not_allowed

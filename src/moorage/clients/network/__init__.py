@@ -67,6 +67,8 @@ class NetworkClient:
         self.binds_nothing = queries.binds_nothing
         self.security_groups_of = queries.security_groups_of
         self.group_names = queries.group_names
+        self.names = queries.names
+        self.floating = queries.floating
         self.floating_of = queries.floating_of
         self.try_credentials = queries.try_credentials
 
@@ -74,7 +76,7 @@ class NetworkClient:
         self.check = validation.check
         self.forget = validation.forget
 
-        self.ensure_ports = PortCreation(api, self._batcher).ensure_ports
+        self.ensure_ports = PortCreation(api, self._batcher, queries).ensure_ports
 
         bindings = PortBindings(api)
         self.has_bindings = bindings.has_bindings

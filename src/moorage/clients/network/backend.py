@@ -17,6 +17,7 @@ from moorage.model.network import (
     FixedIp,
     HostWiring,
     NetworkFacts,
+    NetworkNames,
     NicAsk,
     Port,
     SegmentFacts,
@@ -70,6 +71,10 @@ class NetworkBackend(Protocol):
 
     async def group_names(self, groups: Sequence[str]) -> tuple[str, ...] | None: ...
 
+    async def names(self) -> NetworkNames: ...
+
+    async def floating(self) -> dict[str, list[tuple[str, str]]]: ...
+
     async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]: ...
 
     async def try_credentials(self) -> None: ...
@@ -100,6 +105,7 @@ class NetworkBackend(Protocol):
         *,
         unsure: bool = False,
         security_groups: Sequence[str] = (),
+        hostname: str = "",
     ) -> tuple[Port, ...]: ...
 
     async def bind_ports(

@@ -139,4 +139,5 @@ def same_nic(known: Port, row: Json) -> Port:
         original_profile=known.original_profile,
         original_fixed_ips=known.original_fixed_ips,
         address_chosen=known.address_chosen,
+        floating=known.floating,
     )

@@ -13,18 +13,21 @@ from moorage.clients.network.concurrency import all_of
 from moorage.clients.network.decoding import port_of
 from moorage.clients.network.network_api import TRIES_AT_A_REVISION_MAX, NetworkApi, path_of
 from moorage.clients.network.port_batcher import PortBatcher
+from moorage.clients.network.queries import NetworkQueries
 from moorage.model.errors import Conflict, NotFound, PreconditionFailed, Stale
 from moorage.model.network import SALTS_MAX, NicAsk, Port, mint_mac
 
 SALTS = range(SALTS_MAX)
 MAC_IN_USE = "MacAddressInUse"
+DNS_INTEGRATION = "dns-integration"
+"""The extension by which ports have names."""
 
 
 class PortCreation:
     """Makes ports for NICs without one, and assigns ports that users made to the server."""
 
-    def __init__(self, api: NetworkApi, batcher: PortBatcher) -> None:
-        self._api, self._batcher = api, batcher
+    def __init__(self, api: NetworkApi, batcher: PortBatcher, queries: NetworkQueries) -> None:
+        self._api, self._batcher, self._queries = api, batcher, queries
 
     async def ensure_ports(
         self,
@@ -34,10 +37,13 @@ class PortCreation:
         *,
         unsure: bool = False,
         security_groups: Sequence[str] = (),
+        hostname: str = "",
     ) -> tuple[Port, ...]:
         """Make or take exactly one port for each NIC; none is bound. One POST for each network, one PUT for each user's port.
 
-        `unsure`: an earlier try may have done a part of it, so existing ports are looked for first.
+        `unsure`: an earlier try may have done a part of it, so existing ports are looked for first. `hostname`: becomes each port's
+        `dns_name`, where the service has names. A user's port is returned with its floating addresses: they are read when the port
+        is the server's, so that a later change comes as an event of the server.
         Raises OverQuota, Conflict (a port is in use, no address is left) and other Refusals with the service's reason.
         """
         requests = [await self._with_network(project, nic) for nic in nics]
@@ -53,11 +59,18 @@ class PortCreation:
                     missing.setdefault(nic.network or "", []).append(nic)
                 else:
                     by_index[nic.index] = port_of(mine, nic)
-        makings = [self._make(server, project, network, group, security_groups) for network, group in missing.items()]
-        takings = [self._take(server, nic) for nic in requests if not nic.ours]
+        dns_name = hostname if hostname and DNS_INTEGRATION in await self._api.extensions() else ""
+        common: Json = {"project_id": project, "device_id": server, **({"dns_name": dns_name} if dns_name else {})}
+        makings = [self._make(common, network, group, security_groups) for network, group in missing.items()]
+        takings = [self._take(server, nic, dns_name) for nic in requests if not nic.ours]
         for ports in await all_of([*makings, *takings]):
             by_index.update({port.index: port for port in ports})
-        return tuple(by_index[nic.index] for nic in requests)
+        return await self._with_floating(tuple(by_index[nic.index] for nic in requests))
+
+    async def _with_floating(self, ports: tuple[Port, ...]) -> tuple[Port, ...]:
+        """The ports with the floating addresses that users gave theirs; a port that we made has none yet."""
+        floating = await self._queries.floating_of([port.id for port in ports if not port.ours])
+        return tuple(msgspec.structs.replace(port, floating=tuple(floating.get(port.id, ()))) for port in ports)
 
     async def _with_network(self, project: str, nic: NicAsk) -> NicAsk:
         if nic.network or nic.port:
@@ -65,10 +78,11 @@ class PortCreation:
         return msgspec.structs.replace(nic, network=await self._api.auto_network(project))
 
     async def _make(
-        self, server: str, project: str, network: str, nics: Sequence[NicAsk], groups: Sequence[str]
+        self, common: Json, network: str, nics: Sequence[NicAsk], groups: Sequence[str]
     ) -> tuple[Port, ...]:
         """Make new ports on one network in one POST, perhaps together with other servers' ports; ports that exist already are found."""
-        bodies = [_new_port(server, project, nic, nic.mac or mint_mac(server, nic.index), groups) for nic in nics]
+        server, project = common["device_id"], common["project_id"]
+        bodies = [_new_port(common, nic, nic.mac or mint_mac(server, nic.index), groups) for nic in nics]
         alone = any(nic.address for nic in nics)
         try:
             made = await self._batcher.make(server, project, network, bodies, alone=alone)
@@ -79,14 +93,15 @@ class PortCreation:
             ports: list[Port] = []
             for nic in nics:
                 mine = next((rows[mac] for mac in macs_of(server, nic) if mac in rows), None)
-                ports.append(port_of(mine, nic) if mine else await self._make_one(server, project, nic, groups))
+                ports.append(port_of(mine, nic) if mine else await self._make_one(common, nic, groups))
             return tuple(ports)
         return tuple(port_of(row, nic) for row, nic in zip(made, nics, strict=True))
 
-    async def _make_one(self, server: str, project: str, nic: NicAsk, groups: Sequence[str]) -> Port:
+    async def _make_one(self, common: Json, nic: NicAsk, groups: Sequence[str]) -> Port:
+        server = common["device_id"]
         for mac in macs_of(server, nic):
             try:
-                body = {"port": _new_port(server, project, nic, mac, groups)}
+                body = {"port": _new_port(common, nic, mac, groups)}
                 reply = await self._api.call("POST", path_of("ports"), body=body)
                 return port_of(reply.body["port"], nic)
             except Conflict as taken:
@@ -100,10 +115,11 @@ class PortCreation:
                 return port_of(row, nic)
         raise Conflict(f"no free MAC address on network {nic.network} for NIC {nic.index}", code=MAC_IN_USE)
 
-    async def _take(self, server: str, nic: NicAsk) -> tuple[Port, ...]:
+    async def _take(self, server: str, nic: NicAsk, dns_name: str) -> tuple[Port, ...]:
         """Write our server on a user's port, unless it belongs to another device."""
         port = nic.port or ""
         revision = nic.revision
+        wanted = {"device_id": server, **({"dns_name": dns_name} if dns_name else {})}
         for _ in range(TRIES_AT_A_REVISION_MAX):
             if revision is None:
                 row = await self._api.port(port)
@@ -113,7 +129,7 @@ class PortCreation:
                     raise Conflict(f"Port {port} is still in use.", code="port_in_use")
                 revision = int(row.get("revision_number", 0))
             try:
-                return (port_of(await self._api.put_port(port, {"device_id": server}, revision), nic),)
+                return (port_of(await self._api.put_port(port, wanted, revision), nic),)
             except PreconditionFailed:
                 revision = None
             except NotFound as missing:
@@ -128,11 +144,10 @@ def macs_of(server: str, nic: NicAsk) -> list[str]:
     )
 
 
-def _new_port(server: str, project: str, nic: NicAsk, mac: str, groups: Sequence[str]) -> Json:
+def _new_port(common: Json, nic: NicAsk, mac: str, groups: Sequence[str]) -> Json:
     body: Json = {
+        **common,
         "network_id": nic.network,
-        "project_id": project,
-        "device_id": server,
         "mac_address": mac,
         "admin_state_up": True,
     }

@@ -166,4 +166,6 @@ def freed(now: Port, profile: Mapping[str, Any]) -> Json:
     wanted: Json = {"device_id": "", "device_owner": "", "binding:host_id": ""}
     if now.profile != profile:
         wanted["binding:profile"] = dict(profile)
+    if now.dns_name:
+        wanted["dns_name"] = ""  # it names the server, as in Nova
     return wanted

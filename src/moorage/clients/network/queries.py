@@ -16,6 +16,7 @@ from moorage.model.network import (
     Availability,
     HostWiring,
     NetworkFacts,
+    NetworkNames,
     Port,
     SegmentFacts,
     SubnetFacts,
@@ -39,6 +40,7 @@ DEVICE_FIELDS = (
     "revision_number",
     "binding:host_id",
     "binding:profile",
+    "dns_name",
 )
 HELD_FIELDS = (
     "id",
@@ -49,6 +51,7 @@ HELD_FIELDS = (
     "revision_number",
     "fixed_ips",
     "resource_request",
+    "security_groups",
     "binding:host_id",
     "binding:profile",
 )
@@ -93,7 +96,7 @@ class NetworkQueries:
         return by_device
 
     async def held_by_ports(self) -> dict[str, dict[str, Port]]:
-        """Return device id → port id → its addresses, guarantees and host, for all ports with a device, from one list."""
+        """Return device id → port id → its addresses, guarantees, groups and host, for all ports with a device, from one list."""
         by_device: dict[str, dict[str, Port]] = {}
         async for row in self._api.pages("ports", {"fields": list(HELD_FIELDS)}):
             if row["device_id"]:
@@ -305,14 +308,31 @@ class NetworkQueries:
         names = {row["id"]: row.get("name") or row["id"] async for row in self._api.pages("security-groups", query)}
         return tuple(dict.fromkeys(names[each] for each in groups if each in names))
 
+    async def names(self) -> NetworkNames:
+        """Return the names of all networks and security groups, from two lists."""
+        query = {"fields": ["id", "name"]}
+        networks = {row["id"]: row.get("name") or "" async for row in self._api.pages("networks", query)}
+        if "security-group" not in await self._api.extensions():
+            return NetworkNames(networks)
+        groups = {row["id"]: row.get("name") or row["id"] async for row in self._api.pages("security-groups", query)}
+        return NetworkNames(networks, groups)
+
     async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
         """Return the floating addresses of these ports: port → (floating address, its fixed address)."""
+        return await self._floating({"port_id": list(ports)}) if ports else {}
+
+    async def floating(self) -> dict[str, list[tuple[str, str]]]:
+        """Return the floating addresses of all ports, in the same form."""
+        return await self._floating({})
+
+    async def _floating(self, which: Params) -> dict[str, list[tuple[str, str]]]:
         by_port: dict[str, list[tuple[str, str]]] = {}
-        if not ports or "router" not in await self._api.extensions():
+        if "router" not in await self._api.extensions():
             return by_port
-        query = {"port_id": list(ports), "fields": ["id", "port_id", "floating_ip_address", "fixed_ip_address"]}
+        query = {**which, "fields": ["id", "port_id", "floating_ip_address", "fixed_ip_address"]}
         async for row in self._api.pages("floatingips", query):
-            by_port.setdefault(row["port_id"], []).append((row["floating_ip_address"], row["fixed_ip_address"]))
+            if row["port_id"]:
+                by_port.setdefault(row["port_id"], []).append((row["floating_ip_address"], row["fixed_ip_address"]))
         return by_port
 
 

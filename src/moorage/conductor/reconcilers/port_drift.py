@@ -1,20 +1,21 @@
-"""Corrects servers whose recorded addresses or claims differ from their ports, when no event reported it: the event was
-lost (C13, N1).
+"""Corrects servers whose recorded addresses, names or claims differ from their ports, when no event reported it: the event was
+lost (C13, N1), or the network service sends none, as for a network or a security group with a new name.
 
-A list of all ports and one of all subnets are compared with the records and claims; only a server that differs is read
+Lists of all ports, subnets, floating addresses and names are compared with the records and claims; only a server that differs is read
 alone, and corrected as after an event of the network service.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import CellId, ServerId
-from moorage.model.network import Port
+from moorage.model.network import NetworkNames, Port
 from moorage.model.network_providers import GUARANTEED
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Nic, Server
@@ -38,6 +39,16 @@ gone.
 """
 
 log = logging.getLogger(__name__)
+
+
+class NetworkView(NamedTuple):
+    """What the network service lists beside the ports."""
+
+    segments: Mapping[str, str | None]
+    """Subnet → segment."""
+    names: NetworkNames
+    floating: Mapping[str, Sequence[tuple[str, str]]]
+    """Port → its floating addresses, each with the fixed one."""
 
 
 class PortDriftDone(msgspec.Struct, frozen=True):
@@ -67,9 +78,9 @@ class PortDrift:
                 out.append(cell)
         ports = await self._context.network.held_by_ports()
         segments = {each.id: each.segment for each in await self._context.network.subnets()}
-        differing = [
-            each for each in servers if _differs(each, ports.get(each.id, {}), held.get(each.id, {}), segments)
-        ]
+        names, floating = await self._context.network.names(), await self._context.network.floating()
+        view = NetworkView(segments, names, floating)
+        differing = [each for each in servers if _differs(each, ports.get(each.id, {}), held.get(each.id, {}), view)]
         lost = [each for each in differing if _lacks_a_port(each, ports.get(each.id, {}))]
         believed = not too_many_lost(len(lost), sum(bool(each.nics) for each in servers))
         if not believed:
@@ -85,7 +96,7 @@ class PortDrift:
         async def sync(server: ServerId) -> SyncOutcome | None:
             async with slots:
                 try:
-                    return await port_sync.reconcile(self._context, server, segments=segments)
+                    return await port_sync.reconcile(self._context, server, segments=segments, names=names)
                 except Problem as problem:  # one server's problem must not delay the others
                     log.info("server %s waits: %s", server, problem)
                     return None
@@ -119,22 +130,33 @@ def _lacks_a_port(server: Server, ports: Mapping[str, Port]) -> bool:
     return any(nic.port is not None and str(nic.port) not in ports for nic in server.nics)
 
 
-def _differs(
-    server: Server, ports: Mapping[str, Port], held: Mapping[Key, int], segments: Mapping[str, str | None]
-) -> bool:
-    """Another port, address, segment or guarantee than the record has, or another claim."""
+def _differs(server: Server, ports: Mapping[str, Port], held: Mapping[Key, int], view: NetworkView) -> bool:
+    """Another port, address, segment, name or guarantee than the record has, or another claim."""
     if _lacks_a_port(server, ports):
         return True
     if server.moved is not None and server.moved.readdressed:
         ports = {port.id: port for port in shown(server, ports.values())}
-    if any(nic.port is not None and _card_differs(nic, ports[str(nic.port)], segments) for nic in server.nics):
+    if any(nic.port is not None and _card_differs(nic, ports[str(nic.port)], view) for nic in server.nics):
+        return True
+    if _groups_differ(server, ports.values(), view.names):
         return True
     return _comparable(server, held_by_all(server.nics)) != _comparable(server, held)
 
 
-def _card_differs(nic: Nic, port: Port, segments: Mapping[str, str | None]) -> bool:
+def _groups_differ(server: Server, ports: Iterable[Port], names: NetworkNames) -> bool:
+    """Whether the groups of the server's ports have other names than recorded; a group that is not listed says nothing."""
+    carded = {str(nic.port) for nic in server.nics}
+    ids = {group for port in ports if port.id in carded for group in port.security_groups}
+    if not carded or names.groups is None or not ids <= names.groups.keys():
+        return False
+    return {names.groups[each] for each in ids} != set(server.security_groups)
+
+
+def _card_differs(nic: Nic, port: Port, view: NetworkView) -> bool:
     return (
-        port_sync.addresses_differ(nic, port, segments)
+        port_sync.addresses_differ(nic, port, view.segments)
+        or view.names.networks.get(nic.network, nic.network_name) != nic.network_name
+        or {(each.address, each.fixed) for each in nic.floating} != {*view.floating.get(port.id, ())}
         or bool(unnamed_guarantees(port))
         or sorted(guarantees_of(port)) != sorted(nic.guarantees)
     )

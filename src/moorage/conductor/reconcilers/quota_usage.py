@@ -24,9 +24,9 @@ from moorage.operations.missing_servers import missing_in
 from moorage.operations.shown_records import Hidden, hidden_now
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region import quotas, user_quotas
+from moorage.store.region import counts, quotas, user_quotas
 from moorage.store.region import servers as region_servers
-from moorage.store.region.servers import Doings
+from moorage.store.region.counts import Doings
 
 NAME = "quota_usage"
 
@@ -143,10 +143,7 @@ class QuotaUsage:
                 doings: Doings | None = doings,
             ) -> bool:
                 quotas.lock_usage(tx, project)
-                if (
-                    region_servers.doings(tx, project).get(project) != doings
-                    or user_quotas.usage(tx, project, user) != before
-                ):
+                if counts.doings(tx, project).get(project) != doings or user_quotas.usage(tx, project, user) != before:
                     return False
                 user_quotas.recount(tx, project, user, now)
                 return True
@@ -173,7 +170,7 @@ class QuotaUsage:
     async def _correct(self, project: str, before: Amounts, now: Amounts, doings: Doings | None) -> bool:
         def work(tx: Tx) -> bool:
             kept = quotas.lock_usage(tx, project)
-            if region_servers.doings(tx, project).get(project) != doings or any(
+            if counts.doings(tx, project).get(project) != doings or any(
                 kept[each] != before.get(each, 0) for each in COUNTED
             ):
                 return False
@@ -185,7 +182,7 @@ class QuotaUsage:
 
 def _read_region(tx: Tx) -> _Region:
     return _Region(
-        region_servers.doings(tx),
+        counts.doings(tx),
         quotas.every_usage(tx),
         region_servers.charged(tx),
         user_quotas.every_usage(tx),

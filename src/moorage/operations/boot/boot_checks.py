@@ -11,6 +11,7 @@ from moorage.model.network import NICS_MAX, CheckedNics, NicAsk
 from moorage.model.principal import Principal
 from moorage.model.server_group import ServerGroup
 from moorage.operations import flavor_cache
+from moorage.operations.boot.hostnames import sanitized_hostname
 from moorage.operations.context import SagaContext
 from moorage.sql import Tx, label
 from moorage.store.region import keypairs, server_groups
@@ -167,7 +168,7 @@ async def checked_nics(
             _wanted(request),
             security_groups=request.security_groups,
             servers=request.min_count,
-            hostname=request.hostname or "",
+            hostname=request.hostname or sanitized_hostname(request.name, ""),
             external_allowed=rights.may_external_network,
         )
     except Conflict as refused:

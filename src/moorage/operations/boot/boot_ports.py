@@ -29,6 +29,7 @@ class BootPorts:
             boot.nics,
             unsure=self._run.unsure,
             security_groups=boot.security_groups,
+            hostname=boot.server.hostname,
         )
         unknown = {port.network for port in ports} - boot.networks.keys()
         return Made(ports, {each: await network.network(each) for each in unknown})

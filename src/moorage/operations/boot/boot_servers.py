@@ -1,6 +1,5 @@
 """Makes the servers of a boot request: their first records, and the inputs of their sagas."""
 
-import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -24,13 +23,13 @@ from moorage.operations.boot.boot_checks import (
     RequestedPlace,
 )
 from moorage.operations.boot.boot_devices import BootDevices
+from moorage.operations.boot.hostnames import HOSTNAME_CHARACTERS_MAX, sanitized_hostname
 from moorage.operations.context import SagaContext
 from moorage.operations.disk_config import disk_config_of
 from moorage.operations.gates import Gates
 from moorage.operations.image_checks import base_of
 from moorage.operations.steps import config_drives
 
-HOSTNAME_CHARACTERS_MAX = 63
 NAME_CHARACTERS_MAX = 255
 MIB_PER_GIB = 1024
 
@@ -177,10 +176,3 @@ def _first_nic(nic: NicAsk, checked: CheckedNics) -> Nic:
         ours=nic.ours,
         tag=nic.tag,
     )
-
-
-def sanitized_hostname(name: str, server: str) -> str:
-    """A valid host name for the guest, made from the server's name as Nova does."""
-    hostname = re.sub(r"[ _.]", "-", name.encode("latin-1", "ignore").decode("latin-1"))
-    hostname = re.sub(r"[^a-zA-Z0-9-]+", "", hostname).lower().strip("-")[:HOSTNAME_CHARACTERS_MAX].rstrip("-")
-    return hostname or f"Server-{server}"[:HOSTNAME_CHARACTERS_MAX]

@@ -198,6 +198,7 @@ async def _made_late(run: Run[AsksPorts, SagaContext], ports: tuple[Port, ...]) 
         boot.nics,
         unsure=True,  # another host may have made them, or this host before its upgrade
         security_groups=boot.security_groups,
+        hostname=boot.server.hostname,
     )
     refuse_unclaimed(made)
     return made

@@ -80,7 +80,7 @@ async def begin_action(run: AttachRun) -> LocatedServer:
         located.server.id,
         records.fence(run),
         lambda server: msgspec.structs.replace(server, next_nic=max(server.next_nic, taken)),
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
+        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT)),
     )
     return LocatedServer(written, located.cell)
 
@@ -103,7 +103,9 @@ async def fail_action(run: AttachRun) -> None:
 async def make_port(run: AttachRun) -> Port:
     """Read the user's port, or make one; it is not bound. The minted MAC makes a repeat safe (RULES §7)."""
     server = run.input.server
-    ports = await run.context.network.ensure_ports(server.id, server.project, (run.input.nic,), unsure=run.unsure)
+    ports = await run.context.network.ensure_ports(
+        server.id, server.project, (run.input.nic,), unsure=run.unsure, hostname=server.hostname
+    )
     return ports[0]
 
 

@@ -39,6 +39,7 @@ from moorage.operations.interfaces.attach_claim import (
     make_port,
     server_of,
 )
+from moorage.operations.interfaces.shown_groups import groups_now
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.debts import owe
@@ -90,21 +91,27 @@ async def record_nic(run: AttachRun) -> None:
     assert located.cell is not None
     host = None if located.server is None else located.server.host
     events = (ActionEvent(EVENT, now, now, "Success", host),)
+    groups = await groups_now(run.context, run.input.server.id)
     await records.change(
         run.context,
         located.cell,
         run.input.server.id,
         records.fence(run),
-        lambda server: server if port is None else with_card(server, run, port, now),
+        lambda server: server if port is None else with_card(server, run, port, now, groups),
         lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
     )
 
 
-def with_card(server: Server, run: AttachRun, port: Port, now: int) -> Server:
-    """The record with the attached NIC."""
+def with_card(server: Server, run: AttachRun, port: Port, now: int, groups: tuple[str, ...] | None = None) -> Server:
+    """The record with the attached NIC, and the security groups of all its ports."""
     nic = nic_of(port, run.input.networks.get(port.network))
     others = tuple(each for each in server.nics if each.port != nic.port)
-    return msgspec.structs.replace(server, nics=(*others, nic), updated_at=now)
+    return msgspec.structs.replace(
+        server,
+        nics=(*others, nic),
+        security_groups=server.security_groups if groups is None else groups,
+        updated_at=now,
+    )
 
 
 @record_nic.passed

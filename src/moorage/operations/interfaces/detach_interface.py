@@ -24,6 +24,7 @@ from moorage.model.task_context import global_request_id
 from moorage.model.verdict import InventoryState
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
+from moorage.operations.interfaces.shown_groups import groups_now
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.debts import debt_of, owe_and_go_on
@@ -79,7 +80,9 @@ async def begin_action(run: DetachRun) -> DetachBegun:
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     if not run.input.gone:
-        await run.context.cells[located.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
+        await run.context.cells[located.cell].write(
+            lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT))
+        )
     held = await _left_behind(run) if run.input.gone else held_by(await _as_it_is(run))
     return DetachBegun(located, tuple((provider, resource, amount) for (provider, resource), amount in held.items()))
 
@@ -186,6 +189,7 @@ async def forget_nic(run: DetachRun) -> None:
     assert located.cell is not None
     host = None if located.server is None else located.server.host
     events = (ActionEvent(EVENT, now, now, "Success", host),)
+    groups = await groups_now(run.context, run.input.server.id)
 
     def also(tx: Tx) -> None:
         if not run.input.gone:
@@ -196,17 +200,18 @@ async def forget_nic(run: DetachRun) -> None:
         located.cell,
         run.input.server.id,
         records.fence(run),
-        lambda server: without_card(server, run.input.nic, now),
+        lambda server: without_card(server, run.input.nic, now, groups),
         also,
     )
 
 
-def without_card(server: Server, nic: Nic, now: int) -> Server:
-    """The record without a NIC; its index is not used again."""
+def without_card(server: Server, nic: Nic, now: int, groups: tuple[str, ...] | None = None) -> Server:
+    """The record without a NIC, with the security groups of the others; its index is not used again."""
     return msgspec.structs.replace(
         server,
         nics=tuple(each for each in server.nics if each.port != nic.port),
         next_nic=max(server.next_nic, nic.index + 1),
+        security_groups=server.security_groups if groups is None else groups,
         updated_at=now,
     )
 

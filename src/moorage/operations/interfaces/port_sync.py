@@ -7,6 +7,7 @@ compares. Both call this module. A server that an operation holds is skipped, an
     a port is gone             the NIC is unplugged and dropped, and its claim released (C13): a detach without a port
     a port has other addresses the record gets them, with their floating addresses
     a port has other groups    the record names them
+    a network has another name the addresses are listed under it
     addresses of segments      the claim is changed to match the ports, up or down
     guarantees                 the same for bandwidth and packet rate, of the providers that the bindings name
 
@@ -31,7 +32,7 @@ import msgspec
 
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import HostId, ProviderId, ServerId
-from moorage.model.network import Port
+from moorage.model.network import NetworkNames, Port
 from moorage.model.network_providers import GUARANTEED
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Nic, Server
@@ -73,12 +74,13 @@ async def reconcile(
     *,
     deleted: Collection[str] = (),
     segments: Mapping[str, str | None] | None = None,
+    names: NetworkNames | None = None,
 ) -> SyncOutcome:
     """Compare one server with the network service, and correct it. Raises Unavailable when the network service does not
     answer.
 
     `deleted`: ports that a deletion event of the network service named. `segments`: subnet → segment, if it was just
-    read: a NIC that is recorded on another segment is read again.
+    read: a NIC that is recorded on another segment is read again. `names`: of networks and groups, likewise.
     """
     where = await context.region.read(lambda tx: region_servers.find(tx, server_id))
     if where is None:
@@ -106,7 +108,7 @@ async def reconcile(
         return await _lost(context, server, lost, deleted)
     amiss = _amiss(context, server, ports)
     nics = [
-        await _as_is(context, nic, ports, guaranteed=str(nic.port) not in amiss, segments=segments or {})
+        await _as_is(context, nic, ports, guaranteed=str(nic.port) not in amiss, segments=segments or {}, names=names)
         for nic in server.nics
     ]
     wanted = msgspec.structs.replace(
@@ -188,7 +190,13 @@ def addresses_differ(nic: Nic, port: Port, segments: Mapping[str, str | None]) -
 
 
 async def _as_is(
-    context: SagaContext, nic: Nic, ports: dict[str, Port], *, guaranteed: bool, segments: Mapping[str, str | None]
+    context: SagaContext,
+    nic: Nic,
+    ports: dict[str, Port],
+    *,
+    guaranteed: bool,
+    segments: Mapping[str, str | None],
+    names: NetworkNames | None,
 ) -> Nic:
     """The NIC with the port's current facts; its tag, index and owner stay as recorded.
 
@@ -201,6 +209,8 @@ async def _as_is(
     if addresses_differ(nic, port, segments):
         now = nic_of(known, await context.network.network(port.network))
         nic = msgspec.structs.replace(now, guarantees=nic.guarantees, chosen=nic.chosen)
+    if names is not None:
+        nic = msgspec.structs.replace(nic, network_name=names.networks.get(nic.network, nic.network_name))
     return msgspec.structs.replace(nic, mac=port.mac, guarantees=guarantees_of(port) if guaranteed else nic.guarantees)
 
 

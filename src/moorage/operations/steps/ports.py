@@ -13,7 +13,7 @@ from moorage.model.instance_metadata import trusted_of, vlan_of
 from moorage.model.network import NetworkFacts, NicAsk, OtherSubnets, Port
 from moorage.model.request_groups import ALLOCATION, amounts_held, groups_of, providers_in
 from moorage.model.resources import IPV4_ADDRESS
-from moorage.model.server import Address, Nic, Server, TaskState
+from moorage.model.server import Address, Floating, Nic, Server, TaskState
 from moorage.model.world import NicRequirement as SegmentAsk
 from moorage.operations.context import SagaContext
 from moorage.placement.claims import amounts_of
@@ -90,6 +90,7 @@ def nic_of(port: Port, facts: NetworkFacts | None) -> Nic:
         vlan=vlan_of(port),
         trusted=trusted_of(port),
         chosen=port.address_chosen,
+        floating=tuple(Floating(address, fixed) for address, fixed in sorted(port.floating)),
     )
 
 

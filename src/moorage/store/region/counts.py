@@ -75,6 +75,30 @@ def counts_by_cell(tx: Tx) -> dict[CellId, CellCount]:
     return {row.cell: CellCount(int(row.there), int(row.gone)) for row in tx.rows(query.group_by(servers.c.cell))}
 
 
+class Doings(msgspec.Struct, frozen=True):
+    """How busy a project is; two equal values mean that no operation began in between.
+
+    `turns`: how many operations ever began on its servers. `at_work`: how many of its servers an operation holds.
+    """
+
+    servers: int
+    turns: int
+    at_work: int
+
+
+def doings(tx: Tx, project: str | None = None) -> dict[str, Doings]:
+    """Of one project, or of every one that ever had a server."""
+    query = sa.select(
+        servers.c.project,
+        sa.func.count().label("servers"),
+        sa.func.sum(servers.c.op_seq).label("turns"),
+        sa.func.count(servers.c.operation).label("at_work"),
+    ).group_by(servers.c.project)
+    if project is not None:
+        query = query.where(servers.c.project == project)
+    return {row.project: Doings(row.servers, int(row.turns), row.at_work) for row in tx.rows(query)}
+
+
 def inbox_backlog(tx: Tx) -> Backlog:
     """The external events that are stored."""
     return _backlog(tx, inbox, inbox.c.seen_at)

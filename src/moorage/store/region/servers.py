@@ -6,7 +6,7 @@ moment of acceptance. `recorded_seq` is the newest operation whose end the serve
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -332,30 +332,6 @@ def settled(tx: Tx, ids: Sequence[str]) -> dict[ServerId, CellId | None]:
     return {ServerId(row[0]): row[1] for row in tx.rows(_SETTLED, {"b_ids": list(ids)})} if ids else {}
 
 
-class Doings(msgspec.Struct, frozen=True):
-    """How busy a project is; two equal values mean that no operation began in between.
-
-    `turns`: how many operations ever began on its servers. `at_work`: how many of its servers an operation holds.
-    """
-
-    servers: int
-    turns: int
-    at_work: int
-
-
-def doings(tx: Tx, project: str | None = None) -> dict[str, Doings]:
-    """Of one project, or of every one that ever had a server."""
-    query = sa.select(
-        servers.c.project,
-        sa.func.count().label("servers"),
-        sa.func.sum(servers.c.op_seq).label("turns"),
-        sa.func.count(servers.c.operation).label("at_work"),
-    ).group_by(servers.c.project)
-    if project is not None:
-        query = query.where(servers.c.project == project)
-    return {row.project: Doings(row.servers, int(row.turns), row.at_work) for row in tx.rows(query)}
-
-
 def projects_in(tx: Tx, cells: Sequence[CellId]) -> frozenset[str]:
     """Projects that have, or had, a server in one of these cells."""
     query = sa.select(servers.c.project).where(servers.c.cell.in_(cells)).distinct()
@@ -372,12 +348,18 @@ def charged_by(tx: Tx, project: str, user: str) -> dict[str, int]:
     return charged_to_user(tx, servers, project, user, servers.c.cell.is_(None))
 
 
-def busy_tasks(tx: Tx) -> dict[ServerId, TaskState]:
+class BusyTask(NamedTuple):
+    """An operation on a server, and the task that it shows."""
+
+    operation: OperationId
+    task: TaskState
+
+
+def busy_tasks(tx: Tx) -> dict[ServerId, BusyTask]:
     """Servers with a current task → the task; lists show it over the rows of cells."""
-    rows = tx.rows(
-        sa.select(servers.c.id, servers.c.task).where(servers.c.operation.is_not(None), servers.c.task.is_not(None))
-    )
-    return {ServerId(row.id): TaskState(row.task) for row in rows}
+    c = servers.c
+    rows = tx.rows(sa.select(c.id, c.operation, c.task).where(c.operation.is_not(None), c.task.is_not(None)))
+    return {ServerId(row.id): BusyTask(OperationId(row.operation), TaskState(row.task)) for row in rows}
 
 
 def cells_of(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, CellId | None]:
