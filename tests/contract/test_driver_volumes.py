@@ -92,3 +92,15 @@ async def test_a_detach_waits_for_an_attach_that_was_given_up(
     monkeypatch.setattr(driver._link, "until_over", it_comes)
     await driver.detach_volume(ONE, "v")
     assert driver.domain.asked == ["attach", "detach"]
+
+
+@pytest.mark.parametrize("inside", [True, False])
+async def test_an_encrypted_volume_is_no_plain_disk(driver: ToldDriver, volume: VolumeDisk, inside: bool) -> None:
+    """The guest would write over the header of the encryption."""
+    data = {**volume.connection, "encrypted": True}
+    connection = {"driver_volume_type": "local", "data": data} if inside else data
+    with pytest.raises(HostFailed, match="cannot decrypt") as refused:
+        await driver.attach_volume(ONE, VolumeDisk("v", connection))
+    assert refused.value.code == "volume_unreachable"
+    assert "attach" not in driver.domain.asked
+    assert attached(driver) == []

@@ -27,7 +27,7 @@ from tests.helpers.real_services_cloud import ServicesClient
 AGENTS = {"Open vSwitch agent", "DHCP agent"}
 TUNNELS = "10.250.78"
 DEVICE, WIRE_MTU = "tunnel", 1_600
-SETTINGS = "\n[compute]\nhost_deadline_s = 120\n"
+SETTINGS = ""
 """How long the network's word is waited for is as it comes: `vif_plugging_timeout`, five minutes."""
 
 

@@ -23,9 +23,6 @@ CONFIG = f"""
 [agent]
 host = "{HOST}"
 
-[compute]
-host_deadline_s = 120
-
 [console]
 novnc_directory = "{{novnc}}"
 """

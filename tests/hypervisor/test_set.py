@@ -26,7 +26,7 @@ PINGS = """#!/bin/sh
 ( n=0; while :; do ping -c1 -W1 {address} >/dev/null 2>&1 && {{ n=$((n+1)); echo "GUEST: answer $n" >/dev/console; }}; sleep 1; done ) &
 """
 SHARES = "512"
-SETTINGS = "\n[compute]\nhost_deadline_s = 120\nhost_silence_s = 15\nlive_migration_permit_post_copy = true\n"
+SETTINGS = "\n[compute]\nhost_silence_s = 15\nlive_migration_permit_post_copy = true\n"
 
 
 def limits_processors() -> bool:

@@ -27,7 +27,6 @@ from moorage_testing.hypervisor.stations import Station
 pytestmark = pytest.mark.hypervisor
 
 HERE, NEAR = "host1", "host2"
-SETTINGS = "\n[compute]\nhost_deadline_s = 120\n"
 SILENT_MAX_S = 30.0
 """Of a guest that is emulated, on a machine that may do much else; measured: docs/operating/real-machines.md."""
 
@@ -60,7 +59,7 @@ async def boot(
 
 
 async def test_routed_and_moved(tmp_path: Path, record_property: Any) -> None:
-    trial = TrialSet(tmp_path, hosts=2, apis=1, conductors=1, cells=1, real_guests=True, settings=SETTINGS)
+    trial = TrialSet(tmp_path, hosts=2, apis=1, conductors=1, cells=1, real_guests=True)
     await asyncio.to_thread(trial.start)
     assert trial.real is not None
     outside = Station("outside", "outer", inside=("ip", "netns", "exec", trial.real.prefix))

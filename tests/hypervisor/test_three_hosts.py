@@ -34,7 +34,6 @@ WRITES = """#!/bin/sh
 """
 SETTINGS = """
 [compute]
-host_deadline_s = 120
 host_silence_s = 20
 fence_plugin = "redfish"
 

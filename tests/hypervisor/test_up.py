@@ -22,7 +22,7 @@ from moorage_testing.up_process import UpProcess
 pytestmark = pytest.mark.hypervisor
 
 HOST = "real1"
-REAL = f'[agent]\ndriver = "libvirt"\nhost = "{HOST}"\n\n[compute]\nhost_deadline_s = 120\nallow_resize_to_same_host = true\n'
+REAL = f'[agent]\ndriver = "libvirt"\nhost = "{HOST}"\n\n[compute]\nallow_resize_to_same_host = true\n'
 SAID = "moorage: this machine cannot run guests: it lacks a libvirt daemon"
 USER_DATA = base64.b64encode(b"#!/bin/sh\necho GUEST: user data ran >/dev/console\n").decode()
 

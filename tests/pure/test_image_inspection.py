@@ -161,3 +161,26 @@ def test_any_image_is_either_accepted_or_refused_and_opens_no_other_file(tmp_pat
             assert set(opened) <= {str(path)}, f"seed {seed}, image {number}: {opened}"
             opened.clear()
     assert 0 < taken < 3 * RUNS
+
+
+@pytest.mark.parametrize("kind", ["aki", "ari"])
+@pytest.mark.parametrize("container", ["aki", "ari", "bare"])
+def test_a_linux_kernel_is_an_image(tmp_path: Path, kind: str, container: str) -> None:
+    """Its first sector ends as a boot record does, and what stands before that is no table of partitions."""
+    kernel = bytearray(os.urandom(3) * 22_000)
+    kernel[446:510] = bytes(range(64))
+    kernel[510:512] = b"\x55\xaa"
+    path = written(tmp_path, bytes(kernel))
+    assert check_upload(path, kind, container) == Inspected("raw", len(kernel))
+    assert check_use(path, kind).format == "raw"
+    for other in ("raw", "ami"):
+        with pytest.raises(Unsafe, match="mbr"):
+            check_use(path, other)
+
+
+@pytest.mark.parametrize("why", WICKED)
+def test_data_that_name_other_files_are_no_kernel(tmp_path: Path, why: str) -> None:
+    path = written(tmp_path, WICKED[why][1])
+    for kind in ("aki", "ari"):
+        with pytest.raises(Unsafe):
+            check_use(path, kind)

@@ -38,6 +38,7 @@ from moorage.bus.guest_payloads import (
     Reboot,
     StartGuest,
     TakeSnapshot,
+    waits_s,
 )
 from moorage.bus.host_messages import Heartbeat
 from moorage.bus.host_silence import HostSilence
@@ -323,14 +324,15 @@ class AgentClient:
     def _command(
         self, command_context: CommandContext, server: ServerId, verb: Verb, payload: msgspec.Struct | None
     ) -> Command:
+        patience_s = command_context.patience_s + waits_s(payload)
         return Command(
             server=server,
             turn=command_context.turn,
             step=command_context.step,
             verb=verb,
             operation=command_context.operation,
-            deadline=self._clock.now() + command_context.patience_s,
-            left_s=command_context.patience_s,
+            deadline=self._clock.now() + patience_s,
+            left_s=patience_s,
             reply_to=self._me,
             request_id=command_context.request_id,
             until_done=command_context.until_done,

@@ -28,6 +28,11 @@ class PowerOff(msgspec.Struct, frozen=True):
     """How long the guest may take to shut itself down; 0 pulls the plug."""
 
 
+def waits_s(payload: msgspec.Struct | None) -> float:
+    """How long a host is told to wait for a guest that shuts itself down, besides its own work."""
+    return max(0.0, float(getattr(payload, "graceful_s", 0.0)))
+
+
 class Reboot(msgspec.Struct, frozen=True):
     hard: bool = False
 

@@ -84,6 +84,8 @@ class FaultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Text that is added to the console output of every guest."""
     fenced: bool = False
     """Whether the simulated fence plug-in (`[compute] fence_plugin`) reports that the machine has no power."""
+    deaf: bool = False
+    """Whether its guests ignore their power button: they are switched off when the time is over that they were given."""
     crash: tuple[str, ...] = ()
     """Servers whose guests crash as soon as the dial is read; `*` means all."""
 

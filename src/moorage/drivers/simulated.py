@@ -24,7 +24,7 @@ from typing_extensions import override
 from moorage.drivers.capacity import RESERVED_RAM_MIB, VCPU_RATIO, inventory
 from moorage.drivers.config_drive import build
 from moorage.drivers.fault_injection import ANY, HONEST, FaultCounter, FaultSettings
-from moorage.drivers.simulated_attachments import SimulatedAttachments
+from moorage.drivers.simulated_attachments import SimulatedAttachments, refuse_encrypted
 from moorage.drivers.simulated_chains import SimulatedChains
 from moorage.drivers.simulated_config_drives import DriveFiles
 from moorage.drivers.simulated_consoles import SimulatedConsoles
@@ -168,6 +168,7 @@ class SimulatedDriver(
             guest = self._guests.get(spec.server)
             if guest is None:
                 self._refuse_beyond_truth(spec)
+                refuse_encrypted(spec.volumes)
                 formats = await self._disks.make(spec.server, spec.image, spec.root_gib)
                 guest = SimulatedGuest(spec, PowerState.SHUTDOWN, formats=formats)
             spec = self._keep_drive(spec)
@@ -194,7 +195,7 @@ class SimulatedDriver(
         async with self._trouble("power_off"):
             guest = self._of(server)
             if guest.power is PowerState.RUNNING:
-                guest.write("The system is going down.\n[  OK  ] Reached target Power-Off.\n")
+                await self._shut_down(guest, graceful_s)
             return self._become(server, PowerState.SHUTDOWN)
 
     async def reboot(self, server: ServerId, *, hard: bool) -> PowerState:
@@ -365,6 +366,14 @@ class SimulatedDriver(
 
     def _boot(self, guest: SimulatedGuest) -> None:
         guest.boot(self._clock.now())
+
+    @override
+    async def _shut_down(self, guest: SimulatedGuest, graceful_s: float) -> None:
+        """The guest's own part of it: one that is deaf takes all the time it is given."""
+        if self._faults.knob.dials.deaf:
+            await self._clock.sleep(graceful_s)
+            return
+        guest.write("The system is going down.\n[  OK  ] Reached target Power-Off.\n")
 
     # ---- dials -----------------------------------------------------------------------------------------------------------
 

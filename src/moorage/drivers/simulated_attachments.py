@@ -2,6 +2,7 @@
 
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -43,6 +44,7 @@ class SimulatedAttachments(ABC):
 
     async def attach_volume(self, server: ServerId, disk: VolumeDisk) -> PowerState:
         async with self._trouble("attach_volume"):
+            refuse_encrypted((disk,))
             spec = self._of(server).spec
             others = tuple(each for each in spec.volumes if each.volume != disk.volume)
             return self._respec(server, msgspec.structs.replace(spec, volumes=(*others, disk)))
@@ -58,6 +60,7 @@ class SimulatedAttachments(ABC):
     async def swap_volume(self, server: ServerId, old: str, disk: VolumeDisk) -> PowerState:
         """Replace a volume of the guest by another one. Raises HostFailed when the guest has no such volume."""
         async with self._trouble("swap_volume"):
+            refuse_encrypted((disk,))
             spec = self._of(server).spec
             kept = tuple(each for each in spec.volumes if each.volume not in {old, disk.volume})
             if len(kept) == len(spec.volumes):
@@ -90,3 +93,10 @@ class SimulatedAttachments(ABC):
         guest = self._of(server)
         guest.spec = spec
         return self._keep(guest)
+
+
+def refuse_encrypted(volumes: Iterable[VolumeDisk]) -> None:
+    """Raises HostFailed (`volume_unreachable`): nothing is decrypted here, as on hosts with libvirt."""
+    for each in volumes:
+        if each.is_encrypted:
+            raise HostFailed("this host cannot decrypt volumes", private=each.volume, code="volume_unreachable")

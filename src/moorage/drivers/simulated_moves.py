@@ -44,6 +44,9 @@ class SimulatedMoves(ABC):
     def _of(self, server: ServerId) -> SimulatedGuest: ...
 
     @abstractmethod
+    async def _shut_down(self, guest: SimulatedGuest, graceful_s: float) -> None: ...
+
+    @abstractmethod
     def _keep(self, guest: SimulatedGuest) -> PowerState: ...
 
     @abstractmethod
@@ -60,7 +63,7 @@ class SimulatedMoves(ABC):
         async with self._trouble("send_guest"):
             guest = self._of(server)
             if guest.power is PowerState.RUNNING:
-                guest.write("The system is going down.\n[  OK  ] Reached target Power-Off.\n")
+                await self._shut_down(guest, graceful_s)
             guest.power = PowerState.SHUTDOWN
             power = self._keep(guest)
             if Path(to.where) != self._room.resolve():

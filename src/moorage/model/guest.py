@@ -107,6 +107,13 @@ class VolumeDisk(msgspec.Struct, frozen=True):
     device_type: str | None = None
     bdm: str = ""
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether a host must decrypt it: as a plain disk, its guest would write over the header of the encryption."""
+        data = self.connection.get("data")
+        places = (self.connection, data) if isinstance(data, dict) else (self.connection,)
+        return any(bool(each.get("encrypted")) for each in places)
+
 
 class InjectedFile(msgspec.Struct, frozen=True):
     """A file that is put into a guest when it is made (`personality`, below 2.57)."""

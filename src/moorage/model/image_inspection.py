@@ -24,6 +24,10 @@ SHORTEST_BYTES = 512
 
 RAW, ISO, GPT, VMDK, VHD, VHDX, VDI = "raw", "iso", "gpt", "vmdk", "vhd", "vhdx", "vdi"
 AMI_FORMATS = ("ami", "aki", "ari")
+KERNELS = frozenset({"aki", "ari"})
+"""Data that is loaded, and never opened as a disk."""
+BOOT_RECORD = "mbr"
+"""The check of a boot record's partitions: the first sector of every Linux kernel ends as a boot record does."""
 BARE = "bare"
 NO_PARENT = "ffffffff"
 VHD_TYPE_AT, VHD_DIFFERENCING = 60, 4
@@ -63,7 +67,7 @@ def check_upload(path: Path, disk_format: str, container_format: str) -> Inspect
 
     In a container that is not `bare` the format may be unknown to the inspector (an archive).
     """
-    inspected = inspect(path)
+    inspected = inspect(path, disk_format)
     known = disk_format in format_inspector.ALL_FORMATS
     fits = (
         inspected.format == disk_format
@@ -80,20 +84,25 @@ def check_use(path: Path, disk_format: str) -> Inspected:
     """Check the data of which a guest is made, each time, as Nova does. Raises Unsafe when they must not be used."""
     if disk_format not in (*AMI_FORMATS, *format_inspector.ALL_FORMATS):
         raise Unsafe("Image not in a supported format")
-    inspected = inspect(path)
+    inspected = inspect(path, disk_format)
     whole_disk = disk_format == RAW and inspected.format == GPT
     if disk_format not in AMI_FORMATS and inspected.format != disk_format and not whole_disk:
         raise Unsafe("Image content does not match disk_format")
     return inspected
 
 
-def inspect(path: Path) -> Inspected:
-    """Return the format and size. Raises Unsafe when the data cannot be read, or refer to something outside themselves."""
+def inspect(path: Path, disk_format: str = "") -> Inspected:
+    """Return the format and size. Raises Unsafe when the data cannot be read, or refer to something outside themselves.
+
+    `disk_format`: what the data is said to be; a kernel or a RAM disk may look like a disk with a boot record, as in Glance.
+    """
     try:
         return _inspected(path)
     except (Unsafe, OSError):
         raise
     except format_inspector.SafetyCheckFailed as failed:
+        if disk_format in KERNELS and failed.failures.keys() == {BOOT_RECORD}:
+            return Inspected(RAW, path.stat().st_size)
         raise Unsafe("Image does not pass safety check: " + ", ".join(sorted(failed.failures))) from None
     except format_inspector.ImageFormatError as wrong:
         raise Unsafe(f"Image content cannot be judged: {wrong}") from None

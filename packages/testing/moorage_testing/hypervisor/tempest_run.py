@@ -33,7 +33,6 @@ driver = "libvirt"
 host = "{HOST}"
 
 [compute]
-host_deadline_s = 600
 allow_resize_to_same_host = true
 
 [libvirt]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 
 from moorage.model.errors import HostFailed
 
@@ -10,6 +11,10 @@ COMMAND_S = 30.0
 DISK_S = 3_600.0
 """Limit for copying a whole disk; the verb's own deadline usually ends it before."""
 SAID_CHARACTERS_MAX = 500
+UNTRUSTED = frozenset({"qemu-img"})
+"""Programs that parse what users uploaded: a small file may ask for any amount of memory and of work."""
+UNTRUSTED_BYTES = 1 << 30
+"""Of address space, as in Nova."""
 
 _log = logging.getLogger(__name__)
 
@@ -18,7 +23,7 @@ async def run(*words: str, limit_s: float = COMMAND_S, code: str = "guest_failed
     """Run a program and return its output. `given`: its input. Raises HostFailed with the program's error, which only operators see."""
     try:
         process = await asyncio.create_subprocess_exec(
-            *words,
+            *_limited(words, limit_s),
             stdin=asyncio.subprocess.DEVNULL if given is None else asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -41,3 +46,10 @@ async def run(*words: str, limit_s: float = COMMAND_S, code: str = "guest_failed
         public = "the host's disk is full" if full else "the host could not do it"
         raise HostFailed(public, private=f"{' '.join(words)}: {complaint}", code="host_full" if full else code)
     return out.decode(errors="replace")
+
+
+def _limited(words: tuple[str, ...], limit_s: float) -> tuple[str, ...]:
+    """The program with limits of memory and processor time. A program that waits uses none, so it may take as much as it may take time."""
+    if words[0] not in UNTRUSTED:
+        return words
+    return "prlimit", f"--as={UNTRUSTED_BYTES}", f"--cpu={math.ceil(limit_s)}", "--core=0", "--", *words

@@ -294,6 +294,8 @@ def volume_disk(volume: VolumeDisk, target: str, usual_bus: str, *, order: int |
         raise HostFailed(
             "this host cannot reach volumes of this kind", private=f"{kind}: {path}", code="volume_unreachable"
         )
+    if volume.is_encrypted:
+        raise HostFailed("this host cannot decrypt volumes", private=volume.volume, code="volume_unreachable")
     if format not in {"raw", "qcow2"}:
         raise HostFailed("this host cannot use volumes of this format", private=format, code="volume_unreachable")
     shared, block = bool(volume.connection.get("multiattach")), Path(path).is_block_device()

@@ -6,7 +6,7 @@ On each bridge it has sockets that belong to that device, so it knows by the soc
 which guest it is.  What a guest says of itself in headers is not passed on.  `CONF` (written by metadata_keeper.py) has each guest's
 signature, and not the secret that signs.  SIGHUP: read `CONF` again; SIGTERM: end.
 
-Limits: `CONNECTIONS_MAX` in all and `GUEST_CONNECTIONS_MAX` of one guest, over which 503 is answered; `HEAD_S` and `HEAD_MAX_BYTES` for a
+Limits (connection_shares.py): `CONNECTIONS_MAX` in all and `GUEST_CONNECTIONS_MAX` of one guest, over which 503 is answered; `HEAD_S` and `HEAD_MAX_BYTES` for a
 request, `BODY_MAX_BYTES` for what comes with it, `ANSWER_S` and `ANSWER_MAX_BYTES` for the service's answer.
 """
 
@@ -19,7 +19,6 @@ import signal
 import socket
 import ssl
 import sys
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,12 +28,13 @@ from urllib.parse import urlsplit
 import httptools
 import msgspec
 
+from moorage.drivers.libvirt.connection_shares import ConnectionShares
 from moorage.drivers.libvirt.line_limit import LineLimit
 
 PORT = 80
 ADDRESS, ADDRESS_V6 = "169.254.169.254", "fe80::a9fe:a9fe"
-CONNECTIONS_MAX, GUEST_CONNECTIONS_MAX = 512, 16
-HEAD_S, ANSWER_S, SEND_S, NEIGHBOUR_S = 10.0, 60.0, 30.0, 5.0
+CONNECTIONS_MAX, GUEST_CONNECTIONS_MAX, STRANGERS_MAX = 512, 16, 8
+HEAD_S, ANSWER_S, SEND_S, NEIGHBOUR_S, STRANGER_S = 10.0, 60.0, 30.0, 5.0, 1.0
 HEAD_MAX_BYTES, BODY_MAX_BYTES, ANSWER_MAX_BYTES = 16_384, 8_192, 4 << 20
 CHUNK_BYTES = 1 << 16
 BACKLOG = 128
@@ -132,7 +132,8 @@ class Proxy:
         self.conf = read(path)
         self._listening: dict[tuple[str, int], list[socket.socket]] = {}
         self._servers: dict[tuple[str, int], list[asyncio.Server]] = {}
-        self._of_guests: Counter[tuple[str, str]] = Counter()
+        self._shares = ConnectionShares(CONNECTIONS_MAX, GUEST_CONNECTIONS_MAX)
+        self._strangers = ConnectionShares(CONNECTIONS_MAX, STRANGERS_MAX)
         self._tls = tls_of(self.conf)
 
     @property
@@ -167,29 +168,39 @@ class Proxy:
 
     async def _guest(self, bridge: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = str(writer.get_extra_info("peername")[0]).partition("%")[0]
-        key = (bridge, peer)
-        self._of_guests[key] += 1
         try:
-            too_many = self._of_guests.total() > CONNECTIONS_MAX or self._of_guests[key] > GUEST_CONNECTIONS_MAX
-            reply = plain_answer(503) if too_many else await self._answer(bridge, peer, reader)
-            if reply:
-                writer.write(reply)
-                async with asyncio.timeout(SEND_S):
-                    await writer.drain()
+            known = self._of_address(bridge, peer) or await self._of_neighbour(bridge, peer, writer)
+            if known is None:
+                await self._turn_away(bridge, peer, reader, writer)
+                return
+            with self._shares.share(bridge, known.server, writer.transport) as has_place:
+                reply = await self._answer(known, bridge, peer, reader) if has_place else plain_answer(503)
+                if reply:
+                    writer.write(reply)
+                    async with asyncio.timeout(SEND_S):
+                        await writer.drain()
         except (OSError, TimeoutError) as gone:
             log.info("%s on %s went: %s", peer, bridge, gone)
         except Exception:
             log.exception("%s on %s", peer, bridge)
         finally:
-            self._of_guests[key] -= 1
-            if not self._of_guests[key]:
-                del self._of_guests[key]
             writer.close()
 
-    async def _answer(self, bridge: str, peer: str, reader: asyncio.StreamReader) -> bytes:
+    async def _turn_away(
+        self, bridge: str, peer: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Answer a stranger at once. What it may still send is read for a moment, for an answer is lost by a reset; a crowd is not waited for."""
+        log.warning("%s on %s is no guest's address", peer, bridge)
+        with self._strangers.share(bridge, bridge, writer.transport) as has_place:
+            writer.write(plain_answer(404))
+            if has_place:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(STRANGER_S):
+                        await reader.read(CHUNK_BYTES)
+
+    async def _answer(self, known: KnownGuest, bridge: str, peer: str, reader: asyncio.StreamReader) -> bytes:
         try:
             method, request = await requested(reader)
-            known = await self._known(bridge, peer)
             async with asyncio.timeout(ANSWER_S):
                 return await self._ask(known, peer, method, request)
         except Refused as refused:
@@ -203,16 +214,16 @@ class Proxy:
             log.warning("the metadata service does not answer: %s", out)
             return plain_answer(503)
 
-    async def _known(self, bridge: str, peer: str) -> KnownGuest:
-        """Raises Refused. A link-local address is no port's: the MAC that has it is."""
-        served = self.conf.bridges.get(bridge, Bridge())
-        known = served.addresses.get(peer)
-        if known is None and peer.startswith("fe80:"):
-            known = served.macs.get(await neighbour(bridge, peer))
-        if known is None:
-            log.warning("%s on %s is no guest's address", peer, bridge)
-            raise Refused(404)
-        return known
+    def _of_address(self, bridge: str, peer: str) -> KnownGuest | None:
+        return self.conf.bridges.get(bridge, Bridge()).addresses.get(peer)
+
+    async def _of_neighbour(self, bridge: str, peer: str, writer: asyncio.StreamWriter) -> KnownGuest | None:
+        """A link-local address is no port's: the MAC that has it is. Who asks for it holds a place of strangers meanwhile."""
+        if not peer.startswith("fe80:"):
+            return None
+        with self._strangers.share(bridge, bridge, writer.transport) as has_place:
+            mac = await neighbour(bridge, peer) if has_place else ""
+        return self.conf.bridges.get(bridge, Bridge()).macs.get(mac)
 
     async def _ask(self, known: KnownGuest, peer: str, method: bytes, request: HttpMessage) -> bytes:
         url = urlsplit(self.conf.url)
