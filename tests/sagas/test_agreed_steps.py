@@ -19,6 +19,7 @@ AGREED_STEPS = {
     "attach_volume/1": "reserve begin_action connect plug record_volume",
     "extend_volume/1": "begin_action tell_host tell_volume_service record_size",
     "assisted_snapshot/1": "find_server tell_host tell_volume_service",
+    "settle_debt/1": "find_server pay_at_host release_thing end_debt",
     "detach_volume/1": "begin_action begin_detaching unplug let_volume_go forget_volume",
     "swap_volume/1": (
         "reserve begin_action begin_detaching connect swap let_old_volume_go complete_migration record_swapped"

@@ -1,19 +1,25 @@
 """The round that has hosts pay what they owe."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
 
 from moorage.conductor.reconcilers.host_debts import HostDebts, HostDebtsDone
+from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
 from moorage.model.clock import SystemClock
 from moorage.model.debt import Debt, DebtKind
 from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import CellId, OperationId
+from moorage.operations.registry import SAGAS
 from moorage.operations.steps.debts import PAUSE_MOST_S, failed_payment
-from moorage.store.region import debts
+from moorage.saga import MemoryJournal, execute, first_lines
+from moorage.store.region import audit_reads, debts
 from moorage.store.region import servers as region_servers
+from moorage_testing.fault_points import ManualClock
 from moorage_testing.region_fixture import SERVER, SmallRegion
+from moorage_testing.region_owing import owing, settling
 from moorage_testing.region_states import booted
 from moorage_testing.region_volumes import VOLUME
 from moorage_testing.saga_proof import PROVED_OPERATION
@@ -129,3 +135,31 @@ async def test_all_open_debts_are_counted_by_host(small: SmallRegion) -> None:
     first = await small.region.read(lambda tx: debts.page(tx, limit=1))
     behind = (first[0].server, first[0].kind.value, first[0].thing)
     assert len(await small.region.read(lambda tx: debts.page(tx, after=behind))) == 2
+
+
+async def test_what_is_owed_is_no_stray(small: SmallRegion) -> None:
+    await owing(small)
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
+    done = await OrphanAttachments(small.context).run()
+    assert (done.dropped, done.amiss) == ((), ())
+    mapped = await small.region.read(lambda tx: audit_reads.mapped_among(tx, [SERVER]))
+    assert [each.debts for each in mapped] == [1]
+
+
+async def test_what_an_interface_owes_is_paid_with_its_port_and_claim(small: SmallRegion) -> None:
+    before = await clean(small)
+    asked = await settling(small, "routed")
+    await owing(small, "routed")
+    held = await small.held()
+    assert (held["used"], len(held["ports"])) == (before["used"] + 1, len(before["ports"]) + 1), "address and port"
+    saga = SAGAS["settle_debt/1"]
+    journal = MemoryJournal(first_lines(saga), small.transact)
+    await execute(saga, PROVED_OPERATION, asked, small.context, journal, clock=ManualClock())
+    after = await small.held()
+    assert (after["used"], after["ports"], after["vifs"]) == (before["used"], before["ports"], [])
+
+
+async def clean(small: SmallRegion) -> dict[str, Any]:
+    """What the server holds without it."""
+    await booted(small)
+    return await small.held()

@@ -9,7 +9,8 @@ The rules of a step (RULES §2, §3, §8 to §12 say them exactly):
 3. **Key by what this saga creates.**
 4. **Undo outdates its do.**  A request that timed out may still arrive: every command carries a fencing token or a revision.
 5. **One effect per step.**  If its name needs an *and*, it is two steps.
-6. **Bounded.**  `Unavailable` is tried again within `patience_s`; anything else unwinds the saga.
+6. **Bounded.**  `Unavailable` is tried again within `patience_s`; anything else unwinds the saga.  So does `HostUnanswered`, but not at
+   a point of no return, which waits for the host (RULES §24); an undo that a silent host cannot obey is owed (§25).
 7. **A shutdown is not a failure.**  A process that is shut down leaves the saga where it is.
 8. **Some sagas do not unwind.**  After `point_of_no_return` a saga only goes forward.
 9. **A region step** (`region=True`) changes the region's database only, through `run.commit`, once: its work, its result,

@@ -28,8 +28,10 @@ def of_devices(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
             if site.cells_complete and id not in page.records:
                 yield from _unknown(device, site)
             continue
-        if where.operation is not None or (
-            where.recorded_in is not None and id not in page.records and id not in page.gone
+        if (
+            where.debts
+            or where.operation is not None
+            or (where.recorded_in is not None and id not in page.records and id not in page.gone)
         ):
             continue
         if where.cell is not None and where.cell not in site.cells:

@@ -15,7 +15,12 @@ def attachments(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]
         return
     for id, where in page.mapped.items():
         held = site.attachments.get(id, [])
-        if not held or where.operation is not None or (where.cell is not None and where.cell not in site.cells):
+        if (
+            not held
+            or where.debts
+            or where.operation is not None
+            or (where.cell is not None and where.cell not in site.cells)
+        ):
             continue
         if where.recorded_in is not None and id not in page.records and id not in page.gone:
             continue

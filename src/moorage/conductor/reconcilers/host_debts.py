@@ -51,10 +51,17 @@ class HostDebts:
         begun, ended, waiting = list[str](), 0, list[Debt]()
         for debt in due:
             try:
-                if await self._ends(debt):
+                where = await self._context.region.read(partial(region_servers.find, server=debt.server))
+                if where is None or (where.deleted and where.operation is None):
+                    await self._end(debt)
                     ended += 1
                     continue
-                if len(begun) >= BEGUN_MAX or debt.server in begun or not await self._may_be_paid(debt):
+                if (
+                    where.operation is not None
+                    or len(begun) >= BEGUN_MAX
+                    or debt.server in begun
+                    or not await self._may_be_paid(debt)
+                ):
                     waiting.append(debt)
                     continue
                 await settle_debt.begin(self._context, debt)
@@ -70,15 +77,11 @@ class HostDebts:
             await self._context.region.write(lambda tx: debts.put_off(tx, waiting, until_us))
         return HostDebtsDone(tuple(begun), ended, len(waiting))
 
-    async def _ends(self, debt: Debt) -> bool:
+    async def _end(self, debt: Debt) -> None:
         """End the debt of a server that was deleted; what it concerns is released first."""
-        where = await self._context.region.read(lambda tx: region_servers.find(tx, debt.server))
-        if where is not None and (not where.deleted or where.operation is not None):
-            return False
         await settle_debt.released(self._context, debt.server, debt)
         rows = await self._context.region.write(lambda tx: settle_debt.ended(tx, self._context, debt.server, debt))
         self._context.placement.settle(rows)
-        return True
 
     async def _may_be_paid(self, debt: Debt) -> bool:
         """Whether its host is home; or has no guest of the server any more, because the server is elsewhere."""

@@ -179,7 +179,7 @@ class OrphanAttachments:
                 await self._client.drop_attachment(each.id)
                 dropped.append(each.id)
                 await self._goes_with(located.server, each.volume)
-            else:
+            elif not where.debts:  # a host that owes the volume is asked for it when it is home
                 logger.error(
                     "attachment %s is exported to the host of server %s, whose record does not list it", each.id, id
                 )

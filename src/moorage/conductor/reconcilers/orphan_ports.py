@@ -95,12 +95,12 @@ class OrphanPorts:
         if not strays or await self._moved(server, where.op_seq):
             return ReleasedPorts()
         amiss = tuple(port.id for port in strays if port.host and port.host == host)
-        for port in amiss:
+        for port in () if where.debts else amiss:  # a host that owes the port is asked for it when it is home
             logger.error(
                 "port %s is bound to the host of server %s, whose record does not list it: it stays", port, server
             )
         released = await self._context.network.release_strays(server, [each for each in strays if each.id not in amiss])
-        return ReleasedPorts(released, amiss)
+        return ReleasedPorts(released, () if where.debts else amiss)
 
     async def _moved(self, server: ServerId, seq: int) -> bool:
         """Whether an operation began, or began and ended, while the record was read."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from moorage.model.boot_request import NicWish
-from moorage.model.errors import Conflict, HostFailed, Invalid, NoCapacity, NotFound, Problem
+from moorage.model.errors import Conflict, HostFailed, HostUnanswered, Invalid, NoCapacity, NotFound, Problem
 from moorage.model.network import NICS_MAX, BindRefused, CheckedNics, NicAsk, mint_mac
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
@@ -92,6 +92,9 @@ def api_error(server: Server, problem: Problem) -> Problem:
         return HostFailed(
             f"Failed to attach network adapter device to {server.id}", private=str(problem), code=problem.code
         )
+    if isinstance(problem, HostUnanswered):  # not "try again": the host may have done it, and owes its removal
+        public = f"Failed to attach network adapter device to {server.id}: {problem.public}"
+        return HostFailed(public, private=problem.private, code=problem.code)
     if isinstance(problem, Conflict) and problem.code == "IpAddressGenerationFailure":
         return Invalid(f"No fixed IP addresses available for network: {problem.public}", code=problem.code)
     return problem

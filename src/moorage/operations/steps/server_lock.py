@@ -26,7 +26,15 @@ from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
 SHORT = frozenset(
-    {"attach_interface", "detach_interface", "attach_volume", "detach_volume", "extend_volume", "assisted_snapshot"}
+    {
+        "attach_interface",
+        "detach_interface",
+        "attach_volume",
+        "detach_volume",
+        "extend_volume",
+        "assisted_snapshot",
+        "settle_debt",
+    }
 )
 """Operations that are waited for; others are a conflict."""
 TURN_COMES_WITHIN_S, PREVIEWED_WITHIN_S = 30.0, 1.0
@@ -106,7 +114,7 @@ async def _try(
     operation = region_operations.new_id()
     new = make(record, operation, where.op_seq + 1)
     if context.preview:
-        raise await _not_taken(context, new, record, also)
+        raise await _not_taken(context, new, record, also, is_owed=where.debts > 0 and not though_owed)
 
     def work(tx: Tx) -> Accepted | OperationId | Problem | _Moved | None:
         held = region_servers.take(tx, server, operation, task, though_owed=though_owed)
@@ -138,8 +146,12 @@ def owed(server: ServerId) -> Conflict:
     )
 
 
-async def _not_taken(context: SagaContext, new: Accepted, record: Server, also: Also | None) -> Exception:
-    """In a preview: what `also` refuses, or what would be written; its writes are rolled back."""
+async def _not_taken(
+    context: SagaContext, new: Accepted, record: Server, also: Also | None, *, is_owed: bool
+) -> Exception:
+    """In a preview: what is refused, also by `also`, or what would be written; its writes are rolled back."""
+    if is_owed:
+        return owed(record.id)
 
     def work(tx: Tx) -> Problem | None:
         tx.refuse(None if also is None else also(tx, record))

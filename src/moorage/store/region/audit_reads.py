@@ -31,6 +31,8 @@ class Mapped(msgspec.Struct, frozen=True):
     """Whether the operation that holds it has ended, or does not exist."""
     recorded_seq: int = 0
     """The newest operation whose end the record is known to show."""
+    debts: int = 0
+    """What hosts owe it: a volume or port that its record does not list may be kept for that."""
 
     @property
     def recorded_in(self) -> CellId | None:
@@ -61,6 +63,7 @@ _MAPPED = sa.select(
     _S.vm_state,
     (_S.operation.is_not(None) & (_O.id.is_(None) | _O.ended_at.is_not(None))).label("slot_left"),
     _S.recorded_seq,
+    _S.debts,
 ).select_from(servers.outerjoin(operations, _O.id == _S.operation))
 _AFTER, _LIMIT = sa.bindparam("b_after", type_=sa.Text), sa.bindparam("b_limit", type_=sa.Integer)
 _IDS: sa.BindParameter[str] = sa.bindparam("b_ids", expanding=True)
