@@ -4,6 +4,7 @@ import pytest
 from tests.helpers.reintroduced_faults import REGRESSIONS, SCENE_OF, UNTIL_MENDED
 from tests.helpers.simulation_processes import SOURCE, interpreted
 
+from moorage_testing.simulation import run  # it registers all scenes
 from moorage_testing.simulation.plan import LATER_SCENES, SHARES
 
 HERE = SOURCE.parent / "tests" / "simulation"
@@ -12,6 +13,7 @@ CHUNKS = 3
 
 def test_every_reintroduced_fault_has_a_scene() -> None:
     assert REGRESSIONS.keys() == SCENE_OF.keys()
+    assert callable(run.simulate)
     assert {scene for scene, _ in UNTIL_MENDED.values()} <= LATER_SCENES.keys() == SHARES.keys()
     assert not UNTIL_MENDED.keys() & REGRESSIONS.keys()
 

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 ARMED_FOR_S = 45.0
 """A host of which no such verb is asked in this time is let be."""
-SHORT_S, LONG_S = (2.0, 12.0), (20.0, 70.0)
+SHORT_S, LONG_S = (2.0, 12.0), (32.0, 75.0)
+"""Beside `host_silence_s`, which is 30 s."""
+SHORT = 0.2
 
 
 def draw_lost_answer(dice: random.Random, verb: str, server: int) -> Arguments:
-    span = SHORT_S if dice.random() < 0.3 else LONG_S
+    span = SHORT_S if dice.random() < SHORT else LONG_S
     return {"host": f"host of {server}", "verb": verb, "for_s": round(dice.uniform(*span), 3)}
 
 
@@ -59,7 +61,8 @@ def _volume(draft: Draft) -> int:
 ATTACHED: tuple[Ends, ...] = (
     lambda _, __: ("detach_volume", "detach_volume", {"which": 0}),
     lambda _, draft: ("swap_volume", "swap_volume", {"which": 0, "volume": _volume(draft)}),
-    lambda _, draft: ("extend_volume", "extend_volume", {"volume": draft.volumes - 1}),
+    lambda _, __: ("detach_volume", "detach_volume", {"which": 0}),
+    lambda _, draft: ("swap_volume", "swap_volume", {"which": 0, "volume": _volume(draft)}),
     lambda _, __: ("take_volume_snapshot", "assisted_snapshot", {"which": 0, "for_s": 5.0, "dropped": True}),
     lambda _, draft: ("attach_volume", "attach_volume", {"volume": _volume(draft), "goes": False}),
 )
@@ -72,7 +75,7 @@ PLAIN: tuple[Ends, ...] = (
     lambda _, __: ("power_off", "shelve", {}),
     lambda _, __: ("rebuild_guest", "rebuild", {"other": True}),
     lambda _, __: ("rescue_guest", "rescue", {}),
-    lambda _, __: ("power_off", "resize", {"flavor": "micro"}),
+    lambda _, __: ("send_guest", "resize", {"flavor": "micro"}),
     lambda _, __: ("send_live", "live_migrate", {"host": None}),
     lambda _, __: ("destroy_guest", "delete", {}),
     lambda _, __: ("take_snapshot", "create_image", {}),

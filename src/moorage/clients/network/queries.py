@@ -261,8 +261,8 @@ class NetworkQueries:
         """Check our credentials with cheap calls that change nothing, for each role that we need.
 
         Lists do not show whether we are an administrator: who is none gets empty ones, and ports without the attribute
-        `resource_request`, with which guarantees are claimed.  So a port that is there must show that attribute, and the service must
-        tell the quota of a project that is not ours, which it tells to administrators only (`get_quota`).  Binding a port and writing its binding profile needs the role `service` (or
+        `resource_request`, with which guarantees are claimed.  So a port that is there must show that attribute; while there is no
+        port, the service must tell the quota of a project that is not ours, which it tells to administrators only.  Binding a port and writing its binding profile needs the role `service` (or
         what the service's policy asks instead): we ask for a binding of a port that cannot exist.  The answer is 403 if we may not
         bind ports, and 404 if we may.  Neutron 29 answers 500 if we may: that failure happens after the policy check, so it means that
         our account is accepted.
@@ -277,17 +277,19 @@ class NetworkQueries:
 
     async def _prove_administrator(self) -> None:
         """Raises Unavailable with the code `credentials` when nothing that only administrators get is given to us."""
+        if "port-resource-request" in await self._api.extensions():
+            query: Params = {"limit": 1, "fields": ["id", "resource_request"]}
+            shown = (await _allowed("admin", self._api.call("GET", path_of("ports"), params=query))).body["ports"]
+            if any("resource_request" not in row for row in shown):
+                raise _lacks("admin", "it is not shown what ports are guaranteed (`get_port:resource_request`)")
+            if shown:
+                return
         try:
             quota = (await _allowed("admin", self._api.call("GET", path_of("quotas", NO_PORT)))).body.get("quota")
         except NotFound:
             quota = None
         if not quota:
             raise _lacks("admin", "it is not told the quota of another project (`get_quota`)")
-        if "port-resource-request" in await self._api.extensions():
-            query: Params = {"limit": 1, "fields": ["id", "resource_request"]}
-            for row in (await self._api.call("GET", path_of("ports"), params=query)).body["ports"]:
-                if "resource_request" not in row:
-                    raise _lacks("admin", "it is not shown what ports are guaranteed (`get_port:resource_request`)")
 
     async def security_groups_of(self, server: str, token: str) -> list[dict[str, Any]]:
         """Return the security groups of a server's ports, as the service describes them, with the user's token."""
