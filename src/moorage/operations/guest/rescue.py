@@ -300,7 +300,7 @@ async def _spec(
     if image is None and not context.settings.rescue_image:
         if server.volume_backed or server.image is None:  # it has no image of its own to boot from
             raise _not_backed(server)
-        others = () if principal.project == server.project else (server.project,)
+        others: tuple[str, ...] = () if principal.project == server.project else (server.project,)
         named = await checked_properties(context, token, server.image_properties, lend_only_to=others)
         return _stable(server.image, named)
     wanted = image or context.settings.rescue_image
