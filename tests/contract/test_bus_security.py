@@ -322,3 +322,27 @@ async def test_a_removed_key_is_disconnected_at_once(tmp_path: Path) -> None:
             assert conductor.healthy
             broker.server.reload(configuration(broker.keys))
             await until(lambda: thief.healthy)
+
+
+async def test_a_refused_subscription_is_known_and_tried_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent whose broker has an earlier release's configuration is asked where orders go, until that is made anew."""
+    monkeypatch.setattr(nats, "REFUSED_AGAIN_S", 0.2)
+    today = broker.with_everything(configuration(broker.keys))
+    pattern = subjects.questions_to(C1, THIEF)
+    earlier = today.replace(f', "{pattern}"', "")
+    assert earlier != today
+    broker.server.reload(earlier)
+    try:
+        async with broker.client("everything") as everybody, broker.client(THIEF) as agent:
+            ear = Ear()
+            questions = await agent.subscribe(pattern, ear)
+            orders = await agent.subscribe(subjects.to_host(C1, THIEF), ear)
+            await until(lambda: questions.refused)
+            assert not orders.refused
+            broker.server.reload(today)
+            await until(lambda: not questions.refused)
+            await settled(agent)
+            await everybody.publish(subjects.ask_host(C1, THIEF, "get_console"), b"which")
+            await until(lambda: bool(ear.heard))
+    finally:
+        broker.server.reload(today)
