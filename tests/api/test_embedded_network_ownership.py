@@ -295,7 +295,7 @@ TABLE: list[tuple[Act, tuple[str, ...], tuple[int, ...]]] = [
     (remote_group, SHARED, (201, 404, 201, 201, 201)),
     (remote_address_group, SHARED, (201, 404, 201, 201, 201)),
     (group_of_port, SHARED, (201, 404, 201, 201, 201)),
-    (rule_in_group, SHARED, (201, 404, 403, 403, 201)),
+    (rule_in_group, SHARED, (201, 403, 403, 403, 201)),
     # objects/qos/policy.py get_policy_obj: QosPolicyNotFound
     (policy_of_port, SHARED, (201, 404, 201, 201, 201)),
     (policy_of_network, SHARED, (201, 404, 201, 201, 201)),
