@@ -1,7 +1,7 @@
 """What one may do with a resource that one only sees: every action that names a second resource, for every kind of caller.
 
 The expected statuses are those of Neutron 29; the comments say by which of its rules (`conf/policies/*`) or functions.
-Where a port is named that somebody else owns, this service is stricter than Neutron, and asks for what a PUT of that port takes.
+Where a trunk names a port that somebody else owns, this service is stricter than Neutron, and asks for what a PUT of that port takes.
 """
 
 from collections.abc import Awaitable, Callable
@@ -282,7 +282,7 @@ TABLE: list[tuple[Act, tuple[str, ...], tuple[int, ...]]] = [
     (share_group, SHARED, (201, 400, 400, 400, 201)),
     # update_port: ADMIN_OR_SERVICE or PROJECT_MEMBER; who owns the network sees the port
     (change_port, OF_PORT, (200, 404, 403, 200)),
-    (interface_by_port, OF_PORT, (200, 404, 403, 200)),
+    # stricter than Neutron, which makes the port part of the trunk (201)
     (trunk_parent, OF_PORT, (201, 404, 403, 201)),
     (subport, OF_PORT, (201, 404, 403, 201)),
     (added_subport, OF_PORT, (200, 404, 403, 200)),
@@ -295,7 +295,7 @@ TABLE: list[tuple[Act, tuple[str, ...], tuple[int, ...]]] = [
     (remote_group, SHARED, (201, 404, 201, 201, 201)),
     (remote_address_group, SHARED, (201, 404, 201, 201, 201)),
     (group_of_port, SHARED, (201, 404, 201, 201, 201)),
-    (rule_in_group, SHARED, (201, 404, 403, 403, 201)),
+    (rule_in_group, SHARED, (201, 403, 403, 403, 201)),
     # objects/qos/policy.py get_policy_obj: QosPolicyNotFound
     (policy_of_port, SHARED, (201, 404, 201, 201, 201)),
     (policy_of_network, SHARED, (201, 404, 201, 201, 201)),
@@ -304,6 +304,7 @@ TABLE: list[tuple[Act, tuple[str, ...], tuple[int, ...]]] = [
     (subnet_of_pool, FOR_ALL, (201, 404, 201, 201)),
     (pool_in_scope, FOR_ALL, (201, 404, 201, 201)),
     # db_base_plugin_v2.py _enforce_device_owner_not_router_intf_or_device_id: DeviceIDNotOwnedByTenant
+    (interface_by_port, OF_PORT, (200, 404, 409, 200)),
     (lambda case: port_of_router(case, "network:router_interface"), TWO, (201, 409, 201)),
     (port_becomes_routers, TWO, (200, 409, 200)),
     (lambda case: port_of_router(case, "network:router_gateway"), TWO, (201, 409, 201)),  # ours: it would be the gateway

@@ -104,6 +104,10 @@ def _for_port(call: NetworkCall, group: Doc, project: str) -> NeutronFault | Non
     return not_found("security_group", group["id"])
 
 
+def _for_rule(call: NetworkCall, group: Doc, project: str) -> NeutronFault | None:
+    return None if call.who.writes(group["project_id"]) else forbidden("create_security_group_rule")
+
+
 def _for_subnet(call: NetworkCall, network: Doc, project: str) -> NeutronFault | None:
     return None if call.who.writes(network["project_id"]) else forbidden("create_subnet")
 
@@ -121,8 +125,9 @@ REFUSALS: Mapping[tuple[str, str], Refusal] = {
     ("port", "change"): _to_change,
     ("port", "floating_ip"): _for_floating_ip,
     ("security_group", "port"): _for_port,
+    ("security_group", "rule"): _for_rule,
     ("subnet", "interface"): _for_interface,
     **dict.fromkeys(((noun, "share") for noun in ("network", "security_group", "policy", "address_group")), _to_share),
 }
-SEEN_OR_NOT = ("port", "share", "subnet")
+SEEN_OR_NOT = ("port", "rule", "share", "subnet")
 """Uses that are judged of what the caller does not see, too."""

@@ -8,7 +8,7 @@ from moorage_embedded.network.attributes import UNSET, Attr, for_create, for_upd
 from moorage_embedded.network.faults import NeutronFault, bad, conflict
 from moorage_embedded.network.networks import ADMIN_STATE, COMMON, NAME
 from moorage_embedded.network.ownership import needed
-from moorage_embedded.network.port_rules import OF_ROUTERS
+from moorage_embedded.network.port_rules import OF_ROUTERS, check_device
 from moorage_embedded.network.request import NetworkCall, touched
 from moorage_embedded.network.store import Doc
 
@@ -215,7 +215,8 @@ def _by_subnet(call: NetworkCall, router: Doc, id: str) -> Doc:
 
 
 def _by_port(call: NetworkCall, router: Doc, id: str) -> Doc:
-    port = needed(call, "port", id, "change", lock=True)
+    port = needed(call, "port", id, lock=True)
+    check_device(call, {"device_owner": INTERFACE, "device_id": router["id"]}, port["project_id"])
     if port["device_id"] or port["device_owner"]:
         text = f"Unable to complete operation on port {id} for network {port['network_id']}. Port already has an attached device {port['device_id']}."
         raise conflict("PortInUse", text)

@@ -196,8 +196,7 @@ def create_rules(call: NetworkCall, bodies: list[Any]) -> list[Doc]:
 
 
 def _make_rule(call: NetworkCall, said: dict[str, Any]) -> Doc:
-    group = needed(call, "security_group", said["security_group_id"], lock=True)
-    call.require(call.who.writes(group["project_id"]), "create_security_group_rule")
+    group = needed(call, "security_group", said["security_group_id"], "rule", lock=True)
     security_group_rules.settle(said)
     _check_remotes(call, said)
     rule = _rule(call, group, said["direction"], said["ethertype"], remote=said["remote_group_id"])
