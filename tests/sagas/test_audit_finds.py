@@ -52,7 +52,7 @@ class Guests:
     async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
         self.asked += 1
         for host in hosts if self.asked > 1 else ():
-            for cell in self.small.cells:
+            for cell in (cell for name, cell in HOSTS if name == host):
                 judge = Belonging(cell, self.small.cells[cell], self.small.region, self.small.engine)
                 told = await judge.judge(host, [server for at, server in self.small.hosts.guests if at == host])
                 for wrong in told.wrong:

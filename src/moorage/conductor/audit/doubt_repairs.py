@@ -80,7 +80,7 @@ class DoubtRepairs:
         if slot is None:
             return None
         claimed = world.names[slot]
-        named = {claimed, *({record.host} if record.host in world.slots_by_name else set())}
+        named = {claimed} | ({record.host} if record.host is not None and record.host in world.slots_by_name else set())
         if not named <= set(await self._guests.ask_again(named)):
             return None
         reported, _ = self._guests.seen()
