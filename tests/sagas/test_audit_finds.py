@@ -72,7 +72,7 @@ class Guests:
     async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
         self.asked += 1
         for host in hosts if self.asked > 1 else ():
-            for cell in [cell for each, cell in HOSTS if each == host]:
+            for cell in (cell for name, cell in HOSTS if name == host):
                 judge = Belonging(cell, self.small.cells[cell], self.small.region, self.small.engine)
                 told = await judge.judge(host, [server for at, server in self.small.hosts.guests if at == host])
                 for wrong in told.wrong:

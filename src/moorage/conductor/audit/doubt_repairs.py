@@ -12,7 +12,6 @@ import msgspec
 from moorage.conductor.audit.reader import GuestReportSource
 from moorage.model.audit import Finding
 from moorage.model.clock import Clock
-from moorage.model.host import Host
 from moorage.model.ids import HostId, OperationId, ServerId
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
@@ -43,10 +42,12 @@ class DoubtRepairs:
             return ""
         if located.doubt is not Doubt.RECORD_OLDER or located.server is None or located.server.moved is not None:
             return ""
-        host = await self._one_host(where, located.server)
-        if host is None:
+        name = await self._one_host(where, located.server)
+        hosts = {each.host: each for each in await self._context.cells[where.cell].read(cell_hosts.listed)}
+        host = None if name is None else hosts.get(name)
+        if name is None or (host is None and name != located.server.host):
             return ""
-        attachments = await self._attachments(located.server, host.host)
+        attachments = await self._attachments(located.server, name)
         last = Fence(OperationId("audit"), where.op_seq, EPOCHS_PER_OPERATION - 1, LINES_MAX)
         now = int(self._clock.now() * 1_000_000)
 
@@ -55,25 +56,20 @@ class DoubtRepairs:
                 msgspec.structs.replace(each, attachment=attachments.get(str(each.volume), each.attachment))
                 for each in row.block_devices
             )
+            after = msgspec.structs.replace(row, block_devices=devices, task_state=None, updated_at=now)
+            if host is None or host.host == row.host:
+                return after
             return msgspec.structs.replace(
-                row,
-                host=host.host,
-                node=host.node,
-                provider=host.id,
-                availability_zone=host.zone,
-                block_devices=devices,
-                task_state=None,
-                updated_at=now,
+                after, host=host.host, node=host.node, provider=host.id, availability_zone=host.zone
             )
 
         if await self._begun_since(where):
             return ""
         await self._context.cells[where.cell].write(partial(_write, server=server, by=last, how=placed))
-        return f"the record names {host.host}, and counts as of operation {where.op_seq}"
+        return f"the record names {name}, and counts as of operation {where.op_seq}"
 
-    async def _one_host(self, where: Whereabouts, record: Server) -> Host | None:
-        """The one host that has the claim and the guest, if it is of the record's cell and the record's own host has answered, too."""
-        assert where.cell is not None
+    async def _one_host(self, where: Whereabouts, record: Server) -> str | None:
+        """The one host that has the claim and the guest, when it and the record's own host have answered."""
         owner, moves = await self._context.region.read(
             lambda tx: (claim_statements.owner(tx, where.id), audit_reads.holds_by_move(tx, where.id))
         )
@@ -81,15 +77,14 @@ class DoubtRepairs:
             return None
         world = self._context.placement.world()
         slot = None if owner is None or owner.host is None else world.slots.get(HostId(owner.host))
-        hosts = {each.host: each for each in await self._context.cells[where.cell].read(cell_hosts.listed)}
-        claimed = None if slot is None else hosts.get(world.names[slot])
-        if claimed is None:
+        if slot is None:
             return None
-        named = {claimed.host, *({record.host} if record.host in hosts else set())}
+        claimed = world.names[slot]
+        named = {claimed} | ({record.host} if record.host is not None and record.host in world.slots_by_name else set())
         if not named <= set(await self._guests.ask_again(named)):
             return None
         reported, _ = self._guests.seen()
-        return claimed if [name for name, guests in reported.items() if where.id in guests] == [claimed.host] else None
+        return claimed if [name for name, guests in reported.items() if where.id in guests] == [claimed] else None
 
     async def _attachments(self, record: Server, host: str) -> dict[str, str]:
         """Volume → its attachment on that host."""
