@@ -27,6 +27,7 @@ def inventory_of(report: HostReport, cell: CellId, zone: str) -> HostInventory:
             )
             for name, each in report.inventory.items()
         },
+        initial={name: each.initial for name, each in report.inventory.items() if each.initial},
         traits=report.traits,
         zone=zone,
         physnets=report.physical_networks,

@@ -1,6 +1,8 @@
 """Writes the inventories of hosts and segments from their reports; only what differs is written, and never `used`."""
 
 import uuid
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -26,6 +28,8 @@ class HostInventory(msgspec.Struct, frozen=True, kw_only=True):
     """The hypervisor hostname; empty: the same as the host's name."""
     cell: CellId
     inventories: dict[str, Inventory]
+    initial: dict[str, tuple[Literal["reserved", "allocation_ratio"], ...]] = {}
+    """Resource class → those of its values that count only where the provider has none yet."""
     traits: tuple[str, ...] = ()
     zone: str = "nova"
     physnets: tuple[str, ...] | None = None
@@ -106,7 +110,7 @@ def report_host(tx: Tx, report: HostInventory) -> HostId:
     if known is None:
         at = stamp(tx)
         provider_statements.ensure_root(tx, provider, node, at)
-    at = _inventories(tx, provider, report.inventories, at)
+    at = _inventories(tx, provider, report.inventories, at, initial=report.initial)
     at = _traits(tx, provider, report, at)
     facts = {
         "host": report.host,
@@ -125,18 +129,43 @@ def report_host(tx: Tx, report: HostInventory) -> HostId:
     return provider
 
 
-def _inventories(tx: Tx, provider: str, want: dict[str, Inventory], at: Stamp | None) -> Stamp | None:
+def _inventories(
+    tx: Tx,
+    provider: str,
+    reported: dict[str, Inventory],
+    at: Stamp | None,
+    *,
+    initial: Mapping[str, Sequence[str]] | None = None,
+) -> Stamp | None:
+    """The host decides the inventories of standard classes; custom ones are the administrator's, unless it reports them."""
     have = provider_statements.inventories_of(tx, provider)
+    want = {
+        resource: _merged(inventory, have[resource][0], (initial or {}).get(resource, ()))
+        if resource in have
+        else inventory
+        for resource, inventory in reported.items()
+    }
     for resource, inventory in want.items():
         if resource not in have or have[resource][0] != inventory:
             at = at or _begin(tx, provider)
             provider_statements.put_inventory(tx, provider, resource, inventory, at)
-    if unwanted := set(have) - set(want):
+    if unwanted := {name for name in have if not name.startswith("CUSTOM_")} - set(want):
         at = at or _begin(tx, provider)
         provider_statements.drop_inventories(
             tx, provider, unwanted
         )  # those in use stay until they are free; the next report tries again
     return at
+
+
+def _merged(reported: Inventory, now: Inventory, initial: Sequence[str]) -> Inventory:
+    """What is reported, with those values of now for which the host has no setting: an operator may have set them (Nova's
+    `initial_cpu_allocation_ratio`).
+    """
+    return msgspec.structs.replace(
+        reported,
+        reserved=min(now.reserved, reported.total) if "reserved" in initial else reported.reserved,
+        ratio=now.ratio if "allocation_ratio" in initial else reported.ratio,
+    )
 
 
 def _traits(tx: Tx, provider: HostId, report: HostInventory, at: Stamp | None) -> Stamp | None:

@@ -20,14 +20,14 @@ class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of `custom`, in libvirt's names."""
     instances_path: str = ""
     """Where guests' disks are; empty: the host's directory in the data directory."""
-    reserved_vcpus: Count = 0
-    reserved_ram_mib: Count = 512
-    reserved_disk_gib: Count = 0
-    """What the machine keeps for itself."""
-    vcpu_ratio: Positive = 4.0
-    ram_ratio: Positive = 1.0
-    disk_ratio: Positive = 1.0
-    """How often it is given out."""
+    reserved_vcpus: Count | None = None
+    reserved_ram_mib: Count | None = None
+    reserved_disk_gib: Count | None = None
+    """What the machine keeps for itself; None: 512 MiB and nothing else, until somebody sets it through Placement."""
+    vcpu_ratio: Positive | None = None
+    ram_ratio: Positive | None = None
+    disk_ratio: Positive | None = None
+    """How often it is given out; None: processors four times and all else once, until somebody sets it through Placement."""
     address: str = "127.0.0.1"
     """Of this machine, where guests' consoles listen: the console proxy must reach it, and nobody else should."""
     serial_ports: tuple[int, int] = (10_000, 20_000)
