@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
-from tests.cloud.test_shelve import actions, guests, held, ports
+from tests.cloud.test_shelve import act, actions, guests, held, ports, until
 from tests.cloud.test_volume_backed import backed
 from tests.cloud.test_volumes import attached, disks
 from tests.helpers.explained_claims import explained
@@ -223,3 +223,37 @@ async def test_volumes_move_with_their_server(running: Running, action: str) -> 
     assert host_of(now) == (here if action == "revertResize" else host_of(there))
     assert disks(running, now) == rows
     await assert_nothing_to_repair(running)
+
+
+async def test_events_of_a_move_begin_and_end_with_its_steps(running: Running) -> None:
+    """And its task states are Nova's; the host that sends the disk is the old one."""
+    server = await running.admin.active("a")
+    id, old = server["id"], host_of(server)
+    gate = running.delay_verb("take_guest")
+    reply = await act(running, id, {"migrate": None})
+    assert reply.status_code == 202
+    await until(lambda: running.admin.server(id), lambda shown: shown["OS-EXT-STS:task_state"] == "resize_finish")
+    path = f"/servers/{id}/os-instance-actions/{reply.headers['x-openstack-request-id']}"
+    events = (await running.admin.compute("GET", path)).json()["instanceAction"]["events"]
+    by_name = {each["event"]: each for each in events}
+    assert by_name["compute_resize_instance"]["result"] == "Success"
+    assert (by_name["compute_resize_instance"]["host"], by_name["compute_finish_resize"]["result"]) == (old, None)
+    assert by_name["compute_finish_resize"]["start_time"]
+    gate.set()
+    assert (await running.admin.settled(id))["status"] == "VERIFY_RESIZE"
+    events = (await running.admin.compute("GET", path)).json()["instanceAction"]["events"]
+    assert {each["result"] for each in events} == {"Success"}
+    await asked(running, id, {"revertResize": None}, "ACTIVE")
+    await running.admin.gone(id)
+
+
+async def test_who_waits_for_the_status_may_act_at_once(running: Running) -> None:
+    """ACTIVE after a revert comes without a task, and a stop right then is no conflict."""
+    server = await running.admin.active("a")
+    await asked(running, server["id"], {"migrate": None}, "VERIFY_RESIZE")
+    assert (await act(running, server["id"], {"revertResize": None})).status_code == 202
+    shown = await until(lambda: running.admin.server(server["id"]), lambda seen: seen["status"] == "ACTIVE")
+    assert shown["OS-EXT-STS:task_state"] is None
+    reply = await act(running, server["id"], {"os-stop": None})
+    assert reply.status_code == 202, reply.text
+    await running.admin.gone(server["id"])

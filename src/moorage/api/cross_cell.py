@@ -16,7 +16,7 @@ from moorage.api.context import AppContext
 from moorage.api.timestamps import now_us
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import ServerId
-from moorage.model.server import STAGES, Server, TaskState
+from moorage.model.server import STAGES, Server
 from moorage.operations.shown_records import READS_MAX, CellQuery, EveryCell, Hidden
 from moorage.sql import Database, Tx
 from moorage.store.cell import server_lists as cell_lists
@@ -24,7 +24,7 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.region import server_lists as region_lists
 from moorage.store.region import servers as region_servers
 from moorage.store.region.server_lists import Partial
-from moorage.store.region.servers import Whereabouts
+from moorage.store.region.servers import BusyTask, Whereabouts
 from moorage.store.server_lists import ServerQuery, ServerRow, in_order, sort_values
 
 
@@ -33,8 +33,8 @@ class ServerPage:
     """One page of servers."""
 
     rows: list[ServerRow]
-    tasks: Mapping[ServerId, TaskState]
-    """What is being done to servers just now."""
+    tasks: Mapping[ServerId, BusyTask]
+    """What is being done to servers just now, and by which operation."""
     out: tuple[str, ...] = ()
     """Cells that did not answer."""
     partial: Sequence[Partial] = field(default_factory=tuple)
@@ -46,18 +46,25 @@ class ServerPage:
         return with_task(row.server, self.tasks.get(row.id))
 
 
-def with_task(server: Server, task: TaskState | None) -> Server:
-    """What is being done to it, as accepted, or how far that is, as the record says."""
-    if task is None or server.deleted or server.task_state in STAGES.get(task, ()):
+def with_task(server: Server, busy: BusyTask | None) -> Server:
+    """What is being done to it, as accepted, or how far that is, as the record says: also that it is done."""
+    if busy is None or server.deleted or server.task_state in STAGES.get(busy.task, ()):
         return server
-    return msgspec.structs.replace(server, task_state=task)
+    if server.ended == busy.operation:
+        return server
+    return msgspec.structs.replace(server, task_state=busy.task)
+
+
+def busy_of(where: Whereabouts) -> BusyTask | None:
+    """What is being done to a server, of what the region says about it."""
+    return None if where.task is None or where.operation is None else BusyTask(where.operation, where.task)
 
 
 async def find_server(context: AppContext, server_id: str, *, deleted: bool = False) -> Server:
     """The server wherever its record is. Raises NotFound; Unavailable when its cell is out, or has lost the record."""
     where, server = await _find_with_location(context, server_id)
     if where is not None and server is not None:
-        server = with_task(server, where.task)
+        server = with_task(server, busy_of(where))
     if server is None or (server.deleted and not deleted):
         raise NotFound(f"Instance {server_id} could not be found.")
     return server
@@ -135,7 +142,7 @@ async def gather(
         also=in_cells_out if partial else None,
     )
 
-    def of_region(tx: Tx) -> tuple[list[tuple[ServerRow, str | None]], dict[ServerId, TaskState], Hidden]:
+    def of_region(tx: Tx) -> tuple[list[tuple[ServerRow, str | None]], dict[ServerId, BusyTask], Hidden]:
         return region_lists.orders(tx, query), region_servers.busy_tasks(tx), every.hidden(tx)
 
     orders, tasks, hidden = await context.region.read(of_region)

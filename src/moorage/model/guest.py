@@ -7,7 +7,7 @@ These structs travel in messages and stay in journals: fields are only ever adde
 import hashlib
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -155,6 +155,8 @@ class MoveTarget(msgspec.Struct, frozen=True):
     address: str = ""
     where: str = ""
     """A directory, or whatever the two drivers agree on."""
+    shared_disks: bool = False
+    """Whether the guest's local disks are there already, because both hosts have them on one storage."""
 
 
 class ResourceInventory(msgspec.Struct, frozen=True):
@@ -166,6 +168,8 @@ class ResourceInventory(msgspec.Struct, frozen=True):
     min_unit: int = 1
     max_unit: int = 2_147_483_647
     step_size: int = 1
+    initial: tuple[Literal["reserved", "allocation_ratio"], ...] = ()
+    """Those of its values that no setting of the host names: they count until somebody sets others through Placement."""
 
 
 class PhysicalFunction(msgspec.Struct, frozen=True):

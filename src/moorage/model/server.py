@@ -323,6 +323,8 @@ class Server(msgspec.Struct, frozen=True):
     operation: OperationId | None = None
     op_epoch: int = 0
     op_line: int = 0
+    ended: OperationId | None = None
+    """The operation that wrote its end into this record: its task shows no longer, though it holds the server for a moment yet."""
     boot_roles: tuple[str, ...] = ()
     """Roles of the user who ordered it: vendor data services get them."""
     guest_password: str = ""

@@ -127,6 +127,7 @@ async def mark_soft_deleted(run: SoftDeleteRun) -> None:
         records.fence(run),
         lambda server: soft_deleted(server, server.power_state if state is None else state, now),
         lambda tx: actions.write(tx, action),
+        last=True,
     )
 
 
@@ -179,7 +180,7 @@ SOFT_DELETE = Saga(
 
 @step
 async def begin_restore(run: RestoreRun) -> LocatedServer:
-    return await server_action.begun(run, "restore")
+    return await server_action.begun(run, "restore", RESTORE_EVENT)
 
 
 @begin_restore.undo

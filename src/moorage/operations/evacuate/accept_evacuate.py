@@ -1,8 +1,10 @@
 """The request of an evacuation, and its acceptance: only with proof that the server's host is fenced (RULES §11)."""
 
+import logging
+
 import msgspec
 
-from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.model.errors import Conflict, Invalid, NotFound, Problem
 from moorage.model.ids import OperationId, new_uuid
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
@@ -21,6 +23,10 @@ from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
 from moorage.operations.unshelve_input import needs_of_server
 from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import migrations
+
+log = logging.getLogger(__name__)
+RECORDED_WITHIN_S = 2.0
 
 
 class EvacuateWish(msgspec.Struct, frozen=True):
@@ -88,7 +94,24 @@ async def begin(
         )
         return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
-    await dispatch(context, await server_lock.accept(context, server.id, ACTION, make, task=TaskState.REBUILDING))
+    new = await server_lock.accept(context, server.id, ACTION, make, task=TaskState.REBUILDING)
+    await dispatch(context, new)
+    await _recorded(context, server, msgspec.json.decode(new.asked, type=Evacuate).migration, new.id)
+
+
+async def _recorded(context: SagaContext, server: Server, move: str, operation: OperationId) -> None:
+    """Wait a moment until the migration's record exists: who evacuates polls it from the answer on, as with Nova."""
+    if server.cell is None:
+        return
+    database = context.cells[server.cell]
+
+    async def exists() -> bool:
+        return await database.read(lambda tx: migrations.get(tx, move)) is not None
+
+    try:
+        await server_lock.ended_or(context, operation, exists, RECORDED_WITHIN_S)
+    except Problem as failed:  # it was accepted, and its action and the server's state say how it ended
+        log.info("the evacuation of %s failed at once: %s", server.id, failed)
 
 
 async def _check_host(context: SagaContext, server: Server, host: str) -> None:

@@ -100,7 +100,8 @@ async def keep_old_guest(run: EvacuateRun) -> None:
 async def _show(run: EvacuateRun, task: TaskState, status: MigrationStatus) -> None:
     claim = run[claim_host]
     to = {**move_claims.destination(claim), "dest_cell": None if claim.cell == cell_of(run) else claim.cell}
-    await moving.show(run, cell_of(run), run.input.migration, status, task, unless=OVER, **to)
+    rebuilds = server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], run[claim_host].name),))
+    await moving.show(run, cell_of(run), run.input.migration, status, task, rebuilds, unless=OVER, **to)
 
 
 @step(
@@ -209,6 +210,7 @@ def evacuated(run: EvacuateRun, server: Server, now: int) -> Server:
         move_claims.on_claimed(server, claim, cards, ports, attachments, state),
         vm_state=run.input.becomes,
         task_state=None,
+        ended=run.operation,
         launched_at=now,
         updated_at=now,
     )

@@ -38,7 +38,7 @@ EvacuateRun = Run[Evacuate, SagaContext]
 @step
 async def begin_action(run: EvacuateRun) -> LocatedServer:
     """Show the action and the move's record from the start."""
-    return await moving.begun(run, ACTION, MigrationType.EVACUATION, MigrationStatus.ACCEPTED)
+    return await moving.begun(run, ACTION, MigrationType.EVACUATION, MigrationStatus.ACCEPTED, EVENTS[0])
 
 
 @begin_action.undo
@@ -65,7 +65,7 @@ async def fail_action(run: EvacuateRun) -> None:
             return msgspec.structs.replace(server, task_state=None)
         return back.failed(run.input, server, turned)
 
-    await records.change(run.context, located.cell, located.server.id, records.fence(run), after, finish)
+    await records.change(run.context, located.cell, located.server.id, records.fence(run), after, finish, last=True)
 
 
 @step(

@@ -37,7 +37,7 @@ CrashDumpRun = Run[CrashDump, SagaContext]
 
 @step
 async def begin_action(run: CrashDumpRun) -> LocatedServer:
-    return await server_action.begun(run, ACTION)
+    return await server_action.begun(run, ACTION, EVENT)
 
 
 @begin_action.undo

@@ -85,7 +85,9 @@ async def begin_action(run: PowerRun) -> LocatedServer:
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     await run.context.cells[located.cell].write(
-        lambda tx: actions.write(tx, server_action.action_of(run, EFFECTS[run.input.verb].action))
+        lambda tx: actions.write(
+            tx, server_action.action_of(run, EFFECTS[run.input.verb].action, EFFECTS[run.input.verb].event)
+        )
     )
     return located
 
@@ -154,6 +156,7 @@ async def record_power(run: PowerRun) -> None:
             server, vm_state=effect.becomes, task_state=None, power_state=state, updated_at=now
         ),
         lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
+        last=True,
     )
 
 

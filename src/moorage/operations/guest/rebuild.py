@@ -92,7 +92,7 @@ async def begin_action(run: RebuildRun) -> LocatedServer:
         located.server.id,
         records.fence(run),
         lambda server: with_new(run.input, server),
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
+        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, *EVENTS)),
     )
     return LocatedServer(written, located.cell)
 
@@ -125,7 +125,7 @@ async def fail_action(run: RebuildRun) -> None:
     def finish(tx: Tx) -> None:
         actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
 
-    await records.change(run.context, located.cell, located.server.id, records.fence(run), after, finish)
+    await records.change(run.context, located.cell, located.server.id, records.fence(run), after, finish, last=True)
 
 
 def _begun_at_host(run: RebuildRun) -> bool:
@@ -277,6 +277,7 @@ async def record_rebuilt(run: RebuildRun) -> None:
         records.fence(run),
         lambda server: rebuilt(run.input, server, state, now),
         lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
+        last=True,
     )
 
 

@@ -79,7 +79,7 @@ UnrescueRun = Run[Unrescue, SagaContext]
 
 @step
 async def begin_action(run: RescueRun) -> LocatedServer:
-    return await server_action.begun(run, "rescue")
+    return await server_action.begun(run, "rescue", RESCUE_EVENT)
 
 
 @begin_action.undo
@@ -186,7 +186,7 @@ RESCUE = Saga("rescue/1", Rescue, begin_action, rescue_guest, record_rescued, en
 
 @step
 async def begin_unrescue(run: UnrescueRun) -> LocatedServer:
-    return await server_action.begun(run, "unrescue")
+    return await server_action.begun(run, "unrescue", UNRESCUE_EVENT)
 
 
 @begin_unrescue.undo

@@ -79,7 +79,7 @@ async def begin_action(run: SnapshotRun) -> LocatedServer:
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     await run.context.cells[located.cell].write(
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTIONS[run.input.kind]))
+        lambda tx: actions.write(tx, server_action.action_of(run, ACTIONS[run.input.kind], EVENTS[run.input.kind]))
     )
     return located
 

@@ -105,7 +105,7 @@ async def delete_image(run: VolumesRun) -> None:
 @step(needs=(hold_image,))
 async def begin_action(run: VolumesRun) -> LocatedServer:
     """Show the action from the start."""
-    return await server_action.begun(run, ACTION)
+    return await server_action.begun(run, ACTION, EVENT)
 
 
 @begin_action.undo

@@ -78,7 +78,7 @@ async def begin_action(run: AttachRun) -> LocatedServer:
         located.server.id,
         records.fence(run),
         lambda server: msgspec.structs.replace(server, next_nic=max(server.next_nic, taken)),
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
+        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT)),
     )
     return LocatedServer(written, located.cell)
 

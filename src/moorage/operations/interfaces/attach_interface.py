@@ -94,7 +94,7 @@ async def record_nic(run: AttachRun) -> None:
     )
 
 
-def with_card(server: Server, run: AttachRun, port: Port, now: int, groups: tuple[str, ...] | None) -> Server:
+def with_card(server: Server, run: AttachRun, port: Port, now: int, groups: tuple[str, ...] | None = None) -> Server:
     """The record with the attached NIC, and the security groups of all its ports."""
     nic = nic_of(port, run.input.networks.get(port.network))
     others = tuple(each for each in server.nics if each.port != nic.port)

@@ -77,7 +77,9 @@ async def begin_action(run: DetachRun) -> DetachBegun:
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     if not run.input.gone:
-        await run.context.cells[located.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
+        await run.context.cells[located.cell].write(
+            lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT))
+        )
     held = await _left_behind(run) if run.input.gone else held_by(await _as_it_is(run))
     return DetachBegun(located, tuple((provider, resource, amount) for (provider, resource), amount in held.items()))
 
@@ -174,7 +176,7 @@ async def forget_nic(run: DetachRun) -> None:
     )
 
 
-def without_card(server: Server, nic: Nic, now: int, groups: tuple[str, ...] | None) -> Server:
+def without_card(server: Server, nic: Nic, now: int, groups: tuple[str, ...] | None = None) -> Server:
     """The record without a NIC, with the security groups of the others; its index is not used again."""
     return msgspec.structs.replace(
         server,

@@ -83,7 +83,8 @@ async def switch_guest(run: LiveRun) -> None:
     """Let the source send the guest; after the switch it runs at the destination. The move can be cancelled until then."""
     way = path_of(run)
     since = await live_migration.sending_since(run, way)
-    await moving.show(run, cell_of(run), run.input.migration, MigrationStatus.RUNNING, sending_at=since)
+    sends = server_action.ActionProgress(EVENTS[2:3], ((EVENTS[3], source_end(run).name),))
+    await moving.show(run, cell_of(run), run.input.migration, MigrationStatus.RUNNING, None, sends, sending_at=since)
     try:
         # # a migration that an earlier try aborted is not started again
         if not live_migration.is_overdue(since, run.input.timeout_s) and not await live_migration.is_cancelled(run):
@@ -128,8 +129,9 @@ async def is_switched(run: LiveRun) -> bool:
 async def activate_bindings(run: LiveRun) -> tuple[Port, ...]:
     """Direct traffic to the new host. Ports with a single binding are bound there now."""
     claim, cards = run[claim_host], run[read_ports]
+    arrived = server_action.ActionProgress(begun=((EVENTS[4], claim.name),))
     await moving.show(
-        run, cell_of(run), run.input.migration, MigrationStatus.POST_MIGRATING
+        run, cell_of(run), run.input.migration, MigrationStatus.POST_MIGRATING, None, arrived
     )  # this also checks the fence
     end = End(claim.cell, claim.name, claim.availability_zone)
     second = await bound_twice(run, claim, cards)
@@ -308,7 +310,9 @@ async def record_completed(run: LiveRun) -> None:
         server_action.finish(tx, run, events, now)
 
     done = lambda server: msgspec.structs.replace(server, task_state=None, updated_at=now)  # noqa: E731
-    await records.change(run.context, run[claim_host].cell, run.input.server.id, records.fence(run), done, also)
+    await records.change(
+        run.context, run[claim_host].cell, run.input.server.id, records.fence(run), done, also, last=True
+    )
 
 
 LIVE_MIGRATE = Saga(

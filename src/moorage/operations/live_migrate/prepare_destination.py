@@ -77,7 +77,7 @@ class Bound(msgspec.Struct, frozen=True):
 @step
 async def begin_action(run: LiveRun) -> LocatedServer:
     """Show the action and the move's record from the start."""
-    return await moving.begun(run, ACTION, MigrationType.LIVE_MIGRATION, MigrationStatus.ACCEPTED)
+    return await moving.begun(run, ACTION, MigrationType.LIVE_MIGRATION, MigrationStatus.ACCEPTED, EVENTS[0])
 
 
 @begin_action.undo
@@ -103,7 +103,7 @@ async def fail_action(run: LiveRun) -> None:
         actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
 
     changed = lambda server: as_it_was(server, None if stopped else turned, now)  # noqa: E731
-    await records.change(run.context, located.cell, located.server.id, records.fence(run), changed, finish)
+    await records.change(run.context, located.cell, located.server.id, records.fence(run), changed, finish, last=True)
 
 
 def was_stopped(run: LiveRun) -> bool:
@@ -177,6 +177,7 @@ async def check_destination(run: LiveRun) -> MoveTarget:
     """
     claim, cards = run[claim_host], run[read_ports]
     guest = await guest_there(run, claim, cards.ports, {})
+    await server_action.show(run, cell_of(run), server_action.ActionProgress(begun=((EVENTS[1], claim.name),)))
     try:
         return await live_migration.target_at(run, claim, run[check_source], guest, block=run.input.block)
     except HostFailed as failed:
@@ -263,6 +264,7 @@ async def prepare_guest(run: LiveRun) -> None:
     claim, bound = run[claim_host], run[bind_destination]
     guest = await guest_there(run, claim, bound.ports or run[read_ports].ports, run[export_volumes])
     order, to = TakeGuest(guest, run.input.migration), End(claim.cell, claim.name).address
+    await server_action.show(run, cell_of(run), server_action.ActionProgress(EVENTS[:2], ((EVENTS[2], claim.name),)))
     await run.context.hosts.change_guest(
         to, command_context(run, "prepare_guest"), guest.server, Verb.PREPARE_LIVE, order
     )

@@ -54,7 +54,7 @@ async def begin_confirm(run: ConfirmRun) -> LocatedServer:
     """Begin. Raises HostFailed while the new host reports that it has no such guest: what its old host keeps may be all
     that is left.
     """
-    located = await moving.begun_after(run, ACTION, MigrationStatus.CONFIRMING)
+    located = await moving.begun_after(run, ACTION, MigrationStatus.CONFIRMING, EVENT)
     server = located.server
     if server is None or moving.on_one_host(server) or await _was_cleared(run, server):
         return located
@@ -181,7 +181,7 @@ async def record_confirmed(run: ConfirmRun) -> None:
         moving.with_status(tx, moving.moved_of(server).migration, MigrationStatus.CONFIRMED)
         server_action.finish(tx, run, events, now)
 
-    await records.change(run.context, located.cell, server.id, records.fence(run), confirmed(now), also)
+    await records.change(run.context, located.cell, server.id, records.fence(run), confirmed(now), also, last=True)
 
 
 def confirmed(now: int) -> Callable[[Server], Server]:

@@ -27,7 +27,7 @@ import msgspec
 from moorage.model.errors import Problem
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.migration import MigrationStatus
-from moorage.model.server import VmState
+from moorage.model.server import TaskState, VmState
 from moorage.operations.boot.boot import Claim
 from moorage.operations.images.snapshot import IMAGE_PATIENCE_S
 from moorage.operations.resize import prepare_resize, resize, transfer_image
@@ -43,6 +43,7 @@ from moorage.operations.resize.prepare_cross_cell import (
     stays_in_cell,
 )
 from moorage.operations.resize.prepare_resize import (
+    EVENTS,
     HOST_PATIENCE_S,
     ResizeRun,
     activate_bindings,
@@ -157,6 +158,9 @@ async def start_guest(run: ResizeRun) -> PowerState:
     if stays_in_cell(run):
         return await resize.start_guest.do(run)
     claim, image = run[claim_host], run[transfer_image.hold_image]
+    await resize.show_stage(
+        run, TaskState.RESIZE_FINISH, server_action.ActionProgress(begun=((EVENTS[3], claim.name),))
+    )
     guest = await resize.guest_there(run, run[activate_bindings])
     guest = msgspec.structs.replace(guest, image=image or guest.image)
     return await _started(run, claim, guest)

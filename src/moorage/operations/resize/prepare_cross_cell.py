@@ -12,6 +12,7 @@ from moorage.model.volume import RESERVED
 from moorage.operations import move_claims
 from moorage.operations.boot.boot import Claim
 from moorage.operations.resize.prepare_resize import (
+    EVENTS,
     HOST_PATIENCE_S,
     NETWORK_PATIENCE_S,
     ResizeRun,
@@ -21,7 +22,7 @@ from moorage.operations.resize.prepare_resize import (
     read_ports,
 )
 from moorage.operations.resize.resize_input import tries_of
-from moorage.operations.steps import moving, other_cells, record_cells, second_records
+from moorage.operations.steps import moving, other_cells, record_cells, second_records, server_action
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import NO_GUEST
 from moorage.operations.steps.other_cells import CellReach
@@ -147,7 +148,8 @@ async def record_destination(run: ResizeRun) -> None:
     to = move_claims.destination(claim, run[prepare_host].address)
     to |= {"source_cell": cells[0], "dest_cell": cells[1]}
     move, status, task = run.input.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
-    await moving.show(run, left, move, status, task, **to)
+    sends = server_action.ActionProgress(EVENTS[1:2], ((EVENTS[2], run.input.server.host),))
+    await moving.show(run, left, move, status, task, sends, **to)
 
 
 def server_of(run: ResizeRun) -> Server:

@@ -50,7 +50,7 @@ async def begin_action(run: ResizeRun) -> LocatedServer:
     """Show the action and the move's record from the start."""
     kind = run.input.kind
     word = "resize" if kind is MigrationType.RESIZE else "migrate"
-    return await moving.begun(run, word, kind, MigrationStatus.PRE_MIGRATING, run.input.flavor)
+    return await moving.begun(run, word, kind, MigrationStatus.PRE_MIGRATING, EVENTS[0], run.input.flavor)
 
 
 @begin_action.undo
@@ -70,7 +70,7 @@ async def fail_action(run: ResizeRun) -> None:
 
     cause = None if run.cancelled is not None else run.turned
     changed = lambda server: as_it_was(server, cause, now)  # noqa: E731
-    await records.change(run.context, located.cell, located.server.id, records.fence(run), changed, finish)
+    await records.change(run.context, located.cell, located.server.id, records.fence(run), changed, finish, last=True)
 
 
 @step(needs=(begin_action,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
@@ -120,6 +120,7 @@ async def give_claim_back(run: ResizeRun) -> None:
 async def prepare_host(run: ResizeRun) -> MoveTarget:
     """Read where the host takes guests; a host that is silent, or whose agent does not support moves, is skipped."""
     claim = run[claim_host]
+    await server_action.show(run, cell_of(run), server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], claim.name),)))
     try:
         return await moving.target_at(run, claim)
     except Problem:
@@ -162,7 +163,8 @@ async def record_destination(run: ResizeRun) -> None:
     """Write the destination into the move's record."""
     to = move_claims.destination(run[claim_host], run[prepare_host].address)
     move, status, task = run.input.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
-    await moving.show(run, cell_of(run), move, status, task, **to)
+    sends = server_action.ActionProgress(EVENTS[1:2], ((EVENTS[2], run.input.server.host),))
+    await moving.show(run, cell_of(run), move, status, task, sends, **to)
 
 
 @step(host_local=True, needs=(begin_action, claim_host, prepare_host, record_destination), patience_s=IMAGE_PATIENCE_S)

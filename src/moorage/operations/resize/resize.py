@@ -27,7 +27,7 @@ from moorage.model.errors import Problem, Unavailable
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.migration import MigrationStatus
 from moorage.model.network import Port
-from moorage.model.server import Moved, Readdressed, Server, VmState
+from moorage.model.server import Moved, Readdressed, Server, TaskState, VmState
 from moorage.operations import move_claims
 from moorage.operations.resize.prepare_resize import (
     DISK_SHRINKS,
@@ -68,10 +68,23 @@ from moorage.store.region import quotas
 async def switch_volumes(run: ResizeRun) -> dict[str, str]:
     """Export each volume to the new host, and no longer to the old one. Returns mapping → attachment."""
     claim, server = run[claim_host], server_of(run)
+    await show_stage(run, TaskState.RESIZE_MIGRATED, server_action.ActionProgress(EVENTS[2:3]))
     if claim.name == server.host:
         return {each.bdm: each.attachment for each in server.volumes if each.attachment is not None}
     with moving.elsewhere_only():
         return await offload.export_volumes(run, cell_of(run), server, End(claim.cell, claim.name).address, again=True)
+
+
+async def show_stage(run: ResizeRun, task: TaskState, progress: server_action.ActionProgress) -> None:
+    """Show how far the move is, as Nova does: its disk was sent, or the guest is being made of it."""
+    await records.change(
+        run.context,
+        cell_of(run),
+        run.input.server.id,
+        records.fence(run),
+        lambda server: msgspec.structs.replace(server, task_state=task),
+        lambda tx: progress.write(tx, run),
+    )
 
 
 @switch_volumes.undo
@@ -94,6 +107,7 @@ async def land_guest(run: ResizeRun) -> None:
     guest = await guest_there(run, run[activate_bindings])
     order = TakeGuest(guest, run.input.migration)
     to = End(claim.cell, claim.name).address
+    await show_stage(run, TaskState.RESIZE_FINISH, server_action.ActionProgress(begun=((EVENTS[3], claim.name),)))
     with moving.elsewhere_only(but=(DISK_SHRINKS,)):
         await run.context.hosts.change_guest(
             to, command_context(run, "land_guest"), guest.server, Verb.TAKE_GUEST, order
@@ -184,7 +198,9 @@ async def record_resized(run: ResizeRun) -> None:
         actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None)
 
     by, changed = records.fence(run), lambda server: resized(run, server, now)
-    await records.change(run.context, moving.current_end(run.input.server).cell, run.input.server.id, by, changed, also)
+    await records.change(
+        run.context, moving.current_end(run.input.server).cell, run.input.server.id, by, changed, also, last=True
+    )
     run.context.hosts.start_counts(claim.name, run.input.server.id, run.input.seq)
 
 
@@ -192,7 +208,14 @@ def events_of(run: ResizeRun, now: int) -> tuple[ActionEvent, ...]:
     """The events of the finished action."""
     claim, details = run[claim_host], segment_change.describe(_readdressed(run))
     return tuple(
-        ActionEvent(each, now, now, "Success", claim.name, details=details if each == EVENTS[-1] else None)
+        ActionEvent(
+            each,
+            now,
+            now,
+            "Success",
+            run.input.server.host if each == EVENTS[2] else claim.name,
+            details=details if each == EVENTS[-1] else None,
+        )
         for each in EVENTS
     )
 
@@ -239,6 +262,7 @@ def resized(run: ResizeRun, server: Server, now: int) -> Server:
         disk_config=input.disk_config or server.disk_config,
         vm_state=VmState.RESIZED,
         task_state=None,
+        ended=run.operation,
         launched_at=now,
         updated_at=now,
     )

@@ -76,7 +76,7 @@ RevertRun = Run[RevertResize, SagaContext]
 
 @step
 async def begin_revert(run: RevertRun) -> LocatedServer:
-    return await moving.begun_after(run, ACTION, MigrationStatus.REVERTING)
+    return await moving.begun_after(run, ACTION, MigrationStatus.REVERTING, EVENTS[0])
 
 
 @begin_revert.undo
@@ -208,6 +208,7 @@ async def start_source(run: RevertRun) -> PowerState:
     guest = msgspec.structs.replace(guest, power_on=moved.vm_state is VmState.ACTIVE)
     guest = await with_drive(run.context, old, guest, cards.networks, ports)
     guest = await with_disks(run.context, old, guest, run[return_volumes])
+    await server_action.show(run, _cell(run), server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], moved.host),)))
     try:
         return await run.context.hosts.start_guest(source.address, command_context(run, "start_source"), guest)
     except HostFailed as failed:
@@ -234,9 +235,7 @@ async def record_reverted(run: RevertRun) -> None:
 def reverted(run: RevertRun, server: Server, moved: Moved, now: int) -> Server:
     """The record of a server that is where it was."""
     ports, cards, state = run.get(return_ports), run.get(read_ports), run.get(start_source)
-    nics = server.nics
-    if ports is not None and cards is not None:
-        nics = nics_after(server, ports, cards.networks)
+    nics = server.nics if ports is None or cards is None else nics_after(server, ports, cards.networks)
     return msgspec.structs.replace(
         with_attachments(server, run.get(return_volumes)),
         flavor=moved.flavor,
@@ -249,6 +248,7 @@ def reverted(run: RevertRun, server: Server, moved: Moved, now: int) -> Server:
         moved=None,
         vm_state=moved.vm_state,
         task_state=None,
+        ended=run.operation,
         power_state=server.power_state if state is None else int(state),
         launched_at=now,
         updated_at=now,

@@ -74,7 +74,7 @@ async def delete_image(run: ShelveRun) -> None:
 @step(needs=(hold_image,))
 async def begin_action(run: ShelveRun) -> LocatedServer:
     """Show the action from the start, and find where the server is."""
-    return await server_action.begun(run, SHELVE)
+    return await server_action.begun(run, SHELVE, SHELVE_EVENT)
 
 
 @begin_action.undo
@@ -255,7 +255,7 @@ OffloadRun = Run[ShelveOffload, SagaContext]
 
 @step
 async def begin_offload(run: OffloadRun) -> LocatedServer:
-    return await server_action.begun(run, OFFLOAD)
+    return await server_action.begun(run, OFFLOAD, OFFLOAD_EVENT)
 
 
 @begin_offload.undo
@@ -337,7 +337,9 @@ async def begin(
     owner = await context.dispatcher.choose(SHELVE_SAGA.name)
     image: ImageId | None = None
     if not server.volume_backed:
-        image = await snapshot_image.make(context, principal, token, server, f"{server.name}-shelved", "shelve", {})
+        image = await snapshot_image.make(
+            context, principal, token, server, snapshot_image.name_of(server, "shelved"), "shelve", {}
+        )
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)

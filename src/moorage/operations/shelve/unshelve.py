@@ -225,6 +225,7 @@ def unshelved(run: UnshelveRun, server: Server, now: int) -> Server:
         task_state=None,
         power_state=server.power_state if state is None else int(state),
         nics=server.nics if by_host is None else tuple(_with_record_fields(server, each) for each in by_host),
+        ended=run.operation,
         pinned_az=run.input.zone,
         shelved=None,
         fault=None,

@@ -48,7 +48,7 @@ async def begin_action(run: UnshelveRun) -> LocatedServer:
     if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
     cell = located.cell
-    await run.context.cells[cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
+    await run.context.cells[cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT)))
     return located
 
 
@@ -69,7 +69,7 @@ async def fail_action(run: UnshelveRun) -> None:
             run.input.server.id,
             lambda server: server,
         )  # this checks the fence: an executor that was overtaken binds no port
-        await records.change(run.context, located.cell, id, records.fence(run), same, finish)
+        await records.change(run.context, located.cell, id, records.fence(run), same, finish, last=True)
         return
     fault = fault_of(run.turned.problem(), now)
     await records.change(
@@ -79,6 +79,7 @@ async def fail_action(run: UnshelveRun) -> None:
         records.fence(run),
         lambda server: msgspec.structs.replace(server, vm_state=VmState.ERROR, fault=fault, updated_at=now),
         finish,
+        last=True,
     )
 
 

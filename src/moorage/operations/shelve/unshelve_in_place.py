@@ -36,7 +36,7 @@ InPlaceRun = Run[UnshelveInPlace, SagaContext]
 
 @step
 async def begin_in_place(run: InPlaceRun) -> LocatedServer:
-    return await server_action.begun(run, ACTION)
+    return await server_action.begun(run, ACTION, EVENT)
 
 
 @begin_in_place.undo

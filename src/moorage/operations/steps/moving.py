@@ -136,9 +136,9 @@ def put(tx: Tx, migration: Migration) -> None:
 
 
 async def begun(
-    run: MovingRun, word: str, kind: MigrationType, status: MigrationStatus, new: FlavorCopy | None = None
+    run: MovingRun, word: str, kind: MigrationType, status: MigrationStatus, event: str, new: FlavorCopy | None = None
 ) -> LocatedServer:
-    """Show the action `word` and the move's record from here on; `new` is the new flavor. Raises NotFound when the
+    """Show the action `word`, its first event and the move's record from here on; `new` is the new flavor. Raises NotFound when the
     server is on no host, Stale when the executor was overtaken.
     """
     located = await records.find(run.context, run.input.server.id)
@@ -164,23 +164,36 @@ async def begun(
 
     def also(tx: Tx) -> None:
         put(tx, migration)
-        actions.write(tx, server_action.action_of(run, word))
+        actions.write(tx, server_action.action_of(run, word, event))
 
     written = await records.change(run.context, located.cell, server.id, records.fence(run), as_it_is, also)
     return LocatedServer(written, located.cell)
 
 
 async def show(
-    run: MoveRun, cell: CellId, move: str, status: MigrationStatus, task: TaskState | None = None, **changes: Any
+    run: MoveRun,
+    cell: CellId,
+    move: str,
+    status: MigrationStatus,
+    task: TaskState | None = None,
+    progress: server_action.ActionProgress | None = None,
+    **changes: Any,
 ) -> None:
-    """Write the status into the move's record, and the `task` into the server's. Raises Stale."""
-    also = lambda tx: with_status(tx, move, status, **changes)  # noqa: E731
+    """Write the status into the move's record, the `task` into the server's, and the progress into the action's. Raises
+    Stale.
+    """
+
+    def also(tx: Tx) -> None:
+        with_status(tx, move, status, **changes)
+        if progress is not None:
+            progress.write(tx, run)
+
     changed = as_it_is if task is None else lambda server: msgspec.structs.replace(server, task_state=task)
     await records.change(run.context, cell, run.input.server.id, records.fence(run), changed, also)
 
 
 async def begun_after(
-    run: Run[server_action.UserInput, SagaContext], word: str, status: MigrationStatus
+    run: Run[server_action.UserInput, SagaContext], word: str, status: MigrationStatus, event: str
 ) -> LocatedServer:
     """Show the action `word` of a confirm or revert, and the move's status, from here on. Raises NotFound when the
     server is on no host, Stale.
@@ -192,7 +205,7 @@ async def begun_after(
 
     def also(tx: Tx) -> None:
         with_status(tx, move, status)
-        actions.write(tx, server_action.action_of(run, word))
+        actions.write(tx, server_action.action_of(run, word, event))
 
     written = await records.change(run.context, located.cell, located.server.id, records.fence(run), as_it_is, also)
     return LocatedServer(written, located.cell)

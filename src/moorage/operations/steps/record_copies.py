@@ -8,6 +8,7 @@ import msgspec
 from moorage.model.action import ActionEvent
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
+from moorage.store.cell import actions
 from moorage.store.cell.record_transfer import RecordCopy
 
 
@@ -22,11 +23,14 @@ def placed(record: RecordCopy, cell: CellId) -> RecordCopy:
 
 def finished(record: RecordCopy, request_id: str, events: Sequence[ActionEvent], now: int) -> RecordCopy:
     """The copy with this action finished successfully."""
-    ended: dict[str, Any] = {"events": tuple(events), "updated_at": now, "finished_at": now, "message": None}
-    actions = [
-        msgspec.structs.replace(each, **ended) if each.request_id == request_id else each for each in record.actions
+    ended: dict[str, Any] = {"updated_at": now, "finished_at": now, "message": None}
+    finished = [
+        msgspec.structs.replace(each, events=actions.with_times(events, each.events), **ended)
+        if each.request_id == request_id
+        else each
+        for each in record.actions
     ]
-    return msgspec.structs.replace(record, actions=actions)
+    return msgspec.structs.replace(record, actions=finished)
 
 
 def with_status(record: RecordCopy, move: str, status: MigrationStatus, now: int, **changes: Any) -> RecordCopy:

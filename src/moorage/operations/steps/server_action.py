@@ -4,11 +4,12 @@ finished.
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import NotFound
+from moorage.model.ids import CellId
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import servers as records
@@ -26,11 +27,12 @@ class UserInput(AboutServer, Protocol):
     def user(self) -> str: ...
 
 
+AboutRun = Run[AboutServer, SagaContext]
 DoingRun = Run[UserInput, SagaContext]
 Changed = Callable[[Server], Server]
 
 
-def request_of(run: DoingRun) -> str:
+def request_of(run: AboutRun) -> str:
     return run.input.request_id or f"req-{run.operation}"
 
 
@@ -38,8 +40,26 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def action_of(run: DoingRun, word: str) -> Action:
-    """The action while it is under way."""
+class ActionProgress(NamedTuple):
+    """Events of an action that have ended well, and those that begin: (name, host)."""
+
+    ended: tuple[str, ...] = ()
+    begun: tuple[tuple[str, str | None], ...] = ()
+
+    def write(self, tx: Tx, run: AboutRun) -> None:
+        """Show it at the action."""
+        now = now_us()
+        begun = tuple(ActionEvent(name, now, host=host) for name, host in self.begun)
+        actions.advance(tx, run.input.server.id, request_of(run), now, ended=self.ended, begun=begun)
+
+
+async def show(run: AboutRun, cell: CellId, progress: ActionProgress) -> None:
+    """Show which part of the action is over, and which begins."""
+    await run.context.cells[cell].write(lambda tx: progress.write(tx, run))
+
+
+def action_of(run: DoingRun, word: str, *events: str) -> Action:
+    """The action while it is under way, with the events that begin with it."""
     now = now_us()
     return Action(
         server=run.input.server.id,
@@ -49,6 +69,7 @@ def action_of(run: DoingRun, word: str) -> Action:
         project=run.input.server.project,
         started_at=now,
         updated_at=now,
+        events=tuple(ActionEvent(each, now, host=run.input.server.host) for each in events),
     )
 
 
@@ -57,14 +78,14 @@ def ended_event(name: str, now: int, host: str | None) -> ActionEvent:
     return ActionEvent(name, now, now, "Success", host)
 
 
-async def begun(run: DoingRun, word: str) -> LocatedServer:
-    """Read the record, now that no other operation holds the server, and show the action. Raises NotFound when it is on
+async def begun(run: DoingRun, word: str, *events: str) -> LocatedServer:
+    """Read the record, now that no other operation holds the server, and show the action with its first events. Raises NotFound when it is on
     no host.
     """
     located = await records.find(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
-    await run.context.cells[located.cell].write(lambda tx: actions.write(tx, action_of(run, word)))
+    await run.context.cells[located.cell].write(lambda tx: actions.write(tx, action_of(run, word, *events)))
     return located
 
 
@@ -87,7 +108,9 @@ async def failed(run: DoingRun, event: str, changed: Changed | None = None) -> N
     if changed is None:
         await run.context.cells[located.cell].write(finish)
     else:
-        await records.change(run.context, located.cell, located.server.id, records.fence(run), changed, finish)
+        await records.change(
+            run.context, located.cell, located.server.id, records.fence(run), changed, finish, last=True
+        )
 
 
 async def done(run: DoingRun, located: LocatedServer, event: str, changed: Changed) -> None:
@@ -103,6 +126,7 @@ async def done(run: DoingRun, located: LocatedServer, event: str, changed: Chang
         records.fence(run),
         changed,
         lambda tx: actions.finish(tx, run.input.server.id, request_of(run), events, now, None),
+        last=True,
     )
 
 

@@ -147,6 +147,8 @@ async def _soon_over(context: SagaContext, server: ServerId, busy: _Busy) -> boo
     if where is None or where.operation != busy.holder:
         return True  # it is over
     located = await records.find(context, server)
+    if located.server is not None and located.server.ended == busy.holder:
+        return True
     if located.server is None or located.cell is None or where.task is not None:
         return False
     if busy.name == "confirm_resize" and located.server.vm_state is VmState.RESIZED:

@@ -87,13 +87,16 @@ async def change(
     by: Fence,
     how: Callable[[Server], Server],
     also: Callable[[Tx], None] | None = None,
+    *,
+    last: bool = False,
 ) -> Server:
     """Read, change and write a cell's row in one transaction; repeat when another writer was faster.
 
-    `also` is written with it. Raises NotFound when the row does not exist, Stale when a later operation has it,
+    `also` is written with it. `last`: users see the end of the operation in it. Raises NotFound when the row does not exist, Stale when a later operation has it,
     Internal when the new state cannot follow the old one.
     """
-    written, _ = await change_with(context, cell, server, by, how, also or _nothing)
+    changed = (lambda row: msgspec.structs.replace(how(row), ended=by.operation)) if last else how
+    written, _ = await change_with(context, cell, server, by, changed, also or _nothing)
     return written
 
 

@@ -119,7 +119,7 @@ async def begin_action(run: AttachRun) -> LocatedServer:
         located.server.id,
         records.fence(run),
         lambda server: with_device(server, device, now),
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
+        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT)),
     )
     return LocatedServer(written, located.cell)
 

@@ -54,7 +54,9 @@ async def begin_action(run: ExtendRun) -> LocatedServer:
     located = await records.find(run.context, run.input.server.id)
     if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
-    await run.context.cells[located.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
+    await run.context.cells[located.cell].write(
+        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT))
+    )
     return located
 
 

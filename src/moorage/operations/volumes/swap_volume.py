@@ -140,7 +140,7 @@ async def begin_action(run: SwapRun) -> LocatedServer:
         located.server.id,
         records.fence(run),
         lambda server: server,
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
+        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT)),
     )
     return LocatedServer(written, located.cell)
 

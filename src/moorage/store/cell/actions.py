@@ -1,6 +1,6 @@
 """Actions on servers, with their events in the same row: one statement begins an action, one ends it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
@@ -83,11 +83,70 @@ _finish = (
 
 
 def finish(
-    tx: Tx, server: ServerId, request_id: str, events: Sequence[ActionEvent], now: int, message: str | None
+    tx: Tx,
+    server: ServerId,
+    request_id: str,
+    events: Sequence[ActionEvent],
+    now: int,
+    message: str | None,
+    *,
+    as_given: bool = False,
 ) -> None:
-    """Finish an action: add its events, and the message `Error` when it failed."""
+    """Finish an action with these events, and the message `Error` when it failed.
+
+    An event that was shown before keeps the times that it has; `as_given` spares the look for them.
+    """
+    if not as_given and (known := get(tx, server, request_id)) is not None:
+        events = with_times(events, known.events)
     values = {"b_events": _encode(tuple(events)).decode(), "b_now": now, "b_message": message}
     tx.run(_finish, {"b_server": server, "b_request": request_id, **values})
+
+
+def with_times(events: Sequence[ActionEvent], known: Sequence[ActionEvent]) -> tuple[ActionEvent, ...]:
+    """These events, with the beginnings and ends that are known of them."""
+    at = {each.name: each for each in known}
+    return tuple(
+        each
+        if (shown := at.get(each.name)) is None
+        else msgspec.structs.replace(
+            each, started_at=shown.started_at, finished_at=shown.finished_at or each.finished_at
+        )
+        for each in events
+    )
+
+
+_ADVANCE = (
+    actions.update()
+    .where(actions.c.server == sa.bindparam("b_server"), actions.c.request_id == sa.bindparam("b_request"))
+    .values(events=sa.bindparam("b_events"), updated_at=sa.bindparam("b_now"))
+)
+
+
+def advance(
+    tx: Tx,
+    server: ServerId,
+    request_id: str,
+    now: int,
+    *,
+    ended: Collection[str] = (),
+    begun: Sequence[ActionEvent] = (),
+) -> None:
+    """Show that events of an action that is under way ended well, and that others began; one that begins again replaces
+    itself. An action that is not there, or has finished, stays as it is.
+    """
+    known = get(tx, server, request_id)
+    if known is None or known.finished_at is not None:
+        return
+    starting = {each.name for each in begun}
+    over = [
+        msgspec.structs.replace(each, finished_at=now, result="Success")
+        if each.name in ended and each.finished_at is None
+        else each
+        for each in known.events
+        if each.name not in starting
+    ]
+    values = {"b_events": _encode((*over, *begun)).decode(), "b_now": now}
+    tx.run(_ADVANCE, {"b_server": server, "b_request": request_id, **values})
 
 
 _OF_SERVER = sa.select(actions).where(actions.c.server == sa.bindparam("b_server"))

@@ -6,7 +6,7 @@ moment of acceptance.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -356,12 +356,18 @@ def charged_by(tx: Tx, project: str, user: str) -> dict[str, int]:
     return charged_to_user(tx, servers, project, user, servers.c.cell.is_(None))
 
 
-def busy_tasks(tx: Tx) -> dict[ServerId, TaskState]:
+class BusyTask(NamedTuple):
+    """An operation on a server, and the task that it shows."""
+
+    operation: OperationId
+    task: TaskState
+
+
+def busy_tasks(tx: Tx) -> dict[ServerId, BusyTask]:
     """Servers with a current task → the task; lists show it over the rows of cells."""
-    rows = tx.rows(
-        sa.select(servers.c.id, servers.c.task).where(servers.c.operation.is_not(None), servers.c.task.is_not(None))
-    )
-    return {ServerId(row.id): TaskState(row.task) for row in rows}
+    c = servers.c
+    rows = tx.rows(sa.select(c.id, c.operation, c.task).where(c.operation.is_not(None), c.task.is_not(None)))
+    return {ServerId(row.id): BusyTask(OperationId(row.operation), TaskState(row.task)) for row in rows}
 
 
 def cells_of(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, CellId | None]:
