@@ -147,6 +147,14 @@ async def test_both_forms_of_url(things: ApiClient) -> None:
     assert "doesn't match Context's project_id" in other.json()["badRequest"]["message"]
 
 
+@pytest.mark.parametrize("path", ["/v2.1//things/1", "//v2.1/things/1", f"/v2.1/{MEMBER.project}//things///1"])
+async def test_several_slashes_are_one(things: ApiClient, path: str) -> None:
+    """As in Nova: clients join URLs with paths that begin with a slash."""
+    where = f"{str(things.http.base_url).rstrip('/')}{path}"
+    reply = await things.http.get(where, headers={"x-auth-token": token(MEMBER)})
+    assert (reply.status_code, reply.json()["thing"]["id"]) == (200, "1")
+
+
 async def test_no_such_thing(things: ApiClient) -> None:
     for method, path in (("GET", "/nothing"), ("PATCH", "/things/1"), ("GET", "/things/1/2/3")):
         answer = await things.ask(method, path)

@@ -283,7 +283,7 @@ async def test_instance_actions(servers: Any) -> None:
 
     def write(tx: Any) -> None:
         for number, name in ((1, "create"), (2, "stop"), (3, "start")):
-            at = 1_767_225_600_000_000 + number * 1_000_000
+            at = 1_767_225_600_400_000 + number * 1_000_000  # shown as whole seconds
             cell_actions.write(
                 tx, Action(ID, name, f"req-{number}", "u", MEMBER.project or "", at, at, at, None, (event,))
             )

@@ -81,6 +81,8 @@ Headers: TypeAlias = dict[str, str]
 CALLERS_REQUEST_ID = re.compile(r"^req-[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$", re.IGNORECASE)
 PROJECT_IN_URL = re.compile(r"^[0-9a-f-]+$")
 JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+json", "text/plain", ""})
+SLASHES = re.compile("//+")
+"""Several slashes are one, as in Nova."""
 NO_RESOURCE = "The resource could not be found."
 QUERY_FIELDS_MAX = 1_000
 RETRY_LEAST_S = 1.0
@@ -190,6 +192,7 @@ class ComputeApp:
     async def _route(self, scope: Scope, headers: Headers, receive: Receive, request_id: str) -> RawResponse:
         base_url = base_url_of(scope, self.context.config.public_url)
         path: str = scope.get("raw_path", b"").decode("ascii", "replace").split("?")[0] or scope["path"]
+        path = SLASHES.sub("/", path)
         segments = tuple(unquote(part) for part in path.removeprefix("/").split("/"))
         root = segments[0]
         if root not in {"v2.1", "v2"}:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 
 from moorage.api.call import AnyCall, Response
-from moorage.api.compute.server_filters import instant
+from moorage.api.compute.server_filters import instant, last_instant
 from moorage.api.compute.server_lookup import target_of, the_server
 from moorage.api.cross_cell import find_server
 from moorage.api.routes import NUMBER, Param, Params, Route
@@ -93,7 +93,7 @@ async def index(call: AnyCall) -> Response:
         return Response(200, {"instanceActions": [_row(each) for each in actions]})
     since, before = call.first("changes-since"), call.first("changes-before")
     low = instant(since, "changes-since") if since else None
-    high = instant(before, "changes-before") if before and call.version >= (2, 66) else None
+    high = last_instant(before, "changes-before") if before and call.version >= (2, 66) else None
     if low is not None and high is not None and high < low:
         raise Invalid("The value of changes-since must be less than or equal to changes-before.")
     listed = [

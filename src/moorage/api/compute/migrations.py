@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from moorage.api.call import AnyCall, Call, Response
-from moorage.api.compute.server_filters import instant
+from moorage.api.compute.server_filters import instant, last_instant
 from moorage.api.compute.server_lookup import in_state, not_locked, notification_of, service_of, target_of, the_server
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.schema import TRUE, Body
@@ -61,7 +61,7 @@ async def index(call: AnyCall) -> Response:
 def _wanted(call: AnyCall) -> MigrationQuery:
     since, before = call.first("changes-since"), call.first("changes-before")
     low = instant(since, "changes-since") if since else None
-    high = instant(before, "changes-before") if before else None
+    high = last_instant(before, "changes-before") if before else None
     if low is not None and high is not None and high < low:
         raise Invalid("The value of changes-since must be less than or equal to changes-before.")
     host = call.first("host")

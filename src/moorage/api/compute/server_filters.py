@@ -151,7 +151,7 @@ def _times(fields: dict[str, str], filters: JsonObject) -> None:
     if "changes-since" in fields:
         filters["changes_since"] = instant(fields["changes-since"], "changes-since")
     if "changes-before" in fields:
-        filters["changes_before"] = instant(fields["changes-before"], "changes-before")
+        filters["changes_before"] = last_instant(fields["changes-before"], "changes-before")
         if filters.get("changes_since", 0) > filters["changes_before"]:
             raise Invalid("The value of changes-since must be less than or equal to changes-before.")
     between = []
@@ -172,6 +172,15 @@ def instant(text: str, field: str) -> int:
     except ValueError:
         raise Invalid(f"Invalid filter field: {field}.") from None
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+
+
+def last_instant(text: str, field: str) -> int:
+    """The last microsecond of a time. The API shows whole seconds, so a time that it showed means its whole second.
+
+    Raises Invalid when it cannot be parsed.
+    """
+    at = instant(text, field)
+    return at if at % 1_000_000 else at + 999_999
 
 
 def _deletion(call: AnyCall, fields: dict[str, str], filters: JsonObject) -> None:
