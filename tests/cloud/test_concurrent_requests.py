@@ -134,3 +134,31 @@ async def test_too_few_addresses_claim_none(running: Running) -> None:
     assert {each["status"] for each in found} == {"ERROR"}
     assert {each["fault"]["message"].partition(" 6 hosts")[0] for each in found} == {"No valid host was found."}
     assert not any(each["addresses"] for each in found)
+
+
+@pytest.mark.parametrize(("policy", "count"), [("anti-affinity", 9), ("affinity", 2)])
+async def test_members_of_a_group_in_one_request_all_get_a_host_or_none(
+    running: Running, policy: str, count: int
+) -> None:
+    """As in Nova, which places the whole request at once: nine apart on eight hosts, two of 20 GiB together on hosts of 32."""
+    admin = running.admin
+    made, hosts = await group(admin, policy), len(running.cloud.plans)
+    size = f"half-{policy}"
+    flavor = {"name": size, "vcpus": 1, "ram": 20_480 if policy == "affinity" else 64, "disk": 1}
+    assert (await admin.compute("POST", "/flavors", {"flavor": flavor})).status_code == 200
+    many = hosts + 1 if policy == "anti-affinity" else count
+    reply = await admin.ask_boot(
+        "together",
+        flavor=flavor["name"],
+        hints={"group": made},
+        min_count=many,
+        max_count=many,
+        return_reservation_id=True,
+    )
+    assert reply.status_code == 202, reply.text
+    reservation = reply.json()["reservation_id"]
+    servers = (await admin.compute("GET", "/servers/detail", reservation_id=reservation)).json()["servers"]
+    assert len(servers) == many
+    assert {(await admin.settled(each["id"]))["status"] for each in servers} == {"ERROR"}
+    for each in servers:
+        await admin.gone(each["id"])

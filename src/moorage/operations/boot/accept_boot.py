@@ -3,6 +3,8 @@
 The user's token is used here, while the request is answered, and never afterwards (RULES §7).
 """
 
+import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import NoReturn
@@ -13,11 +15,12 @@ from moorage.clients.http import Json
 from moorage.model.boot_request import BootRequest
 from moorage.model.errors import Forbidden, Invalid, OverQuota
 from moorage.model.flavor import Flavor
-from moorage.model.ids import ServerId
+from moorage.model.ids import HostId, ServerId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.quota import DEFAULT_LIMITS, Over, Shortfall
 from moorage.model.server import Server
+from moorage.model.world import Group, GroupAsk, World
 from moorage.operations.accept import accepted, dispatch, newest_known, persist
 from moorage.operations.boot import boot_devices, boot_volumes
 from moorage.operations.boot.boot import (
@@ -234,14 +237,27 @@ async def _that_have_room(
         return None
     engine = context.placement
     await engine.catch_up()
+    placed: list[HostId] = []
     with ExitStack() as held:
         for count, boot in enumerate(boots):
             ask = ask_of(boot, boot.networks, ports_expected(boot, rules), not_on=())
-            verdict = engine.rank(ask)
+            verdict = engine.rank_on(ask, _with_members(engine.world(), boot.group, placed))
             if not verdict.best:
                 return _Fit(count, NoRoom(verdict.fault(), verdict.ledger))
             held.enter_context(engine.holding(verdict.best[0], ask))
+            placed.append(verdict.best[0].host)
     return None
+
+
+def _with_members(world: World, group: GroupAsk | None, hosts: Sequence[HostId]) -> World:
+    """The world in which servers of this request are on these hosts as members of their group."""
+    if group is None or not hosts:
+        return world
+    known = world.groups.get(group.id, Group())
+    counts = Counter(known.hosts)
+    counts.update(hosts)
+    joined = Group(dict(counts), known.home or hosts[0])
+    return dataclasses.replace(world, groups={**world.groups, group.id: joined})
 
 
 def _amounts(boots: Sequence[Boot]) -> dict[str, int]:

@@ -26,6 +26,8 @@ from moorage.operations.steps.volumes import volumes_of
 LOCAL_MAX = 3
 """How many devices may be on the host's own disk (Nova's `max_local_block_devices`)."""
 DEVICES_MAX = 64
+ROOT = "vda"
+"""The device name of a root disk that is given none."""
 BUSES = frozenset({"fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml"})
 WRONG = "Block Device Mapping is Invalid"
 NO_ORDER = f"{WRONG}: Boot sequence for the instance and image/block device mapping combination is not valid."
@@ -126,6 +128,10 @@ def check_form(request: BootRequest, flavor: Flavor) -> None:
     ):
         if len(set(named)) < len(named):
             raise Invalid(f"{WRONG}: {what} twice.")
+    root = next(each for each in devices if each.boot_index == 0)
+    root_name = without_device_name(root.device) or ROOT
+    if any(each.device and without_device_name(each.device) == root_name for each in devices if each is not root):
+        raise Invalid(f"The volume cannot be assigned the same device name as the root device {root_name}")
     _check_local(devices, flavor)
 
 
@@ -156,10 +162,6 @@ def _check_one(request: BootRequest, each: BlockDevice) -> None:
         (
             each.volume_type and each.source == "volume",
             f"{WRONG}: Specifying volume type to existing volume is not supported.",
-        ),
-        (
-            to_volume and request.image_ref and without_device_name(each.device) == "vda" and each.boot_index != 0,
-            "The volume cannot be assigned the same device name as the root device vda",
         ),
         (
             each.disk_bus and each.disk_bus not in BUSES,
