@@ -35,10 +35,19 @@ async def claimed(run: MovingRun, input: Ask | Tries, cards: Cards) -> Claim:
     """Claim the best host that has room; if another claim was faster, try the next (N1). The move then holds what the
     server held.
 
-    To be called in a region step. Raises NoCapacity when no host fits.
+    To be called in a region step. Raises NoCapacity when no host fits. Before that the pools of routed networks are
+    read again, as a boot does: addresses may have been freed a moment ago.
     """
     tries = input if isinstance(input, Tries) else Tries((input,), input)
-    return await claimed_in_turn(run, tries, partial(_claimed, run, cards))
+    claiming = partial(_claimed, run, cards)
+    try:
+        return await claimed_in_turn(run, tries, claiming)
+    except NoCapacity:
+        draw = run.context.draw_segments
+        if draw is None or not any(each.routed for each in cards.networks.values()):
+            raise
+        await draw(cards.networks)
+        return await claimed_in_turn(run, tries, claiming)
 
 
 Claiming: TypeAlias = Callable[[Ask, frozenset[int], list[str]], Awaitable[Claim | Verdict]]
