@@ -34,6 +34,7 @@ ONLY_FOR_US: tuple[Purpose, ...] = ("shelve", "resize")
 OURS_PREFIX = "moorage_"
 VALUE_CHARACTERS_MAX = 255
 NAME_CHARACTERS_MAX = 255
+BMP_MAX = 0xFFFF
 NEVER_INHERITED = frozenset(
     {
         "cinder_encryption_key_id",
@@ -50,6 +51,14 @@ NEVER_INHERITED = frozenset(
 )
 NEVER_INHERITED_PREFIXES = ("os_glance", OURS_PREFIX)
 TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
+
+
+def name_of(server: Server, what: str) -> str:
+    """The name of an image that Moorage names itself. The image service takes characters of the Basic Multilingual Plane
+    only; servers may have others in their names, which are replaced.
+    """
+    kept = "".join(each if ord(each) <= BMP_MAX else "\N{REPLACEMENT CHARACTER}" for each in server.name)
+    return f"{kept[: NAME_CHARACTERS_MAX - len(what) - 1]}-{what}"
 
 
 async def make(
@@ -81,7 +90,7 @@ async def make_for_move(context: SagaContext, server: Server, image: ImageId) ->
     """Create a queued image of the service's own project, or find it. Raises NotFound when it was deleted."""
     record = {
         "id": image,
-        "name": f"{server.name}-resize-temp"[:NAME_CHARACTERS_MAX],
+        "name": name_of(server, "resize-temp"),
         "visibility": "private",
         "image_type": "snapshot",
         OF_SERVER: server.id,
