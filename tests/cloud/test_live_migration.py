@@ -98,6 +98,13 @@ async def test_a_server_stays_when_every_host_refuses(running: Running) -> None:
         reply = await act(running, id, {"os-migrateLive": asked}, "2.25")
         assert (reply.status_code, why in reply.text) == (400, True), reply.text
         await running.admin.settled(id)
+    for host in running.cloud.fleet.drivers:
+        turned(running, host, shared_storage="nfs")
+    shared = await act(running, id, {"os-migrateLive": {"host": None, "block_migration": True}}, "2.25")
+    assert (shared.status_code, "Block migration can not be used with shared storage" in shared.text) == (400, True)
+    await running.admin.settled(id)
+    for host in running.cloud.fleet.drivers:
+        turned(running, host, shared_storage="")
     for changes in ({"cpu_model": "newer"}, {"hypervisor_version": 1}):
         for host in others:
             turned(running, host, **changes)

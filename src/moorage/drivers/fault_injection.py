@@ -49,12 +49,13 @@ class FaultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     vcpus: int = 16
     ram_mib: int = 65_536
     disk_gib: int = 1_000
-    reserved_vcpus: int = 0
-    reserved_ram_mib: int = 512
-    reserved_disk_gib: int = 0
-    vcpu_ratio: float = 4.0
-    ram_ratio: float = 1.0
-    disk_ratio: float = 1.0
+    reserved_vcpus: int | None = None
+    reserved_ram_mib: int | None = None
+    reserved_disk_gib: int | None = None
+    vcpu_ratio: float | None = None
+    ram_ratio: float | None = None
+    disk_ratio: float | None = None
+    """What is None counts as usual (512 MiB reserved, processors four times), until somebody sets it through Placement."""
     physical_networks: tuple[str, ...] = ("physnet1",)
     physical_functions: tuple[PhysicalFunction, ...] = ()
     """SR-IOV interfaces, with the virtual functions that guests may be given."""
@@ -69,6 +70,8 @@ class FaultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A guest can be live migrated only to a host with the same processors."""
     hypervisor_version: int = 1_000_000
     """A guest cannot be live migrated to an older hypervisor."""
+    shared_storage: str = ""
+    """A name: hosts with the same one have the disks of their guests on one storage, and send none when a guest is live migrated."""
     live_mib_per_s: float = 0.0
     """Speed of live migrations from this host; 0: at once."""
     live_dirty_mib_per_s: float = 0.0

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 from typing_extensions import override
 
+from moorage.drivers.capacity import RESERVED_RAM_MIB, VCPU_RATIO, inventory
 from moorage.drivers.config_drive import build
 from moorage.drivers.fault_injection import ANY, HONEST, FaultCounter, FaultSettings
 from moorage.drivers.simulated_attachments import SimulatedAttachments
@@ -31,15 +32,16 @@ from moorage.drivers.simulated_disks import WRITTEN_MAX_BYTES, SimulatedDisks
 from moorage.drivers.simulated_faults import SimulatedFaults
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_life import SimulatedLife
-from moorage.drivers.simulated_live import SimulatedLive, SimulatedTransfer, cpu_info
+from moorage.drivers.simulated_live import SimulatedLive, cpu_info
 from moorage.drivers.simulated_moves import SimulatedMoves
 from moorage.drivers.simulated_quiesce import SimulatedFreezing
 from moorage.drivers.simulated_records import GuestRecords
 from moorage.drivers.simulated_snapshots import SimulatedSnapshots
+from moorage.drivers.simulated_transfer import SimulatedTransfer
 from moorage.model.clock import Clock
 from moorage.model.console import ConsoleSocket
 from moorage.model.errors import HostFailed
-from moorage.model.guest import GuestSpec, HostDescription, PowerState, ResourceInventory
+from moorage.model.guest import GuestSpec, HostDescription, PowerState
 from moorage.model.ids import ServerId
 from moorage.model.image import ImageStore
 from moorage.model.instance_metadata import InstanceMetadata
@@ -123,13 +125,11 @@ class SimulatedDriver(
         dials = self._turned().dials
         return HostDescription(
             inventory={
-                "VCPU": ResourceInventory(dials.vcpus, dials.reserved_vcpus, dials.vcpu_ratio, max_unit=dials.vcpus),
-                "MEMORY_MB": ResourceInventory(
-                    dials.ram_mib, dials.reserved_ram_mib, dials.ram_ratio, max_unit=dials.ram_mib
+                "VCPU": inventory(dials.vcpus, dials.reserved_vcpus, dials.vcpu_ratio, usual=(0, VCPU_RATIO)),
+                "MEMORY_MB": inventory(
+                    dials.ram_mib, dials.reserved_ram_mib, dials.ram_ratio, usual=(RESERVED_RAM_MIB, 1.0)
                 ),
-                "DISK_GB": ResourceInventory(
-                    dials.disk_gib, dials.reserved_disk_gib, dials.disk_ratio, max_unit=dials.disk_gib
-                ),
+                "DISK_GB": inventory(dials.disk_gib, dials.reserved_disk_gib, dials.disk_ratio),
             },
             traits=tuple(sorted({*TRAITS, *dials.traits} - set(dials.without_traits))),
             physical_networks=dials.physical_networks,

@@ -22,51 +22,16 @@ from moorage.drivers.fault_injection import FaultCounter, FaultSettings
 from moorage.drivers.simulated_disks import SimulatedDisks
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_moves import ARRIVING, DEPARTED, LEFT
+from moorage.drivers.simulated_transfer import MIB, SimulatedTransfer
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import ServerId
 from moorage.model.live_migration import LiveNow, LiveSource, LiveState
-from moorage.model.migration import TransferProgress
 from moorage.model.private_files import private_directory, private_file
 
 TICK_S = 0.05
-MIB, GIB = 1 << 20, 1 << 30
 LIVE = (PowerState.RUNNING, PowerState.PAUSED)
-
-
-class SimulatedTransfer:
-    """One guest that is being sent."""
-
-    def __init__(self, spec: GuestSpec, to: Path, move: str) -> None:
-        self.to, self.move = to, move
-        self.memory = spec.ram_mib * MIB
-        self.disk = (spec.root_gib + spec.ephemeral_gib) * GIB + spec.swap_mib * MIB
-        self.memory_sent = self.disk_sent = 0
-        self.memory_left, self.disk_left = self.memory, self.disk
-        self.state, self.why, self.forced = LiveState.RUNNING, "", False
-        self.task: asyncio.Task[None] | None = None
-
-    def send(self, amount: int, dirty: int) -> None:
-        """Send the disk first, then the memory; the guest writes a part of it again."""
-        of_disk = min(self.disk_left, amount)
-        self.disk_left, self.disk_sent = self.disk_left - of_disk, self.disk_sent + of_disk
-        if self.disk_left:
-            return
-        of_memory = min(self.memory_left, amount - of_disk)
-        self.memory_sent += of_memory
-        left = self.memory_left - of_memory
-        self.memory_left = min(self.memory, left + dirty) if left else 0
-
-    def all_sent(self) -> None:
-        self.disk_sent, self.memory_sent = self.disk_sent + self.disk_left, self.memory_sent + self.memory_left
-        self.disk_left = self.memory_left = 0
-
-    def now(self) -> LiveNow:
-        sent = TransferProgress(
-            self.memory, self.memory_sent, self.memory_left, self.disk, self.disk_sent, self.disk_left
-        )  # fmt: skip
-        return LiveNow(self.state, sent, self.why)
 
 
 class SimulatedLive(ABC):
@@ -115,7 +80,12 @@ class SimulatedLive(ABC):
                 why = f"{server} is {guest.power.name}"
                 raise HostFailed("the guest is not running", private=why, code="guest_not_running")
             dials = knob.dials
-            return LiveSource(cpu_info(dials), "simulated", dials.hypervisor_version, str(self._room.resolve()))
+            return LiveSource(
+                cpu_info(dials),
+                "simulated",
+                dials.hypervisor_version,
+                dials.shared_storage or str(self._room.resolve()),
+            )
 
     async def live_target(self, spec: GuestSpec, source: LiveSource, block: bool | None) -> MoveTarget:
         async with self._trouble("live_target") as knob:
@@ -128,14 +98,20 @@ class SimulatedLive(ABC):
                 why = f"{source.hypervisor_version} > {knob.dials.hypervisor_version}"
                 raise _refused("The instance requires a newer hypervisor version than has been provided.", why)
             local = bool(spec.root_gib or spec.ephemeral_gib or spec.swap_mib)
-            if block is False and local and source.storage != where:
+            shared = bool(source.storage) and source.storage in {where, knob.dials.shared_storage}
+            if block and shared:
+                raise _refused(
+                    "The host is not on local storage: Block migration can not be used with shared storage.",
+                    source.storage,
+                )
+            if block is False and local and not shared:
                 raise _refused(
                     "The host is not on shared storage: Live migration can not be used without shared storage except a booted "
                     "from volume VM which does not have a local disk.",
                     where,
                 )
             self._refuse_beyond_truth(spec)
-            return MoveTarget("127.0.0.1", where)
+            return MoveTarget("127.0.0.1", where, shared_disks=shared)
 
     async def prepare_live(self, spec: GuestSpec, move: str) -> PowerState:
         """Prepare for a guest that arrives; may be repeated. Raises HostFailed when an earlier guest is here."""
@@ -176,7 +152,7 @@ class SimulatedLive(ABC):
                 return guest.power
             if guest.power not in LIVE:
                 raise HostFailed("the guest is not running", private=guest.power.name, code="guest_not_running")
-            transfer = self._transfers[server] = SimulatedTransfer(guest.spec, Path(to.where), move)
+            transfer = self._transfers[server] = SimulatedTransfer(guest.spec, to, move)
             guest.leaving = to.where, move
             power = self._keep(guest)
             transfer.task = asyncio.create_task(self._send_live(server, transfer), name=f"live-{server}")

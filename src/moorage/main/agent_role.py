@@ -6,6 +6,7 @@ memory of every host's agent.
 
 import asyncio
 import logging
+from zlib import crc32
 
 from moorage.agent.agent import Agent, AgentOptions
 from moorage.agent.journal import AgentJournal, JournalFile
@@ -14,7 +15,7 @@ from moorage.drivers.driver import Driver
 from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.main.config import Config
-from moorage.main.hosts import HostPlan, make_driver, plumbing_of
+from moorage.main.hosts import HostPlan, cards, make_driver, plumbing_of
 from moorage.main.message_bus import open_bus
 from moorage.main.observability import Sources, observe
 from moorage.main.process import print_ready
@@ -54,7 +55,11 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
         driver = make_driver(config, plan, clock, images)
     else:
         dials = FaultSettings(
-            vcpus=mine.vcpus, ram_mib=mine.ram_mib, disk_gib=mine.disk_gib, physical_networks=mine.physical_networks
+            vcpus=mine.vcpus,
+            ram_mib=mine.ram_mib,
+            disk_gib=mine.disk_gib,
+            physical_networks=mine.physical_networks,
+            physical_functions=cards(crc32(mine.host.encode()), mine.physical_networks, mine.virtual_functions),
         )
         driver = SimulatedDriver(room, clock, dials, hostname=mine.host, images=images)
     plumbing = plumbing_of(mine.host, mine.level, clients.network if old and clients is not None else None)

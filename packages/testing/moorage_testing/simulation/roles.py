@@ -13,7 +13,7 @@ from moorage.conductor.reconcile_loop import ReconcileLoop
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.drivers.simulated_guest import SimulatedGuest
-from moorage.drivers.simulated_live import SimulatedTransfer
+from moorage.drivers.simulated_transfer import SimulatedTransfer
 from moorage.main.api_app import make_compute_app
 from moorage.main.composition import RegionProcess, open_region, start_conducting
 from moorage.main.config import Config
