@@ -81,6 +81,8 @@ def main(argv: list[str] | None = None) -> int:
     module = _imported(LOCAL[words[0]] if local else COMMANDS[words[0]][0])
     rest = words if COMMANDS[words[0]][0] == ROLES else words[1:]
     try:
+        if module.__name__.startswith("moorage.cli."):
+            return int(_imported("moorage.cli.cloud").run(module.main, rest))
         return int(module.main(rest))
     except BrokenPipeError:  # whoever reads along has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -86,7 +86,8 @@ class OsloSender:
             self.transport = _open_transport(transport_url, exchange)
         except ImportError as missing:
             raise Invalid(
-                "[notifications] transport_url needs the library oslo.messaging: install moorage[notifications]",
+                "[notifications] transport_url needs the library oslo.messaging: "
+                "pip install -c constraints.txt -e '.[notifications]' in the directory of Moorage's repository",
                 private=str(missing),
             ) from missing
         except ValueError:  # the error quotes the text in place of the port, which may be a part of the password

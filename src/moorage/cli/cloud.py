@@ -1,8 +1,10 @@
 """Connects to a running cloud by `OS_CLOUD`, `clouds.yaml` or `OS_*`, like every OpenStack client."""
 
 import argparse
+import logging
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 DEFAULT_CLOUD = "moorage"
@@ -25,7 +27,8 @@ def connect(cloud: str | None) -> Any:
     try:
         import openstack.exceptions
     except ImportError:
-        print("moorage: this command needs openstacksdk; install moorage[client]", file=sys.stderr)
+        how = "pip install -c constraints.txt -e '.[client]' in the directory of Moorage's repository"
+        print(f"moorage: this command needs openstacksdk: {how}", file=sys.stderr)
         raise SystemExit(2) from None
     name = cloud or (None if os.environ.get("OS_AUTH_URL") else DEFAULT_CLOUD)
     try:
@@ -35,6 +38,24 @@ def connect(cloud: str | None) -> Any:
             f"moorage: {missing} (start a cloud with `moorage up` in this directory, or set OS_CLOUD)", file=sys.stderr
         )
         raise SystemExit(2) from None
+
+
+def run(command: Callable[[list[str]], int], words: list[str]) -> int:
+    """Run a command. When no cloud answers, one sentence says so, and the result is 2."""
+    try:
+        from keystoneauth1.exceptions import ConnectionError as NoConnection
+        from keystoneauth1.exceptions import DiscoveryFailure
+    except ImportError:  # `connect` says so
+        return command(words)
+    logging.getLogger("keystoneauth").addHandler(
+        logging.NullHandler()
+    )  # it repeats in its own words what is said below
+    try:
+        return command(words)
+    except (NoConnection, DiscoveryFailure) as failure:
+        why = str(failure).partition(": ")[0].rstrip(".")
+        print(f"moorage: the cloud does not answer: {why}. Is it running (`moorage up`)?", file=sys.stderr)
+        return 2
 
 
 def refusals() -> Any:

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 LOOK_EVERY_S = 1.0
 THREADS_MAX = 32
 """Limit of controllers that are called at once."""
-MISSING = "fence_plugin is 'redfish', and the library for that is not installed: pip install 'moorage[redfish]'"
+MISSING = "fence_plugin is 'redfish', and the library for that is not installed: pip install -c constraints.txt -e '.[redfish]' in the directory of Moorage's repository"
 
 
 class RedfishMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -20,7 +20,7 @@ class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TracingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Traces for OpenTelemetry (`pip install 'moorage[tracing]'`)."""
+    """Traces for OpenTelemetry (the extra `tracing`)."""
 
     endpoint: str = ""
     """Where a collector takes OTLP over HTTP: `http://127.0.0.1:4318/v1/traces`; empty: nothing is traced."""

@@ -93,6 +93,8 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, GuestAgent, Describing,
             self._link.close()
             if isinstance(failure, Invalid):
                 lacking.append(failure.public)
+                if host_facts.has_no_socket(self._settings):
+                    lacking.append(host_facts.no_daemon(self._settings, "no socket of it is there"))
             elif failure.code in {"hypervisor_out", "hypervisor_slow"}:
                 lacking.append(host_facts.no_daemon(self._settings, failure.private))
             else:

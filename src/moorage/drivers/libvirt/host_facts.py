@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 
 import os_traits
 
+from moorage.drivers.capacity import RESERVED_RAM_MIB, VCPU_RATIO, inventory
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.qemu_access import qemu_user
 from moorage.drivers.libvirt.settings import Libvirt
@@ -94,6 +95,12 @@ def bridges_are_filtered() -> bool:
     if not bridge_settings.exists() and (modprobe := shutil.which("modprobe")) is not None:
         subprocess.run([modprobe, "br_netfilter"], check=False, capture_output=True, timeout=MODPROBE_S)
     return bridge_settings.exists()
+
+
+def has_no_socket(settings: Libvirt, root: Path = Path("/")) -> bool:
+    """Whether no daemon of this machine listens where libvirt's daemons do; another `uri` cannot be told without libvirt."""
+    names = ("libvirt-sock", "virtqemud-sock")
+    return settings.uri == "qemu:///system" and not any((root / "run/libvirt" / each).exists() for each in names)
 
 
 def no_daemon(settings: Libvirt, why: str) -> str:
@@ -233,8 +240,10 @@ def describe(
     disk_gib = shutil.disk_usage(room).total // GIB
     return HostDescription(
         inventory={
-            "VCPU": _inventory(vcpus, settings.reserved_vcpus, settings.vcpu_ratio),
-            "MEMORY_MB": _inventory(ram_mib, settings.reserved_ram_mib, settings.ram_ratio),
+            "VCPU": _inventory(vcpus, settings.reserved_vcpus, settings.vcpu_ratio, (0, VCPU_RATIO)),
+            "MEMORY_MB": _inventory(
+                ram_mib, settings.reserved_ram_mib, settings.ram_ratio, (min(RESERVED_RAM_MIB, ram_mib - 1), 1.0)
+            ),
             "DISK_GB": _inventory(disk_gib, settings.reserved_disk_gib, settings.disk_ratio),
         },
         traits=machine.traits,
@@ -248,9 +257,11 @@ def describe(
     )
 
 
-def _inventory(total: int, reserved: int, ratio: float) -> ResourceInventory:
+def _inventory(
+    total: int, reserved: int | None, ratio: float | None, usual: tuple[int, float] = (0, 1.0)
+) -> ResourceInventory:
     total = max(1, total)
-    return ResourceInventory(total, min(reserved, total - 1), ratio, max_unit=total)
+    return inventory(total, None if reserved is None else min(reserved, total - 1), ratio, usual=usual)
 
 
 def _memory_kib() -> int:

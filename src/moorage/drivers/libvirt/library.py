@@ -9,7 +9,10 @@ from moorage.model.errors import Invalid
 
 _log = logging.getLogger(__name__)
 
-MISSING = "libvirt-python (packages libvirt-dev, pkg-config, gcc and python3-dev; then: pip install 'moorage[libvirt]')"
+MISSING = (
+    "libvirt-python (packages libvirt-dev, pkg-config, gcc and python3-dev; then, in the directory of Moorage's repository: "
+    ".venv/bin/pip install -c constraints.txt -e '.[libvirt]')"
+)
 
 _lock = threading.Lock()
 _loaded: Any = None

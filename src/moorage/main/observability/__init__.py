@@ -75,7 +75,8 @@ class Observed:
                 from moorage.main.observability.tracing import OtelWatcher
             except ImportError as missing:
                 raise Invalid(
-                    f"[tracing] endpoint needs OpenTelemetry, which is not installed: pip install 'moorage[tracing]' ({missing.name})"
+                    "[tracing] endpoint needs OpenTelemetry, which is not installed: pip install -c constraints.txt -e '.[tracing]' in the directory of Moorage's repository"
+                    f" ({missing.name})"
                 ) from missing
             name = config.agent.host if role == "agent" else f"{platform.node()}-{uuid.uuid4().hex[:8]}"
             tracing = OtelWatcher(config.tracing.endpoint, role=role, name=name, sample=config.tracing.sample)
