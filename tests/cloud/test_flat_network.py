@@ -91,6 +91,10 @@ async def test_a_requested_address_is_used_by_boot_and_attach(start: Start) -> N
         server = await admin.active("wished", networks=wished)
         assert await addresses_of(admin, server["id"]) == ["10.2.0.5"]
         assert server["OS-EXT-SRV-ATTR:host"] == "host2"
+        listed = await admin.http.get(
+            f"{admin.config.api.compute.url}/v2.1/os-networks", headers={"OpenStack-API-Version": "compute 2.35"}
+        )
+        assert [(each["id"], each["label"]) for each in listed.json()["networks"]] == [(OFFICE[0]["uuid"], "office")]
         refused = await admin.ask_boot("second", networks=wished)
         assert refused.status_code == 400
         said = "Fixed IP address 10.2.0.5 is already in use."

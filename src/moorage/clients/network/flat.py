@@ -36,6 +36,9 @@ from moorage.model.port_description import ChangedHosts, HostDescriptions
 VIF_TYPE = "bridge"
 
 
+NETWORKS = "networks"
+
+
 def _refuse() -> NoReturn:
     raise Invalid(NO_PORTS, code="no_ports")
 
@@ -294,10 +297,18 @@ class FlatNetwork:
             _refuse()
 
     async def list_as(self, token: str, things: str, params: Params | None = None) -> list[Json]:
-        _refuse()
+        """List the flat networks: all users may use all of them, and none is external. Raises Invalid for other things."""
+        if things != NETWORKS:
+            _refuse()
+        if params is not None and params.get("router:external") == "True":
+            return []
+        return [_row(each) for each in self._facts.values()]
 
     async def show_as(self, token: str, things: str, thing: str) -> Json:
-        _refuse()
+        """Show a flat network. Raises NotFound; Invalid for other things."""
+        if things != NETWORKS:
+            _refuse()
+        return _row(await self.network(thing))
 
     async def make_as(self, token: str, things: str, fields: Json) -> Json:
         _refuse()
@@ -307,6 +318,10 @@ class FlatNetwork:
 
     async def remove_as(self, token: str, things: str, thing: str) -> None:
         _refuse()
+
+
+def _row(facts: NetworkFacts) -> Json:
+    return {"id": facts.id, "name": facts.name}
 
 
 def _refused(ports: Sequence[Port], nic: int, host: str, reason: str) -> BindRefused:

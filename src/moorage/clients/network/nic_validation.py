@@ -194,7 +194,9 @@ class NicValidation:
             if nic.address and nic.ours and nic.network:
                 query = {"network_id": nic.network, "fixed_ips": f"ip_address={nic.address}"}
                 async for row in self._api.pages("ports", query):
-                    by = f" on instance {row.get('device_id', '')}" if row.get("project_id") == project else ""
+                    by = ""
+                    if row.get("project_id") == project:
+                        by = f" on instance {row['device_id']}" if row.get("device_id") else f" by port {row['id']}"
                     raise Invalid(f"Fixed IP address {nic.address} is already in use{by}.", code="fixed_ip_in_use")
 
     async def _named_groups(self, token: str, project: str, groups: Sequence[str]) -> "tuple[SecurityGroup, ...]":
