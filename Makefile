@@ -20,7 +20,7 @@ comma := ,
 empty :=
 space := $(empty) $(empty)
 
-.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor test-hypervisor-all test-hypervisor-ci test-hypervisor-cloud-init test-hypervisor-tempest probe-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless which-tests why bench bench-peers bench-hypervisor clean
+.PHONY: lock audit-deps help up image set demo test test-all test-real test-hypervisor test-hypervisor-all test-hypervisor-ci test-hypervisor-cloud-init test-hypervisor-tempest probe-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless which-tests why bench bench-peers bench-hypervisor clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,8 +64,12 @@ audit-deps: $(VENV)/.dev $(VENV)/tools/.made  ## licences of what is installed, 
 
 dev: $(VENV)/.dev  ## only install
 
-up: $(VENV)/.up  ## a whole cloud in one process: API, conductor, two cells, six simulated hosts, embedded services
+up: $(VENV)/.up  ## a whole cloud in one process: API, conductor, two cells, eight simulated hosts, embedded services
 	@$(BIN)/moorage up $(ARGS)
+
+image:  ## a small Linux image for real hosts, made of Debian's packages (OUT=guest; boots by BIOS, answers SSH as tempest)
+	@$(TESTING)/moorage_testing/hypervisor/build_guest.sh $(or $(OUT),guest)
+	@$(TESTING)/moorage_testing/hypervisor/build_login_guest.sh $(or $(OUT),guest)
 
 set: $(VENV)/.dev  ## the same as separate processes on this machine: PostgreSQL, NATS, two APIs, two conductors, agents
 	@$(BIN)/moorage set $(ARGS)

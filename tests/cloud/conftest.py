@@ -16,7 +16,7 @@ from moorage.bus.command_messages import Command
 from moorage.bus.messages import read
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.main import reconcilers
-from moorage.main.config import ApiConfig, Config, Listen, Quota, RegionSettings
+from moorage.main.config import ApiConfig, Config, Hosts, Listen, Quota, RegionSettings
 from moorage.main.local_cluster.ports import free_ports
 from moorage.main.up import RunningCloud, start_cloud
 from moorage.model.fencing_token import FencingToken
@@ -42,6 +42,7 @@ def a_config(data: Path, policy: Mapping[str, str] | None = None, **changes: Any
         api=ApiConfig(policy_file=str(rules) if policy else "", **listens),  # type: ignore[arg-type]
         region=RegionSettings(durability="process"),
         quota=Quota(instances=-1, cores=-1, ram=-1),
+        hosts=Hosts(count=6),
         security_compliance=CHEAP_LOGINS,
         log_level="warning",
     )

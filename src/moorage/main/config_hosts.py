@@ -8,7 +8,8 @@ import msgspec
 class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The simulated hosts of `moorage up`."""
 
-    count: int = 6
+    count: int = 8
+    """With two cells and two physical networks each network has two hosts in each cell, so that every move has somewhere to go."""
     vcpus: int = 16
     ram_mib: int = 32768
     disk_gib: int = 500
@@ -41,6 +42,8 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ram_mib: int = 32768
     disk_gib: int = 500
     physical_networks: tuple[str, ...] = ("physnet1",)
+    virtual_functions: int = 8
+    """Of the SR-IOV interface that a simulated host has on each of its physical networks; 0: no such interface."""
 
 
 class UpgradeLevels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

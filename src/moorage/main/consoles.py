@@ -24,6 +24,8 @@ from moorage.operations.guest.consoles import Consoles, ConsoleSettings
 from moorage.operations.process_heartbeat import Presence
 
 ROLE = "console"
+DISTRIBUTIONS_NOVNC = "/usr/share/novnc"
+"""Where Debian and others install noVNC."""
 
 
 def urls(config: Config) -> dict[str, str]:
@@ -51,6 +53,8 @@ def make_proxy(config: Config, consoles: Consoles) -> ConsoleProxy:
     """Build the console proxy. Raises Invalid when noVNC's directory does not exist."""
     mine = config.console
     directory = mine.novnc_directory and str(config.data / mine.novnc_directory)
+    if not directory and Path(DISTRIBUTIONS_NOVNC).is_dir():
+        directory = DISTRIBUTIONS_NOVNC
     if directory and not Path(directory).is_dir():
         raise Invalid(f"[console] novnc_directory {directory} is no directory")
     settings = ProxySettings(

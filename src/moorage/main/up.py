@@ -47,11 +47,13 @@ USUAL_PORTS = {
 }  # fmt: skip
 
 REAL_NEXT = """
-Next, in another terminal, in this directory, with an image that boots (cloud images of distributions do):
+Next, in another terminal, in this directory, with an image that boots (cloud images of distributions do; `tiny` is an
+empty disk):
 
   export PATH={path}:$PATH OS_CLOUD={cloud}
   openstack image create --disk-format qcow2 --container-format bare --file IMAGE.qcow2 real
-  openstack server create --image real --flavor m1.tiny --network private --wait first
+  openstack server create --image real --flavor m1.small --network private --wait first
+  openstack security group rule create --protocol icmp default
   openstack console log show first
   ping ADDRESS
   openstack server delete --wait first
@@ -68,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--driver", choices=("simulated", "libvirt"), help="libvirt: this machine is the one host, with real guests"
     )
-    options.add_argument("--hosts", type=int, help="how many simulated hosts (default: 6)")
+    options.add_argument("--hosts", type=int, help="how many simulated hosts (default: 8)")
     options.add_argument("--cells", type=int, help="how many cells (default: 2)")
     for name, port in (USUAL_PORTS | OPTIONAL_PORTS).items():
         options.add_argument(f"--{name}-port", type=int, help=f"port of the {name} service (default: {port})")
@@ -131,6 +133,7 @@ def with_real_guests(config: Config) -> Config:
     forced = config.metadata.force_config_drive or not (embedded and url)
     return replace(
         config,
+        compute=replace(config.compute, allow_resize_to_same_host=True),  # there is no other host
         libvirt=replace(
             settings,
             dhcp=settings.dhcp or embedded,
