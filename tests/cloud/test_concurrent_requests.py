@@ -143,7 +143,8 @@ async def test_members_of_a_group_in_one_request_all_get_a_host_or_none(
     """As in Nova, which places the whole request at once: nine apart on eight hosts, two of 20 GiB together on hosts of 32."""
     admin = running.admin
     made, hosts = await group(admin, policy), len(running.cloud.plans)
-    flavor = {"name": f"half-{policy}", "vcpus": 1, "ram": 20_480 if policy == "affinity" else 64, "disk": 1}
+    size = f"half-{policy}"
+    flavor = {"name": size, "vcpus": 1, "ram": 20_480 if policy == "affinity" else 64, "disk": 1}
     assert (await admin.compute("POST", "/flavors", {"flavor": flavor})).status_code == 200
     many = hosts + 1 if policy == "anti-affinity" else count
     reply = await admin.ask_boot(

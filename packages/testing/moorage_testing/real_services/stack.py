@@ -34,11 +34,11 @@ HOSTS = {
     "cmp3": ("physnet2",),
     "cmp4": ("physnet2",),
     "both1": ("physnet1", "physnet2"),
-    **{f"host{number}": ((), ("physnet1",), ("physnet2",))[2 - number % 2] for number in range(1, 7)},
+    **{f"host{number}": ((), ("physnet1",), ("physnet2",))[2 - number % 2] for number in range(1, 9)},
 }
 """Hosts on which ports bind, and the physical networks they are wired to. `physnet3` is wired to nobody.
 
-`host1` to `host6` are the simulated hosts of a cloud of ours, wired as it wires them."""
+`host1` to `host8` are the simulated hosts of a cloud of ours, wired as it wires them."""
 
 SERVICE_ROLES = ("admin", "service")
 
