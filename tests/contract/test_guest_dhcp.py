@@ -68,6 +68,7 @@ def test_addresses_names_routes_and_options() -> None:
         "server=8.8.8.8\n"
         "domain=example.org\nlocal=/example.org/\n"
         "dhcp-range=set:net10-0-0-0-24,10.0.0.0,static,255.255.255.0,86400s\n"
+        "shared-network=mrgnet,10.0.0.0\n"
         "dhcp-option=tag:net10-0-0-0-24,option:router,10.0.0.1\n"
         "dhcp-option=tag:net10-0-0-0-24,option:dns-server,9.9.9.9\n"
         "dhcp-option=tag:net10-0-0-0-24,option:classless-static-route,10.9.0.0/16,10.0.0.7,0.0.0.0/0,10.0.0.1\n"
@@ -98,8 +99,12 @@ def test_prefixes_are_advertised(mode: str, kind: str) -> None:
 
 
 def test_without_a_gateway_guests_get_a_route_to_metadata() -> None:
-    network = ServedNetwork("mrgnet", [a_vif(VifAddress("10.0.0.5", SubnetId("4"), "10.0.0.0/24"))], metadata=True)
-    mine = network.service_address
+    network = ServedNetwork(
+        "mrgnet",
+        [a_vif(VifAddress("10.0.0.5", SubnetId("4"), "10.0.0.0/24"))],
+        metadata=True,
+        service_address=(mine := "169.254.64.7"),
+    )
     assert dhcp_files(network).conf == "port=0\n" + COMMON + (
         "dhcp-range=set:net10-0-0-0-24,10.0.0.0,static,255.255.255.0,86400s\n"
         "shared-network=mrgnet,10.0.0.0\n"

@@ -124,7 +124,8 @@ async def test_guests_reach_what_the_host_does_for_them_and_nothing_else(
         assert (await station.run("ping", "-c1", "-w5", "fd77::1")).code == 0
         assert await connects(station, "10.77.5.1", 53)
         assert (await ask(station))[0] == 200
-        call("ping", "-c1", "-w5", "10.77.5.10")
+        call("ping", "-c1", "-w5", "-I", "mrgaaaaaaaa-00", "10.77.5.10")
+        assert "mrg" not in call("ip", "route", "get", "10.77.5.10")
     finally:
         call("ip", "link", "delete", "machine")
 

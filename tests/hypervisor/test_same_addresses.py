@@ -203,13 +203,13 @@ async def test_two_routers_with_the_same_networks(
             for each, what in expected.items():
                 assert await each() == what
 
-        # The machine itself reaches the first that came; when it goes, the other one, which goes on meanwhile.
-        assert call("ip", "route", "get", "10.77.5.10").split()[2] == "mrgaaaaaaaa-00"
+        # The machine itself reaches neither by a tenant's addresses; one goes on while the other goes.
+        assert "mrg" not in call("ip", "route", "get", "10.77.5.10")
         second = asyncio.create_task(outside.run("ping", "-i", "0.02", "-c", "100", "-q", FLOATING["e"]))
         await host.have(guests["e"], guests["f"])
         assert "100 received" in (await second).out
         assert not await twins.reaches("outside", FLOATING["a"])
-        assert call("ip", "route", "get", "10.77.5.10").split()[2] == "mrgeeeeeeee-00"
+        assert "mrg" not in call("ip", "route", "get", "10.77.5.10")
         assert await twins.who("f", GATEWAY) == f"outside {BEHIND['two']}"
         await host.have()
     finally:

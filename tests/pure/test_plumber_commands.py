@@ -5,8 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from moorage.drivers.libvirt import plumber
-from moorage.drivers.libvirt.dhcp import METADATA_V6
+from moorage.drivers.libvirt import bridge_tables, plumber, route_tables
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.model.guest import VifAddress, VifData
 from moorage.model.ids import NetworkId, PortId, SubnetId
@@ -28,24 +27,29 @@ async def test_networks_that_have_their_addresses_need_one_program_for_all(
         ]
         for number in range(networks)
     }  # fmt: skip
-    held = [
-        {
-            "ifname": f"mrg{number}",
-            "addr_info": [
-                {"local": f"10.1.{number}.1", "prefixlen": 24},
-                {"local": f"fd00:{number}::1", "prefixlen": 64},
-                {"local": METADATA_V6, "prefixlen": 64},
-            ],
-        }
-        for number in range(networks)
-    ]
     asked: list[tuple[str, ...]] = []
+    held: list[dict[str, object]] = [{"ifname": bridge, "addr_info": []} for bridge in served]
 
-    async def run(*words: str, code: str) -> str:
+    async def run(*words: str, code: str, given: str = "") -> str:
         asked.append(words)
-        return msgspec.json.encode(held).decode()
+        if words == ("ip", "-json", "address", "show"):
+            return msgspec.json.encode(held).decode()
+        for line in given.splitlines():
+            if line.startswith("address replace"):
+                address, _, bridge = line.split()[2:5]
+                local, _, length = address.partition("/")
+                own = next(each for each in held if each["ifname"] == bridge)["addr_info"]
+                assert isinstance(own, list)
+                own.append({"local": local, "prefixlen": int(length)})
+        return "[]"
 
-    monkeypatch.setattr(plumber, "run", run)
-    monkeypatch.setattr(plumber, "take_no_advertisements", lambda bridge: True)
-    await plumber.Plumber(tmp_path, Libvirt(dhcp=True, metadata_url="http://127.0.0.1:1")).serve(served)
+    for module in (plumber, bridge_tables, route_tables):
+        monkeypatch.setattr(module, "run", run)
+    monkeypatch.setattr(plumber, "set_up_device", lambda bridge: True)
+    made = plumber.Plumber(tmp_path, Libvirt(dhcp=True, metadata_url="http://127.0.0.1:1"))
+    await made.serve(served)
+    services = {(tmp_path / "networks" / bridge / "service").read_text() for bridge in served}
+    assert len(services) == networks, "each has an address of its own"
+    asked.clear()
+    await made.serve(served)
     assert asked == [("ip", "-json", "address", "show")]

@@ -8,7 +8,7 @@ from unittest.mock import patch
 from msgspec import structs
 
 from moorage.drivers.libvirt.route_chains import chains_of
-from moorage.drivers.libvirt.routes import FarSide, Outside, RoutedPort, overlapping, planned
+from moorage.drivers.libvirt.routes import NOWHERE, PLAIN_MAX, FarSide, Outside, RoutedPort, overlapping, planned
 from moorage.model.ids import NetworkId
 from moorage.model.route_description import (
     ExternalNetwork,
@@ -29,15 +29,15 @@ ROUTER = RouterDescription(
 )
 FLOATING = FloatingAddress("203.0.113.50", "10.0.1.5", PUBLIC)
 PORTS = [
-    RoutedPort("mrga", ("10.0.1.0/24", "fd00::/64"), (FLOATING,), (ROUTER,)),
-    RoutedPort("mrgb", ("10.0.2.0/24",), (), (ROUTER,)),
-    RoutedPort("mrgc", ("10.0.3.0/24",)),
+    RoutedPort("mrga", ("10.0.1.0/24", "fd00::/64"), (FLOATING,), (ROUTER,), ("10.0.1.1",)),
+    RoutedPort("mrgb", ("10.0.2.0/24",), (), (ROUTER,), ("10.0.2.1",)),
 ]
+ALONE = RoutedPort("mrgc", ("10.0.3.0/24",), gateways=("10.0.3.1",))
 DOOR = {"physnet1": Outside("eth1")}
-NUMBERS = {"router": 1, "other": 2, "mrgz": 3}
+NUMBERS = {"router": 1, "other": 2, "mrgz": 3, "mrgc": 4}
 CHAINS = """\
   set bridges {
-    type ifname; elements = { "mrga", "mrgb", "mrgc" }
+    type ifname; elements = { "mrga", "mrgb" }
   }
   chain from_1 {
     ct mark set ct mark and 0xf007ffff or 0x00080000
@@ -74,6 +74,7 @@ CHAINS = """\
   }
   chain prerouting {
     type nat hook prerouting priority -100; policy accept;
+    dnat ip to iifname . ip daddr map { "mrga" . 10.0.2.1 : 169.254.64.1, "mrgb" . 10.0.1.1 : 169.254.64.2 }
     ip daddr 203.0.113.50 dnat to 10.0.1.5
   }
   chain output {
@@ -87,7 +88,7 @@ CHAINS = """\
   chain postrouting {
     type nat hook postrouting priority 100; policy accept;
     ct mark and 0x0ff80000 vmap { 0x00080000 : jump source_1 }
-    iifname @bridges oifname @bridges ct status dnat masquerade
+    iifname @bridges oifname @bridges ct status dnat snat ip to oifname map { "mrga" : 10.0.1.1, "mrgb" : 10.0.2.1 }
   }
 """
 
@@ -98,6 +99,8 @@ def test_a_router_with_an_outside() -> None:
         "router": [
             ("10.0.1.0/24", "dev", "mrga"),
             ("10.0.2.0/24", "dev", "mrgb"),
+            ("local", "10.0.1.1", "dev", "mrga"),
+            ("local", "10.0.2.1", "dev", "mrgb"),
             ("203.0.113.0/24", "dev", "eth1"),
             ("default", "via", "203.0.113.1", "dev", "eth1", "onlink"),
             ("10.9.0.0/16", "via", "10.0.2.9", "dev", "mrgb"),
@@ -108,12 +111,12 @@ def test_a_router_with_an_outside() -> None:
     assert plan.addresses == {"203.0.113.50": "eth1", "203.0.113.2": "eth1"}
     assert plan.four.forwarding == {"mrga", "mrgb", "eth1"}
     assert plan.floating == {"203.0.113.50": ("router", "10.0.1.5")}
+    plan.services = {"mrga": "169.254.64.1", "mrgb": "169.254.64.2"}
     chains = chains_of(plan, NUMBERS)
     assert chains.startswith(CHAINS)
     forward = chains.partition("chain forward")[2]
     assert 'iifname "mrga" ip saddr 10.0.1.0/24 oifname "mrgb" ip daddr 10.0.2.0/24 accept' in forward
     assert forward.rstrip().endswith("iifname @bridges drop\n    oifname @bridges drop\n  }")
-    assert '"mrgc"' not in forward.replace('iifname "mrgc" oifname "mrgc" accept', "")
     assert plan.troubles == []
 
 
@@ -146,8 +149,8 @@ def test_networks_with_the_same_addresses() -> None:
     )
     assert plan.troubles == []
     assert plan.vrfs == {"mrga": "router", "mrgb": "router", "mrgy": "other", "mrgz": "mrgz"}
-    assert plan.four.rules == {"mrga": "router", "mrgb": "router", "mrgy": "other"}, "nobody routes for a bridge alone"
-    assert plan.four.tables["mrgz"] == [("10.0.1.0/26", "dev", "mrgz")]
+    assert plan.four.rules == {"mrga": "router", "mrgb": "router", "mrgy": "other", "mrgz": "mrgz"}
+    assert plan.four.tables["mrgz"] == [("10.0.1.0/26", "dev", "mrgz"), NOWHERE], "nobody routes for a bridge alone"
     assert ("10.0.1.128/25", "dev", "mrgy") in plan.four.tables["other"]
     chains = chains_of(plan, NUMBERS)
     assert 'iifname map { "mrga" : 61001, "mrgb" : 61001, "mrgy" : 61002, "mrgz" : 61003 }' in chains
@@ -165,12 +168,23 @@ def test_networks_with_the_same_addresses() -> None:
     assert all(("mrga" in each) is False or ("mrgy" in each) is False for each in forward.splitlines())
 
 
-def test_a_network_alone_with_its_addresses_is_no_vrf() -> None:
-    plan = planned(
-        [RoutedPort("mrgz", ("10.0.0.0/16", "fd00::/64")), RoutedPort("mrgy", ("10.1.0.0/16", "fd00::/64"))], DOOR
-    )
-    assert (plan.vrfs, plan.four.tables) == ({}, {})
-    assert "chain" not in chains_of(plan, {}).replace("chain forward", "")
+def test_a_network_without_a_router_is_a_vrf_for_itself() -> None:
+    plan = planned([ALONE, RoutedPort("mrgz", ("10.0.0.0/16", "fd00::/64"), gateways=("fd00::1",))], DOOR)
+    assert plan.vrfs == {"mrgc": "mrgc", "mrgz": "mrgz"}
+    assert plan.four.tables["mrgc"] == [("10.0.3.0/24", "dev", "mrgc"), ("local", "10.0.3.1", "dev", "mrgc"), NOWHERE]
+    assert plan.six.tables["mrgz"] == [("fd00::/64", "dev", "mrgz"), ("local", "fd00::1", "dev", "mrgz"), NOWHERE]
+    assert (plan.four.rules, plan.six.rules) == ({"mrgc": "mrgc", "mrgz": "mrgz"}, {"mrgz": "mrgz"})
+    forward = chains_of(plan, NUMBERS).partition("chain forward")[2]
+    assert '"mrgc"' not in forward.replace('iifname "mrgc" oifname "mrgc" accept', "")
+
+
+def test_bridges_without_a_router_leave_tables_for_routers() -> None:
+    many = [RoutedPort(f"mrg{each}", (f"10.{each // 250}.{each % 250}.0/24",)) for each in range(PLAIN_MAX + 50)]
+    plan = planned([*many, *PORTS], DOOR)
+    assert len(plan.tables) == PLAIN_MAX
+    assert plan.vrfs["mrga"] == plan.vrfs["mrgb"] == "router"
+    twins = [RoutedPort(f"mrg{each}", ("10.0.0.0/24",)) for each in range(PLAIN_MAX + 50)]
+    assert len(planned(twins, DOOR).tables) == PLAIN_MAX + 50, "these could not be told apart else"
 
 
 def test_a_floating_address_of_a_router_that_is_switched_off() -> None:
@@ -192,6 +206,7 @@ def test_a_network_of_the_router_that_is_elsewhere() -> None:
     assert plan.four.tables["router"] == [
         ("10.0.1.0/24", "dev", "mrga"),
         ("10.0.2.0/24", "dev", "mrgb"),
+        ("local", "10.0.1.1", "dev", "mrga"),
         ("10.9.0.0/16", "via", "10.0.2.9", "dev", "mrgb"),
         ("unreachable", "default", "metric", "4278198272"),
     ]
@@ -314,3 +329,22 @@ def test_the_plan_looks_at_each_range_a_few_times() -> None:
             planned(ports, {})
         counts.append(parsed.call_count)
     assert counts[2] <= 4 * counts[0], counts
+
+
+def test_a_range_is_whose_it_was_first_whatever_its_id() -> None:
+    """Ids of routers are made at random: who makes enough of them has the smallest."""
+
+    def router(name: str, network: str, cidr: str, since: int) -> RoutedPort:
+        subnet = RoutedSubnet(NetworkId(network), cidr, "fe80::1", since=since)
+        made = structs.replace(ROUTER_SIX, router=name, subnets6=(subnet,), address6="", routes=())
+        return RoutedPort(f"mrg{network}", (cidr,), (), (made,))
+
+    victim, thief = router("9", "a", "2001:db8:1::/64", 5), router("1", "b", "2001:db8:1::/64", 6)
+    wide = router("0", "c", "2000::/3", 7)
+    plan = planned([wide, thief, victim], DOOR)
+    assert plan.prefixes == {("eth1", "2001:db8:1::/64"): "9"}
+    assert sorted(plan.troubles) == [
+        "2000::/3 of router 0 is not reached from outside: another one has it",
+        "2001:db8:1::/64 of router 1 is not reached from outside: another one has it",
+    ]
+    assert planned([thief], DOOR).prefixes == {("eth1", "2001:db8:1::/64"): "1"}

@@ -10,7 +10,7 @@ from pathlib import Path
 from moorage.main.local_cluster.control_groups import MACHINE
 
 OURS = ("tap", "mrg", "mrv", "mvx", "mvl", "mif")
-TABLES = ("43518", "436", "437", "438", "439")
+TABLES = ("43518", "436", "437", "438", "439", "44")
 """Of routes, by what their numbers begin with."""
 PROGRAMS = frozenset({b"moorage.drivers.libvirt.metadata_proxy", b"moorage.drivers.libvirt.thawing"})
 """Of ours, which run on without the agent."""

@@ -12,6 +12,7 @@ from moorage.model.guest import VifData
 
 ID_CHARACTERS = 11
 """A device's name has 15 at most."""
+BRIDGE_PREFIX = "mrg"
 TAP_PREFIX = "tap"
 IFF_MULTI_QUEUE = 0x100
 """Of the kernel's `if_tun.h`."""

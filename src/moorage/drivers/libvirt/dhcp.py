@@ -9,7 +9,6 @@ routes   by option 121 (and 249, for old Windows), where there is more to say th
 Words that users chose come into files of lines, so whatever is not of the few characters that they need is left out.
 """
 
-import hashlib
 import ipaddress
 import os
 import re
@@ -22,8 +21,12 @@ from moorage.model.guest import VifAddress, VifData
 LEASE_S = 86_400
 LEASES_MAX = 65_536
 ADVERTISED_EVERY_S = 600
+ADVERTISED_LENGTH = 64
+"""Of prefixes of which guests make addresses."""
 METADATA = "169.254.169.254"
 METADATA_V6 = "fe80::a9fe:a9fe"
+SERVICE_V6 = "fe80::a9fe:4001"
+"""Of the host, on each bridge that it serves."""
 PORT_CHARACTERS = 11
 NO_NAMES = "port=0"
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
@@ -49,10 +52,12 @@ class ServedNetwork:
     bridge: str
     vifs: Sequence[VifData]
     names: bool = True
-    """Whether dnsmasq answers for names: false where another network of this host has the same gateway."""
+    """Whether dnsmasq answers for names: false where another program has its port."""
     forwarders: Sequence[str] = ()
     metadata: bool = False
     """Whether the metadata service answers on this bridge."""
+    service_address: str = ""
+    """The bridge's own: it has none of any subnet."""
 
     @property
     def subnets(self) -> dict[str, VifAddress]:
@@ -66,12 +71,6 @@ class ServedNetwork:
     @property
     def mtu(self) -> int:
         return min(vif.mtu for vif in self.vifs)
-
-    @property
-    def service_address(self) -> str:
-        """Of the bridge, where a subnet has no gateway: DHCP is answered from somewhere. No other network of the host has it, but by chance."""
-        digest = hashlib.sha256(self.bridge.encode()).digest()
-        return f"169.254.{64 + digest[0] % 64}.{1 + digest[1] % 254}"
 
 
 def files_of(directory: Path, network: ServedNetwork) -> DhcpFiles | None:
@@ -134,7 +133,7 @@ def _conf(directory: Path, network: ServedNetwork) -> str:
     if os.geteuid() == 0:
         lines.append("user=root")  # it reads files that only their owner may read
     for cidr, subnet in sorted(subnets.items()):
-        lines += _v4(network, cidr, subnet) if is_v4(subnet) else _v6(cidr, subnet)
+        lines += _v4(network, cidr, subnet) if is_v4(subnet) else _v6(network.bridge, cidr, subnet)
     if any(each.gateway and each.ra_mode for each in subnets.values() if not is_v4(each)):
         lines += ["enable-ra", f"ra-param={bridge},mtu:{mtu},{ADVERTISED_EVERY_S}"]
     return "\n".join(lines) + "\n"
@@ -143,8 +142,8 @@ def _conf(directory: Path, network: ServedNetwork) -> str:
 def _v4(network: ServedNetwork, cidr: str, subnet: VifAddress) -> list[str]:
     whole, tag = ipaddress.ip_network(cidr, strict=False), subnet_tag(cidr)
     lines = [f"dhcp-range=set:{tag},{whole.network_address},static,{whole.netmask},{LEASE_S}s"]
-    if not subnet.gateway:  # the bridge has no address in there, and serves it nevertheless
-        lines.append(f"shared-network={network.bridge},{whole.network_address}")
+    # the bridge has no address in there, and serves it nevertheless
+    lines.append(f"shared-network={network.bridge},{whole.network_address}")
     lines.append(f"dhcp-option=tag:{tag},option:router{',' + subnet.gateway if subnet.gateway else ''}")
     own = subnet.gateway if network.names else ""
     servers = ",".join(each for each in subnet.dns if ":" not in each) or own
@@ -161,14 +160,16 @@ def _v4(network: ServedNetwork, cidr: str, subnet: VifAddress) -> list[str]:
     return lines
 
 
-def _v6(cidr: str, subnet: VifAddress) -> list[str]:
+def _v6(bridge: str, cidr: str, subnet: VifAddress) -> list[str]:
     network, tag = ipaddress.ip_network(cidr, strict=False), subnet_tag(cidr)
     prefix = network.network_address
     mode = subnet.address_mode or subnet.ra_mode
     lines = []
     if mode == STATEFUL:
         lines.append(f"dhcp-range=set:{tag},{prefix},static,{network.prefixlen},{LEASE_S}s")
-    elif subnet.gateway and subnet.ra_mode in {SLAAC, STATELESS}:
+        if not subnet.gateway or network.prefixlen != ADVERTISED_LENGTH:  # it has an address in the prefix else
+            lines.append(f"shared-network={bridge},{prefix}")
+    elif subnet.gateway and subnet.ra_mode in {SLAAC, STATELESS} and network.prefixlen == ADVERTISED_LENGTH:
         kind = "ra-only" if subnet.ra_mode == SLAAC else "ra-stateless"
         lines.append(f"dhcp-range=set:{tag},{prefix},{kind},{network.prefixlen},{LEASE_S}s")
     servers = ",".join(f"[{each}]" for each in subnet.dns if ":" in each)

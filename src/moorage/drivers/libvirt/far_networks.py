@@ -14,8 +14,7 @@ import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from moorage.drivers.libvirt.devices import ID_CHARACTERS
-from moorage.drivers.libvirt.plumber import BRIDGE_PREFIX
+from moorage.drivers.libvirt.devices import BRIDGE_PREFIX, ID_CHARACTERS
 from moorage.drivers.libvirt.tunnels import tunnel_of
 from moorage.model.clock import Clock
 from moorage.model.guest import VifData

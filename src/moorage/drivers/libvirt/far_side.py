@@ -4,12 +4,12 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from moorage.drivers.libvirt.bridge_tables import take_no_advertisements
 from moorage.drivers.libvirt.commands import run
 from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.devices import NetworkDevice
 from moorage.drivers.libvirt.dhcp import METADATA_V6
 from moorage.drivers.libvirt.far_networks import Announcements, FarNetwork, far_networks, own_bridge_of
-from moorage.drivers.libvirt.plumber import take_no_advertisements
 from moorage.drivers.libvirt.routes import NOTHING_FAR, FarSide
 from moorage.drivers.libvirt.tunnels import Tunnelled, Tunnels, tunnel_of
 from moorage.model.errors import HostFailed
@@ -69,7 +69,7 @@ class FarSideKeeper:
         if far.bridge not in links_now:
             await bridges.make_bridge(far.bridge, far)
         elif far.bridge not in self.side.bridges:  # it may have served guests until now
-            await _ip("address", "flush", "dev", far.bridge, "scope", "global")
+            await _ip("address", "flush", "dev", far.bridge)
             await _ip("-6", "address", "flush", "dev", far.bridge, "to", METADATA_V6)
         await bridges.claim(far.bridge, links_now)
         take_no_advertisements(far.bridge)

@@ -28,7 +28,7 @@ class GuestServices:
     ) -> None:
         """Bridge of ours → who is on it. Raises HostFailed (`vif_not_plugged`)."""
         await self._metadata.keep(seats)
-        await self._routing.keep(seats if self._routes else {}, described, far)
+        await self._routing.keep(seats, described if self._routes else {}, far)
 
     async def is_intact(self) -> bool:
         """Whether nobody removed what routers have in nftables."""

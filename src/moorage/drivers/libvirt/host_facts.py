@@ -104,7 +104,7 @@ def _programs(settings: Libvirt) -> Iterator[str]:
     yield from ("qemu-img", "ip", "mke2fs", "mkswap")
     if settings.dhcp:
         yield "dnsmasq"
-    if settings.vxlan_address or settings.port_filter or settings.routers:
+    if settings.vxlan_address or settings.port_filter or settings.routers or settings.dhcp:
         yield "nft"
     if settings.port_filter:
         yield "tc"

@@ -6,24 +6,37 @@ guests on this bridge, and for nothing else.
 """
 
 from collections.abc import Iterable, Mapping
-from ipaddress import ip_address
+from dataclasses import dataclass
 
-from moorage.drivers.libvirt.dhcp import METADATA, METADATA_V6
+from moorage.drivers.libvirt.dhcp import METADATA, METADATA_V6, SERVICE_V6
 
 PRIORITY = 0
+BEFORE_TRANSLATION = -101
+"""Of floating addresses (route_chains.py)."""
 NEIGHBOURS = "130, 131, 132, 133, 135, 136, 143"
 """Types of ICMPv6: listeners of multicast, routers and neighbours, of one link."""
 
 
-def input_chains(bridges: Mapping[str, Iterable[str]], vlans: Iterable[str], ports: Iterable[int] = ()) -> str:
-    """`bridges`: bridge of ours → the host's addresses for guests on it. `vlans`: bridges on which the host is nobody. `ports`: of TCP,
-    which guests may reach at all addresses of the machine."""
+@dataclass(frozen=True)
+class OwnAddresses:
+    """What the host is for the guests on one bridge: its own address there, and the gateways for which it answers."""
+
+    service: str = ""
+    gateways: tuple[str, ...] = ()
+
+    def translated(self) -> Iterable[tuple[str, str]]:
+        """Gateway → the address that stands for it."""
+        for each in self.gateways if self.service else ():
+            yield each, SERVICE_V6 if ":" in each else self.service
+
+
+def input_chains(bridges: Mapping[str, OwnAddresses], vlans: Iterable[str], ports: Iterable[int] = ()) -> str:
+    """`bridges`: bridge of ours → what the host is there. `vlans`: bridges on which the host is nobody. `ports`: of TCP, which guests may
+    reach at all addresses of the machine."""
     silent = sorted(vlans)
     if not bridges and not silent:
         return ""
-    own = [(bridge, ip_address(each)) for bridge, found in sorted(bridges.items()) for each in sorted(set(found))]
-    four = [f'"{bridge}" . {each}' for bridge, each in own if each.version == 4]
-    six = [f'"{bridge}" . {each}' for bridge, each in own if each.version == 6]
+    four = [f'"{bridge}" . {each.service}' for bridge, each in sorted(bridges.items()) if each.service]
     reached = sorted(set(ports))
     guests = [
         "ct direction reply ct state established accept",
@@ -37,7 +50,6 @@ def input_chains(bridges: Mapping[str, Iterable[str]], vlans: Iterable[str], por
         f"ip daddr {METADATA} tcp dport 80 accept",
         f"ip6 daddr {METADATA_V6} tcp dport 80 accept",
         *(["iifname . ip daddr @own goto services"] if four else []),
-        *(["iifname . ip6 daddr @own6 goto services"] if six else []),
         "ip6 daddr fe80::/10 goto services",
         "drop",
     ]
@@ -52,12 +64,24 @@ def input_chains(bridges: Mapping[str, Iterable[str]], vlans: Iterable[str], por
     forward = [f'iifname "{each}" oifname != "{each}" drop' for each in silent]
     return (
         _set("own", "ipv4_addr", four)
-        + _set("own6", "ipv6_addr", six)
         + _chain("services", services)
         + _chain("guests", guests)
         + _hook("input", input_rules)
         + _hook("forward", forward)
+        + _translation(bridges)
     )
+
+
+def _translation(bridges: Mapping[str, OwnAddresses]) -> str:
+    """What a guest says to its gateway is for the host's own address on its bridge: the gateway's is on no device of the machine."""
+    every = [(bridge, *each) for bridge, own in sorted(bridges.items()) for each in own.translated()]
+    four = [f'"{bridge}" . {gateway} : {own}' for bridge, gateway, own in every if ":" not in gateway]
+    six = [f'"{bridge}" . {gateway} : {own}' for bridge, gateway, own in every if ":" in gateway]
+    rules = [f"dnat ip to iifname . ip daddr map {{ {', '.join(four)} }}"] if four else []
+    rules += [f"dnat ip6 to iifname . ip6 daddr map {{ {', '.join(six)} }}"] if six else []
+    if not rules:
+        return ""
+    return _chain("gateways", [f"type nat hook prerouting priority {BEFORE_TRANSLATION}; policy accept;", *rules])
 
 
 def _set(name: str, kind: str, elements: list[str]) -> str:

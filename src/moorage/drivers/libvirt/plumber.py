@@ -1,44 +1,49 @@
 """Serves the embedded network service's networks, which has no agents: this host answers DHCP for its own guests, on our own bridges.
 
-All that is needed came with the guests' specs, so nobody is asked: each subnet's gateway address is the bridge's, and dnsmasq, one for each
-bridge, gives every guest the addresses that its port has (dhcp.py).  It runs on when the agent stops, for leases are renewed; a start finds
-it by its pid file, whose process must have been started with our configuration.
+All that is needed came with the guests' specs, so nobody is asked: the bridge answers for each subnet's gateway, in a table of its own
+(bridge_tables.py), and dnsmasq, one for each bridge, gives every guest the addresses that its port has (dhcp.py).  It runs on when the agent
+stops, for leases are renewed; a start finds it by its pid file, whose process must have been started with our configuration.
 
-    <host's directory>/networks/<bridge>/    conf, hosts, names, options, pid
+    <host's directory>/networks/<bridge>/    service (the bridge's own address), conf, hosts, names, options, pid
 """
 
-import ipaddress
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from moorage.drivers.libvirt import daemons
+from moorage.drivers.libvirt.bridge_tables import (
+    BridgeNetwork,
+    BridgeTables,
+    Held,
+    advertising_address,
+    free_service,
+    is_service,
+    set_up_device,
+)
 from moorage.drivers.libvirt.commands import run
-from moorage.drivers.libvirt.dhcp import METADATA_V6, NO_NAMES, ServedNetwork, files_of, is_v4
+from moorage.drivers.libvirt.dhcp import METADATA_V6, NO_NAMES, SERVICE_V6, ServedNetwork, files_of
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.model.errors import HostFailed
-from moorage.model.guest import VifAddress, VifData
+from moorage.model.guest import VifData
 
-BRIDGE_PREFIX = "mrg"
-SYSTEM_CONTROL = Path("/proc/sys/net")
+SERVICE = "service"
 TAKEN = "listening socket"
 """In dnsmasq's complaint."""
 
 _log = logging.getLogger(__name__)
 
 
-class _Address(msgspec.Struct):
-    local: str = ""
-    prefix: int = msgspec.field(default=0, name="prefixlen")
+@dataclass(frozen=True)
+class Assignment:
+    """Bridge → the host's own address on it, and what the devices of this machine had when it was looked at."""
 
-
-class _Addresses(msgspec.Struct):
-    name: str = msgspec.field(default="", name="ifname")
-    addresses: list[_Address] = msgspec.field(default_factory=list, name="addr_info")
+    services: Mapping[str, str]
+    held: Sequence[Held]
 
 
 class Plumber:
@@ -46,35 +51,74 @@ class Plumber:
         self._room = room / "networks"
         self._forwarders = settings.dns_forwarders
         self._metadata = bool(settings.metadata_url)
+        self._tables = BridgeTables()
 
-    async def serve(self, networks: Mapping[str, Sequence[VifData]]) -> None:
+    async def assign(self, bridges: Collection[str]) -> Assignment:
+        """Give each bridge that is to be served its own address. Raises HostFailed."""
+        known = self._services()
+        if not bridges and not known:
+            return Assignment({}, [])
+        held = await _addresses_held()  # once: each boot comes here, for all networks
+        taken = {each.local for device in held for each in device.addresses if is_service(each.local)}
+        services: dict[str, str] = {}
+        for device in held:
+            if device.name in bridges:
+                mine = next((each.local for each in device.addresses if is_service(each.local)), "")
+                services |= {device.name: mine} if mine and mine not in services.values() else {}
+        taken |= {*known.values()}
+        for bridge in sorted(bridges):
+            if bridge not in services:
+                services[bridge] = known.get(bridge) or free_service(bridge, taken)
+                taken.add(services[bridge])
+        return Assignment(services, held)
+
+    async def serve(self, networks: Mapping[str, Sequence[VifData]], assigned: Assignment | None = None) -> None:
         """Serve these networks (bridge → its interfaces), and no others any more. A repeat changes nothing for running guests."""
+        assigned = assigned or await self.assign(networks)
+        gone = {bridge: service for bridge, service in self._services().items() if bridge not in networks}
         if self._room.is_dir():
             for each in self._room.iterdir():
                 if each.name not in networks:
-                    await self._stop(each)
-        held = await _addresses_held() if networks else []  # once: each boot comes here, for all networks
-        claimed: set[str] = set()
-        for bridge in sorted(networks, key=lambda each: (not _answers_names(self._room / each), each)):
-            network = ServedNetwork(
+                    await self._end(each)
+        served = [
+            ServedNetwork(
                 bridge,
                 networks[bridge],
                 forwarders=self._forwarders,
                 metadata=self._metadata and bool(networks[bridge]),
+                service_address=assigned.services[bridge],
+                names=not self._goes_without_names(bridge),
             )
-            names = claimed.isdisjoint(network.gateways) and not self._goes_without_names(bridge)
-            network = replace(network, names=names)
-            claimed |= network.gateways
-            await self._serve(network, held)
+            for bridge in sorted(networks)
+        ]
+        for network in served:  # first: whatever is killed in between leaves what is found by it
+            directory = self._room / network.bridge
+            directory.mkdir(parents=True, exist_ok=True)
+            daemons.write(directory / SERVICE, network.service_address)
+        await self._tables.keep([_table(network) for network in served], gone, assigned.held)
+        for bridge in gone:
+            shutil.rmtree(self._room / bridge, ignore_errors=True)
+        for network in served:
+            await self._serve(network)
 
-    async def _serve(self, network: ServedNetwork, held: Sequence[_Addresses]) -> None:
-        await self._give_addresses(network, held)
+    def _services(self) -> dict[str, str]:
+        """As they are written down."""
+        found = {}
+        for each in self._room.glob(f"*/{SERVICE}"):
+            service = each.read_text()
+            if is_service(service):
+                found[each.parent.name] = service
+        return found
+
+    async def _serve(self, network: ServedNetwork) -> None:
         directory = self._room / network.bridge
         files = files_of(directory, network)
         if files is None:
-            await self._stop(directory)
+            await self._end(directory)
+            for each in directory.iterdir():
+                if each.name != SERVICE:
+                    each.unlink(missing_ok=True)
             return
-        directory.mkdir(parents=True, exist_ok=True)
         contents = {"conf": files.conf, "hosts": files.hosts, "names": files.names, "options": files.options}
         changed = [name for name, content in contents.items() if daemons.write(directory / name, content)]
         running = _pid(directory)
@@ -103,62 +147,42 @@ class Plumber:
         directory = self._room / bridge
         return not _answers_names(directory) and _pid(directory) is not None
 
-    async def _give_addresses(self, network: ServedNetwork, held: Sequence[_Addresses]) -> None:
-        """The bridge is what guests reach: their gateway, and whoever answers DHCP."""
-        bridge, v6 = network.bridge, take_no_advertisements(network.bridge)
-        own = {(each.local, each.prefix) for device in held if device.name == bridge for each in device.addresses}
-        for subnet in network.subnets.values():
-            if subnet.gateway and is_v4(subnet):
-                await self._be_gateway(bridge, subnet, held)
-            elif subnet.gateway and v6:
-                length = ipaddress.ip_network(subnet.cidr, strict=False).prefixlen
-                if (subnet.gateway, length) not in own:
-                    await _ip("-6", "address", "replace", f"{subnet.gateway}/{length}", "dev", bridge, "nodad")
-            elif is_v4(subnet):  # guests of it are reached nevertheless
-                await _ip("address", "replace", f"{network.service_address}/32", "dev", bridge)
-                await _ip("route", "replace", subnet.cidr, "dev", bridge, "src", network.service_address)
-        if network.metadata and v6 and (METADATA_V6, 64) not in own:
-            await _ip("-6", "address", "replace", f"{METADATA_V6}/64", "dev", bridge, "nodad")
-
-    async def _be_gateway(self, bridge: str, subnet: VifAddress, held: Sequence[_Addresses]) -> None:
-        """Raises HostFailed when the machine itself uses these addresses; other networks of ours may."""
-        network = ipaddress.ip_network(subnet.cidr, strict=False)
-        for device in held:
-            for each in device.addresses:
-                if not each.local or ":" in each.local or ipaddress.ip_address(each.local) not in network:
-                    continue
-                if device.name == bridge and each.local == subnet.gateway:
-                    return
-                if not device.name.startswith(BRIDGE_PREFIX):
-                    why = f"{device.name} has {each.local}, which is in {subnet.cidr}"
-                    raise HostFailed(
-                        "the host uses addresses of this network for itself", private=why, code="vif_not_plugged"
-                    )
-        await _ip("address", "replace", f"{subnet.gateway}/{network.prefixlen}", "dev", bridge)
-
     def has_lost_servers(self) -> bool:
         """Whether one that should run does not."""
         return self._room.is_dir() and any(
             _pid(each) is None for each in self._room.iterdir() if (each / "conf").exists()
         )
 
-    async def _stop(self, directory: Path) -> None:
+    async def _end(self, directory: Path) -> None:
+        """Its directory stays as long as its table is there; one of an earlier release has no table."""
         pid = _pid(directory)
         if pid is not None:
             await daemons.end(pid)
-        shutil.rmtree(directory, ignore_errors=True)
+        if not (directory / SERVICE).exists():
+            shutil.rmtree(directory, ignore_errors=True)
 
 
-async def _addresses_held() -> list[_Addresses]:
+async def _addresses_held() -> list[Held]:
     """By the devices of this machine. Raises HostFailed."""
     output = await run("ip", "-json", "address", "show", code="vif_not_plugged")
-    return msgspec.json.decode(output or "[]", type=list[_Addresses])
+    return msgspec.json.decode(output or "[]", type=list[Held])
 
 
-def host_addresses(bridge: str, vifs: Sequence[VifData]) -> list[str]:
-    """Of a bridge that is served, as far as guests have a reason to know them."""
-    network = ServedNetwork(bridge, vifs)
-    return [each.gateway or network.service_address for each in network.subnets.values() if each.gateway or is_v4(each)]
+def gateways_of(vifs: Sequence[VifData]) -> list[str]:
+    """What guests on a bridge take for the host."""
+    return sorted({each.gateway for vif in vifs for each in vif.addresses if each.cidr and each.gateway})
+
+
+def _table(network: ServedNetwork) -> BridgeNetwork:
+    """Raises HostFailed."""
+    own_v6: list[str] = []
+    if set_up_device(network.bridge):
+        own_v6 = [f"{SERVICE_V6}/64", *([f"{METADATA_V6}/64"] if network.metadata else [])]
+        for cidr, subnet in network.subnets.items():
+            if subnet.gateway and subnet.dhcp and (address := advertising_address(network.bridge, cidr)):
+                own_v6.append(f"{address}/64")
+    subnets = tuple(sorted((cidr, each.gateway or "") for cidr, each in network.subnets.items()))
+    return BridgeNetwork(network.bridge, network.service_address, subnets, tuple(own_v6))
 
 
 def _answers_names(directory: Path) -> bool:
@@ -173,17 +197,3 @@ def _mark(directory: Path) -> str:
 
 def _pid(directory: Path) -> int | None:
     return daemons.pid_of(directory / "pid", _mark(directory))
-
-
-def take_no_advertisements(bridge: str) -> bool:
-    """It takes no IPv6 addresses from what a guest advertises. Whether it may have any."""
-    mine = SYSTEM_CONTROL / "ipv6" / "conf" / bridge
-    try:
-        (mine / "accept_ra").write_text("0")
-        return (mine / "disable_ipv6").read_text().strip() == "0"
-    except OSError:
-        return False
-
-
-async def _ip(*words: str) -> None:
-    await run("ip", *words, code="vif_not_plugged")

@@ -9,6 +9,7 @@ own way up by it.
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from moorage.drivers.libvirt.dhcp import SERVICE_V6
 from moorage.drivers.libvirt.routes import RoutePlan
 from moorage.drivers.libvirt.tunnels import ROUTED
 
@@ -49,7 +50,7 @@ def chains_of(plan: RoutePlan, numbers: Mapping[str, int]) -> str:
             _hook("zones", f"filter hook prerouting priority {ZONES}", _zones(plan, numbers)),
             _hook("ways", f"filter hook prerouting priority {WAYS}", arriving),
             _hook("answers", f"route hook output priority {ANSWERS}", [*answers, *floating]),
-            _hook("prerouting", "nat hook prerouting priority -100", dnat),
+            _hook("prerouting", "nat hook prerouting priority -100", [*_gateways(plan), *dnat]),
             _hook("output", "nat hook output priority -100", dnat),
             _hook("found", f"filter hook postrouting priority {FOUND}", _found(used)),
             _hook("postrouting", "nat hook postrouting priority 100", _source(plan, numbers)),
@@ -107,7 +108,31 @@ def _source(plan: RoutePlan, numbers: Mapping[str, int]) -> list[str]:
     )
     rules = [f"ct mark and {MASK:#010x} vmap {whose}"] if any(plan.source.values()) else []
     # who has no address outside is seen as the gateway of whom it speaks to
-    return [*rules, "iifname @bridges oifname @bridges ct status dnat masquerade"] if plan.floating else rules
+    speaks = {each: _speaks_as(plan, each) for each in plan.bridges if plan.floating}
+    senders = _map(f'"{bridge}" : {address}' for bridge, address in speaks.items() if address)
+    if not any(speaks.values()):
+        return rules
+    return [*rules, f"iifname @bridges oifname @bridges ct status dnat snat ip to oifname map {senders}"]
+
+
+def _speaks_as(plan: RoutePlan, bridge: str) -> str:
+    own = [each for each in plan.gateways.get(bridge, ()) if ":" not in each]
+    return own[0] if own else plan.services.get(bridge, "")
+
+
+def _gateways(plan: RoutePlan) -> list[str]:
+    """A router answers at all of its addresses: those of its other networks, too (host_input.py has each network's own)."""
+    four, six = [], []
+    for bridge, vrf in sorted(plan.vrfs.items()):
+        others = [each for each, other in sorted(plan.vrfs.items()) if other == vrf and each != bridge]
+        own = {*plan.gateways.get(bridge, ())}
+        for gateway in sorted({one for each in others for one in plan.gateways.get(each, ())} - own):
+            if ":" in gateway:
+                six.append(f'"{bridge}" . {gateway} : {SERVICE_V6}')
+            elif bridge in plan.services:
+                four.append(f'"{bridge}" . {gateway} : {plan.services[bridge]}')
+    rules = [f"dnat ip to iifname . ip daddr map {_map(four)}"] if four else []
+    return rules + ([f"dnat ip6 to iifname . ip6 daddr map {_map(six)}"] if six else [])
 
 
 def _forward(plan: RoutePlan) -> list[str]:

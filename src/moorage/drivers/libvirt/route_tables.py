@@ -10,6 +10,9 @@ from moorage.drivers.libvirt.route_chains import MASK, mark_of
 from moorage.drivers.libvirt.routes import FIRST_TABLE, MARKED_PRIORITY, RULE_PRIORITY, TABLES_MAX, FamilyPlan
 from moorage.model.errors import HostFailed
 
+KINDS = frozenset({"unreachable", "local"})
+"""Of routes; all others lead to a device."""
+EVERYWHERE = frozenset({"0.0.0.0/0", "::/0"})
 EARLIER_MARK = 0x20000000
 """Earlier releases had a rule for it, which led to the main table."""
 
@@ -57,18 +60,19 @@ async def keep_tables(family: str, plan: FamilyPlan, tables: Mapping[str, int], 
     if not plan.tables and not made.bridges and not made.tables and not made.earlier_mark:
         return
     commands: list[str] = []
+    every_route = await _every_route(family)
     for vrf, routes in plan.tables.items():
         table = str(tables[vrf])
         commands += [" ".join(("route", "replace", *each, "table", table)) for each in routes]
         kept = {_destination(each) for each in routes}
-        commands += [f"route del {each} table {table}" for each in sorted(await _routes(family, table) - kept)]
+        commands += [f"route del {each} table {table}" for each in sorted(every_route.get(table, set()) - kept)]
     every = await _rules(family)
     wanted = {bridge: tables[router] for bridge, router in plan.rules.items()}
     commands += _of_bridges(every, wanted, made.bridges)
     used = {tables[vrf] for vrf in plan.tables}
     commands += _of_marks(every, used, made)
     for left in sorted({*made.bridges.values(), *made.tables} - used):
-        commands += [f"route del {each} table {left}" for each in sorted(await _routes(family, str(left)))]
+        commands += [f"route del {each} table {left}" for each in sorted(every_route.get(str(left), set()))]
     if commands:
         await run("ip", family, "-batch", "-", given="\n".join(commands) + "\n", code="vif_not_plugged")
 
@@ -113,17 +117,32 @@ async def _rules(family: str) -> list[_Rule]:
     return msgspec.json.decode(output or "[]", type=list[_Rule])
 
 
-async def _routes(family: str, table: str) -> set[str]:
+async def routes_of(family: str, table: str, device: str = "") -> set[str]:
+    """Destinations in a table, with their kinds."""
+    words = ("dev", device) if device else ()
     try:
-        output = await run("ip", family, "-json", "route", "show", "table", table, code="vif_not_plugged")
+        output = await run("ip", family, "-json", "route", "show", "table", table, *words, code="vif_not_plugged")
     except HostFailed:  # nobody has a route in there
         return set()
-    found = set()
+    return {_named(each) for each in msgspec.json.decode(output or "[]")}
+
+
+async def _every_route(family: str) -> dict[str, set[str]]:
+    """Table → destinations: one program for all tables."""
+    found: dict[str, set[str]] = {}
+    output = await run("ip", family, "-json", "route", "show", "table", "all", code="vif_not_plugged")
     for each in msgspec.json.decode(output or "[]"):
-        kind = f"{each['type']} " if each.get("type") == "unreachable" else ""
-        found.add(f"{kind}{each['dst']}")
+        found.setdefault(str(each.get("table", "main")), set()).add(_named(each))
     return found
 
 
+def _named(route: Mapping[str, object]) -> str:
+    kind = str(route.get("type", ""))
+    return f"{kind} {route['dst']}" if kind in KINDS else str(route["dst"])
+
+
 def _destination(route: Sequence[str]) -> str:
-    return " ".join(route[:2]) if route[0] == "unreachable" else route[0]
+    """As the kernel says it."""
+    if route[0] in KINDS:
+        return " ".join(route[:2])
+    return "default" if route[0] in EVERYWHERE else route[0]

@@ -10,7 +10,7 @@ said of packets: which router answers are for, zones of conntrack, translation, 
     outside, IPv6       nothing is translated: the outside has a route to the router's address, which one host has
     isolation           whatever comes from a bridge of ours, or goes to one, and is none of these, is not forwarded
 
-Networks may have the same addresses: each router is a VRF, and so is a bridge without a router whose addresses another one has too.  A VRF
+Networks may have the same addresses: each router is a VRF, and so is a bridge without a router.  A VRF
 has a number, by which its table of routes, its zone of conntrack, and marks of packets and connections are known.
 """
 
@@ -22,6 +22,8 @@ from moorage.drivers.libvirt.far_networks import own_bridge_of
 from moorage.model.route_description import ExternalNetwork, FloatingAddress, RoutedSubnet, RouterDescription
 
 FIRST_TABLE, TABLES_MAX = 43_600, 400
+PLAIN_MAX = 300
+"""Tables that bridges without a router take: routers find one."""
 RULE_PRIORITY, MARKED_PRIORITY = 1_045, 1_044
 NOWHERE = ("unreachable", "default", "metric", "4278198272")
 
@@ -34,6 +36,8 @@ class RoutedPort:
     cidrs: tuple[str, ...]
     floating: tuple[FloatingAddress, ...] = ()
     routers: tuple[RouterDescription, ...] = ()
+    gateways: tuple[str, ...] = ()
+    """Addresses of the bridge's guests' gateways, for which this host answers."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,10 @@ class RoutePlan:
     """What is forwarded."""
     arp_entries: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Bridge → address → MAC, of both families."""
+    gateways: dict[str, list[str]] = field(default_factory=dict)
+    """Bridge of this host's guests → their gateways, of both families."""
+    services: dict[str, str] = field(default_factory=dict)
+    """Bridge → the host's own address on it (bridge_tables.py)."""
     troubles: list[str] = field(default_factory=list)
 
     @property
@@ -124,6 +132,8 @@ def planned(
     ranges: dict[str, set[str]] = {}
     for port in ports:
         ranges.setdefault(port.bridge, set()).update(port.cidrs)
+        known = plan.gateways.setdefault(port.bridge, [])
+        known += [each for each in port.gateways if each not in known]
     routers = sorted(
         {each.router: each for port in ports for each in port.routers}.values(), key=lambda one: one.router
     )
@@ -131,10 +141,11 @@ def planned(
     for port in ports:
         for each in port.floating:
             _float(plan, port.bridge, each, external)
+    _share_outside(plan, claimed, external)
     for ways in claimed:
         _route_four(plan, ways, external)
         _route_six(plan, ways, external)
-    _separate_equal_ranges(plan, ranges)
+    _separate_bridges(plan, ranges)
     return plan
 
 
@@ -202,7 +213,7 @@ def _way_out(outside: Mapping[str, Outside], external: ExternalNetwork | None) -
 def _route_four(plan: RoutePlan, ways: _Ways, outside: Mapping[str, Outside]) -> None:
     router, connected = ways.router, ways.near(ways.router.subnets)
     every = {**connected, **ways.beyond(router.subnets)}
-    routes: list[tuple[str, ...]] = [(cidr, "dev", bridge) for cidr, bridge in sorted(every.items())]
+    routes = _connected(every, plan.gateways, six=False)
     out = _way_out(outside, router.external)
     if out is not None and router.external is not None:
         routes += _outward(router.external.cidr, router.external.gateway, out)
@@ -220,7 +231,7 @@ def _route_six(plan: RoutePlan, ways: _Ways, outside: Mapping[str, Outside]) -> 
     every = {**connected, **ways.beyond(router.subnets6)}
     if not every:
         return
-    routes: list[tuple[str, ...]] = [(cidr, "dev", bridge) for cidr, bridge in sorted(every.items())]
+    routes = _connected(every, plan.gateways, six=True)
     out = _way_out(outside, router.external)
     if out is not None and router.external is not None and router.external.cidr6:
         routes += _outward(router.external.cidr6, router.external.gateway6, out)
@@ -228,12 +239,8 @@ def _route_six(plan: RoutePlan, ways: _Ways, outside: Mapping[str, Outside]) -> 
         if router.address6:
             plan.addresses[router.address6] = out.device
         for cidr, bridge in sorted(every.items()):
-            if any(device == out.device and _overlap(cidr, other) for device, other in plan.prefixes):
-                plan.troubles.append(
-                    f"{cidr} of router {router.router} is not reached from outside: another one has it"
-                )
+            if plan.prefixes.get((out.device, cidr)) != router.router:
                 continue
-            plan.prefixes[out.device, cidr] = router.router
             plan.accept.append(f'iifname "{out.device}" oifname "{bridge}" ip6 daddr {cidr} accept')
         plan.accept += [
             f'iifname "{bridge}" oifname "{out.device}" ip6 saddr {cidr} accept' for cidr, bridge in connected.items()
@@ -243,6 +250,26 @@ def _route_six(plan: RoutePlan, ways: _Ways, outside: Mapping[str, Outside]) -> 
     plan.six.rules |= dict.fromkeys(connected.values(), router.router)
     plan.six.forwarding |= {*connected.values()}
     _join(plan, ways.far, connected, every, "ip6")
+
+
+def _share_outside(plan: RoutePlan, claimed: Sequence[_Ways], outside: Mapping[str, Outside]) -> None:
+    """Ranges of IPv6 are not translated, and tenants choose them: what comes from outside is for the router that had the range first, and not
+    for the one whose id is smaller, which a tenant makes routers for until it is."""
+    claims = []
+    for ways in claimed:
+        router = ways.router
+        out = _way_out(outside, router.external)
+        if out is None or router.external is None or not router.external.cidr6:
+            continue
+        reached = {*ways.near(router.subnets6), *ways.beyond(router.subnets6)}
+        claims += [
+            (each.since, router.router, each.cidr, out.device) for each in router.subnets6 if each.cidr in reached
+        ]
+    for _, router_id, cidr, device in sorted(claims):
+        if any(at == device and _overlap(cidr, other) for at, other in plan.prefixes):
+            plan.troubles.append(f"{cidr} of router {router_id} is not reached from outside: another one has it")
+        else:
+            plan.prefixes[device, cidr] = router_id
 
 
 def _static(
@@ -296,13 +323,29 @@ def _translate(plan: RoutePlan, router: RouterDescription, out: Outside, connect
         plan.accept.append(f'iifname "{bridge}" oifname "{out.device}" ip saddr {cidr} accept')
 
 
-def _separate_equal_ranges(plan: RoutePlan, ranges: Mapping[str, set[str]]) -> None:
-    """A bridge without a router, some of whose addresses another one has too, is a VRF for itself: answers of the host find it so."""
+def _separate_bridges(plan: RoutePlan, ranges: Mapping[str, set[str]]) -> None:
+    """A bridge without a router is a VRF for itself: answers of the host find it so. Where there are very many, those whose addresses another
+    one has too come first: others are answered at the host's own address on their bridge, and at no other one of the machine."""
     four = {bridge: sorted(each for each in cidrs if ":" not in each) for bridge, cidrs in ranges.items()}
-    for bridge in sorted(overlapping(four)):
-        if bridge not in plan.vrfs:
-            plan.vrfs[bridge] = bridge
-            plan.four.tables[bridge] = [(cidr, "dev", bridge) for cidr in four[bridge]]
+    equal = overlapping(four)
+    for bridge in sorted(ranges, key=lambda each: (each not in equal, each)):
+        if bridge in plan.vrfs or (bridge not in equal and len(plan.tables) >= PLAIN_MAX):
+            continue
+        plan.vrfs[bridge] = bridge
+        six = sorted(ranges[bridge] - {*four[bridge]})
+        for family, cidrs, is_six in ((plan.four, four[bridge], False), (plan.six, six, True)):
+            if cidrs or not is_six:
+                routes = _connected(dict.fromkeys(cidrs, bridge), plan.gateways, six=is_six)
+                family.tables[bridge] = [*routes, NOWHERE]
+                family.rules[bridge] = bridge
+
+
+def _connected(every: Mapping[str, str], gateways: Mapping[str, Iterable[str]], *, six: bool) -> list[tuple[str, ...]]:
+    """Range → bridge. The host is the gateway of its own guests' bridges: local in this table, and in none that it uses itself."""
+    found: list[tuple[str, ...]] = [(cidr, "dev", bridge) for cidr, bridge in sorted(every.items())]
+    for bridge in sorted({*every.values()}):
+        found += [("local", each, "dev", bridge) for each in gateways.get(bridge, ()) if (":" in each) is six]
+    return found
 
 
 def overlapping(ranges: Mapping[str, Iterable[str]]) -> set[str]:

@@ -15,6 +15,7 @@ import msgspec
 
 from moorage.drivers.libvirt import daemons
 from moorage.drivers.libvirt.arp_entries import keep_arp_entries
+from moorage.drivers.libvirt.bridge_tables import is_service, loosest_filter
 from moorage.drivers.libvirt.commands import run
 from moorage.drivers.libvirt.firewall import has_tables
 from moorage.drivers.libvirt.metadata_keeper import Seat
@@ -106,6 +107,9 @@ class Routing:
             bridge: each for bridge, each in seats.items() if bridge in devices
         }  # a guest may be about to be plugged in
         plan = planned(_ports(seats, described), self._outside(devices), made.addresses, far)
+        plan.services = {
+            bridge: each.local for bridge in seats for each in devices[bridge].addresses if is_service(each.local)
+        }
         if not (SYSTEM_CONTROL / SIX).is_dir():  # a machine without IPv6
             plan.six = FamilyPlan()
         left = _state(plan, made)
@@ -167,7 +171,7 @@ class Routing:
         and so may be what a network sends whose addresses another one has too."""
         for device in sorted(plan.four.forwarding | plan.vrfs.keys()):
             outside = device in self._external.values()
-            values = {"rp_filter": "0" if outside else "2"}
+            values = {"rp_filter": "0" if outside else loosest_filter()}
             if device in plan.four.forwarding:
                 values["forwarding"] = "1"
             self._change(FOUR, device, values, made)
@@ -228,7 +232,8 @@ def _ports(seats: Mapping[str, Sequence[Seat]], described: Mapping[PortId, PortD
             description = described.get(seat.vif.port)
             cidrs = tuple(dict.fromkeys(one.cidr for one in seat.vif.addresses if one.cidr))
             floating, routers = ((), ()) if description is None else (description.floating, description.routers)
-            found.append(RoutedPort(bridge, cidrs, floating, routers))
+            gateways = tuple(dict.fromkeys(one.gateway for one in seat.vif.addresses if one.cidr and one.gateway))
+            found.append(RoutedPort(bridge, cidrs, floating, routers, gateways))
     return found
 
 

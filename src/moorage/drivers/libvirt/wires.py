@@ -18,6 +18,7 @@ from xml.etree import ElementTree as ET
 from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.devices import (
     ALIAS,
+    BRIDGE_PREFIX,
     ID_CHARACTERS,
     NAME,
     TAP_PREFIX,
@@ -32,10 +33,10 @@ from moorage.drivers.libvirt.devices import NetworkDevice as _Link
 from moorage.drivers.libvirt.devices import ip as _ip
 from moorage.drivers.libvirt.far_side import FarSideKeeper
 from moorage.drivers.libvirt.firewall import Firewall, has_tables
-from moorage.drivers.libvirt.host_input import input_chains
+from moorage.drivers.libvirt.host_input import OwnAddresses, input_chains
 from moorage.drivers.libvirt.metadata_keeper import Seat
 from moorage.drivers.libvirt.open_vswitch import OvsWire
-from moorage.drivers.libvirt.plumber import BRIDGE_PREFIX, Plumber, host_addresses
+from moorage.drivers.libvirt.plumber import Plumber, gateways_of
 from moorage.drivers.libvirt.port_wiring import TROUBLES_MAX, PortWiring
 from moorage.drivers.libvirt.routes import FarSide
 from moorage.drivers.libvirt.settings import Libvirt
@@ -185,11 +186,14 @@ class Wires:
         far = await self._far.make(tunnelled, self._bridge, links_now)
         tagged = {vif.network: bridge_of(vif, self._bridges) for vif in mine}
         tagged = {network: name for network, name in tagged.items() if name.startswith(VLAN_BRIDGE_PREFIX)}
+        served_here = {name: each for name, each in served.items() if name in links_now and self._serves}
+        assigned = await self._plumber.assign(served_here)
         if self._tunnels.address or shutil.which("nft") is not None:
-            own = {name: host_addresses(name, each) if self._serves else [] for name, each in served.items()}
-            own = {each.bridge: [] for each in far} | own
+            own = {name: OwnAddresses() for name in (*(each.bridge for each in far), *served)}
+            for name, service in assigned.services.items():
+                own[name] = OwnAddresses(service, tuple(gateways_of(served[name])))
             await self._firewall.keep(tunnelled, input_chains(own, tagged.values(), self._guest_tcp_ports))
-        await self._plumber.serve({name: each for name, each in served.items() if name in links_now and self._serves})
+        await self._plumber.serve(served_here, assigned)
         tunnels = {tunnel_of(vif.network) for vif in tunnelled} | {tunnel_of(each.network) for each in far}
         await self._tunnels.leave({name: link.alias for name, link in links_now.items()}, tunnels)
         await self._vlans.leave(
