@@ -30,6 +30,9 @@ async def _validate(token: str) -> Principal:
     return PEOPLE[token]
 
 
+NEUTRONS = NetworkSettings()
+
+
 class Cloud:
     """The service, over its own HTTP."""
 
@@ -99,7 +102,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
 
 
 @asynccontextmanager
-async def cloud_over(url: str) -> AsyncIterator[Cloud]:
+async def cloud_over(url: str, settings: NetworkSettings = NEUTRONS) -> AsyncIterator[Cloud]:
     """The cloud, over a database of either kind."""
     events: list[dict[str, Any]] = []
 
@@ -113,7 +116,7 @@ async def cloud_over(url: str) -> AsyncIterator[Cloud]:
         public_url="http://net",
         validate_token=_validate,
         notify_compute=on_message,
-        settings=NetworkSettings(),
+        settings=settings,
     )
     try:
         await service.start()

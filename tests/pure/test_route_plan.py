@@ -329,3 +329,22 @@ def test_the_plan_looks_at_each_range_a_few_times() -> None:
             planned(ports, {})
         counts.append(parsed.call_count)
     assert counts[2] <= 4 * counts[0], counts
+
+
+def test_a_range_is_whose_it_was_first_whatever_its_id() -> None:
+    """Ids of routers are made at random: who makes enough of them has the smallest."""
+
+    def router(name: str, network: str, cidr: str, since: int) -> RoutedPort:
+        subnet = RoutedSubnet(NetworkId(network), cidr, "fe80::1", since=since)
+        made = structs.replace(ROUTER_SIX, router=name, subnets6=(subnet,), address6="", routes=())
+        return RoutedPort(f"mrg{network}", (cidr,), (), (made,))
+
+    victim, thief = router("9", "a", "2001:db8:1::/64", 5), router("1", "b", "2001:db8:1::/64", 6)
+    wide = router("0", "c", "2000::/3", 7)
+    plan = planned([wide, thief, victim], DOOR)
+    assert plan.prefixes == {("eth1", "2001:db8:1::/64"): "9"}
+    assert sorted(plan.troubles) == [
+        "2000::/3 of router 0 is not reached from outside: another one has it",
+        "2001:db8:1::/64 of router 1 is not reached from outside: another one has it",
+    ]
+    assert planned([thief], DOOR).prefixes == {("eth1", "2001:db8:1::/64"): "1"}

@@ -7,6 +7,7 @@ import msgspec
 from moorage.bus.command_messages import Command
 from moorage.drivers.driver import Driver
 from moorage.model.errors import HostFailed
+from moorage.model.parsed_messages import refuse_malformed
 
 PowerT = TypeVar("PowerT")
 PayloadT = TypeVar("PayloadT", bound=msgspec.Struct)
@@ -23,5 +24,7 @@ def power_of(driver: Driver, kind: type[PowerT]) -> PowerT:
 
 
 def payload_of(command: Command, kind: type[PayloadT]) -> PayloadT:
-    """Decode the command's payload."""
-    return msgspec.json.decode(command.payload, type=kind)
+    """Decode the command's payload. Raises HostFailed for words in it that are not what they claim to be (parsed_messages.py)."""
+    payload = msgspec.json.decode(command.payload, type=kind)
+    refuse_malformed(payload)
+    return payload

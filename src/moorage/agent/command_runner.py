@@ -14,6 +14,7 @@ from moorage.drivers.driver import Driver
 from moorage.model.clock import Clock
 from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.ids import ServerId
+from moorage.model.parsed_messages import is_id
 from moorage.model.tracing import SpanType, span
 
 LEAST_S = 1.0
@@ -98,6 +99,8 @@ class CommandRunner:
         verb = self._verbs.get(command.verb)
         if verb is None:
             return self._answers.refuse(command, "not_supported", f"no verb {command.verb}"), None
+        if not is_id(command.server):
+            return self._answers.refuse(command, "garbled", f"no server's id: {command.server!r}"), None
         task = asyncio.current_task()
         assert task is not None
         least_s = LEAST_DESTROY_S if command.verb == Verb.DESTROY_GUEST else LEAST_S

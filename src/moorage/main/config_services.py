@@ -56,6 +56,8 @@ class NetworkConfig(ServiceSettings, frozen=True, forbid_unknown_fields=True):
     backend: Literal["ports", "flat"] = "ports"
     """`flat`: no network service and no ports; addresses come from `pools`, one of each network for each cell (S0.16)."""
     pools: tuple[FlatPoolConfig, ...] = ()
+    forbidden_ranges: tuple[str, ...] = ()
+    """Of the embedded service: ranges (`10.0.0.0/16`) of which no subnet but an administrator's has addresses."""
 
     reports: bool = False
     """Whether its plug-ins write into our Placement and our host aggregates themselves: `segments` writes the segments, and

@@ -30,7 +30,7 @@ from moorage_embedded.identity.lockout import LockoutLimits
 from moorage_embedded.image.app import ImageService, ImageSettings, make_image
 from moorage_embedded.image.policy import IMAGE_DATA
 from moorage_embedded.image.task_imports import TaskImports
-from moorage_embedded.network.app import NetworkService, make_network
+from moorage_embedded.network.app import NetworkService, NetworkSettings, make_network
 from moorage_embedded.network.guarantees import ChangeGuarantees
 from moorage_embedded.network.hosts import HostNetworks
 from moorage_embedded.network.outbox import NotifyCompute
@@ -153,6 +153,7 @@ async def open_embedded(
             public_url=config.api.network.url,
             validate_token=validate,
             notify_compute=notify_compute,
+            settings=NetworkSettings(forbidden_ranges=config.network.forbidden_ranges),
             guarantees=guarantees,
         )
         await services.network.start()

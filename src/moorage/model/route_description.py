@@ -47,6 +47,9 @@ class RoutedSubnet(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a network that hosts reach one another's guests of in tunnels; None: it is another one."""
     mtu: int = 0
     """Of the network, in bytes; 0: the sender's release does not say."""
+    since: int = 0
+    """When the router came to have it with its way outside: of two with one range the first is reached from there. Nanoseconds since 1970;
+    0: the sender's release does not say."""
 
 
 class ArpEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -43,6 +43,8 @@ class NetworkSettings:
     dns_domain: str = "openstacklocal."
     allowed_address_pairs_max: int = 10
     list_page_max: int = 10_000
+    forbidden_ranges: tuple[str, ...] = ()
+    """No subnet but an administrator's has addresses of them."""
 
 
 @dataclass(frozen=True)

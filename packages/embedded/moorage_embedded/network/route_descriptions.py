@@ -7,6 +7,7 @@ the way to all its guests, is told to one host: the first by name that has any o
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ from moorage_embedded.network.binding import TUNNELS
 from moorage_embedded.network.routers import GATEWAY, INTERFACE
 from moorage_embedded.network.store import Doc, NetworkStore
 
+NS_PER_S = 1_000_000_000
 ARP_ENTRIES_MAX = 20_000
 """Of one network; those beyond them are reached from their own network alone, and the log says so."""
 
@@ -130,13 +132,19 @@ def _routers(
         if not router["admin_state_up"]:
             continue
         mine = [each for each in interfaces if each["device_id"] == router["id"]]
+        outside_since = max((_since(each) for each in mine if each["device_owner"] == GATEWAY), default=0)
         inside: dict[int, list[RoutedSubnet]] = {4: [], 6: []}
         for interface in mine:
             if interface["device_owner"] == INTERFACE:
                 for each in interface["fixed_ips"]:
                     subnet = subnets[each["subnet_id"]]
                     inside[subnet["ip_version"]].append(
-                        _routed(networks[interface["network_id"]], subnet, each["ip_address"])
+                        _routed(
+                            networks[interface["network_id"]],
+                            subnet,
+                            each["ip_address"],
+                            max(_since(interface), outside_since) if subnet["ip_version"] == 6 else 0,
+                        )
                     )
         info = router["external_gateway_info"]
         gateway = [
@@ -156,8 +164,14 @@ def _routers(
     return found
 
 
-def _routed(network: Doc, subnet: Doc, address: str) -> RoutedSubnet:
-    return RoutedSubnet(network["id"], subnet["cidr"], address, _tunnel(network), network["mtu"])
+def _routed(network: Doc, subnet: Doc, address: str, since: int) -> RoutedSubnet:
+    return RoutedSubnet(network["id"], subnet["cidr"], address, _tunnel(network), network["mtu"], since)
+
+
+def _since(port: Doc) -> int:
+    """When it was made, in nanoseconds since 1970, as well as its times are known."""
+    made = datetime.fromisoformat(port["created_at"])
+    return int(made.timestamp()) * NS_PER_S
 
 
 def _tunnel(network: Doc) -> int | None:

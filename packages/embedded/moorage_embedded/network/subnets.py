@@ -16,6 +16,8 @@ from moorage_embedded.network.store import Doc
 
 Net: TypeAlias = IPv4Network | IPv6Network
 MODES = ("slaac", "dhcpv6-stateful", "dhcpv6-stateless")
+LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+LINK_LOCAL = (ip_network("169.254.0.0/16"), ip_network("fe80::/10"))
 AUTOMATIC = ("slaac", "dhcpv6-stateless")
 
 _POOL = validators.keyed({"start": validators.is_address, "end": validators.is_address})
@@ -66,6 +68,7 @@ def _make(call: NetworkCall, said: dict[str, Any]) -> Doc:
     net = ip_network(cidr, strict=False)
     if net.version != said["ip_version"]:
         raise invalid(f"cidr '{cidr}' does not match the ip_version '{said['ip_version']}'")
+    _check_range(net, said["enable_dhcp"], () if call.who.admin else call.settings.forbidden_ranges)
     for each in siblings:
         if each["ip_version"] == net.version and ip_network(each["cidr"]).overlaps(net):
             raise invalid(
@@ -112,6 +115,22 @@ def _cidr_of(call: NetworkCall, said: dict[str, Any]) -> tuple[str | None, str]:
     if said["prefixlen"] is not UNSET:
         raise bad("Bad subnets request: prefixlen can only be given with a subnetpool.")
     return None, cidr
+
+
+def _check_range(net: Net, dhcp: bool, forbidden: Iterable[str]) -> None:
+    """The first three as Neutron, which lets the second and the third pass without DHCP: no host could route them."""
+    if net.prefixlen == 0:
+        raise invalid("0 is not allowed as CIDR prefix length")
+    only = " if enable_dhcp is True" if dhcp else ""
+    if net.is_multicast:
+        raise invalid(f"Multicast IP subnet is not supported{only}")
+    if any(net.overlaps(each) for each in LOOPBACK if each.version == net.version):
+        raise invalid(f"Loopback IP subnet is not supported{only}")
+    if any(net.overlaps(each) for each in LINK_LOCAL if each.version == net.version):
+        raise invalid(f"Subnet {net} has link-local addresses, as that of the metadata service")
+    for each in map(ip_network, forbidden):
+        if each.version == net.version and each.overlaps(net):
+            raise invalid(f"Subnet {net} has addresses of {each}, which the operator of this cloud forbids")
 
 
 def _check_modes(said: dict[str, Any]) -> None:

@@ -131,7 +131,7 @@ def advertising_address(bridge: str, cidr: str) -> str:
 
 
 def set_up_device(bridge: str) -> bool:
-    """It routes by its own table, and speaks for gateways. Whether it may have IPv6."""
+    """It routes by its own table, and speaks for gateways. Whether it may have IPv6. Raises HostFailed (`vif_not_plugged`)."""
     four, six = SYSTEM_CONTROL / "ipv4" / "conf", SYSTEM_CONTROL / "ipv6" / "conf" / bridge
     try:
         (four / bridge / "rp_filter").write_text(loosest_filter())
@@ -208,8 +208,8 @@ class BridgeTables:
         elif network.own_v6:
             commands += [f"address replace {each} dev {bridge} nodad noprefixroute" for each in network.own_v6]
         commands += [f"route replace {each} table {network.table}" for each in routes.values()]
-        there = await routes_of(family, str(network.table))
-        commands += [f"route del {each} table {network.table}" for each in sorted(there - routes.keys())]
+        existing_routes = await routes_of(family, str(network.table))
+        commands += [f"route del {each} table {network.table}" for each in sorted(existing_routes - routes.keys())]
         wanted, existing = network.rules(family), _of_bridge(rules, bridge, network.table)
         commands += [f"rule add {each}" for each in sorted(wanted - existing)]
         commands += [f"rule del {each}" for each in sorted(existing - wanted)]

@@ -8,12 +8,14 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from moorage.model.clock import Clock
 from moorage.model.guest import GuestSpec, VifData
 from moorage.model.ids import NetworkId, PortId
+from moorage.model.parsed_messages import is_well_formed
 from moorage.model.port_description import (
     PARTS_MAX,
     AddressSetPart,
@@ -23,6 +25,8 @@ from moorage.model.port_description import (
     network_of_arp_set,
 )
 from moorage.model.route_description import ArpEntry
+
+DescribedT = TypeVar("DescribedT", PortDescription, AddressSetPart)
 
 FILE = "descriptions.json"
 LOOK_EVERY_S = 0.2
@@ -146,14 +150,14 @@ class DescribedPorts:
     ) -> bool:
         """What is newer than what is known; whether anything was."""
         changed = False
-        for port in ports:
+        for port in _well_formed(ports):
             known = self._now.ports.get(port.port)
             if port.version <= self._listed_at and port.port not in self._listed.ports:
                 continue
             if known is None or known.version < port.version:
                 self._now.ports[port.port] = port
                 changed = True
-        for part in sets:
+        for part in _well_formed(sets):
             changed = self._take_part(part) or changed
         return (present is not None and self._drop_absent(present, version)) or changed
 
@@ -225,3 +229,11 @@ class DescribedPorts:
             except OSError as full:
                 _log.error("numbers of ports cannot be kept: %s", full)
         return kept
+
+
+def _well_formed(descriptions: Sequence[DescribedT]) -> list[DescribedT]:
+    """Whoever sent them: what they say becomes rules of the kernel. What was known before holds."""
+    good = [each for each in descriptions if is_well_formed(each)]
+    if len(good) < len(descriptions):
+        _log.error("%d descriptions of ports are malformed, and are not taken", len(descriptions) - len(good))
+    return good

@@ -169,9 +169,11 @@ class Proxy:
     async def _guest(self, bridge: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = str(writer.get_extra_info("peername")[0]).partition("%")[0]
         try:
-            known = self._of_address(bridge, peer) or await self._of_neighbour(bridge, peer, writer)
+            known = self.conf.bridges.get(bridge, Bridge()).addresses.get(peer) or await self._known_by_mac(
+                bridge, peer, writer
+            )
             if known is None:
-                await self._turn_away(bridge, peer, reader, writer)
+                await self._refuse(bridge, peer, reader, writer)
                 return
             with self._shares.share(bridge, known.server, writer.transport) as has_place:
                 reply = await self._answer(known, bridge, peer, reader) if has_place else plain_answer(503)
@@ -186,10 +188,8 @@ class Proxy:
         finally:
             writer.close()
 
-    async def _turn_away(
-        self, bridge: str, peer: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        """Answer a stranger at once. What it may still send is read for a moment, for an answer is lost by a reset; a crowd is not waited for."""
+    async def _refuse(self, bridge: str, peer: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer a stranger at once. What it still sends is read for a moment, for a reset loses the answer; a crowd is not waited for."""
         log.warning("%s on %s is no guest's address", peer, bridge)
         with self._strangers.share(bridge, bridge, writer.transport) as has_place:
             writer.write(plain_answer(404))
@@ -214,10 +214,7 @@ class Proxy:
             log.warning("the metadata service does not answer: %s", out)
             return plain_answer(503)
 
-    def _of_address(self, bridge: str, peer: str) -> KnownGuest | None:
-        return self.conf.bridges.get(bridge, Bridge()).addresses.get(peer)
-
-    async def _of_neighbour(self, bridge: str, peer: str, writer: asyncio.StreamWriter) -> KnownGuest | None:
+    async def _known_by_mac(self, bridge: str, peer: str, writer: asyncio.StreamWriter) -> KnownGuest | None:
         """A link-local address is no port's: the MAC that has it is. Who asks for it holds a place of strangers meanwhile."""
         if not peer.startswith("fe80:"):
             return None

@@ -109,10 +109,10 @@ def _source(plan: RoutePlan, numbers: Mapping[str, int]) -> list[str]:
     rules = [f"ct mark and {MASK:#010x} vmap {whose}"] if any(plan.source.values()) else []
     # who has no address outside is seen as the gateway of whom it speaks to
     speaks = {each: _speaks_as(plan, each) for each in plan.bridges if plan.floating}
-    as_whom = _map(f'"{bridge}" : {address}' for bridge, address in speaks.items() if address)
+    senders = _map(f'"{bridge}" : {address}' for bridge, address in speaks.items() if address)
     if not any(speaks.values()):
         return rules
-    return [*rules, f"iifname @bridges oifname @bridges ct status dnat snat ip to oifname map {as_whom}"]
+    return [*rules, f"iifname @bridges oifname @bridges ct status dnat snat ip to oifname map {senders}"]
 
 
 def _speaks_as(plan: RoutePlan, bridge: str) -> str:

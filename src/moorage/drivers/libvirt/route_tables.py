@@ -60,19 +60,19 @@ async def keep_tables(family: str, plan: FamilyPlan, tables: Mapping[str, int], 
     if not plan.tables and not made.bridges and not made.tables and not made.earlier_mark:
         return
     commands: list[str] = []
-    there = await _every_route(family)
+    every_route = await _every_route(family)
     for vrf, routes in plan.tables.items():
         table = str(tables[vrf])
         commands += [" ".join(("route", "replace", *each, "table", table)) for each in routes]
         kept = {_destination(each) for each in routes}
-        commands += [f"route del {each} table {table}" for each in sorted(there.get(table, set()) - kept)]
+        commands += [f"route del {each} table {table}" for each in sorted(every_route.get(table, set()) - kept)]
     every = await _rules(family)
     wanted = {bridge: tables[router] for bridge, router in plan.rules.items()}
     commands += _of_bridges(every, wanted, made.bridges)
     used = {tables[vrf] for vrf in plan.tables}
     commands += _of_marks(every, used, made)
     for left in sorted({*made.bridges.values(), *made.tables} - used):
-        commands += [f"route del {each} table {left}" for each in sorted(there.get(str(left), set()))]
+        commands += [f"route del {each} table {left}" for each in sorted(every_route.get(str(left), set()))]
     if commands:
         await run("ip", family, "-batch", "-", given="\n".join(commands) + "\n", code="vif_not_plugged")
 

@@ -141,6 +141,7 @@ def planned(
     for port in ports:
         for each in port.floating:
             _float(plan, port.bridge, each, external)
+    _share_outside(plan, claimed, external)
     for ways in claimed:
         _route_four(plan, ways, external)
         _route_six(plan, ways, external)
@@ -238,12 +239,8 @@ def _route_six(plan: RoutePlan, ways: _Ways, outside: Mapping[str, Outside]) -> 
         if router.address6:
             plan.addresses[router.address6] = out.device
         for cidr, bridge in sorted(every.items()):
-            if any(device == out.device and _overlap(cidr, other) for device, other in plan.prefixes):
-                plan.troubles.append(
-                    f"{cidr} of router {router.router} is not reached from outside: another one has it"
-                )
+            if plan.prefixes.get((out.device, cidr)) != router.router:
                 continue
-            plan.prefixes[out.device, cidr] = router.router
             plan.accept.append(f'iifname "{out.device}" oifname "{bridge}" ip6 daddr {cidr} accept')
         plan.accept += [
             f'iifname "{bridge}" oifname "{out.device}" ip6 saddr {cidr} accept' for cidr, bridge in connected.items()
@@ -253,6 +250,26 @@ def _route_six(plan: RoutePlan, ways: _Ways, outside: Mapping[str, Outside]) -> 
     plan.six.rules |= dict.fromkeys(connected.values(), router.router)
     plan.six.forwarding |= {*connected.values()}
     _join(plan, ways.far, connected, every, "ip6")
+
+
+def _share_outside(plan: RoutePlan, claimed: Sequence[_Ways], outside: Mapping[str, Outside]) -> None:
+    """Ranges of IPv6 are not translated, and tenants choose them: what comes from outside is for the router that had the range first, and not
+    for the one whose id is smaller, which a tenant makes routers for until it is."""
+    claims = []
+    for ways in claimed:
+        router = ways.router
+        out = _way_out(outside, router.external)
+        if out is None or router.external is None or not router.external.cidr6:
+            continue
+        reached = {*ways.near(router.subnets6), *ways.beyond(router.subnets6)}
+        claims += [
+            (each.since, router.router, each.cidr, out.device) for each in router.subnets6 if each.cidr in reached
+        ]
+    for _, router_id, cidr, device in sorted(claims):
+        if any(at == device and _overlap(cidr, other) for at, other in plan.prefixes):
+            plan.troubles.append(f"{cidr} of router {router_id} is not reached from outside: another one has it")
+        else:
+            plan.prefixes[device, cidr] = router_id
 
 
 def _static(
