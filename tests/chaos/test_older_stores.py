@@ -77,8 +77,12 @@ async def act(person: Person, server: str, body: dict[str, Any], state: str) -> 
 
 async def ended(person: Person, *servers: str) -> None:
     for server in servers:
-        while any(each["status"] not in ("done", "undone") for each in await person.operations_of(server)):
+        for _ in range(1_200):
+            if all(each["status"] in ("done", "undone") for each in await person.operations_of(server)):
+                break
             await asyncio.sleep(0.1)
+        else:
+            raise AssertionError(await person.operations_of(server))
 
 
 async def volume_of(person: Person, server: str) -> str:
