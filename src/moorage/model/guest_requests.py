@@ -97,27 +97,27 @@ def unmade(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[str]
     chosen = ("numa_nodes", "mem_page_size")
     names = [
         mark + name
-        for mark, asked in (("hw:", specs), ("hw_", properties))
+        for mark, settings in (("hw:", specs), ("hw_", properties))
         for name in chosen
-        if asked.get(mark + name)
+        if settings.get(mark + name)
     ]
     switches = ((specs, "hw:locked_memory"), (specs, "hw:cpu_realtime"), (properties, "hw_locked_memory"))
-    return names + [name for asked, name in switches if boolean_of(asked.get(name))]
+    return names + [name for settings, name in switches if boolean_of(settings.get(name))]
 
 
 def unmade_names(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[str]:
     """Return all names that ask for what no driver makes, also those for which a resource class or a trait stands."""
     names = unmade(specs, properties)
-    for asked, prefix in ((specs, "hw:"), (properties, "hw_")):
-        names += [f"{prefix}cpu_policy"] if asked.get(f"{prefix}cpu_policy") in (DEDICATED, MIXED) else []
+    for settings, prefix in ((specs, "hw:"), (properties, "hw_")):
+        names += [f"{prefix}cpu_policy"] if settings.get(f"{prefix}cpu_policy") in (DEDICATED, MIXED) else []
         switches = ("mem_encryption", "ephemeral_encryption")
-        names += [prefix + name for name in switches if boolean_of(asked.get(prefix + name))]
+        names += [prefix + name for name in switches if boolean_of(settings.get(prefix + name))]
     return names + ["hw:pmem"] * bool(specs.get("hw:pmem")) + [name for name in specs if _PINNED.match(name)]
 
 
-def settled(asked: Mapping[str, str]) -> dict[str, str]:
+def settled(settings: Mapping[str, str]) -> dict[str, str]:
     """Return extra specs or properties without what no driver makes: a guest that exists has none of it, and is not refused for it."""
-    return {name: value for name, value in asked.items() if not is_unmade(name)}
+    return {name: value for name, value in settings.items() if not is_unmade(name)}
 
 
 def stands_for(resource: str) -> bool:
@@ -195,7 +195,7 @@ def _check_processors(
 
 def _policy_of_amounts(vcpus: int, specs: Mapping[str, str], policy: str, emulator: str) -> str:
     """The policy, also by `resources:PCPU`."""
-    shared, pinned = _asked_amounts("VCPU", specs), _asked_amounts("PCPU", specs)
+    shared, pinned = _amount_in_specs("VCPU", specs), _amount_in_specs("PCPU", specs)
     if policy and (shared or pinned):
         raise Invalid("Use either resources:VCPU and resources:PCPU, or hw:cpu_policy and hw_cpu_policy; not both.")
     if shared and pinned:
@@ -238,7 +238,7 @@ def _pinned(value: str | None, vcpus: int, name: str = "hw:cpu_dedicated_mask") 
     return cpus_of(name, f"0-{vcpus - 1},{text}" if text.strip().startswith("^") else text)
 
 
-def _asked_amounts(resource: str, specs: Mapping[str, str]) -> int:
+def _amount_in_specs(resource: str, specs: Mapping[str, str]) -> int:
     values = [value for name, value in specs.items() if name.startswith("resources") and name.endswith(f":{resource}")]
     return sum(int(each) for each in values if each.isdecimal() and len(each) < len("1000000"))
 
@@ -284,16 +284,16 @@ def _check_nodes(
 
 def _check_parts(vcpus: int, ram_mib: int, cpus: Sequence[str], memory: Sequence[str]) -> None:
     """Each processor is of one node, and the nodes have the whole memory."""
-    seen: set[int] = set()
+    assigned: set[int] = set()
     for node, text in enumerate(cpus):
         for cpu in cpus_of(f"numa_cpus.{node}", text):
             if cpu >= vcpus:
                 raise Invalid(f"CPU number {cpu} is larger than max {vcpus - 1}")
-            if cpu in seen:
+            if cpu in assigned:
                 raise Invalid(f"CPU number {cpu} is assigned to two nodes")
-            seen.add(cpu)
-    if len(seen) != vcpus:
-        raise Invalid(f"CPU number {sorted(set(range(vcpus)) - seen)} is not assigned to any node")
+            assigned.add(cpu)
+    if len(assigned) != vcpus:
+        raise Invalid(f"CPU number {sorted(set(range(vcpus)) - assigned)} is not assigned to any node")
     total = sum(integer_of(f"numa_mem.{node}", each) for node, each in enumerate(memory))
     if total != ram_mib:
         raise Invalid(f"{total} MB of memory assigned, but expected {ram_mib} MB")

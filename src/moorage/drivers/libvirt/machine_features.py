@@ -21,7 +21,7 @@ LIMITS_OF_INTERFACES = "quota:vif_"
 ADDRESS_BITS = "48"
 
 
-def asked(spec: GuestSpec) -> MachineRequest:
+def request_of(spec: GuestSpec) -> MachineRequest:
     """What flavor and image ask of the machine. Raises Invalid for a contradiction."""
     return machine_request(spec.extra_specs, spec.image_properties)
 
@@ -35,6 +35,9 @@ def refuse_unmade(spec: GuestSpec, machine: MachineFacts) -> None:
         raise cannot(f"guests with {', '.join(wanted)}")
     if limits := sorted(name for name in specs if name.startswith(LIMITS_OF_INTERFACES)):
         raise cannot(f"limits of interfaces by a flavor ({', '.join(limits)}), but those of a port's QoS policy,")
+    kinds = sorted({each.device_type or "disk" for each in spec.volumes} - {"disk"})
+    if kinds:
+        raise cannot(f"volumes as {', '.join(kinds)}")
     arch = emulation_trait(properties).removeprefix("COMPUTE_ARCH_").lower()
     if arch and arch not in (machine.arch, "i686" if machine.arch == "x86_64" else machine.arch):
         raise cannot(f"guests of the architecture {arch} on {machine.arch}")
@@ -42,7 +45,7 @@ def refuse_unmade(spec: GuestSpec, machine: MachineFacts) -> None:
 
 def add_features(features: ET.Element, spec: GuestSpec, machine: MachineFacts) -> None:
     """Hyper-V's features are KVM's: an emulated processor has none."""
-    wanted = asked(spec)
+    wanted = request_of(spec)
     if _is_windows(spec) and machine.virt_type == "kvm":
         hyperv = ET.SubElement(features, "hyperv")
         for name in HYPERV:
@@ -62,7 +65,7 @@ def add_features(features: ET.Element, spec: GuestSpec, machine: MachineFacts) -
 
 def add_timers(clock: ET.Element, spec: GuestSpec, machine: MachineFacts) -> None:
     """Of KVM's guests; emulated ones keep QEMU's own. Raises HostFailed where a timer cannot be made."""
-    hpet = asked(spec).hpet
+    hpet = request_of(spec).hpet
     if hpet and machine.arch != "x86_64":
         raise cannot(f"an HPET for guests of {machine.arch}")
     if machine.virt_type != "kvm":
@@ -80,7 +83,7 @@ def add_timers(clock: ET.Element, spec: GuestSpec, machine: MachineFacts) -> Non
 
 def add_addresses(cpu: ET.Element, spec: GuestSpec) -> None:
     """How wide the addresses of the guest's memory are."""
-    wanted = asked(spec)
+    wanted = request_of(spec)
     if not wanted.address_mode:
         return
     element = ET.SubElement(cpu, "maxphysaddr", mode=wanted.address_mode)
@@ -90,7 +93,7 @@ def add_addresses(cpu: ET.Element, spec: GuestSpec) -> None:
 
 def devices(spec: GuestSpec, machine: MachineFacts, machine_type: str) -> Iterator[ET.Element]:
     """Sound, USB and IOMMU. Raises HostFailed for what cannot be made here."""
-    wanted = asked(spec)
+    wanted = request_of(spec)
     if wanted.sound == "virtio":
         raise cannot("sound devices of the model virtio")
     if wanted.sound:
@@ -130,7 +133,7 @@ def pack(device: ET.Element, spec: GuestSpec) -> ET.Element:
     """Give a virtio disk or interface packed rings where they are asked, and return it."""
     model, target, driver = device.find("model"), device.find("target"), device.find("driver")
     buses = (None if model is None else model.get("type"), None if target is None else target.get("bus"))
-    if "virtio" in buses and asked(spec).packed:
+    if "virtio" in buses and request_of(spec).packed:
         (ET.SubElement(device, "driver") if driver is None else driver).set("packed", "on")
     return device
 
