@@ -25,7 +25,8 @@ def image_properties(ask: Ask, world: World) -> Refusals | None:
     try:
         wanted = required_of(ask.image_properties)
     except Invalid as wrong:  # of a server that was accepted by a release that did not look
-        return _by_kind(world, lambda _kind, why=wrong.public: why, "the image asks for an unknown kind of host")
+        why = wrong.public
+        return _by_kind(world, lambda _kind: why, "the image asks for an unknown kind of host")
     bits = ask.image_properties.get("hw_maxphysaddr_bits", "")
     if wanted == NOTHING and not bits:
         return None
