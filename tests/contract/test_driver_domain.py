@@ -1,5 +1,6 @@
 """The domain that libvirt is told of, for what flavors and images ask."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -9,6 +10,7 @@ import pytest
 
 from moorage.drivers.libvirt.domain_xml import Around, domain_xml
 from moorage.drivers.libvirt.host_facts import MachineFacts
+from moorage.drivers.libvirt.machine_features import refuse_unmade
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.transfers import at_destination
@@ -242,3 +244,69 @@ def test_queues_of_interfaces() -> None:
     assert queues(image_properties={}, extra_specs={"hw:vif_multiqueue_enabled": "true"}) == [{"queues": "4"}]
     with pytest.raises(HostFailed, match="conflicts"):
         queues(extra_specs={"hw:vif_multiqueue_enabled": "no"})
+
+
+# -------------------------------------------------------------------------------------------- the machine's features
+
+KVM = replace(ABLE, virt_type="kvm")
+
+
+def test_timers_and_enlightenments_are_novas() -> None:
+    plain, windows = made(KVM), of_image(KVM, os_type="windows")
+    timers = [
+        {"name": "pit", "tickpolicy": "delay"},
+        {"name": "rtc", "tickpolicy": "catchup"},
+        {"name": "hpet", "present": "no"},
+    ]
+    assert attributes(plain, "clock/timer") == timers
+    assert attributes(windows, "clock/timer") == [*timers, {"name": "hypervclock", "present": "yes"}]
+    assert plain.find("features/hyperv") is None
+    hyperv = windows.find("features/hyperv")
+    assert hyperv is not None
+    assert {each.tag for each in hyperv} >= {"relaxed", "vapic", "spinlocks", "synic", "ipi"}
+    assert attributes(of_image(KVM, hw_time_hpet="true"), "clock/timer")[2]["present"] == "yes"
+    assert of_image(os_type="windows").find("features/hyperv") is None  # emulated processors have none
+    assert made().find("features/vmcoreinfo") is not None
+
+
+def test_features_are_as_flavor_and_image_ask() -> None:
+    assert attributes(of_flavor(hw__hide_hypervisor_id="true"), "features/kvm/hidden") == [{"state": "on"}]
+    assert attributes(of_image(img_hide_hypervisor_id="yes"), "features/kvm/hidden") == [{"state": "on"}]
+    assert attributes(of_flavor(hw__pmu="false"), "features/pmu") == [{"state": "off"}]
+    assert made().find("features/pmu") is None
+    assert attributes(of_flavor(hw__sound_model="ich9"), "devices/sound") == [{"model": "ich9"}]
+    assert attributes(of_image(hw_usb_model="qemu-xhci"), "devices/controller[@type='usb']")[0]["model"] == "qemu-xhci"
+    assert attributes(of_flavor(hw__maxphysaddr_mode="emulate", hw__maxphysaddr_bits="42"), "cpu/maxphysaddr") == [
+        {"mode": "emulate", "bits": "42"}
+    ]
+    packed = of_flavor(hw__virtio_packed_ring="true")
+    assert {each.get("packed") for each in attributes(packed, "devices/disk/driver")} == {"on"}
+    on_q35 = of_image(hw_viommu_model="intel", hw_machine_type="q35")
+    assert attributes(on_q35, "devices/iommu") == [{"model": "intel"}]
+    with pytest.raises(HostFailed, match="q35 is needed"):
+        of_image(hw_viommu_model="intel")
+    for refused in ({"hw__sound_model": "virtio"}, {"hw__redirected_usb_ports": "2"}):
+        with pytest.raises(HostFailed, match="cannot make"):
+            of_flavor(**refused)
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        {"hw:mem_encryption": "true"}, {"hw:ephemeral_encryption": "true"}, {"hw:cpu_policy": "dedicated"}, {"hw:numa_nodes": "2"},
+        {"hw:mem_page_size": "large"}, {"hw:pmem": "6GB"}, {"resources:PCPU": "4"}, {"quota:vif_inbound_average": "10"},
+    ],
+)  # fmt: skip
+def test_a_new_guest_is_refused_for_what_it_would_not_have(specs: dict[str, str]) -> None:
+    """Also where a site has told Placement that this host has it."""
+    spec = GuestSpec(ONE, "web", 4, 512, 10, extra_specs=specs)
+    with pytest.raises(HostFailed, match=next(iter(specs))) as refused:
+        refuse_unmade(spec, ABLE)
+    assert refused.value.code == "not_supported"
+    refuse_unmade(GuestSpec(ONE, "web", 4, 512, 10, extra_specs={"hw:cpu_cores": "2"}), ABLE)
+
+
+def test_another_architecture_is_refused() -> None:
+    spec = GuestSpec(ONE, "web", 4, 512, 10, image_properties={"hw_emulation_architecture": "aarch64"})
+    with pytest.raises(HostFailed, match="aarch64"):
+        refuse_unmade(spec, ABLE)

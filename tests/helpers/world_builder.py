@@ -56,6 +56,7 @@ class Cloud:
         cell: str = "c",
         cell_disabled: bool = False,
         used: int = 0,
+        kind: str | None = None,
     ) -> "Cloud":
         self._provider(name, traits, wired)
         self.rows["whole"] += [_stock(name, "VCPU", vcpus), _stock(name, "MEMORY_MB", memory, used)]
@@ -66,6 +67,7 @@ class Cloud:
             "zone": zone,
             "physnets": physnets,
             "level": level,
+            "kind": kind,
             "forced_down": False,
             "cell_disabled": cell_disabled,
         }

@@ -31,15 +31,15 @@ Named = dict[str, str]
 )
 def test_what_nova_refuses_at_its_api_is_refused(specs: Named, properties: Named, why: str) -> None:
     with pytest.raises(Invalid) as refused:
-        guest_hardware.check(4, specs, properties)
+        guest_hardware.check(4, 512, specs, properties)
     assert why in refused.value.public
 
 
 def test_what_is_allowed_passes() -> None:
     properties = {name: choices[-1] for name, choices in guest_hardware.CHOICES.items()} | {"hw_vif_model": "VirtIO"}
-    guest_hardware.check(4, {}, properties)
-    guest_hardware.check(1, {"hw:vif_multiqueue_enabled": "no"}, {"hw_vif_multiqueue_enabled": "yes"})
-    guest_hardware.check(1, {"hw:cpu_sockets": "2"}, {"unknown": "x"})
+    guest_hardware.check(4, 512, {}, properties)
+    guest_hardware.check(1, 512, {"hw:vif_multiqueue_enabled": "no"}, {"hw_vif_multiqueue_enabled": "yes"})
+    guest_hardware.check(1, 512, {"hw:cpu_sockets": "2"}, {"unknown": "x"})
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 """Turns a host's report into rows of placement and of the cell."""
 
+import msgspec
+
 from moorage.bus.host_messages import HostReport
 from moorage.model.guest import PhysicalFunction
 from moorage.model.host import Host
 from moorage.model.ids import CellId, HostId
+from moorage.model.image_requirements import HostKind
 from moorage.model.network_providers import SRIOV, physnet_trait, sriov_provider
 from moorage.model.request_groups import SRIOV_NET_VF, WHOLE_INTERFACE, VirtualFunction
 from moorage.model.resources import Inventory
@@ -32,6 +35,11 @@ def inventory_of(report: HostReport, cell: CellId, zone: str) -> HostInventory:
         zone=zone,
         physnets=report.physical_networks,
         level=report.level,
+        kind=HostKind(
+            report.hypervisor_type,
+            report.hypervisor_version,
+            msgspec.json.encode(report.cpu_info, order="deterministic").decode(),
+        ),
     )
 
 

@@ -45,7 +45,7 @@ async def seed(
     if mark.exists():
         return False
     await region.write(_flavors)
-    if image is not None:
+    if image is not None and config.agent.driver != "libvirt":  # a real guest boots nothing from it
         await image.seed_image(IMAGE_NAME, IMAGE_BYTES, disk_format="raw", container_format="bare", min_disk=1)
     if network is not None:
         await _networks(network, demo_project)

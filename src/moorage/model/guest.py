@@ -154,6 +154,8 @@ class GuestSpec(msgspec.Struct, frozen=True):
     drive: InstanceMetadata | None = None
     """The contents of its config drive; None: it has none.  The host makes the image from this, and keeps the image."""
     files: tuple[InjectedFile, ...] = ()
+    existed: bool = False
+    """Whether the server had a guest before: it is not refused for what its flavor or image asked, and its guest never had."""
 
 
 class MoveTarget(msgspec.Struct, frozen=True):

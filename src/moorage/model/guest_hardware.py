@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from moorage.model import device_requests, guest_requests, image_requirements
 from moorage.model.errors import Invalid
+from moorage.model.request_values import boolean_of, is_boolean
 
-TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
 DISK_BUSES = ("fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml")
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "hw_cdrom_bus": DISK_BUSES,
@@ -17,23 +18,39 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "hw_firmware_type": ("uefi", "bios"),
     "hw_input_bus": ("usb", "virtio"),
     "hw_pointer_model": ("usbtablet",),
+    "hw_floppy_bus": DISK_BUSES,
+    "hw_maxphysaddr_mode": ("passthrough", "emulate"),
+    "hw_mem_encryption_model": ("amd-sev", "amd-sev-es", "amd-sev-snp", "intel-tdx"),
+    "hw_pci_numa_affinity_policy": ("required", "legacy", "preferred", "socket"),
+    "hw_rescue_bus": DISK_BUSES,
+    "hw_rescue_device": ("cdrom", "disk", "floppy", "fs", "lun"),
     "hw_rng_model": ("virtio",),
     "hw_scsi_model": (
         "buslogic", "ibmvscsi", "lsilogic", "lsisas1068", "lsisas1078", "virtio-scsi", "vmpvscsi", "lsilogicsas", "paravirtual",
     ),
+    "hw_sound_model": ("sb16", "es1370", "pcspk", "ac97", "ich6", "ich9", "usb", "virtio"),
     "hw_tpm_model": ("tpm-tis", "tpm-crb"),
     "hw_tpm_version": ("1.2", "2.0"),
+    "hw_usb_model": ("none", "nec-xhci", "qemu-xhci"),
     "hw_vif_model": (
         "virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "netfront", "sriov", "spapr-vlan", "lan9118",
         "vmxnet", "vmxnet3", "virtuale1000", "virtuale1000e", "virtualpcnet32", "virtualsriovethernetcard", "virtualvmxnet",
         "virtualvmxnet3",
     ),
     "hw_video_model": ("cirrus", "qxl", "vga", "vmvga", "xen", "virtio", "gop", "none", "bochs"),
+    "hw_viommu_model": ("intel", "smmuv3", "virtio", "auto"),
     "hw_watchdog_action": ("none", "pause", "poweroff", "reset", "disabled"),
     "os_secure_boot": ("required", "disabled", "optional"),
+    "os_type": ("linux", "windows"),
 }  # fmt: skip
 """Properties of images that have one of these values, or are refused."""
-ANY_CASE = frozenset({"hw_scsi_model", "hw_vif_model"})
+SWITCHES = (
+    "hw_boot_menu", "hw_ephemeral_encryption", "hw_firmware_stateless", "hw_ipxe_boot", "hw_locked_memory", "hw_mem_encryption",
+    "hw_pmu", "hw_qemu_guest_agent", "hw_time_hpet", "hw_vif_multiqueue_enabled", "hw_virtio_packed_ring",
+    "img_hide_hypervisor_id", "os_require_quiesce",
+)  # fmt: skip
+"""Properties of images that are true or false."""
+ANY_CASE = frozenset({"hw_scsi_model", "hw_vif_model", "os_type"})
 """Of those, the ones whose values are compared in lower case."""
 PARTS = ("sockets", "cores", "threads")
 NUMBERS = (
@@ -61,10 +78,10 @@ class CpuTopology(msgspec.Struct, frozen=True):
 
 def is_true(value: str | None) -> bool:
     """Whether a property or extra spec switches something on; what is not known does not."""
-    return value is not None and value.strip().lower() in TRUE
+    return boolean_of(value)
 
 
-def check(vcpus: int, specs: Mapping[str, str], properties: Mapping[str, str]) -> None:
+def check(vcpus: int, ram_mib: int, specs: Mapping[str, str], properties: Mapping[str, str]) -> None:
     """Raises Invalid for what Nova refuses at its API: values that are not allowed, and a flavor and an image that contradict each other."""
     for name, choices in CHOICES.items():
         value = properties.get(name, choices[0])
@@ -72,6 +89,12 @@ def check(vcpus: int, specs: Mapping[str, str], properties: Mapping[str, str]) -
             raise Invalid(f"Invalid image metadata. Error: Field value {value} is invalid")
     for name in NUMBERS:
         _number_of_image(name, properties)
+    for name in SWITCHES:
+        if name in properties and not is_boolean(properties[name]):
+            raise Invalid(f"Invalid image metadata. Error: {name} must be true or false, and is '{properties[name]}'")
+    image_requirements.required_of(properties)
+    guest_requests.check(vcpus, ram_mib, specs, properties)
+    device_requests.check(specs, properties)
     secure_boot(specs, properties)
     tpm(specs, properties)
     serial_ports(specs, properties)
@@ -91,7 +114,7 @@ def traits_of(specs: Mapping[str, str], properties: Mapping[str, str]) -> set[st
         model = specs.get("hw:tpm_model") or properties.get("hw_tpm_model")
         wanted.add("COMPUTE_SECURITY_TPM_CRB" if model == "tpm-crb" else "COMPUTE_SECURITY_TPM_TIS")
         wanted.add("COMPUTE_SECURITY_TPM_2_0" if version == "2.0" else "COMPUTE_SECURITY_TPM_1_2")
-    return wanted
+    return wanted | guest_requests.traits_of(specs, properties) | device_requests.traits_of(specs, properties)
 
 
 def secure_boot(specs: Mapping[str, str], properties: Mapping[str, str]) -> str:

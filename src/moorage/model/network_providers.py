@@ -21,7 +21,7 @@ _NAMESPACES = {
 }
 _SRIOV = UUID("5f0f2a54-6a0a-5e0b-8d2d-0c6d0a3d1b67")
 _VNIC_TYPES = {
-    OVS: ("normal", "virtio-forwarder", "vdpa", "remote-managed", "smart-nic"),
+    OVS: ("normal",),
     NIC_SWITCH: ("direct", "macvtap", "direct-physical"),
     LINUX_BRIDGE: ("normal",),
 }

@@ -26,6 +26,19 @@ WHOLE_INTERFACE = "CUSTOM_SRIOV_WHOLE_INTERFACE"
 FUNCTION_VNIC_TYPES = frozenset({"direct", "macvtap", WHOLE_VNIC_TYPE})
 """Ports of these types are virtual functions or whole interfaces; the claim chooses which one (S1.15)."""
 
+UNCLAIMED_VNIC_TYPES = frozenset(
+    {
+        "accelerator-direct",
+        "accelerator-direct-physical",
+        "baremetal",
+        "remote-managed",
+        "smart-nic",
+        "vdpa",
+        "virtio-forwarder",
+    }
+)
+"""Ports of these types need a device that no host of this cloud offers; without it they would be ordinary ports."""
+
 Subtree: TypeAlias = tuple[str, ...]
 """Ids of groups whose providers must lie in one subtree: one of them at or above all the others."""
 

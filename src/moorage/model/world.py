@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from moorage.model.ids import CellId, HostId, ProviderId
+from moorage.model.image_requirements import HostKind
 from moorage.model.request_groups import RequestGroup, Subtree
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -281,6 +282,9 @@ class World:
     groups: Mapping[str, Group]
     failures: NDArray[np.int16]
     """Recent failed builds on each host, as this process saw them."""
+    kind: NDArray[np.int16] = field(default_factory=lambda: np.zeros(0, dtype=np.int16))
+    kinds: Sequence[HostKind] = ()
+    """What hosts are; `kind` is each host's place in it."""
     nested: Nested = field(default_factory=Nested)
     sharing: Sequence[SharingProvider] = ()
     reaches: dict[tuple[ProviderId, ...], Reach] = field(default_factory=dict)

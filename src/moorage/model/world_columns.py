@@ -8,16 +8,18 @@ the one that was recorded.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from moorage.model.column_changes import Column, ColumnChanges, changed_column, changed_list, column_change, list_change
 from moorage.model.ids import HostId, ProviderId
+from moorage.model.image_requirements import HostKind
 from moorage.model.world import Group, HostAggregate, Mask, Nested, Segment, SharingProvider, Units, World
 
 NESTED = "nested."
 """Begins the names of what is below hosts."""
 MASKS = ("present", "enabled", "alive", "cell_disabled", "physnets_known")
-NUMBERS = ("level", "zone", "cell", "failures")
+NUMBERS = ("level", "zone", "cell", "failures", "kind")
 PORTIONS = ("minimum", "maximum", "step")
 REBUILT = frozenset({*PORTIONS, "traits"})
 """Columns from which something else is worked out when a World is made."""
@@ -164,6 +166,7 @@ def _facts_of(world: World) -> dict[str, Any]:
     return {
         "zone_names": list(world.zone_names),
         "cell_names": list(world.cell_names),
+        "kinds": [list(msgspec.structs.astuple(each)) for each in world.kinds],
         "trait_bits": dict(world.trait_bits),
         f"{NESTED}trait_bits": dict(world.nested.trait_bits),
         "aggregates": [[each.name, dict(each.metadata), _packed(each.hosts)] for each in world.aggregates],
@@ -209,6 +212,8 @@ def _world_of(state: WorldColumns) -> World:
         failures=columns["failures"],
         zone_names=facts["zone_names"],
         cell_names=facts["cell_names"],
+        kind=columns["kind"] if "kinds" in facts else np.zeros(size, dtype=np.int16),
+        kinds=[HostKind(*each) for each in facts.get("kinds", [["", 0, "{}"]])],  # an earlier release recorded none
         free=_named(own, "free"),
         capacity=_named(own, "capacity"),
         units=_units(own, size),

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from moorage.model.ids import CellId, HostId, ProviderId
+from moorage.model.image_requirements import HostKind
 from moorage.model.resident import Resident
 from moorage.model.world import Group, HostAggregate, Mask, Nested, Segment, SharingProvider, Units, World
 
@@ -50,6 +51,7 @@ class HostPhoto(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     cell_disabled: bool = False
     level: int = 3
     failures: int = 0
+    kind: HostKind = HostKind()
     amounts: dict[str, Amount] = {}
     traits: tuple[str, ...] = ()
     physnets: tuple[str, ...] | None = None
@@ -148,6 +150,7 @@ def _host(world: World, slot: int) -> HostPhoto:
         cell_disabled=bool(world.cell_disabled[slot]),
         level=int(world.level[slot]),
         failures=int(world.failures[slot]),
+        kind=world.kinds[int(world.kind[slot])] if len(world.kind) else HostKind(),
         amounts=_amounts(world, slot),
         traits=_traits(world, slot),
         physnets=tuple(sorted(name for name, mask in world.physnets.items() if mask[slot])) if known else None,
@@ -195,6 +198,7 @@ def world_of(photo: WorldSnapshot) -> World:
     devices = {uuid: place for place, uuid in enumerate((*owned, *(each.id for each in others)))}
     zones = list(dict.fromkeys(host.zone for host in hosts))
     cells = list(dict.fromkeys(host.cell for host in hosts))
+    kinds = list(dict.fromkeys(host.kind for host in hosts))
     classes, traits = _classes(hosts), _bits(hosts)
     physnets = sorted({name for host in hosts for name in host.physnets or ()})
     return World(
@@ -209,6 +213,8 @@ def world_of(photo: WorldSnapshot) -> World:
         zone_names=zones,
         cell=np.array([cells.index(host.cell) for host in hosts], dtype=np.int16),
         cell_names=cells,
+        kind=np.array([kinds.index(host.kind) for host in hosts], dtype=np.int16),
+        kinds=kinds,
         cell_disabled=np.array([host.cell_disabled for host in hosts], dtype=np.bool_),
         free={name: _column(hosts, name, "free", 0) for name in classes},
         capacity={name: _column(hosts, name, "capacity", 0) for name in classes},

@@ -55,9 +55,10 @@ def host_may_bind(gates: Gates) -> bool:
     return gates.early_ports and not gates.bind_in_conductor
 
 
-def needs_of_server(server: Server) -> Needs:
-    """What its flavor and its image require of a host."""
-    return needs_of_flavor(server.flavor, server.image_properties, local_root=not server.volume_backed)
+def needs_of_server(server: Server, *, settled: bool = False) -> Needs:
+    """What its flavor and its image require of a host. `settled`: without what no driver makes."""
+    local_root = not server.volume_backed
+    return needs_of_flavor(server.flavor, server.image_properties, local_root=local_root, settled=settled)
 
 
 def tries_of(

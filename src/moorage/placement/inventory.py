@@ -8,6 +8,7 @@ import msgspec
 
 from moorage.model.errors import Conflict
 from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
+from moorage.model.image_requirements import HostKind
 from moorage.model.request_groups import VirtualFunction
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS, Inventory
 from moorage.sql import Tx
@@ -35,6 +36,8 @@ class HostInventory(msgspec.Struct, frozen=True, kw_only=True):
     physnets: tuple[str, ...] | None = None
     """Physical networks to which it is wired; None: unknown."""
     level: int = 3
+    kind: HostKind | None = None
+    """What it is; None: keep what is known."""
     enabled: bool | None = None
     """None: keep what the administrator set."""
 
@@ -119,6 +122,7 @@ def report_host(tx: Tx, report: HostInventory) -> HostId:
         "zone": report.zone,
         "physnets": None if report.physnets is None else ",".join(sorted(report.physnets)),
         "level": report.level,
+        **({} if report.kind is None else {"kind": msgspec.json.encode(report.kind).decode()}),
         **came,
     }
     if have is None or any(have[name] != value for name, value in facts.items()):

@@ -7,6 +7,7 @@ from moorage.model.world import Ask, Filter, Slots, World
 from moorage.scheduler.filters.aggregates import flavor_aggregates, tenant_isolation
 from moorage.scheduler.filters.devices import device_kinds, device_room, devices_in_all
 from moorage.scheduler.filters.host_hints import forced_host, hinted_hosts, host_it_leaves, tried_before
+from moorage.scheduler.filters.host_kinds import compute_capabilities, image_properties, unmade_requests
 from moorage.scheduler.filters.host_state import host_alive, host_enabled
 from moorage.scheduler.filters.network import network_reach, segment_addresses
 from moorage.scheduler.filters.resource_fit import fits
@@ -43,6 +44,9 @@ FILTERS: tuple[Filter, ...] = (
     hinted_hosts,
     tenant_isolation,
     flavor_aggregates,
+    image_properties,
+    compute_capabilities,
+    unmade_requests,
     has_traits,
     network_reach,
     server_group,
@@ -65,6 +69,7 @@ ARRIVING: frozenset[Filter] = frozenset(
         availability_zone,
         tenant_isolation,
         flavor_aggregates,
+        compute_capabilities,
     }
 )
 """Filters that apply only if the server is new on the host."""

@@ -54,7 +54,7 @@ def fleet(hosts: int) -> ProviderCache:
     segments = [new_uuid() for _ in range(SEGMENTS)]
     names = [new_uuid() for _ in range(hosts)]
     rows: dict[str, list[_Row]] = {key: [] for key in ("providers", "whole", "traits", "aggregates", "hosts")}
-    facts = {"zone": "nova", "physnets": None, "level": 3, "forced_down": False, "cell_disabled": False}
+    facts = {"zone": "nova", "physnets": None, "level": 3, "kind": None, "forced_down": False, "cell_disabled": False}
     for number, uuid in enumerate([*segments, *names]):
         place = {"parent": None, "root": uuid, "generation": 1, "version": 1, "changed": 1, "updated_at": 0}
         rows["providers"].append(_Row(uuid=uuid, name=f"p{number}", **place))

@@ -18,6 +18,7 @@ from moorage.clients.network.queries import NetworkQueries
 from moorage.clients.network.ttl_cache import TtlCache
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, OverQuota, Refusal
 from moorage.model.network import CheckedNics, NetworkFacts, NicAsk, Port
+from moorage.model.request_groups import UNCLAIMED_VNIC_TYPES
 
 RequestedNics: TypeAlias = "Sequence[NicAsk] | Literal['auto', 'none', 'unspecified']"
 
@@ -260,7 +261,16 @@ class NicValidation:
 
 
 def _with_port(nic: NicAsk, port: Port) -> NicAsk:
-    """The NIC with a user's port: its network, and the values that are restored when the port is released."""
+    """The NIC with a user's port: its network, and the values that are restored when the port is released.
+
+    Raises Invalid for a port that needs a device which no host has.
+    """
+    if port.vnic_type in UNCLAIMED_VNIC_TYPES:
+        raise Invalid(
+            f"Port {port.id} has the vNIC type {port.vnic_type}: no host of this cloud offers a device for it. Use a port of type "
+            "normal, direct, macvtap or direct-physical.",
+            code="vnic_type_unsupported",
+        )
     return msgspec.structs.replace(
         nic,
         network=port.network,

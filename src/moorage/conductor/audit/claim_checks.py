@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from moorage.conductor.audit.finding_builder import amounts, finding
 from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
+from moorage.model import guest_requests
 from moorage.model.audit import Finding
 from moorage.model.ids import HostId, ProviderId, ServerId
 from moorage.model.network import Port
@@ -26,7 +27,7 @@ def wanted(
 ) -> dict[Key, int]:
     """What the server's claim must be, by its record and ports; for the classes `left`, what it is now."""
     total: Counter[Key] = Counter()
-    needs = needs_of_server(server)
+    needs = needs_of_server(server, settled=not any(guest_requests.stands_for(name) for _, name in held))
     if server.host is not None and server.provider is not None:
         own = {(ProviderId(server.provider), name): n for name, n in needs.resources.items() if n > 0}
         total.update(own)

@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from moorage import __version__
+from moorage.drivers.libvirt import machine_features
 from moorage.drivers.libvirt.disks import (
     CONSOLE,
     DRIVE,
@@ -98,8 +99,10 @@ def _domain(record: GuestRecord, around: Around) -> ET.Element:
     _add(features, "acpi")
     if machine.arch == "x86_64":
         _add(features, "apic")
+    machine_features.add_features(features, spec, machine)
     _add_cpu(domain, spec, around)
-    _add(domain, "clock", offset="localtime" if spec.image_properties.get("os_type") == "windows" else "utc")
+    windows = spec.image_properties.get("os_type", "").lower() == "windows"
+    machine_features.add_timers(_add(domain, "clock", offset="localtime" if windows else "utc"), spec, machine)
     add_power(domain)
     for event, does in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
         _add(domain, event, does)
@@ -112,12 +115,13 @@ def _domain(record: GuestRecord, around: Around) -> ET.Element:
     for each in disks:
         if limits is not None and each.find("serial") is None and each.get("device") == "disk":
             each.append(limits)
-    devices.extend(disks)
+    devices.extend([machine_features.pack(each, spec) for each in disks])
     if any(each.get("bus") == "scsi" for each in devices.iterfind("disk/target")):
         devices.append(scsi_controller(spec))
     devices.extend([interface(spec, vif, plug) for vif, plug in zip(spec.vifs, around.plugs, strict=True)])
     _add_consoles(devices, record, around)
     devices.extend(list(small_devices(spec, machine)))
+    devices.extend(list(machine_features.devices(spec, machine, machine_type(spec, machine))))
     return domain
 
 
@@ -173,6 +177,7 @@ def _add_cpu(domain: ET.Element, spec: GuestSpec, around: Around) -> None:
         _add(cpu, "model", model, fallback="allow")
     if shape is not None:
         ET.SubElement(cpu, "topology", {part: str(getattr(shape, part)) for part in guest_hardware.PARTS})
+    machine_features.add_addresses(cpu, spec)
     if cpu.attrib or len(cpu):
         domain.append(cpu)
 
@@ -333,7 +338,7 @@ def interface(spec: GuestSpec, vif: VifData, plug: ET.Element) -> ET.Element:
         driver = card.find("driver")  # which a port in a switch in userspace has already
         (_add(card, "driver") if driver is None else driver).set("queues", str(queues))
     _add(card, "mtu", size=str(vif.mtu))
-    return card
+    return machine_features.pack(card, spec)
 
 
 def queues_of(spec: GuestSpec) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.drivers.libvirt import host_facts, live_tls
+from moorage.drivers.libvirt import host_facts, live_tls, machine_features
 from moorage.drivers.libvirt.arriving import Arriving
 from moorage.drivers.libvirt.carrier import Receiver
 from moorage.drivers.libvirt.core import ACTIVE, COMMIT_AT_START_S, DESTROY_S, SAVE_S, Core
@@ -214,6 +214,9 @@ class LibvirtDriver(
             if record is not None and record.incoming:
                 record = self._records.of(server)
             if record is None or not record.made:
+                if not spec.existed:
+                    assert self._machine is not None
+                    machine_features.refuse_unmade(spec, self._machine)
                 record = GuestRecord(bare)
                 await self._make(record, spec.drive)
             elif await self._power(server) not in ACTIVE:

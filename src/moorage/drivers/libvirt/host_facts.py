@@ -35,14 +35,27 @@ ABLE = (
     "COMPUTE_NET_VIF_MODEL_E1000",
     "COMPUTE_NET_VIF_MODEL_RTL8139",
     "COMPUTE_NET_VIF_MODEL_VIRTIO",
+    "COMPUTE_NET_VIRTIO_PACKED",
     "COMPUTE_NODE",
     "COMPUTE_RESCUE_BFV",
+    "COMPUTE_SOUND_MODEL_AC97",
+    "COMPUTE_SOUND_MODEL_ES1370",
+    "COMPUTE_SOUND_MODEL_ICH6",
+    "COMPUTE_SOUND_MODEL_ICH9",
+    "COMPUTE_SOUND_MODEL_PCSPK",
+    "COMPUTE_SOUND_MODEL_SB16",
+    "COMPUTE_SOUND_MODEL_USB",
+    "COMPUTE_USB_MODEL_NEC_XHCI",
+    "COMPUTE_USB_MODEL_QEMU_XHCI",
     "COMPUTE_VOLUME_ATTACH",
     "COMPUTE_VOLUME_ATTACH_WITH_TAG",
     "COMPUTE_VOLUME_EXTEND",
 )
 """What the driver can do with any guest."""
 UEFI = "COMPUTE_FIRMWARE_UEFI"
+WITH_ADDRESS_BITS, WITH_VIRTIO_IOMMU = 8_007_000, 8_003_000
+"""libvirt's first versions that know them."""
+IOMMUS = {"x86_64": ("INTEL", "AUTO"), "aarch64": ("SMMUV3", "AUTO")}
 BUSES = ("ide", "sata", "scsi", "usb", "virtio")
 PACKAGES = {
     "qemu-img": "qemu-utils",
@@ -155,6 +168,7 @@ def inspect_machine(connection: Any, settings: Libvirt) -> MachineFacts:
                 {
                     *ABLE,
                     *_traits(connection, capabilities, virt_type, arch),
+                    *_machine_traits(int(connection.getLibVersion()), virt_type, arch),
                     *(name for name, has in firmware.items() if has),
                 }
             )
@@ -199,6 +213,16 @@ def _traits(connection: Any, capabilities: ET.Element, virt_type: str, arch: str
             yield name
 
 
+def _machine_traits(library_version: int, virt_type: str, arch: str) -> Iterator[str]:
+    yield from (f"COMPUTE_VIOMMU_MODEL_{each}" for each in IOMMUS.get(arch, ()))
+    if arch in IOMMUS and library_version >= WITH_VIRTIO_IOMMU:
+        yield "COMPUTE_VIOMMU_MODEL_VIRTIO"
+    if library_version >= WITH_ADDRESS_BITS:
+        yield "COMPUTE_ADDRESS_SPACE_EMULATED"
+        if virt_type == "kvm":
+            yield "COMPUTE_ADDRESS_SPACE_PASSTHROUGH"
+
+
 def _cpu_features(connection: Any, capabilities: ET.Element, virt_type: str, arch: str) -> set[str]:
     """Of the processors that guests see."""
     if arch != "x86_64":
@@ -223,7 +247,10 @@ def _cpu_info(cpu: ET.Element | None, arch: str) -> dict[str, Any]:
         return {"arch": arch}
     topology = cpu.find("topology")
     shape = {} if topology is None else {name: int(topology.get(name, "1")) for name in ("sockets", "cores", "threads")}
+    address = cpu.find("maxphysaddr")
+    bits = {} if address is None else {"mode": address.get("mode", ""), "bits": int(address.get("bits", "0"))}
     return {
+        **({"maxphysaddr": bits} if bits else {}),
         "arch": cpu.findtext("arch") or arch,
         "model": cpu.findtext("model") or "",
         "vendor": cpu.findtext("vendor") or "",

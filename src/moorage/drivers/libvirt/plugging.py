@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
+from moorage.drivers.libvirt import machine_features
 from moorage.drivers.libvirt.block_jobs import end_copy, pivot
 from moorage.drivers.libvirt.core import ACTIVE, Core
 from moorage.drivers.libvirt.devices import tap_of
@@ -129,7 +130,9 @@ class Plugging(Core):
             runs = await self._runs(server)
             taken = await self._ask(server, _disk_names) if runs else ()
             grown = self._with_volumes(record, (*others, disk), taken)
-            device = volume_disk(disk, grown.targets[disk.volume], bus_of(grown.spec))
+            device = machine_features.pack(
+                volume_disk(disk, grown.targets[disk.volume], bus_of(grown.spec)), grown.spec
+            )
             await self._reach(disk)
             self._records.keep(grown)
             if runs:

@@ -64,7 +64,7 @@ async def understood(
         if image is None:
             raise Invalid("Invalid imageRef provided: a server without a volume is booted from an image.")
         check_image(image, flavor, may_zero_disk=may_zero_disk)
-        guest_hardware.check(flavor.vcpus, flavor.extra_specs, image.properties)
+        guest_hardware.check(flavor.vcpus, flavor.ram_mib, flavor.extra_specs, image.properties)
         return BootDevices((), image, image.properties)
     check_form(request, flavor)
     project = principal.project or ""
@@ -90,7 +90,7 @@ async def understood(
             else:
                 root = _root(device, image, written, volume, flavor, may_zero_disk)
         devices.append(device)
-    guest_hardware.check(flavor.vcpus, flavor.extra_specs, root.properties)
+    guest_hardware.check(flavor.vcpus, flavor.ram_mib, flavor.extra_specs, root.properties)
     zone = _zone(context, request, volumes)
     return msgspec.structs.replace(root, devices=tuple(devices), zone=zone)
 

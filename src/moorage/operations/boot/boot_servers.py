@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from moorage.model import guest_requests
 from moorage.model.boot_request import BootRequest
 from moorage.model.errors import Invalid
 from moorage.model.flavor import Flavor
@@ -104,14 +105,21 @@ def refuse_devices(flavor: Flavor | FlavorCopy) -> None:
         raise Invalid(f"Device profile name {profile}: there is no accelerator service.")
 
 
-def needs_of_flavor(flavor: Flavor | FlavorCopy, properties: Mapping[str, str], *, local_root: bool = True) -> Needs:
-    """The needs of a flavor and an image's properties. `local_root`: the root disk is on the host."""
+def needs_of_flavor(
+    flavor: Flavor | FlavorCopy, properties: Mapping[str, str], *, local_root: bool = True, settled: bool = False
+) -> Needs:
+    """The needs of a flavor and an image's properties. `local_root`: the root disk is on the host. `settled`: the guest exists, and is not
+    refused for what no driver makes.
+    """
+    extra_specs: Mapping[str, str] = flavor.extra_specs
+    if settled:
+        extra_specs, properties = guest_requests.settled(extra_specs), guest_requests.settled(properties)
     swap_gib = -(-flavor.swap_mib // MIB_PER_GIB)
     return needs_of(
         vcpus=flavor.vcpus,
         memory_mb=flavor.ram_mib,
         disk_gb=(flavor.disk_gib if local_root else 0) + flavor.ephemeral_gib + swap_gib,
-        extra_specs=flavor.extra_specs,
+        extra_specs=extra_specs,
         image_properties=properties,
     )
 

@@ -107,7 +107,7 @@ class _Reading:
             server=server,
             seq=0,
             migration="",
-            needs=needs_of_server(server),
+            needs=needs_of_server(server, settled=True),
             group=await self._group(server),
             near=near,
             far=far,

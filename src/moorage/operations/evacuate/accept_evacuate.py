@@ -80,7 +80,7 @@ async def begin(
             fence=proof,
             stopped=wish.stopped,
             host=wish.host,
-            needs=needs_of_server(now),
+            needs=needs_of_server(now, settled=True),
             group=group,
             near=near,
             far=far,

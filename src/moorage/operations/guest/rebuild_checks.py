@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from moorage.model import guest_hardware
+from moorage.model import guest_hardware, guest_requests
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.guest import InjectedFile
 from moorage.model.ids import ImageId
@@ -74,7 +74,7 @@ async def _shown(context: SagaContext, token: str, server: Server, request: Rebu
         raise Invalid("Cannot find image for rebuild") from missing
     check_properties(image)
     await checked_properties(context, token, image.properties)
-    guest_hardware.check(server.flavor.vcpus, server.flavor.extra_specs, image.properties)
+    guest_hardware.check(server.flavor.vcpus, server.flavor.ram_mib, server.flavor.extra_specs, image.properties)
     return image
 
 
@@ -92,16 +92,16 @@ async def _check_host(context: SagaContext, server: Server, image: Image) -> Non
 
     Amounts are not checked: they are the flavor's, which stays.
     """
-    needs = needs_of(
-        vcpus=0, memory_mb=0, disk_gb=0, extra_specs=server.flavor.extra_specs, image_properties=image.properties
-    )
+    extra_specs = guest_requests.settled(server.flavor.extra_specs)  # the guest exists, and its flavor stays
+    needs = needs_of(vcpus=0, memory_mb=0, disk_gb=0, extra_specs=extra_specs, image_properties=image.properties)
+    by_image = guest_requests.resources_of(server.flavor.vcpus, extra_specs, image.properties)
     ask = Ask(
-        resources={},
+        resources={name: amount for name, amount in by_image.items() if name != guest_requests.VCPU},
         required=needs.required,
         forbidden=needs.forbidden,
         host=server.host,
         project=server.project,
-        extra_specs=dict(server.flavor.extra_specs),
+        extra_specs=extra_specs,
         image_properties=dict(image.properties),
         staying=True,
     )

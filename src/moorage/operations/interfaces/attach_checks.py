@@ -11,7 +11,6 @@ from moorage.model.server import Server
 from moorage.operations.context import SagaContext
 from moorage.operations.steps.hosts import HOST_SILENT
 
-ACCELERATED = frozenset({"accelerator-direct", "accelerator-direct-physical"})
 NOT_SUPPORTED = "not_supported"
 """The code of a host whose driver does not support the command."""
 
@@ -45,8 +44,6 @@ async def checked_nic(
         if kind is None:
             raise
         raise kind(refused.public, private=refused.private, code=refused.code) from refused
-    if any(nic.vnic_type in ACCELERATED for nic in checked.nics):
-        raise Invalid("Feature not supported with Ports that have accelerators.", code="port_has_accelerator")
     if not checked.nics:
         raise Invalid(
             f"No specific network was requested and none are available for project '{server.project}'.",

@@ -13,7 +13,6 @@ from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState
 from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch
-from moorage.operations.boot.boot_servers import needs_of_flavor
 from moorage.operations.boot.scheduler_hints import hinted_again
 from moorage.operations.context import SagaContext
 from moorage.operations.live_migrate.cross_cell_live_migrate import LIVE_MIGRATE_CROSS_CELL
@@ -26,6 +25,7 @@ from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
+from moorage.operations.unshelve_input import needs_of_server
 from moorage.sql import Tx
 from moorage.store.cell import actions, migrations
 from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
@@ -96,7 +96,7 @@ async def begin(
             migration=move,
             host=wish.host,
             block=wish.block,
-            needs=needs_of_flavor(now.flavor, now.image_properties, local_root=not now.volume_backed),
+            needs=needs_of_server(now, settled=True),
             group=group,
             near=near,
             far=far,

@@ -82,7 +82,9 @@ async def begin(
             same_host=context.settings.allow_resize_to_same_host and wish.flavor is not None,
             across=context.settings.allow_move_across_segments,
             disk_config=wish.disk_config,
-            needs=needs_of_flavor(flavor, now.image_properties, local_root=not now.volume_backed),
+            needs=needs_of_flavor(
+                flavor, now.image_properties, local_root=not now.volume_backed, settled=wish.flavor is None
+            ),
             group=group,
             near=near,
             far=far,
@@ -142,7 +144,7 @@ def _check_flavor(server: Server, flavor: FlavorCopy) -> None:
     if flavor.id == now.id and flavor.number in (0, now.number or flavor.number):
         raise Invalid("When resizing, instances must change flavor!")
     refuse_devices(flavor)
-    guest_hardware.check(flavor.vcpus, flavor.extra_specs, server.image_properties)
+    guest_hardware.check(flavor.vcpus, flavor.ram_mib, flavor.extra_specs, server.image_properties)
     if base is None:
         return
     if flavor.ram_mib < base.min_ram_mib:

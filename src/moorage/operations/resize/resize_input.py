@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from moorage.model import guest_requests
 from moorage.model.ids import CellId, HostId, ImageId
 from moorage.model.migration import MigrationType
 from moorage.model.resources import Needs
@@ -104,6 +105,7 @@ def ask_of(
     """
     group = None if input.group is None else msgspec.structs.replace(input.group, own=min(attempt, 2))
     wanted = groups.wanted(cards.ports, cards.networks, input.needs)
+    settle = guest_requests.settled if input.flavor == server.flavor else dict  # its guest never had more
     return Ask(
         resources=input.needs.resources,
         required=input.needs.required,
@@ -121,8 +123,8 @@ def ask_of(
         same_device=wanted.same_device,
         group_policy=wanted.group_policy,
         project=server.project,
-        extra_specs=dict(input.flavor.extra_specs),
-        image_properties=dict(server.image_properties),
+        extra_specs=settle(input.flavor.extra_specs),
+        image_properties=settle(server.image_properties),
         min_level=PORTS_ARRIVE_BOUND,
         cells=(cell,),
         seed=int(server.id.replace("-", ""), 16) & 0xFFFFFFFF,

@@ -40,6 +40,7 @@ def guest_of(
         config_drive=server.config_drive,
         availability_zone=zone,
         files=files,
+        existed=server.launched_at is not None,
     )
 
 

@@ -154,6 +154,7 @@ class Columns(Amounts):
         self.level: NDArray[np.int8] = np.zeros(self._room, dtype=np.int8)
         self.zone: NDArray[np.int16] = np.zeros(self._room, dtype=np.int16)
         self.cell: NDArray[np.int16] = np.zeros(self._room, dtype=np.int16)
+        self.kind: NDArray[np.int16] = np.zeros(self._room, dtype=np.int16)
         self.failures: NDArray[np.int16] = np.zeros(self._room, dtype=np.int16)
         for name in ("present", "enabled", "alive", "physnets_known", "cell_disabled"):
             self.masks[name] = np.zeros(self._room, dtype=np.bool_)
@@ -171,6 +172,7 @@ class Columns(Amounts):
         self.masks = {name: wider(mask, room) for name, mask in self.masks.items()}
         self.level, self.failures = wider(self.level, room), wider(self.failures, room)
         self.zone, self.cell = wider(self.zone, room), wider(self.cell, room)
+        self.kind = wider(self.kind, room)
 
     def mask(self, name: str) -> Mask:
         """A mask by name, created on first use."""

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moorage.model.ids import CellId, HostId, ProviderId
+from moorage.model.image_requirements import HostKind
 from moorage.placement.cache.columns import Columns
 from moorage.placement.cache.device_columns import DeviceColumns
 from moorage.placement.cache.provider import NO_SLOT, HostFacts
@@ -15,6 +16,8 @@ from moorage.placement.cache.provider_rows import NOWHERE, Rows
 LEVEL_MAX = 100
 """What a column of small numbers holds; no agent speaks a higher one."""
 FAILURES_MAX = 1000
+KINDS_MAX = 10_000
+"""Limit of kinds of hosts, which a column of numbers holds."""
 DEFAULT_ZONE = "nova"
 
 
@@ -32,6 +35,7 @@ class HostSlots:
         self.nodes: list[str] = []
         self.zones: dict[str, int] = {DEFAULT_ZONE: 0}
         self.cells: dict[CellId, int] = {}
+        self.kinds: dict[HostKind, int] = {HostKind(): 0}
         self._anchors: NDArray[np.int32] | None = None
 
     def take(self, host: HostId, place: int) -> int:
@@ -86,6 +90,7 @@ class HostSlots:
         self.slots_by_name[facts.host] = slot
         columns.level[slot] = min(max(facts.level, 0), LEVEL_MAX)  # an earlier release accepted any level
         columns.zone[slot] = self.zones.setdefault(zone, len(self.zones))
+        columns.kind[slot] = self._kind(facts.kind)
         columns.cell[slot] = self.cells.setdefault(facts.cell, len(self.cells))
         columns.masks["alive"][slot] = not dead and not facts.forced_down
         columns.masks["physnets_known"][slot] = facts.physnets is not None
@@ -95,6 +100,13 @@ class HostSlots:
         for name, mask in columns.masks.items():
             if name.startswith("physnet:") and name[8:] not in (facts.physnets or ()):
                 mask[slot] = False
+
+    def _kind(self, kind: HostKind) -> int:
+        """Its place; hosts of one kind too many are as if they had not reported what they are."""
+        at = self.kinds.get(kind)
+        if at is None:
+            at = self.kinds[kind] = len(self.kinds) if len(self.kinds) < KINDS_MAX else 0
+        return at
 
     def set_alive(self, host: str, alive: bool, forced_down: Container[ProviderId]) -> bool:
         """Of a host by its name; whether that is a change."""

@@ -1,12 +1,15 @@
 """One provider of the cache as an object, made from the columns (provider_rows.py) when needed, a few at a time."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 from typing_extensions import override
 
 from moorage.model.ids import CellId, ProviderId
+from moorage.model.image_requirements import HostKind
 
 
 class InventoryKind(NamedTuple):
@@ -50,6 +53,7 @@ class InventoryRow:
 
 
 NO_SLOT = -1
+KINDS_KEPT = 1024
 
 
 class ProviderFacts(Protocol):
@@ -111,7 +115,7 @@ class Provider:
 class HostFacts:
     """What a compute host reported about itself, besides amounts."""
 
-    __slots__ = ("cell", "cell_disabled", "forced_down", "host", "level", "node", "physnets", "zone")
+    __slots__ = ("cell", "cell_disabled", "forced_down", "host", "kind", "level", "node", "physnets", "zone")
 
     @override
     def __eq__(self, other: object) -> bool:
@@ -127,6 +131,7 @@ class HostFacts:
         zone: str,
         physnets: str | None,
         level: int,
+        kind: str | None,
         *off: bool,
     ) -> None:
         """`off`: whether the host is forced down, and whether its cell is disabled."""
@@ -135,14 +140,26 @@ class HostFacts:
         self.cell = CellId(cell)
         self.zone = zone
         self.level = level
+        self.kind = kind_of(kind)
         self.forced_down, self.cell_disabled = map(bool, off or (False, False))
         self.physnets: tuple[str, ...] | None = None if physnets is None else tuple(n for n in physnets.split(",") if n)
+
+
+@lru_cache(KINDS_KEPT)
+def kind_of(text: str | None) -> HostKind:
+    """What a host said that it is; one that nobody can read is as if it had said nothing."""
+    if not text:
+        return HostKind()
+    try:
+        return msgspec.json.decode(text.encode(), type=HostKind)
+    except msgspec.MsgspecError:
+        return HostKind()
 
 
 def facts_of(row: Any) -> HostFacts:
     """The facts in one row of the table."""
     overrides = row.forced_down, row.cell_disabled
-    return HostFacts(row.host, row.node, row.cell, row.zone, row.physnets, row.level, *overrides)
+    return HostFacts(row.host, row.node, row.cell, row.zone, row.physnets, row.level, row.kind, *overrides)
 
 
 def inventory_of(row: Any) -> tuple[InventoryKind, int, int]:

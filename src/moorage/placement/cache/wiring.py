@@ -146,6 +146,8 @@ def world_of(slots: HostSlots, wiring: Wiring, devices: DeviceColumns, groups: d
         aggregates=wiring.aggregates,
         groups=groups,
         failures=columns.failures[:size],
+        kind=columns.kind[:size],
+        kinds=list(slots.kinds),
         nested=devices.view(),
         sharing=wiring.shared,
     )

@@ -85,8 +85,10 @@ def device_kinds(ask: Ask, world: World) -> Refusals | None:
         return "; ".join(_describe_kind(group) for group, mask in lacking if mask[slot])
 
     groups = [group for group, mask in lacking if (mask & world.present).any()]
-    ports = any(group.port for group in groups)
-    cause = "no device for a port with a guarantee" if ports else "no device of the kind that the flavor asks for"
+    cause = "no device of the kind that the flavor asks for"
+    if any(group.port for group in groups):
+        functions = any(SRIOV_NET_VF in group.resources for group in groups)
+        cause = "no virtual function for a port" if functions else "no device for a port with a guarantee"
     return Refusals(np.logical_or.reduce([mask for _, mask in lacking]), why, cause)
 
 

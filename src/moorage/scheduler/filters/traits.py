@@ -23,4 +23,6 @@ def has_traits(ask: Ask, world: World) -> Refusals | None:
             ([f"lacks trait {', '.join(lacks)}"] if lacks else []) + ([f"has trait {', '.join(has)}"] if has else [])
         )
 
-    return Refusals(mask, why, "traits do not match")
+    names = [f"without {trait}" for trait, part in missing.items() if (part & world.present).any()]
+    names += [f"with {trait}" for trait, part in unwanted.items() if (part & world.present).any()]
+    return Refusals(mask, why, f"traits do not match: {', '.join(names)}" if names else "traits do not match")

@@ -37,7 +37,10 @@ STOCK = [
     inventories.c[name]
     for name in ("class", "total", "reserved", "ratio", "min_unit", "max_unit", "step", "cap", "used", "version")
 ]
-HOST = [hosts.c[name] for name in ("host", "node", "cell", "zone", "physnets", "level", "forced_down", "cell_disabled")]
+HOST = [
+    hosts.c[name]
+    for name in ("host", "node", "cell", "zone", "physnets", "level", "kind", "forced_down", "cell_disabled")
+]
 
 Plain: TypeAlias = Sequence[Sequence[Any]]
 

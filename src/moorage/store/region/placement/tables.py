@@ -125,6 +125,7 @@ hosts = sa.Table(
     sa.Column("zone", NAME, nullable=False),
     sa.Column("physnets", sa.Text),  # comma separated; NULL: not reported
     sa.Column("level", sa.Integer, nullable=False),
+    sa.Column("kind", sa.Text),  # JSON; NULL: not reported
     sa.Column("forced_down", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("cell_disabled", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Index("placement_hosts_by_host", "host"),

@@ -1,0 +1,142 @@
+"""Features of a guest's machine by flavors and images, as Nova's libvirt driver makes them: timers, Hyper-V, counters, addresses, sound, USB, IOMMU."""
+
+from collections.abc import Iterator
+from xml.etree import ElementTree as ET
+
+from moorage.drivers.libvirt.host_facts import MachineFacts
+from moorage.drivers.libvirt.refusals import cannot, not_here
+from moorage.model import guest_requests
+from moorage.model.device_requests import MachineRequest, machine_request
+from moorage.model.guest import GuestSpec
+from moorage.model.image_requirements import emulation_trait
+
+Q35 = "q35"
+SPINLOCK_RETRIES = "8191"
+"""As Windows guests are certified with."""
+HYPERV = ("relaxed", "vapic", "vpindex", "runtime", "synic", "reset", "frequencies", "tlbflush", "ipi")
+VENDOR = "1234567890ab"
+"""What a Windows guest is told in place of the hypervisor's name, if that is hidden."""
+WITH_COREINFO = frozenset({"i686", "x86_64", "aarch64"})
+LIMITS_OF_INTERFACES = "quota:vif_"
+ADDRESS_BITS = "48"
+
+
+def request_of(spec: GuestSpec) -> MachineRequest:
+    """What flavor and image ask of the machine. Raises Invalid for a contradiction."""
+    return machine_request(spec.extra_specs, spec.image_properties)
+
+
+def refuse_unmade(spec: GuestSpec, machine: MachineFacts) -> None:
+    """Raises HostFailed for what a new guest would not have. The scheduler asks hosts for most of it; a site may have told Placement that
+    this host has it.
+    """
+    properties, specs = spec.image_properties, spec.extra_specs
+    if wanted := guest_requests.unmade_names(specs, properties):
+        raise cannot(f"guests with {', '.join(wanted)}")
+    if limits := sorted(name for name in specs if name.startswith(LIMITS_OF_INTERFACES)):
+        raise cannot(f"limits of interfaces by a flavor ({', '.join(limits)}), but those of a port's QoS policy,")
+    kinds = sorted({each.device_type or "disk" for each in spec.volumes} - {"disk"})
+    if kinds:
+        raise cannot(f"volumes as {', '.join(kinds)}")
+    arch = emulation_trait(properties).removeprefix("COMPUTE_ARCH_").lower()
+    if arch and arch not in (machine.arch, "i686" if machine.arch == "x86_64" else machine.arch):
+        raise cannot(f"guests of the architecture {arch} on {machine.arch}")
+
+
+def add_features(features: ET.Element, spec: GuestSpec, machine: MachineFacts) -> None:
+    """Hyper-V's features are KVM's: an emulated processor has none."""
+    wanted = request_of(spec)
+    if _is_windows(spec) and machine.virt_type == "kvm":
+        hyperv = ET.SubElement(features, "hyperv")
+        for name in HYPERV:
+            ET.SubElement(hyperv, name, state="on")
+        ET.SubElement(hyperv, "spinlocks", state="on", retries=SPINLOCK_RETRIES)
+        if wanted.hidden:
+            ET.SubElement(hyperv, "vendor_id", state="on", value=VENDOR)
+    if wanted.hidden:
+        ET.SubElement(ET.SubElement(features, "kvm"), "hidden", state="on")
+    if wanted.pmu is not None:
+        ET.SubElement(features, "pmu", state="on" if wanted.pmu else "off")
+    if machine.arch in WITH_COREINFO:
+        ET.SubElement(features, "vmcoreinfo", state="on")
+    if wanted.viommu and machine.virt_type == "kvm" and machine.arch == "x86_64":
+        ET.SubElement(features, "ioapic", driver="qemu")
+
+
+def add_timers(clock: ET.Element, spec: GuestSpec, machine: MachineFacts) -> None:
+    """Of KVM's guests; emulated ones keep QEMU's own. Raises HostFailed where a timer cannot be made."""
+    hpet = request_of(spec).hpet
+    if hpet and machine.arch != "x86_64":
+        raise cannot(f"an HPET for guests of {machine.arch}")
+    if machine.virt_type != "kvm":
+        if hpet:
+            ET.SubElement(clock, "timer", name="hpet", present="yes")
+        return
+    if machine.arch == "x86_64":
+        ET.SubElement(clock, "timer", name="pit", tickpolicy="delay")
+    ET.SubElement(clock, "timer", name="rtc", tickpolicy="catchup")
+    if machine.arch == "x86_64":
+        ET.SubElement(clock, "timer", name="hpet", present="yes" if hpet else "no")
+    if _is_windows(spec):
+        ET.SubElement(clock, "timer", name="hypervclock", present="yes")
+
+
+def add_addresses(cpu: ET.Element, spec: GuestSpec) -> None:
+    """How wide the addresses of the guest's memory are."""
+    wanted = request_of(spec)
+    if not wanted.address_mode:
+        return
+    element = ET.SubElement(cpu, "maxphysaddr", mode=wanted.address_mode)
+    if wanted.address_bits and wanted.address_mode == "emulate":
+        element.set("bits", str(wanted.address_bits))
+
+
+def devices(spec: GuestSpec, machine: MachineFacts, machine_type: str) -> Iterator[ET.Element]:
+    """Sound, USB and IOMMU. Raises HostFailed for what cannot be made here."""
+    wanted = request_of(spec)
+    if wanted.sound == "virtio":
+        raise cannot("sound devices of the model virtio")
+    if wanted.sound:
+        yield ET.Element("sound", model=wanted.sound)
+    if wanted.usb_ports:
+        raise cannot("redirected USB ports, which need SPICE")
+    if wanted.usb:
+        yield ET.Element("controller", type="usb", index="0", model=wanted.usb)
+    if wanted.viommu:
+        yield _iommu(wanted.viommu, machine, machine_type)
+
+
+def _iommu(model: str, machine: MachineFacts, machine_type: str) -> ET.Element:
+    right = {"x86_64": Q35, "aarch64": "virt"}.get(machine.arch)
+    if right is None or right not in machine_type:
+        raise not_here(
+            f"vIOMMU is not supported by the machine type '{machine_type or 'default'}' on {machine.arch}: {right or 'none'} is needed"
+        )
+    if model == "auto":
+        model = "intel" if machine.arch == "x86_64" else "smmuv3"
+    if (model == "intel") != (machine.arch == "x86_64") and model != "virtio":
+        raise not_here(f"vIOMMU model {model} is not supported on {machine.arch}")
+    iommu = ET.Element("iommu", model=model)
+    if model == "intel":
+        ET.SubElement(
+            iommu,
+            "driver",
+            intremap="on" if machine.virt_type == "kvm" else "off",
+            caching_mode="on",
+            iotlb="on",
+            aw_bits=ADDRESS_BITS,
+        )
+    return iommu
+
+
+def pack(device: ET.Element, spec: GuestSpec) -> ET.Element:
+    """Give a virtio disk or interface packed rings where they are asked, and return it."""
+    model, target, driver = device.find("model"), device.find("target"), device.find("driver")
+    buses = (None if model is None else model.get("type"), None if target is None else target.get("bus"))
+    if "virtio" in buses and request_of(spec).packed:
+        (ET.SubElement(device, "driver") if driver is None else driver).set("packed", "on")
+    return device
+
+
+def _is_windows(spec: GuestSpec) -> bool:
+    return spec.image_properties.get("os_type", "").lower() == "windows"
