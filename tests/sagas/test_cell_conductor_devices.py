@@ -11,6 +11,8 @@ from moorage.bus.host_messages import DEVICES_LISTED_MAX, HostReport, ReportWant
 from moorage.bus.messages import encode
 from moorage.conductor.audit.guest_reports import ReportedGuests
 from moorage.conductor.device_comparison import ALL_EVERY_S, LOOK_EVERY_S
+from moorage.model.debt import Debt, DebtKind
+from moorage.model.fencing_token import FencingToken
 from moorage.model.guest_devices import (
     GuestDevices,
     GuestInterface,
@@ -20,6 +22,7 @@ from moorage.model.guest_devices import (
 )
 from moorage.model.ids import ServerId
 from moorage.operations.steps import servers as records
+from moorage.store.region import debts
 from moorage.store.region import servers as region_servers
 from moorage_testing.region_fixture import SERVER
 from moorage_testing.region_volumes import VOLUME
@@ -85,10 +88,8 @@ async def test_a_server_that_an_operation_holds_is_not_judged(at: CellUnderTest)
 async def test_a_server_for_which_something_is_owed_is_not_judged(at: CellUnderTest) -> None:
     await known(at)
 
-    async def owed(host: str, servers: Any) -> frozenset[ServerId]:
-        return frozenset(servers)
-
-    at.conductor.comparison.devices._owed = owed
+    owed = Debt(SERVER, BOOT, DebtKind.UNPLUG_VOLUME, VOLUME, at.conductor.cell, at.host, FencingToken(1), "silent", 1)
+    await at.small.region.write(lambda tx: debts.owe(tx, owed))
     await at.say(reporting(at, with_volume(await right(at))))
     assert differing(at) == {}
 

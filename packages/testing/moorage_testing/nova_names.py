@@ -44,7 +44,7 @@ def _image_properties(file: Path) -> Iterator[str]:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             target = ast.unparse(node.targets[0])
             if target in {"fields", "_legacy_property_map"}:
-                names = [each.value for each in node.value.keys if isinstance(each, ast.Constant)]
+                names = [str(each.value) for each in node.value.keys if isinstance(each, ast.Constant)]
                 yield from names if "hw_disk_bus" in names or target != "fields" else ()
 
 

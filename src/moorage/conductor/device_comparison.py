@@ -6,14 +6,14 @@
     with each full report   guest by guest
 
 A difference counts when two full reports in a row show it, and no operation held the server or worked on it from the first to the
-second: the region counts a server's operations.  A guest of which the host says nothing is not compared.  Neither is a server that
-something is owed to a host for: what is owed is done first, and may be what differs.
+second: the region counts a server's operations.  A guest of which the host says nothing is not compared.  Neither is a server to
+which a host owes something: what is owed is done first, and may be what differs.
 
 Nothing is changed here.  The differences are kept in memory; `moorage audit` shows them, looks again, and repairs.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from moorage.bus.host_messages import HostReport
 from moorage.conductor.known_hosts import DeviceDifference, KnownHost, KnownHosts
@@ -30,22 +30,14 @@ HOSTS_PER_LOOK = 200
 KEPT_MAX = 1_000
 """Differing servers of one host that are kept."""
 
-Owed = Callable[[str, Collection[ServerId]], Awaitable[frozenset[ServerId]]]
-"""(host, servers) → those for which something is owed to the host."""
-
 logger = logging.getLogger(__name__)
-
-
-async def nothing_owed(host: str, servers: Collection[ServerId]) -> frozenset[ServerId]:
-    """For a cloud in which nothing is owed to hosts."""
-    return frozenset()
 
 
 class DeviceComparison:
     """For the hosts of one cell."""
 
-    def __init__(self, database: Database, region: Database, owed: Owed = nothing_owed) -> None:
-        self._database, self._region, self._owed = database, region, owed
+    def __init__(self, database: Database, region: Database) -> None:
+        self._database, self._region = database, region
 
     async def compare(self, known: KnownHost, report: HostReport, now: float) -> bool:
         """Compare the guests that a full report names. Returns whether another report is needed to be sure."""
@@ -58,7 +50,7 @@ class DeviceComparison:
             for server, devices in report.devices.items()
             if server in listed and devices.names != listed[server].names
         }
-        differing = await self._settled(known, report.host, odd) if odd else {}
+        differing = await self._settled(known, odd) if odd else {}
         kept = {  # a report that has no room for a guest says nothing of it
             server: each
             for server, each in known.differing.items()
@@ -74,15 +66,14 @@ class DeviceComparison:
         return any(each.looks < 2 for each in differing.values())
 
     async def _settled(
-        self, known: KnownHost, host: str, odd: Mapping[ServerId, GuestDevices]
+        self, known: KnownHost, odd: Mapping[ServerId, GuestDevices]
     ) -> dict[ServerId, DeviceDifference]:
-        """Differences of servers that no operation holds, and for which nothing is owed to the host."""
+        """Differences of servers that no operation holds, and that no host owes anything."""
         where = await self._region.read(lambda tx: standings(tx, odd))
-        owed = await self._owed(host, odd)
         found: dict[ServerId, DeviceDifference] = {}
         for server, devices in odd.items():
             stands = where.get(server)
-            if stands is None or stands.operation is not None or stands.deleted or server in owed:
+            if stands is None or stands.operation is not None or stands.deleted or stands.debts:
                 continue
             before = known.differing.get(server)
             again = before is not None and (before.devices.names, before.seq) == (devices.names, stands.op_seq)

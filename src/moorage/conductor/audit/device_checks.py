@@ -27,7 +27,10 @@ def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Guests with other devices than their records list."""
     for _, server in page.settled:
         has = site.differing.get(str(server.host), {}).get(server.id)
-        if has is None or server.vm_state not in WITH_DEVICES or page.moves.get(server.id) or server.id in site.owed:
+        if has is None or server.vm_state not in WITH_DEVICES or page.moves.get(server.id):
+            continue
+        where = page.mapped.get(server.id)
+        if where is not None and where.debts:  # what is owed is done first, and may be what differs
             continue
         if site.attachments is not None:
             yield from _volumes(server, has, site)

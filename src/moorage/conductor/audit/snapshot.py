@@ -94,8 +94,6 @@ class ServicesSnapshot:
     """Volumes of those guests, as the volume service shows them; None: it does not know the volume."""
     exported: Mapping[str, str] = field(default_factory=dict[str, str])
     """Attachment → the host that it is exported to, as far as it was read."""
-    owed: frozenset[ServerId] = frozenset()
-    """Servers for which something is still owed to a host: their devices are not judged before."""
     wired: int = 0
     """The number of servers with ports in the first read."""
     inactive: Mapping[str, list[str]] = field(default_factory=dict[str, list[str]])

@@ -33,6 +33,8 @@ class ServerStanding(msgspec.Struct, frozen=True):
     """The host of the claim that this operation has made."""
     attempt: int = 0
     """The attempt that made the claim."""
+    debts: int = 0
+    """What hosts still owe it (RULES §25)."""
     recorded_seq: int = 0
     """The newest operation whose end the record is known to show."""
 
@@ -58,7 +60,7 @@ def _standings() -> sa.Executable:
         consumers, (c.uuid == s.id) & (c.operation == s.operation)
     )
     columns = (
-        *(s.id, s.cell, s.op_seq, s.recorded_seq, s.operation),
+        *(s.id, s.cell, s.op_seq, s.recorded_seq, s.debts, s.operation),
         s.deleted_at.is_not(None).label("deleted"),
         s.doc.is_not(None).label("has_order"),
         o.seq,
@@ -87,5 +89,6 @@ def standings(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, ServerStandin
                 claimed_on=row.host,
                 attempt=row.attempt or 0,
                 recorded_seq=row.recorded_seq,
+                debts=row.debts,
             )
     return standings
