@@ -21,18 +21,18 @@ from pathlib import Path
 import msgspec
 from typing_extensions import override
 
-from moorage.drivers.capacity import RESERVED_RAM_MIB, VCPU_RATIO, inventory
 from moorage.drivers.config_drive import build
 from moorage.drivers.fault_injection import ANY, HONEST, FaultCounter, FaultSettings
 from moorage.drivers.simulated_attachments import SimulatedAttachments, refuse_encrypted
 from moorage.drivers.simulated_chains import SimulatedChains
 from moorage.drivers.simulated_config_drives import DriveFiles
 from moorage.drivers.simulated_consoles import SimulatedConsoles
+from moorage.drivers.simulated_description import described
 from moorage.drivers.simulated_disks import WRITTEN_MAX_BYTES, SimulatedDisks
 from moorage.drivers.simulated_faults import SimulatedFaults
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_life import SimulatedLife
-from moorage.drivers.simulated_live import SimulatedLive, cpu_info
+from moorage.drivers.simulated_live import SimulatedLive
 from moorage.drivers.simulated_moves import SimulatedMoves
 from moorage.drivers.simulated_quiesce import SimulatedFreezing
 from moorage.drivers.simulated_records import GuestRecords
@@ -52,34 +52,6 @@ _log = logging.getLogger(__name__)
 DRIVES = "config-drives"
 RESCUE_DRIVES = "rescue-drives"
 WITH_CONSOLES = frozenset({PowerState.RUNNING, PowerState.PAUSED})
-TRAITS = (
-    "COMPUTE_ADDRESS_SPACE_EMULATED",
-    "COMPUTE_ADDRESS_SPACE_PASSTHROUGH",
-    "COMPUTE_ARCH_I686",
-    "COMPUTE_ARCH_X86_64",
-    "COMPUTE_DEVICE_TAGGING",
-    "COMPUTE_IMAGE_TYPE_QCOW2",
-    "COMPUTE_IMAGE_TYPE_RAW",
-    "COMPUTE_NET_ATTACH_INTERFACE",
-    "COMPUTE_NET_ATTACH_INTERFACE_WITH_TAG",
-    "COMPUTE_NET_VIRTIO_PACKED",
-    "COMPUTE_NODE",
-    "COMPUTE_RESCUE_BFV",
-    "COMPUTE_SOUND_MODEL_AC97",
-    "COMPUTE_SOUND_MODEL_ES1370",
-    "COMPUTE_SOUND_MODEL_ICH6",
-    "COMPUTE_SOUND_MODEL_ICH9",
-    "COMPUTE_SOUND_MODEL_PCSPK",
-    "COMPUTE_SOUND_MODEL_SB16",
-    "COMPUTE_SOUND_MODEL_USB",
-    "COMPUTE_SOUND_MODEL_VIRTIO",
-    "COMPUTE_USB_MODEL_NEC_XHCI",
-    "COMPUTE_USB_MODEL_QEMU_XHCI",
-    "COMPUTE_VIOMMU_MODEL_AUTO",
-    "COMPUTE_VIOMMU_MODEL_INTEL",
-    "COMPUTE_VIOMMU_MODEL_VIRTIO",
-    "COMPUTE_VOLUME_ATTACH_WITH_TAG",
-)
 
 
 class SimulatedDriver(
@@ -143,26 +115,7 @@ class SimulatedDriver(
         self._states = None
 
     async def describe(self) -> HostDescription:
-        dials = self._turned().dials
-        return HostDescription(
-            inventory={
-                "VCPU": inventory(dials.vcpus, dials.reserved_vcpus, dials.vcpu_ratio, usual=(0, VCPU_RATIO)),
-                "MEMORY_MB": inventory(
-                    dials.ram_mib, dials.reserved_ram_mib, dials.ram_ratio, usual=(RESERVED_RAM_MIB, 1.0)
-                ),
-                "DISK_GB": inventory(dials.disk_gib, dials.reserved_disk_gib, dials.disk_ratio),
-            },
-            traits=tuple(sorted({*TRAITS, *dials.traits} - set(dials.without_traits))),
-            physical_networks=dials.physical_networks,
-            hypervisor_type="simulated",
-            hypervisor_version=dials.hypervisor_version,
-            hypervisor_hostname=self._hostname,
-            cpu_info=cpu_info(dials),
-            address="127.0.0.1",
-            physical_functions=dials.physical_functions,
-            set_aside=self._set_aside,
-            up_since=self._up_since,
-        )
+        return described(self._turned().dials, self._hostname, self._set_aside, self._up_since)
 
     async def guests(self) -> Mapping[ServerId, PowerState]:
         self._turned()
