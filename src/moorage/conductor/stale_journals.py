@@ -58,13 +58,9 @@ class CellsView(msgspec.Struct, frozen=True):
     def record(self) -> KnownServer | None:
         """What the cell with the shown record knows; None: no cell has one, or it is not certain which."""
         having = {cell: each for cell, each in self.in_cells.items() if each.record is not None and not each.sealed}
-        return (
-            having.get(self.named)
-            if self.named in having
-            else next(iter(having.values()))
-            if len(having) == 1
-            else None
-        )
+        if self.named is not None and self.named in having:
+            return having[self.named]
+        return next(iter(having.values())) if len(having) == 1 else None
 
     @property
     def shown_in(self) -> CellId | None:
