@@ -8,6 +8,7 @@ from pathlib import Path
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.model.guest import VifAddress, VifData
 from moorage.model.ids import NetworkId, PortId, ServerId, SubnetId
+from moorage_testing.hypervisor.guests import bridge_to
 from tests.helpers.libvirt_host import (
     PATIENCE_S,
 )
@@ -30,7 +31,7 @@ async def answers(address: str) -> None:
 
 
 async def ping(address: str) -> int:
-    words = ("ping", "-c1", "-W1", address)
+    words = ("ping", "-c1", "-W1", *bridge_to(address), address)
     return await (await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)).wait()
 
 

@@ -55,7 +55,7 @@ empty disk):
   openstack server create --image real --flavor m1.small --network private --wait first
   openstack security group rule create --protocol icmp default
   openstack console log show first
-  ping ADDRESS
+  ping -I "$(ip -br link | awk '/^mrg/ {{print $1; exit}}')" ADDRESS
   openstack server delete --wait first
 
 Ctrl-C stops the cloud, and guests go on; the next start finds them.  `moorage agent clean` removes them and all that was made for them."""

@@ -24,6 +24,7 @@ from moorage_testing.hypervisor.guests import (
     act,
     allow_ping,
     answers_of,
+    bridge_to,
     silence_s,
     until_logged,
     upload,
@@ -56,8 +57,12 @@ class Bench:
 
     async def answers(self, address: str, host: str = HERE) -> None:
         """Asked by the host itself, at most each 0.2 s. Raises AssertionError."""
-        words, ends = [*self.real.inside(host), "ping", "-c1", "-W0.2", address], time.monotonic() + PATIENCE_S
-        while await (await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)).wait():
+        inside, ends = self.real.inside(host), time.monotonic() + PATIENCE_S
+        while True:
+            words = [*inside, "ping", "-c1", "-W0.2", *bridge_to(address, inside), address]
+            asked = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)
+            if await asked.wait() == 0:
+                return
             if time.monotonic() > ends:
                 raise AssertionError(f"no answer of {address}")
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from moorage.drivers.libvirt.devices import BRIDGE_PREFIX
 from moorage_testing.api_user import PATIENCE_S, Person
 
 PING_EVERY_S = 0.1
@@ -83,11 +84,25 @@ async def allow_ping(person: Person) -> None:
 FLOOD_EVERY_S = 0.02
 
 
+def bridge_to(address: str, inside: Sequence[str] = ()) -> tuple[str, ...]:
+    """Options of `ping` that send by the bridge of this machine which leads to the address; none where no bridge does.
+
+    The machine's own routes know no guest.
+    """
+    links = subprocess.run((*inside, "ip", "-br", "link"), capture_output=True, text=True, check=True).stdout
+    names = [line.split()[0] for line in links.splitlines()]
+    for bridge in (each for each in names if each.startswith(BRIDGE_PREFIX)):
+        ask = (*inside, "ip", "route", "get", address, "oif", bridge)
+        if f"dev {bridge}" in subprocess.run(ask, capture_output=True, text=True, check=False).stdout:
+            return ("-I", bridge)
+    return ()
+
+
 class Pinging:
     """A ping every 20 ms, from this machine, or from where `inside` lets a command run."""
 
     def __init__(self, address: str, inside: Sequence[str] = ()) -> None:
-        words = (*inside, "ping", "-n", "-i", str(FLOOD_EVERY_S), address)
+        words = (*inside, "ping", "-n", *bridge_to(address, inside), "-i", str(FLOOD_EVERY_S), address)
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
     def end(self) -> tuple[int, list[int]]:
