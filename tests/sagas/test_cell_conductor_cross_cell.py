@@ -285,7 +285,7 @@ async def statuses(move: Crossing) -> list[MigrationStatus]:
 @pytest.fixture
 async def evacuated(at: CellUnderTest) -> Crossing:
     await known(at)
-    at.conductor._comparison.cells = dict(at.small.cells)
+    at.conductor.comparison.cells = dict(at.small.cells)
     return await Crossing(at, MigrationType.EVACUATION).to("over")
 
 
@@ -296,10 +296,10 @@ async def test_an_evacuation_into_another_cell_ends_when_its_host_returns_withou
     await at.say(at.report(ON))
     assert await statuses(evacuated) == [MigrationStatus.DONE, MigrationStatus.DONE], "the guest is there still"
     there = at.small.cells[evacuated.there]
-    at.conductor._comparison.cells = {**at.small.cells, evacuated.there: Out(there)}  # type: ignore[dict-item]
+    at.conductor.comparison.cells = {**at.small.cells, evacuated.there: Out(there)}  # type: ignore[dict-item]
     await at.say(at.report({}))
     assert await statuses(evacuated) == [MigrationStatus.DONE, MigrationStatus.DONE]
-    at.conductor._comparison.cells = dict(at.small.cells)
+    at.conductor.comparison.cells = dict(at.small.cells)
     await at.say(at.report({}))
     assert await statuses(evacuated) == [MigrationStatus.COMPLETED, MigrationStatus.COMPLETED]
 
@@ -335,7 +335,7 @@ async def test_an_evacuation_not_marked_as_done_in_the_old_cell_ends_too(
 @pytest.mark.parametrize("last", ["begin", "seal", "copy"])
 async def test_an_evacuation_that_may_unwind_is_not_ended(at: CellUnderTest, last: str) -> None:
     await known(at)
-    at.conductor._comparison.cells = dict(at.small.cells)
+    at.conductor.comparison.cells = dict(at.small.cells)
     move = await Crossing(at, MigrationType.EVACUATION).to(last)
     await at.say(at.report({}))
     row = await at.small.cells[move.left].read(partial(cell_migrations.get, uuid=move.uuid))

@@ -197,7 +197,7 @@ async def test_a_write_upon_a_record_that_went_back_is_refused(small: SmallRegio
 def moving(small: SmallRegion, source: str, to: str) -> tuple[Any, LiveMovePath]:
     run = types.SimpleNamespace(
         context=small.context, input=types.SimpleNamespace(server=a_server(), seq=2, request_id=""), operation="o", attempt=1,
-        phase="undo", epoch=1, past=False, turned=None, cancelled=None,
+        phase="undo", epoch=1, past=False, turned=None, cancelled=None, unsure=False,
     )  # fmt: skip
     cell = CellId("cell1")
     return cast("Any", run), LiveMovePath(HostAddress(cell, source), HostAddress(cell, to), MOVE)

@@ -106,7 +106,7 @@ async def test_a_port_hidden_by_the_network_service_is_waited_for(small: SmallRe
     after_the_switch(small, monkeypatch, hide)
     await execute_move(small, asked)
     server = await assert_moved(small)
-    assert len(asked_for) == 3
+    assert len(asked_for) >= 3, "it asks until the service shows ports again"
     assert port in {nic.port for nic in server.nics}
 
 

@@ -17,7 +17,7 @@ from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.model.ids import HostId, NetworkId, OperationId, PortId, ServerId
-from moorage.model.network import Port, SubnetFacts, mint_mac
+from moorage.model.network import Binding, NetworkNames, Port, SubnetFacts, mint_mac
 from moorage.model.server import Address, Nic, Server, VmState
 from moorage.operations.context import SagaContext
 from moorage.sql import Tx
@@ -56,6 +56,15 @@ class PagedNetwork:
 
     async def subnets(self) -> tuple[SubnetFacts, ...]:
         return ()
+
+    async def bindings(self, port: str) -> tuple[Binding, ...]:
+        return ()
+
+    async def names(self) -> NetworkNames:
+        return NetworkNames()
+
+    async def floating(self) -> dict[str, list[tuple[str, str]]]:
+        return {}
 
 
 def _by_device(pages: list[bytes]) -> dict[str, dict[str, Port]]:
