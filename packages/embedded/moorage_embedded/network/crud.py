@@ -96,6 +96,11 @@ def _views(call: NetworkCall, noun: ResourceType, docs: list[Doc]) -> list[Doc]:
 
 
 def _ensure_default(call: NetworkCall, where: dict[str, list[str]]) -> None:
+    """Make the default group of the project that is asked for. Not for a service's own project: it has no servers, and
+    administrators find the group of another one by its name.
+    """
+    if call.who.service and "project" not in where:
+        return
     for project in where.get("project", [call.who.project or ""])[:1]:
         if project and (call.who.admin or call.who.owns(project)):
             security_groups.ensure_default(call, project)
