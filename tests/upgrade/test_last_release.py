@@ -35,6 +35,8 @@ NO_ROOM = "no free address"
 """The one cause for which a boot may fail: the routed network of a trial set is small."""
 SEED = 11
 UNDER_WAY = 6
+SIX_HOSTS = "[hosts]\ncount = 6\n\n"
+"""As the last release has by default: it does not know the hosts seven and eight."""
 STATUS_S = 180.0
 """A process that was killed is listed for half a minute."""
 NOW = __version__
@@ -125,7 +127,7 @@ async def test_forward_back_and_forward_again(trial: TrialSet, last: Installed) 
 
 @pytest.fixture
 def upped(tmp_path: Path) -> Iterator[UpProcess]:
-    up = UpProcess(tmp_path)
+    up = UpProcess(tmp_path, SIX_HOSTS)
     yield up
     if up.process is not None:
         up.end(signal.SIGKILL)

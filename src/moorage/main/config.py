@@ -290,7 +290,7 @@ def read_config(path: Path | None) -> Config:
 
 def checked(config: Config) -> Config:
     """Check the values and return the same configuration. Raises Invalid for a value that makes no sense; the message names it."""
-    if not 0 <= config.hosts.count <= HOSTS_MAX:
+    if config.hosts.count is not None and not 0 <= config.hosts.count <= HOSTS_MAX:
         raise Invalid(f"{config.hosts.count} simulated hosts: from 0 to {HOSTS_MAX} are possible")
     if not 0 <= config.hosts.whole_interfaces <= WHOLE_INTERFACES_MAX:
         raise Invalid(

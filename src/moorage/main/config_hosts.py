@@ -8,8 +8,10 @@ import msgspec
 class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The simulated hosts of `moorage up`."""
 
-    count: int = 8
-    """With two cells and two physical networks each network has two hosts in each cell, so that every move has somewhere to go."""
+    count: int | None = None
+    """None: eight. With two cells and two physical networks each network has two hosts in each cell then, so that every move has
+    somewhere to go.
+    """
     vcpus: int = 16
     ram_mib: int = 32768
     disk_gib: int = 500

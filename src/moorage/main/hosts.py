@@ -35,6 +35,9 @@ class HostPlan:
     """By the driver `libvirt`."""
 
 
+DEFAULT_COUNT, EARLIER_COUNT = 8, 6
+
+
 def this_machine(config: Config) -> HostPlan:
     """Describe this machine as the one host of `moorage up`. Raises Invalid when its cell does not exist."""
     mine = config.agent
@@ -44,12 +47,24 @@ def this_machine(config: Config) -> HostPlan:
 
 
 def planned_hosts(config: Config) -> list[HostPlan]:
-    """Describe the configured number of hosts: neighbouring numbers share a cell, and physical networks alternate."""
-    count, cells, wires, levels = config.hosts.count, config.cells, config.hosts.physical_networks, config.hosts.levels
+    """Describe the configured number of hosts: neighbouring numbers share a cell, and physical networks alternate.
+
+    Where no number is configured, the first six hosts are in the cells in which they were by default in earlier releases:
+    a host never changes its cell. The last cell has the seventh host, and the one before it the eighth.
+    """
+    cells, wires, levels = config.cells, config.hosts.physical_networks, config.hosts.levels
+    count, spread_over = config.hosts.count, config.hosts.count
+    if count is None:
+        count, spread_over = DEFAULT_COUNT, EARLIER_COUNT
+    assert spread_over is not None
+    places = [
+        number * len(cells) // spread_over if number < spread_over else (spread_over - 1 - number) % len(cells)
+        for number in range(count)
+    ]
     return [
         HostPlan(
             f"host{number + 1}",
-            CellId(cells[number * len(cells) // count].name),
+            CellId(cells[places[number]].name),
             wires[number % len(wires)],
             levels[number % len(levels)],
             (
