@@ -261,7 +261,7 @@ def test_an_agent_has_no_network_service_client() -> None:
     parameters = set(inspect.signature(Agent).parameters)
     assert parameters == {"host", "cell", "bus", "driver", "journal", "clock", "options"}
     options = {each.name for each in dataclasses.fields(AgentOptions)}
-    assert options == {"plumbing", "beat_s", "silence_s", "beats_per_look", "at_once", "earlier"}
+    assert options == {"plumbing", "beat_s", "silence_s", "beats_per_look", "at_once", "earlier", "tickets"}
     assert AgentOptions().plumbing is None
     with pytest.raises(Internal):
         Plumbing("host1", 3, None)  # type: ignore[arg-type]

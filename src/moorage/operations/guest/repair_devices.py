@@ -246,7 +246,7 @@ REPAIR_DEVICES = Saga(
     compare,
     change_guest,
     record_devices,
-    ended=records.release_server,
+    ended=records.release_unrecorded,
 )
 
 
