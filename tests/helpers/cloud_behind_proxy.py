@@ -11,7 +11,7 @@ import msgspec
 
 from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
 from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
-from moorage.main.config import Compute, Config, Hosts, ServiceSettings
+from moorage.main.config import Compute, Config, Hosts, ImageConfig, ServiceSettings
 from moorage.main.embedded import Embedded
 from moorage.main.event_bridge import EventReceiver
 from moorage.main.up import start_cloud
@@ -73,7 +73,7 @@ async def cloud_behind_proxy(data: Path, **changes: Any) -> AsyncIterator[CloudB
         config = msgspec.structs.replace(
             config,
             identity=ServiceSettings(f"{alone.api.identity.url}/v3"),
-            image=ServiceSettings(alone.api.image.url),
+            image=ImageConfig(alone.api.image.url),
             network=msgspec.structs.replace(config.network, url=proxy.url, timeout_s=CALL_S),
         )
         cloud = await start_cloud(config)

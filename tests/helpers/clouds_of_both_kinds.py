@@ -16,6 +16,7 @@ from moorage.main.config import (
     Compute,
     Config,
     Hosts,
+    ImageConfig,
     Listen,
     NetworkConfig,
     Quota,
@@ -148,7 +149,7 @@ async def land(data: Path, stack: Stack | None, **changes: Any) -> AsyncIterator
             config,
             compute=Compute(vif_plugging_timeout=0),  # nothing plugs what guests of simulated hosts have
             identity=ServiceSettings(url=stack.identity_url),
-            image=ServiceSettings(url=stack.image_url),
+            image=ImageConfig(url=stack.image_url),
             network=NetworkConfig(url=stack.network_url),
             service_user=ServiceUser(user=login.user, password=login.password, project=login.project),
         )

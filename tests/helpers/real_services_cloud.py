@@ -15,6 +15,7 @@ from moorage.main.config import (
     Compute,
     Config,
     Hosts,
+    ImageConfig,
     Listen,
     NetworkConfig,
     RegionSettings,
@@ -105,7 +106,7 @@ async def cloud_with_real_services(
             vif_plugging_timeout=0, host_silence_s=host_silence_s, allow_move_across_segments=True
         ),  # nothing plugs what guests of simulated hosts have
         identity=ServiceSettings(url=stack.identity_url),
-        image=ServiceSettings(url=stack.image_url),
+        image=ImageConfig(url=stack.image_url),
         network=NetworkConfig(url=stack.network_url, reports=reported),
         volume=VolumeConfig(url=stack.volume_url if volumes else ""),
         service_user=ServiceUser(user=login.user, password=login.password, project=login.project),

@@ -59,6 +59,10 @@ KINDS: dict[str, Callable[[Any], bool]] = {
 }
 
 
+LEFT_TO_A_PERSON = "is gone, so the guest that was made is kept"
+"""An unshelve is undone, and its image, which was all that was left of the disk, is gone: the guest has the only copy."""
+
+
 class Vanishing(StepFault):
     """At one moment, once, something is deleted; no step fails because of that alone."""
 
@@ -107,6 +111,6 @@ async def vanishes(small: SmallRegion, name: str, kind: str, failing: str | None
         if moment.when == "before" and (failing is None or moment.phase == "undo"):
             vanishing = Vanishing(moment, KINDS[kind])
             outcome, _ = await tried(small, name, faults, vanishing)
-            if vanishing.had and outcome.stuck is not None:
+            if vanishing.had and outcome.stuck is not None and LEFT_TO_A_PERSON not in str(outcome.stuck):
                 stuck.append(f"{failing or 'executed'}, before {moment.phase} of {moment.step}: {outcome.stuck}")
     assert stuck == []
