@@ -15,7 +15,9 @@ from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import ServerId
 from moorage.model.json_types import JsonObject
 from moorage.sql import Tx
-from moorage.store.region import host_approvals, turn_resets
+from moorage.store.cell import servers as cell_servers
+from moorage.store.doubts import seq_of
+from moorage.store.region import host_approvals, numbers, turn_resets
 from moorage.store.region.server_standing import ServerStanding, standings
 from moorage.store.region.turn_resets import StoredReset
 
@@ -33,16 +35,26 @@ async def show(call: AnyCall) -> Response:
 async def take_back(call: AnyCall) -> Response:
     """Let the cell's conductor replace the host's token by the newest that the region knows; it takes some seconds.
 
-    Raises Conflict when the host's token is one that a conductor can have given, NotFound, HostFailed and Unavailable.
+    Where the region has counted on from that token already, and the server is doubtful for it, its record is right as it
+    stands. Raises Conflict when the host's token is one that a conductor can have given, NotFound, HostFailed and Unavailable.
     """
     call.require("moorage:host_turns:delete")
     at, standing, turn = await _compared(call)
-    if turn is None or turn <= standing.newest_turn:
+    record = await call.context.cells[at.cell].read(lambda tx: cell_servers.get(tx, standing.id))
+    recorded = 0 if record is None else seq_of(record)
+    counted_on = turn is not None and recorded < turn.operation_seq == standing.recorded_seq
+    if turn is None or (turn <= standing.newest_turn and not counted_on):
         raise Conflict(
             f"Host {at.host} obeys orders for server {standing.id}: its turn is not ahead of what the region knows."
         )
     reset, by = StoredReset(at.host, standing.id, turn, now_us(call.context.clock)), call.principal.user or ""
-    await call.context.region.write(lambda tx: turn_resets.add(tx, at.cell, reset, by))
+
+    def work(tx: Tx) -> None:
+        turn_resets.add(tx, at.cell, reset, by)
+        if counted_on:
+            numbers.settled(tx, standing.id, recorded)
+
+    await call.context.region.write(work)
     return Response(202, {"host_turn": _shown(call, standing, turn)}, finished=True)
 
 

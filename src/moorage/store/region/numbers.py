@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from moorage.model.ids import CellId, ServerId
 from moorage.sql import Tx
+from moorage.store.region import turn_resets
 from moorage.store.region.servers import servers
 
 IDS_PER_STATEMENT = 500
@@ -44,7 +45,11 @@ _SHOWN = (
 )
 _OVERTAKEN = (
     servers.update()
-    .where(_C.id == sa.bindparam("b_id"), _C.op_seq < sa.bindparam("b_seq", type_=sa.BigInteger))
+    .where(
+        _C.id == sa.bindparam("b_id"),
+        _C.op_seq < sa.bindparam("b_seq", type_=sa.BigInteger),
+        ~turn_resets.taken_back(_C.id, sa.bindparam("b_seq", type_=sa.BigInteger)),
+    )
     .values(op_seq=sa.bindparam("b_seq", type_=sa.BigInteger), recorded_seq=sa.bindparam("b_seq", type_=sa.BigInteger))
 )
 
@@ -79,7 +84,7 @@ def shown(tx: Tx, seqs: Mapping[ServerId, int]) -> None:
 def overtaken(tx: Tx, turns: Mapping[ServerId, int]) -> None:
     """Hosts have obeyed operations that the region does not know: the records, which no cell has written since, are doubtful.
 
-    The next operations count on above them, so that hosts obey those.
+    The next operations count on above them, so that hosts obey those. A turn that an operator took back says nothing.
     """
     for server, seq in sorted(turns.items()):
         tx.run(_OVERTAKEN, {"b_id": server, "b_seq": seq})

@@ -42,6 +42,12 @@ class StoredReset(msgspec.Struct, frozen=True):
     requested_at: int
 
 
+def taken_back(server: sa.ColumnElement[str], operation_seq: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    """Whether an operator said that no conductor gave a turn of this number for the server, as a condition."""
+    c = turn_resets.c
+    return sa.exists().where(c.server == server, c.operation_seq == operation_seq)
+
+
 def add(tx: Tx, cell: CellId, reset: StoredReset, by: str) -> None:
     """Ask for a reset, in place of an earlier one of this server on this host."""
     turn = reset.forged
