@@ -18,10 +18,10 @@ NET = NetworkId("net")
 
 def test_the_higher_version_holds(tmp_path: Path) -> None:
     held = DescribedPorts(tmp_path)
-    assert held.take([PortDescription(ONE, 5, mac="b")], (), None, 5)
-    assert not held.take([PortDescription(ONE, 4, mac="a")], (), None, 5)
-    assert not held.take([PortDescription(ONE, 5, mac="c")], (), None, 5)
-    assert held.ports[ONE].mac == "b"
+    assert held.take([PortDescription(ONE, 5, mac="fa:16:3e:00:00:0b")], (), None, 5)
+    assert not held.take([PortDescription(ONE, 4, mac="fa:16:3e:00:00:0a")], (), None, 5)
+    assert not held.take([PortDescription(ONE, 5, mac="fa:16:3e:00:00:0c")], (), None, 5)
+    assert held.ports[ONE].mac == "fa:16:3e:00:00:0b"
     assert not held.take((), (), Present(), 4), "a list that is older than the port says nothing of it"
     assert held.take((), (), Present(), 5)
     assert not held.ports
@@ -95,7 +95,9 @@ def test_neighbours_of_a_network_come_in_several_sets(tmp_path: Path) -> None:
 def test_a_file_of_another_release_holds_until_all_is_sent_again(tmp_path: Path) -> None:
     """It may lack what that release could not read of the same version."""
     held = DescribedPorts(tmp_path)
-    held.take([PortDescription(ONE, 5, mac="m")], [AddressSetPart("s", 3, addresses=("10.0.0.1",))], None, 5)
+    held.take(
+        [PortDescription(ONE, 5, mac="fa:16:3e:00:00:0d")], [AddressSetPart("s", 3, addresses=("10.0.0.1",))], None, 5
+    )
     held.save()
     file = tmp_path / described_ports.FILE
     whole = file.read_bytes()
@@ -103,10 +105,10 @@ def test_a_file_of_another_release_holds_until_all_is_sent_again(tmp_path: Path)
     assert file.read_bytes() != whole
     again = DescribedPorts(tmp_path)
     again.load()
-    assert again.ports[ONE].mac == "m"
+    assert again.ports[ONE].mac == "fa:16:3e:00:00:0d"
     assert again.sets["s"].addresses == ("10.0.0.1",)
     assert again.digest != held.digest
-    assert again.take([PortDescription(ONE, 5, mac="m", bound=True)], [], None, 5)
+    assert again.take([PortDescription(ONE, 5, mac="fa:16:3e:00:00:0d", bound=True)], [], None, 5)
     assert again.ports[ONE].bound
 
 

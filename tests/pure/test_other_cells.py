@@ -120,8 +120,9 @@ def test_a_host_of_another_cell_is_found_with_the_permission() -> None:
     room = context()
     refuse_other_cell(room, server(), "h1", allowed=False)
     refuse_other_cell(room, server(), "h2", allowed=True)
-    for host, allowed in (("h2", False), ("h9", True)):
-        with pytest.raises(Invalid, match=f"^Compute host {host} could not be found.$"):
+    elsewhere = " in the server's cell home: it is in near, and this move may not leave its cell."
+    for host, allowed, where in (("h2", False, elsewhere), ("h9", True, ".")):
+        with pytest.raises(Invalid, match=f"^Compute host {host} could not be found{where}$"):
             refuse_other_cell(room, server(), host, allowed=allowed)
     for named in (None, "h1", "h9"):
         refuse_unless_crossing(room, server(), named, crosses=False)
