@@ -22,8 +22,6 @@ ARMED_FOR_S = 45.0
 SHORT_S, LONG_S = (2.0, 12.0), (32.0, 75.0)
 """Beside `host_silence_s`, which is 30 s."""
 SHORT = 0.2
-FORCED_DOWN = 0.3
-"""Somebody forces the host down meanwhile, so that what waits for its answer goes on without: then it owes what it may have done."""
 
 
 def draw_lost_answer(dice: random.Random, verb: str, server: int) -> Arguments:
@@ -110,8 +108,6 @@ def an_answer_of_a_host_is_lost(dice: random.Random, draft: Draft) -> list[Event
         events.append(event(later_s, "attach_volume", server=other, volume=wanted, goes=False))
     elif dice.random() < 0.5:
         events.append(event(later_s, order, server=server, **args))
-    if dice.random() < FORCED_DOWN:
-        events.append(event(moment_s + dice.uniform(3.0, 50.0), "force_down", host=f"host of {server}", on=True))
     lasts(draft, later_s + 20.0)
     return events
 
