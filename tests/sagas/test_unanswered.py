@@ -132,3 +132,46 @@ async def test_the_next_host_is_tried_at_once(at: str) -> None:
     assert clock.now == 0.0
     assert "stop on oak" in context.said
     assert context.said[-2:] == ["start on elm", "tell elm"]
+
+
+@step(patience_s=60.0)
+async def moor(run: DiaryRun) -> int:
+    run.context.say(run, "moor")
+    return 7
+
+
+@moor.undo
+async def unmoor(run: DiaryRun) -> None:
+    turned = run.turned
+    run.context.said.append(f"unmoor {turned.code if turned else ''}")
+
+
+@step(point_of_no_return=True, needs=(moor,), no_undo="it is launched", patience_s=60.0)
+async def cast_off(run: DiaryRun) -> int:
+    run.context.said.append("cast off")
+    return run[moor] + 1
+
+
+BOAT = Saga("boat/1", Ask, moor, cast_off)
+
+
+async def test_an_adopter_asks_a_host_again_that_fails_before_what_may_have_been_done() -> None:
+    """The executor before it may have been at the point of no return, whose result it could not write down."""
+    context, clock = Diary(*[HostFailed("no connector", code="guest_failed")] * 2), ManualClock()
+    assert await execute(BOAT, ID, Ask(), context, MemoryJournal(first_lines(BOAT)), clock=clock, adopted=True) == 8
+    assert context.said[-1] == "cast off"
+
+
+async def test_undos_of_an_adopter_know_that_it_may_have_been_done() -> None:
+    context = Diary(*[HostFailed("no connector", code="guest_failed")] * 90)
+    with pytest.raises(Unwound) as unwound:
+        await execute(BOAT, ID, Ask(), context, MemoryJournal(first_lines(BOAT)), clock=ManualClock(), adopted=True)
+    assert unwound.value.cause.code == HostUnanswered.code
+    assert context.said[-1] == f"unmoor {HostUnanswered.code}"
+
+
+async def test_who_began_it_knows_that_nothing_was_done() -> None:
+    context = Diary(HostFailed("no connector", code="guest_failed"))
+    with pytest.raises(Unwound) as unwound:
+        await execute(BOAT, ID, Ask(), context, MemoryJournal(first_lines(BOAT)), clock=ManualClock())
+    assert (unwound.value.cause.code, context.said) == ("guest_failed", ["moor", "unmoor guest_failed"])

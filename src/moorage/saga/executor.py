@@ -38,7 +38,7 @@ from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 from msgspec import Raw, Struct
 
-from moorage.model.errors import Doubtful, HostUnanswered, NoCapacity, Overtaken, Problem, Unavailable
+from moorage.model.errors import Doubtful, HostFailed, HostUnanswered, NoCapacity, Overtaken, Problem, Unavailable
 from moorage.model.ids import OperationId
 from moorage.saga.cancellation import CancelListener, Interrupted, Sleep, Unwind
 from moorage.saga.definition import CommitListener, Saga
@@ -258,6 +258,9 @@ class _Executor:
         no_way_back = step.point_of_no_return or self.maybe_past
         if self.past or contradicted or (no_way_back and isinstance(problem, Unavailable)):
             await self._stuck(step.name, "do", problem)
+        if self.maybe_past and isinstance(problem, HostFailed) and not step.point_of_no_return:
+            maybe_done = HostFailed(problem.public, private=problem.private, code=HostUnanswered.code)
+            raise Unwind(step.name, maybe_done.naming(problem.named))
         if at not in self.saga.group_at:
             raise Unwind(step.name, problem)
         if at == self.saga.group_at.start:

@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from moorage.model.errors import Doubtful, HostUnanswered, Problem, Unavailable, UnknownOutcome
+from moorage.model.errors import Doubtful, HostFailed, HostUnanswered, Problem, Unavailable, UnknownOutcome
 from moorage.model.tracing import Span, SpanType, span
 from moorage.saga.cancellation import CancelListener, Interrupted, Sleep
 from moorage.saga.journal import CommitUnknown, Fenced, Status, Waiting, as_problem
@@ -106,9 +106,12 @@ class RetryLoop:
 
     def _is_waited_for(self, problem: Problem, step: Step[Any, Any, Any]) -> bool:
         """Whether a do is tried again after this. A silent host is waited for only where there may be no way back:
-        before that another host, or the undo, is nearer.
+        before that another host, or the undo, is nearer. Where an earlier executor may have been further, a host that
+        fails says nothing of the point of no return.
         """
         no_way_back = step.point_of_no_return or self.cancellation.ignored
+        if isinstance(problem, HostFailed) and self.cancellation.ignored and not step.point_of_no_return:
+            return True
         return isinstance(problem, Unavailable) and (no_way_back or not isinstance(problem, HostUnanswered))
 
     async def _once(

@@ -3,6 +3,7 @@
 import msgspec
 
 from moorage_testing.simulation.cloud import Role, SimulatedCloud
+from moorage_testing.simulation.orders import set_forced_down
 from moorage_testing.simulation.roles import USUAL, AgentRole
 
 
@@ -25,3 +26,12 @@ def heal(cloud: SimulatedCloud) -> None:
 def _up(role: Role) -> None:
     role.wanted = True
     role.start()
+
+
+async def let_debtors_be_up(cloud: SimulatedCloud) -> None:
+    """A host that owes something pays it when nobody forces it down any more: an administrator who sees that takes it back."""
+    owing = "SELECT DISTINCT host FROM debts ORDER BY host"
+    for (host,) in cloud.stores["region"].raw.execute(owing).fetchall():
+        setting = cloud.watch.book.setting(host, "forced_down")
+        if (setting.value or setting.unsure) and not cloud.watch.unended():
+            await set_forced_down(cloud, host, on=False)

@@ -221,6 +221,8 @@ class InvariantWatch:
         reset = {booked.id for booked in self.book.servers.values() if booked.reset}
         for server, power in self._shown_power.items():
             where = self.cloud.guests.get(ServerId(server), {})
+            if server not in seen.servers:
+                continue  # one of which nothing is compared
             status = seen.servers[server].status
             left = seen.left.get(server)
             if left is not None and where.get(left.host) is PowerState.RUNNING:

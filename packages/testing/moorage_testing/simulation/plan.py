@@ -151,9 +151,7 @@ SHARES = {
     "a_conductor_loses_the_bus": 0.0,
     "a_database_fails_over": 0.0,
 }
-"""Of all plans: this scene comes on top. Those with 0 are played when they are asked for (`--scene`): the product does not hold yet
-what they check; a share of 0.02 each draws them, and `progress.ORDERS_END_WITHOUT_THE_BUS` is to be set with the third.
-"""
+"""Of all plans: this scene comes on top. Those with 0 are played when they are asked for (`--scene`); a share of 0.02 each draws them."""
 
 
 def later_scene(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from moorage.conductor.audit.doubt_checks import BY_HAND
+from moorage.conductor.audit.doubt_checks import KIND as DOUBTFUL
 from moorage.main.adopt import adopt_opened
 from moorage.main.databases import connect_databases
 from moorage.model.errors import Conflict, Problem
@@ -28,6 +30,7 @@ STORES = ("region", "cell1", "cell2")
 AGAIN_S = 2.0
 WRONG_FOR_S = 8.0
 """How long somebody tries to start what is not adopted."""
+LEFT_ALONE = "is left alone until an administrator has decided"
 DRAINED_S = 1.0
 """What was on its way to a database when its sender was stopped has come or is lost."""
 
@@ -50,6 +53,10 @@ class Restores:
         """Servers with an operation between a backup and its restore: what is known of them differs."""
         self.tidied: set[str] = set()
         """Those that were deleted after it; that a server can be restored is known by its cell alone, which may have forgotten it."""
+        self.by_hand: set[str] = set()
+        """Doubtful servers about which an audit says that a person must decide by hand: nothing may be done to them, and nobody can delete them."""
+        self.audits: dict[str, str] = {}
+        """Doubtful server → the audit that was asked to settle it."""
         self.protected: dict[str, str] = {}
         """Server → the host whose guest of it nobody may destroy."""
 
@@ -129,7 +136,7 @@ class Restores:
 
     def excepted(self) -> set[str]:
         """Servers of which nothing is compared: nothing can repair what no database knows, or its cell has lost; and their moves."""
-        servers = self.missing() | self.lost() if self.done else set()
+        servers = self.missing() | self.lost() | self.by_hand if self.done else set()
         return servers | self._moves_of(servers) if servers else servers
 
     def _moves_of(self, servers: set[str]) -> set[str]:
@@ -238,6 +245,27 @@ async def tidy_up(cloud: SimulatedCloud) -> bool:
             booked.deleted = reply.status in {204, 404}
             if booked.deleted:
                 cloud.restores.tidied.add(booked.id)
-            if not booked.deleted:
+            elif not (LEFT_ALONE in str(reply.body) and await _settle(cloud, booked.id)):
                 return False
+    return True
+
+
+async def _settle(cloud: SimulatedCloud, server: str) -> bool:
+    """What restore.md says of a doubtful server: an audit is asked to settle it. True: it says that only a person can decide."""
+    admin, restores = cloud.watch.admin, cloud.restores
+    if (known := restores.audits.get(server)) is None:
+        wanted = {"kinds": [DOUBTFUL], "servers": [server], "repair": True}
+        reply = await admin.ask("compute", "POST", "/ext/audits", {"audit": wanted})
+        if reply.status == 202:
+            restores.audits[server] = reply.body["audit"]["id"]
+        return False
+    shown = await admin.ask("compute", "GET", f"/ext/audits/{known}")
+    if shown.status != 200 or shown.body["audit"]["status"] in {"waiting", "running"}:
+        return False
+    del restores.audits[server]
+    findings = [each for each in shown.body["audit"]["findings"] if each["server"] == server]
+    if not any(BY_HAND in each["repair"] for each in findings):
+        return False  # it was settled, or the audit is asked again
+    cloud.trace.note("audit", f"{server} is decided by hand: {findings[0]['expected']}; {findings[0]['found']}")
+    restores.by_hand.add(server)
     return True

@@ -22,6 +22,7 @@ from moorage_testing.simulation.cross_cell_scenes import across_cells
 from moorage_testing.simulation.guest_duties import written_copies, wrong_chains, wrong_guests
 from moorage_testing.simulation.guest_orders import every_order
 from moorage_testing.simulation.guest_scenes import scene
+from moorage_testing.simulation.healing import let_debtors_be_up
 from moorage_testing.simulation.known_exceptions import lost_images, lost_interfaces, without_excuse
 from moorage_testing.simulation.live_orders import heal
 from moorage_testing.simulation.lost_answers import an_answer_of_a_host_is_lost
@@ -165,6 +166,7 @@ async def _rest(cloud: SimulatedCloud, plan: SimulationPlan) -> None:
     began, pause_s, tidied = cloud.loop.now, REST_FIRST_S, not cloud.restores.done
     while True:
         await asyncio.sleep(pause_s)
+        await let_debtors_be_up(cloud)
         if not tidied and not cloud.watch.unended():
             tidied = await tidy_up(cloud)
             wrong = ["what was changed since the backup is not deleted yet"]
