@@ -13,6 +13,8 @@ from tests.helpers.agent_host import HOST, SERVER, command_context, guest, place
 from moorage.agent import agent, command_runner
 from moorage.agent.commands import VERBS
 from moorage.agent.legacy_ports import MAKES_PORTS
+from moorage.bus import subjects
+from moorage.bus.command_sender import CommandSender
 from moorage.bus.memory import MemoryBus
 from moorage.bus.verbs import READS, Verb
 from moorage.model.errors import HostFailed
@@ -35,6 +37,8 @@ async def test_a_read_unknown_to_an_old_agent_is_not_supported(
 ) -> None:
     monkeypatch.setattr(agent, "READS", FIRST_READS)
     monkeypatch.setattr(command_runner, "READS", FIRST_READS)
+    to_host = staticmethod(lambda address, _: subjects.to_host(address.cell, address.host))
+    monkeypatch.setattr(CommandSender, "_subject_of", to_host)  # it does not say that it hears questions elsewhere
     monkeypatch.setattr(agent, "VERBS", {name: do for name, do in VERBS.items() if name in FIRST_VERBS})
     async with place(MemoryBus(), tmp_path) as at:
         at.host.agent.level = MAKES_PORTS

@@ -8,7 +8,7 @@ from tests.cloud.conftest import Running
 
 from moorage.drivers.simulated_guest import SimulatedGuest
 
-OWN_TO_EACH = {"port", "mac", "addresses"}
+OWN_TO_EACH = {"port", "mac", "addresses", "dns_name"}
 """These name the one port; every other field has to be the same for both kinds, or differ on purpose."""
 
 

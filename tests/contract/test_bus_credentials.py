@@ -149,7 +149,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["permissions", "agent", "--cell", "c1", "--host", "n1"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "publish": ["moorage.cell.c1.from.n1.>"],
-        "subscribe": ["moorage.cell.c1.host.n1"],
+        "subscribe": ["moorage.cell.c1.host.n1", "moorage.cell.c1.ask.n1.*"],
     }
     assert main(["permissions", "agent"]) == 2
     assert "say --cell and --host" in capsys.readouterr().err

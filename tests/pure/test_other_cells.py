@@ -120,7 +120,7 @@ def test_a_host_of_another_cell_is_found_with_the_permission() -> None:
     room = context()
     refuse_other_cell(room, server(), "h1", allowed=False)
     refuse_other_cell(room, server(), "h2", allowed=True)
-    elsewhere = " in the server's cell home: it is in near, and this move may not leave its cell."
+    elsewhere = " in the server's cell: it is in another one, and this move may not leave it."
     for host, allowed, where in (("h2", False, elsewhere), ("h9", True, ".")):
         with pytest.raises(Invalid, match=f"^Compute host {host} could not be found{where}$"):
             refuse_other_cell(room, server(), host, allowed=allowed)

@@ -38,6 +38,7 @@ SAID_BY_THE_ASKER = {
     "clients/network/nic_validation.py: Port {port} not usable: its dns_name {users_port.dns_name} is not the server's hostname {hostname}.",
     "operations/boot/boot_checks.py: Compute host {host} could not be found.",
     "operations/boot/boot_checks.py: Compute host {node} could not be found.",
+    "operations/steps/other_cells.py: Compute host {host} could not be found in the server's cell: it is in another one, and this move may not leave it.",
     "operations/evacuate/accept_evacuate.py: Compute host {host} not found.",
     "operations/live_migrate/accept_live_migrate.py: Compute host {host} cannot be reached: its cell is not linked with the server's.",
     "operations/live_migrate/accept_live_migrate.py: Unable to migrate instance ({server.id}) to current host ({wish.host}).",

@@ -99,7 +99,9 @@ class CommandRunner:
         verb = self._verbs.get(command.verb)
         if verb is None:
             return self._answers.refuse(command, "not_supported", f"no verb {command.verb}"), None
-        if not is_id(command.server):
+        if not (
+            is_id(command.server) or (command.verb in READS and command.server == "")
+        ):  # a question of the host itself
             return self._answers.refuse(command, "garbled", f"no server's id: {command.server!r}"), None
         task = asyncio.current_task()
         assert task is not None

@@ -178,17 +178,17 @@ async def show(
     move: str,
     status: MigrationStatus,
     task: TaskState | None = None,
-    progress: server_action.ActionProgress | None = None,
+    action_progress: server_action.ActionProgress | None = None,
     **changes: Any,
 ) -> None:
-    """Write the status into the move's record, the `task` into the server's, and the progress into the action's. Raises
-    Stale.
+    """Write the status into the move's record, the `task` into the server's, and `action_progress` into the
+    action. Raises Stale.
     """
 
     def also(tx: Tx) -> None:
         with_status(tx, move, status, **changes)
-        if progress is not None:
-            progress.write(tx, run)
+        if action_progress is not None:
+            action_progress.write(tx, run)
 
     changed = as_it_is if task is None else lambda server: msgspec.structs.replace(server, task_state=task)
     await records.change(run.context, cell, run.input.server.id, records.fence(run), changed, also)

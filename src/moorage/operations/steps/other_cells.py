@@ -80,15 +80,15 @@ def cell_of(context: SagaContext, host: str) -> CellId | None:
 
 def refuse_other_cell(context: SagaContext, server: Server, host: str, *, allowed: bool) -> None:
     """Check that a named host is in the server's cell, or in any cell for callers with the permission (S4.13). Raises
-    Invalid, with Nova's message; only who may name hosts gets here, so it may say where the host is.
+    Invalid; only who may name hosts gets here, so it may say that the host is there.
     """
     cell = cell_of(context, host)
     if cell is None:
         raise Invalid(f"Compute host {host} could not be found.")
     if cell != server.cell and not may_leave(context, allowed=allowed):
         raise Invalid(
-            f"Compute host {host} could not be found in the server's cell {server.cell}: it is in {cell}, and this move may not "
-            "leave its cell."
+            f"Compute host {host} could not be found in the server's cell: it is in another one, and this move may not leave it.",
+            private=f"{host} is in {cell}, server {server.id} in {server.cell}",
         )
 
 
