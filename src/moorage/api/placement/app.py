@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
 HEADER = "openstack-api-version"
-SLASHES = re.compile("//+")
 
 Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal]]
 """Headers (lower case) → the principal; raises Unauthenticated."""
@@ -132,7 +131,7 @@ class PlacementApp:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         method: str = scope["method"]
         try:
-            path = self._inside(SLASHES.sub("/", scope["path"]))
+            path = self._inside(scope["path"])
             if declares_more(headers.get("content-length"), BODY_BYTES_MAX):
                 raise errors.TooLarge(f"a body may have {BODY_BYTES_MAX} bytes at most")
             principal = None if not path.strip("/") else await self._authenticate(headers)
