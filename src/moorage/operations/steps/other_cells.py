@@ -88,7 +88,7 @@ def refuse_other_cell(context: SagaContext, server: Server, host: str, *, allowe
     if cell != server.cell and not may_leave(context, allowed=allowed):
         raise Invalid(
             f"Compute host {host} could not be found in the server's cell: it is in another one, and this move may not leave it.",
-            private=f"{host} is in {cell}, server {server.id} in {server.cell}",
+            private=f"{host} is in {cell}, the server in {server.cell}",
         )
 
 
