@@ -22,9 +22,9 @@ failed, not the "no capacity" of the search after it.
 **When not to unwind.**  (1) The asyncio task is cancelled: the process stops, and the saga stays where it is.  (2)
 `Fenced`: another process executes it.  (3) `CommitUnknown`: a write of the journal has no known outcome; whoever leases
 the operation reads it again and executes it with `adopted=True`.  (4) After the point of no return: each step is tried
-until it succeeds, and when its patience is over the operation is stuck, which people see.  (5) `Doubtful`, or `Overtaken` at the point of
-no return: a store knows more of the server than this journal, so what an undo would take back may be all that is left.  An adopter that finds a point
-of no return covered but without a result calls `passed`; a saga without `passed` goes forward and ignores a cancel.
+until it succeeds, and when its patience is over the operation is stuck, which people see.  (5) `Doubtful`, or `Overtaken`
+at the point of no return: a store knows more of the server than this journal, so what an undo would take back may be all
+that is left.  An adopter that finds a point of no return covered but without a result calls `passed`; a saga without `passed` goes forward and ignores a cancel.
 
 **What we tried.**  Intent per step: seven more commits.  The fence before the work: the work's answer (which host?) is
 one of the lines, so it would be a second UPDATE; last in the transaction it guards as well.  A number of lines as the
@@ -141,8 +141,8 @@ class _Executor:
         self.decoded: dict[tuple[str, int], tuple[Any, Any]] = {}
         self.behind = options.get("behind", False)
         self.past = saga.forward_only
-        self.cancellation.ignored = saga.forward_only or self.behind
-        """`past`: the point of no return lies behind for certain; only forward."""
+        """The point of no return lies behind for certain; only forward."""
+        self.cancellation.ignored = self.past or self.behind
         self.maybe_past = False
         """An earlier executor may have passed the point of no return: what is out before it is waited for, too."""
         self.cancelled_by: str | None = None

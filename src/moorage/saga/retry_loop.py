@@ -80,9 +80,7 @@ class RetryLoop:
                 lost_s = self.clock.monotonic() - tried_at + pause_s
                 excused_s = min(excused_s + lost_s, self.limits.excused_most_s)
             worth_it = past or phase == "undo" or self._is_waited_for(problem, step)
-            worth_it = worth_it and not isinstance(
-                problem, Doubtful
-            )  # until the stores agree, nothing else comes of it
+            worth_it = worth_it and not isinstance(problem, Doubtful)  # nothing else comes of it until the stores agree
             committed = phase == "do" and self.state.is_done(step.name)
             if not worth_it or committed or waited_s + pause_s > patience_s + excused_s:
                 raise problem
