@@ -209,7 +209,7 @@ def _ml2() -> Sections:
             "type_drivers": "flat,vlan,vxlan",
             "tenant_network_types": "vxlan",
             "mechanism_drivers": "openvswitch",
-            "extension_drivers": "port_security,qos",
+            "extension_drivers": "port_security,qos,dns",
         },
         "ml2_type_flat": {"flat_networks": "physnet1"},
         "ml2_type_vlan": {"network_vlan_ranges": ranges},
