@@ -16,11 +16,14 @@ from moorage.bus.agent_calls import HostAddress
 from moorage.bus.host_messages import HostReport
 from moorage.bus.memory import MemoryBus
 from moorage.conductor.cell_conductor import CellConductor
+from moorage.conductor.reconcile_loop import ReconcileLoop
+from moorage.conductor.reconcilers.doubtful_servers import DoubtfulServers, DoubtfulServersDone
 from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
 from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
 from moorage.conductor.reconcilers.orphan_images import GRACE_S
 from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
+from moorage.main.observability.process_metrics import doubtful_by_cell
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Doubtful
 from moorage.model.guest import PowerState, ResourceInventory
@@ -145,6 +148,26 @@ async def test_it_is_listed_and_its_project_is_not_counted(
     found = await doubtful_in(small.region, cell, small.cells[cell])
     assert found == [DoubtfulServer(SERVER, doubt, record=1, known=known)]
     assert (await QuotaUsage(small.context).run()).mended == ()
+
+
+async def test_doubtful_servers_already_fine(small: SmallRegion) -> None:
+    assert await DoubtfulServers(small.context).run() == DoubtfulServersDone(dict.fromkeys(small.cells, 0))
+
+
+@pytest.mark.parametrize("which", NEWER)
+async def test_doubtful_servers_are_counted_for_the_metrics(
+    small: SmallRegion, which: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cell, rounds = await numbers(small, **NEWER[which]), ReconcileLoop(SystemClock())
+    round_of = DoubtfulServers(small.context)
+    assert doubtful_by_cell(rounds) == [], "no round has ended yet"
+    for _ in range(2):
+        await rounds.once("doubtful_servers", round_of.run)
+    assert sorted(doubtful_by_cell(rounds)) == [((each,), int(each == cell)) for each in sorted(small.cells)]
+    assert [SERVER in each for each in caplog.messages if "went back" in each] == [True], "each is named once"
+    await small.cells[cell].close()
+    await rounds.once("doubtful_servers", round_of.run)
+    assert cell not in {labels[0] for labels, _ in doubtful_by_cell(rounds)}, "what is not known is not shown"
 
 
 async def test_a_host_that_has_obeyed_more_than_both_databases_know(small: SmallRegion) -> None:
