@@ -23,9 +23,10 @@ from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
 from moorage.conductor.reconcilers.orphan_images import GRACE_S
 from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
+from moorage.main.adopt_doubts import accept_records
 from moorage.main.observability.process_metrics import doubtful_by_cell
 from moorage.model.clock import SystemClock
-from moorage.model.errors import Doubtful
+from moorage.model.errors import Doubtful, Invalid
 from moorage.model.guest import PowerState, ResourceInventory
 from moorage.model.ids import CellId, ImageId, OperationId
 from moorage.model.principal import Principal
@@ -168,6 +169,26 @@ async def test_doubtful_servers_are_counted_for_the_metrics(
     await small.cells[cell].close()
     await rounds.once("doubtful_servers", round_of.run)
     assert cell not in {labels[0] for labels, _ in doubtful_by_cell(rounds)}, "what is not known is not shown"
+
+
+async def test_a_person_accepts_a_record_as_it_stands(small: SmallRegion) -> None:
+    """It is no longer doubtful, and the next operation counts on; one that is under way knows more than the record."""
+    cell = await numbers(small, **NEWER["the cell went back"])
+    database = small.cells[cell]
+    assert await accept_records(small.region, cell, database, ["another"]) == []
+    await small.region.write(lambda tx: tx.run(region_servers.servers.update().values(operation="held")))
+    with pytest.raises(Invalid, match="under way"):
+        await accept_records(small.region, cell, database, [SERVER])
+    assert len(await doubtful_in(small.region, cell, database)) == 1
+    await small.region.write(lambda tx: tx.run(region_servers.servers.update().values(operation=None)))
+    [said] = await accept_records(small.region, cell, database, [SERVER])
+    assert "counts as it stands, as of operation 1 of 4" in said
+    assert await doubtful_in(small.region, cell, database) == []
+    where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    assert where.op_seq == 4
+    await numbers(small, **NEWER["the region went back"])
+    assert await accept_records(small.region, cell, database, [SERVER]) == [], "adopt counts on from what the cell has"
 
 
 async def test_a_host_that_has_obeyed_more_than_both_databases_know(small: SmallRegion) -> None:
