@@ -19,6 +19,7 @@ from moorage.conductor.reconcilers.orphan_images import GRACE_S
 from moorage.model.audit import KINDS, AuditReport, AuditRequest, AuditStatus
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Stale
+from moorage.model.guest import PowerState
 from moorage.model.guest_devices import GuestDevices, recorded_devices
 from moorage.model.ids import ProviderId, ServerId
 from moorage.model.image import Image
@@ -58,8 +59,9 @@ class Guests:
         self.small = small
         self.asked = 0
 
-    def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
-        return {host: [server for at, server in self.small.hosts.guests if at == host] for host, _ in HOSTS}, {}
+    def seen(self) -> tuple[Mapping[str, Mapping[ServerId, PowerState]], Mapping[str, str]]:
+        guests = self.small.hosts.guests
+        return {host: {server: power for (at, server), power in guests.items() if at == host} for host, _ in HOSTS}, {}
 
     async def differing(self) -> Mapping[str, Mapping[ServerId, GuestDevices]]:
         """Only where a difference was planted: other plants change records alone."""

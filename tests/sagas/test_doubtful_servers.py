@@ -16,13 +16,17 @@ from moorage.bus.agent_calls import HostAddress
 from moorage.bus.host_messages import HostReport
 from moorage.bus.memory import MemoryBus
 from moorage.conductor.cell_conductor import CellConductor
+from moorage.conductor.reconcile_loop import ReconcileLoop
+from moorage.conductor.reconcilers.doubtful_servers import DoubtfulServers, DoubtfulServersDone
 from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
 from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
 from moorage.conductor.reconcilers.orphan_images import GRACE_S
 from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
+from moorage.main.adopt_doubts import accept_records
+from moorage.main.observability.process_metrics import doubtful_by_cell
 from moorage.model.clock import SystemClock
-from moorage.model.errors import Doubtful
+from moorage.model.errors import Doubtful, Invalid
 from moorage.model.guest import PowerState, ResourceInventory
 from moorage.model.ids import CellId, ImageId, OperationId
 from moorage.model.principal import Principal
@@ -145,6 +149,46 @@ async def test_it_is_listed_and_its_project_is_not_counted(
     found = await doubtful_in(small.region, cell, small.cells[cell])
     assert found == [DoubtfulServer(SERVER, doubt, record=1, known=known)]
     assert (await QuotaUsage(small.context).run()).mended == ()
+
+
+async def test_doubtful_servers_already_fine(small: SmallRegion) -> None:
+    assert await DoubtfulServers(small.context).run() == DoubtfulServersDone(dict.fromkeys(small.cells, 0))
+
+
+@pytest.mark.parametrize("which", NEWER)
+async def test_doubtful_servers_are_counted_for_the_metrics(
+    small: SmallRegion, which: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cell, rounds = await numbers(small, **NEWER[which]), ReconcileLoop(SystemClock())
+    round_of = DoubtfulServers(small.context)
+    assert doubtful_by_cell(rounds) == [], "no round has ended yet"
+    for _ in range(2):
+        await rounds.once("doubtful_servers", round_of.run)
+    assert sorted(doubtful_by_cell(rounds)) == [((each,), int(each == cell)) for each in sorted(small.cells)]
+    assert [SERVER in each for each in caplog.messages if "went back" in each] == [True], "each is named once"
+    await small.cells[cell].close()
+    await rounds.once("doubtful_servers", round_of.run)
+    assert cell not in {labels[0] for labels, _ in doubtful_by_cell(rounds)}, "what is not known is not shown"
+
+
+async def test_a_person_accepts_a_record_as_it_stands(small: SmallRegion) -> None:
+    """It is no longer doubtful, and the next operation counts on; one that is under way knows more than the record."""
+    cell = await numbers(small, **NEWER["the cell went back"])
+    database = small.cells[cell]
+    assert await accept_records(small.region, cell, database, ["another"]) == []
+    await small.region.write(lambda tx: tx.run(region_servers.servers.update().values(operation="held")))
+    with pytest.raises(Invalid, match="under way"):
+        await accept_records(small.region, cell, database, [SERVER])
+    assert len(await doubtful_in(small.region, cell, database)) == 1
+    await small.region.write(lambda tx: tx.run(region_servers.servers.update().values(operation=None)))
+    [said] = await accept_records(small.region, cell, database, [SERVER])
+    assert "counts as it stands, as of operation 1 of 4" in said
+    assert await doubtful_in(small.region, cell, database) == []
+    where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
+    assert where is not None
+    assert where.op_seq == 4
+    await numbers(small, **NEWER["the region went back"])
+    assert await accept_records(small.region, cell, database, [SERVER]) == [], "adopt counts on from what the cell has"
 
 
 async def test_a_host_that_has_obeyed_more_than_both_databases_know(small: SmallRegion) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from moorage.bus.host_messages import Heartbeat, HostReport
+from moorage.model.guest import PowerState
 from moorage.model.guest_devices import GuestDevices
 from moorage.model.host import NAMED_MAX, NO_TROUBLES, HostTroubles
 from moorage.model.ids import ServerId
@@ -87,8 +88,8 @@ class KnownHost:
     """Its guests that no record knows."""
     doubtful: frozenset[ServerId] = frozenset()
     """Servers about which nothing was said in the last comparison, because a database went back."""
-    reported_guests: frozenset[ServerId] | None = None
-    """Its guests by the last report that named all of them."""
+    reported_guests: Mapping[ServerId, PowerState] | None = None
+    """Its guests by the last report, if that named all of them, with their power."""
     reports: int = 0
     """How many reports were processed."""
     rival: str = ""

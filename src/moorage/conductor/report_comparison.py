@@ -64,7 +64,7 @@ class ReportComparison:
         known.compared, known.differs = now, 0
         whole = report.guests_in_all is None or report.guests_in_all <= len(report.guests)
         absent = judged.absent if whole else frozenset()
-        known.reported_guests, known.reports = frozenset(report.guests) if whole else None, known.reports + 1
+        known.reported_guests, known.reports = report.guests if whole else None, known.reports + 1
         if gone := absent & known.absent:
             logger.warning("host %s no longer has guests of %s", report.host, ", ".join(sorted(gone)))
             states = dict.fromkeys(gone, ApiPowerState.NOSTATE)

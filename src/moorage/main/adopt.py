@@ -10,7 +10,7 @@ Every process must be stopped.
   are compared with the cells.
 * If two cells have a record of a server, one of the records is shown (`adopt_records.py`).
 * A server whose record is older than its last operation is reported and stays doubtful (RULES §26): claim, guest and record stay as
-  they are, until an audit that asks the hosts is told to repair it.
+  they are, until an audit that asks the hosts is told to repair it, or a person accepts its record (`adopt_doubts.py`).
 * A server that the region has in a cell whose database does not know it is reported and stays missing (RULES §22), unless the region
   keeps a copy of it (`adopt_copies.py`).
 """
@@ -20,6 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from moorage.main.adopt_claims import Reclaimed, claim_again, know_hosts
 from moorage.main.adopt_copies import record_again
+from moorage.main.adopt_doubts import accept_records
 from moorage.main.adopt_moves import record_moves_again
 from moorage.main.adopt_operations import know_more, settle_operations
 from moorage.main.adopt_records import settle_records
@@ -50,29 +51,38 @@ NAMED_MAX = 20
 """At most this many missing servers are named; the others are only counted."""
 
 
-async def adopt(config: Config, empty: Collection[str] = ()) -> list[str]:
+async def adopt(config: Config, empty: Collection[str] = (), as_recorded: Collection[str] = ()) -> list[str]:
     """Adopt the restored databases of a region. Returns one line for each thing that was found or done.
 
-    `empty`: cells whose databases are lost for ever and start as empty ones.
+    `empty`: cells whose databases are lost for ever and start as empty ones. `as_recorded`: doubtful servers whose records are right
+    as they stand.
     Raises Conflict while a process runs, and Invalid for databases that no restore can explain.
     """
     lock = DataLock(config.data) if config.holds_region else None
     try:
         copies = config.region.record_copies_s > 0
-        return await adopt_opened(await connect_databases(config), empty, alone=lock is not None, copies=copies)
+        return await adopt_opened(
+            await connect_databases(config), empty, alone=lock is not None, copies=copies, as_recorded=as_recorded
+        )
     finally:
         if lock is not None:
             lock.release()
 
 
 async def adopt_opened(
-    databases: Databases, empty: Collection[str] = (), *, alone: bool = False, copies: bool = False
+    databases: Databases,
+    empty: Collection[str] = (),
+    *,
+    alone: bool = False,
+    copies: bool = False,
+    as_recorded: Collection[str] = (),
 ) -> list[str]:
     """Adopt databases that are open, and close them. Returns one line for each thing that was found or done.
 
     `alone`: no other process can use them, even if a lease has not ended.
     `copies`: the region keeps copies of records, and lost records are restored from them. Where it is not set, copies may be left
     from an earlier time; they are too old to be used.
+    `as_recorded`: as in `adopt`.
     Raises Conflict while a conductor runs, and Invalid for databases that no restore can explain.
     """
     try:
@@ -98,6 +108,7 @@ async def adopt_opened(
         for cell, database in databases.cells.items() if copies else ():
             notes += await record_again(databases.region, cell, database, now)
         for cell, database in databases.cells.items():
+            notes += await accept_records(databases.region, cell, database, as_recorded)
             notes += await _compare(databases.region, cell, database, now, behind=behind)
         await settle_records(
             databases.region, databases.cells, behind=False

@@ -85,6 +85,13 @@ def main(argv: Sequence[str]) -> int:
         metavar="CELL",
         help="adopt: this cell's database is lost, an empty one is adopted",
     )
+    options.add_argument(
+        "--as-recorded",
+        action="append",
+        default=[],
+        metavar="SERVER",
+        help="adopt: the older record of this doubtful server is right as it stands; what it does not name counts as left over",
+    )
     options.add_argument("--data-dir", help="the data directory of `moorage up` (default: moorage-data)")
     arguments = options.parse_args(argv)
     if arguments.verb == "roles":
@@ -95,7 +102,8 @@ def main(argv: Sequence[str]) -> int:
         if arguments.data_dir:
             config = msgspec.structs.replace(config, data_dir=arguments.data_dir)
         verbs: dict[str, Callable[[Config], Coroutine[None, None, list[str]]]]
-        verbs = {"show": show, "upgrade": upgrade, "adopt": partial(adopt, empty=arguments.empty)}
+        adopted = partial(adopt, empty=arguments.empty, as_recorded=arguments.as_recorded)
+        verbs = {"show": show, "upgrade": upgrade, "adopt": adopted}
         print("\n".join(asyncio.run(verbs[arguments.verb](config))))
     except Problem as problem:
         print(f"moorage db: {problem.public}")

@@ -10,6 +10,7 @@ from moorage.conductor.drains import Drains
 from moorage.conductor.reconcile_loop import ReconcileLoop
 from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
 from moorage.conductor.reconcilers.devices import DeviceSync
+from moorage.conductor.reconcilers.doubtful_servers import DoubtfulServers
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.conductor.reconcilers.host_debts import HostDebts
@@ -39,6 +40,7 @@ STRAYS_EVERY_S = 60.0
 DEBTS_EVERY_S = 1.0
 DRIFT_EVERY_S = 60.0
 QUOTA_EVERY_S = 300.0
+DOUBTS_EVERY_S = 300.0
 IMAGES_EVERY_S = 300.0
 TOKENS_EVERY_S = 60.0
 RECLAIM_EVERY_S, RECLAIM_SOONEST_S = 60.0, 0.5
@@ -71,6 +73,7 @@ def add_rounds(rounds: ReconcileLoop, region: RegionProcess, poll_every_s: float
     if region.config.network.backend != "flat":  # Moorage itself records the addresses of flat networks
         rounds.add("port_drift", DRIFT_EVERY_S, PortDrift(region.context).run)
     rounds.add("quota_usage", QUOTA_EVERY_S, QuotaUsage(region.context).run)
+    rounds.add("doubtful_servers", DOUBTS_EVERY_S, DoubtfulServers(region.context).run)
     if region.notifications is not None:
         cells = tuple(region.databases.cells.values())
         relay = region.notifications.relay(region.databases.region, cells, region.clock)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from moorage.conductor.audit.doubt_decisions import move_over
 from moorage.conductor.audit.finding_builder import finding
 from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
 from moorage.model.audit import Finding
@@ -26,12 +27,8 @@ def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Where claim and guest are on one host, a repair lets the record say so."""
     for where, row, doubt in doubtful(page):
         claimed, guests = claimed_on(page, row, site), page.guests.get(where.id, [])
-        if doubt is Doubt.REGION_OLDER:
-            why_not = ADOPT
-        elif claimed is None or guests != [claimed] or row.moved is not None or page.moves.get(row.id):
-            why_not = BY_HAND
-        else:
-            why_not = ""
+        settles = claimed is not None and guests == [claimed] and _is_told_by_claim(page, row, claimed)
+        why_not = ADOPT if doubt is Doubt.REGION_OLDER else "" if settles else BY_HAND
         known = where.recorded_seq if doubt is Doubt.RECORD_OLDER else where.op_seq
         yield finding(
             KIND,
@@ -42,6 +39,15 @@ def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
             found=f"operation {seq_of(row)}; the record names {row.host or 'no host'}",
             why_not=why_not,
         )
+
+
+def _is_told_by_claim(page: SnapshotPage, row: Server, claimed: str) -> bool:
+    """Whether the claim tells how the record must be: no move holds one beside it, and one flavor fits it."""
+    moves = {each.uuid for each in page.moves.get(row.id, [])} | (
+        {row.moved.migration} if row.moved is not None else set()
+    )
+    held = page.held[row.id]
+    return not moves & page.held.keys() and move_over(row, claimed, str(held.owner.host), held.amounts) is not None
 
 
 def claimed_on(page: SnapshotPage, row: Server, site: ServicesSnapshot) -> str | None:

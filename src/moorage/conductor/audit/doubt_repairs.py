@@ -1,20 +1,24 @@
 """Settles a doubtful server by what the others say (RULES §26): its claim and its guest are on one host, and nothing contradicts that.
 
-The record then names this host, and the volumes' attachments there, and counts as written by the server's last operation. Nothing is
-destroyed or released: what the record does not list stays, and later audits name it.
+The record then names this host, the flavor that the claim is for, the state of the guest, and the volumes' attachments there; a move
+that it names has ended. It counts as written by the server's last operation. Nothing is destroyed or released: what the record does not
+list stays, and later audits name it.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
+from moorage.conductor.audit.doubt_decisions import move_over, with_power
 from moorage.conductor.audit.reader import GuestReportSource
 from moorage.model.audit import Finding
 from moorage.model.clock import Clock
+from moorage.model.guest import PowerState
 from moorage.model.ids import HostId, OperationId, ServerId
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
+from moorage.operations.steps import moving
 from moorage.operations.steps import servers as records
 from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
@@ -24,9 +28,18 @@ from moorage.store.doubts import Doubt
 from moorage.store.region import audit_reads
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claim_statements
+from moorage.store.region.placement.claim_statements import Key
 from moorage.store.region.servers import Whereabouts
 
 LINES_MAX = 2**31 - 1
+
+
+class _Claim(NamedTuple):
+    host: str
+    provider: str
+    amounts: Mapping[Key, int]
+    power: PowerState
+    """Of the guest, as the host has just reported it."""
 
 
 class DoubtRepairs:
@@ -40,43 +53,60 @@ class DoubtRepairs:
         located = await records.find(self._context, server)
         if where is None or where.operation is not None or where.cell is None or where.cell != located.cell:
             return ""
-        if located.doubt is not Doubt.RECORD_OLDER or located.server is None or located.server.moved is not None:
+        if located.doubt is not Doubt.RECORD_OLDER or located.server is None:
             return ""
-        name = await self._one_host(where, located.server)
+        claim = await self._one_host(where, located.server)
+        over = None if claim is None else move_over(located.server, claim.host, claim.provider, claim.amounts)
         hosts = {each.host: each for each in await self._context.cells[where.cell].read(cell_hosts.listed)}
-        host = None if name is None else hosts.get(name)
-        if name is None or (host is None and name != located.server.host):
+        if claim is None or over is None:
             return ""
-        attachments = await self._attachments(located.server, name)
+        host = hosts.get(claim.host)
+        if host is None and claim.host != located.server.host:
+            return ""
+        if (decided := with_power(over.record, claim.power)) is None:
+            return ""
+        attachments = await self._attachments(located.server, claim.host)
         last = Fence(OperationId("audit"), where.op_seq, EPOCHS_PER_OPERATION - 1, LINES_MAX)
-        now = int(self._clock.now() * 1_000_000)
-
-        def placed(row: Server) -> Server:
-            devices = tuple(
-                msgspec.structs.replace(each, attachment=attachments.get(str(each.volume), each.attachment))
-                for each in row.block_devices
-            )
-            after = msgspec.structs.replace(row, block_devices=devices, task_state=None, updated_at=now)
-            if host is None or host.host == row.host:
-                return after
-            return msgspec.structs.replace(
+        devices = tuple(
+            msgspec.structs.replace(each, attachment=attachments.get(str(each.volume), each.attachment))
+            for each in decided.block_devices
+        )
+        after = msgspec.structs.replace(decided, block_devices=devices, updated_at=int(self._clock.now() * 1_000_000))
+        if host is not None and host.host != located.server.host:
+            after = msgspec.structs.replace(
                 after, host=host.host, node=host.node, provider=host.id, availability_zone=host.zone
             )
-
         if await self._begun_since(where):
             return ""
-        await self._context.cells[where.cell].write(partial(_write, server=server, by=last, how=placed))
-        return f"the record names {name}, and counts as of operation {where.op_seq}"
+        moved = located.server.moved
 
-    async def _one_host(self, where: Whereabouts, record: Server) -> str | None:
-        """The one host that has the claim and the guest, when it and the record's own host have answered."""
-        owner, moves = await self._context.region.read(
-            lambda tx: (claim_statements.owner(tx, where.id), audit_reads.holds_by_move(tx, where.id))
+        def write(tx: Tx) -> bool:
+            """Unless it was changed since it was read."""
+            row = cell_servers.get(tx, server)
+            if row is None or row.generation != after.generation:
+                return False
+            cell_servers.write(tx, after, last)
+            if moved is not None and over.status is not None:
+                moving.with_status(tx, moved.migration, over.status)
+            return True
+
+        if not await self._context.cells[where.cell].write(write):
+            return ""
+        return f"the record names {claim.host} and {after.vm_state.value}, and counts as of operation {where.op_seq}"
+
+    async def _one_host(self, where: Whereabouts, record: Server) -> _Claim | None:
+        """The claim on the one host that has the guest, when it and the record's own host have answered."""
+        owner, amounts, moves = await self._context.region.read(
+            lambda tx: (
+                claim_statements.owner(tx, where.id),
+                claim_statements.held(tx, where.id),
+                audit_reads.holds_by_move(tx, where.id),
+            )
         )
-        if moves:
+        if moves or owner is None or owner.host is None:
             return None
         world = self._context.placement.world()
-        slot = None if owner is None or owner.host is None else world.slots.get(HostId(owner.host))
+        slot = world.slots.get(HostId(owner.host))
         if slot is None:
             return None
         claimed = world.names[slot]
@@ -84,7 +114,9 @@ class DoubtRepairs:
         if not named <= set(await self._guests.ask_again(named)):
             return None
         reported, _ = self._guests.seen()
-        return claimed if [name for name, guests in reported.items() if where.id in guests] == [claimed] else None
+        if [name for name, guests in reported.items() if where.id in guests] != [claimed]:
+            return None
+        return _Claim(claimed, owner.host, amounts, reported[claimed][where.id])
 
     async def _attachments(self, record: Server, host: str) -> dict[str, str]:
         """Volume → its attachment on that host."""
@@ -101,9 +133,3 @@ class DoubtRepairs:
     async def _begun_since(self, where: Whereabouts) -> bool:
         now = await self._context.region.read(lambda tx: region_servers.find(tx, where.id))
         return now is None or now.operation is not None or now.op_seq != where.op_seq
-
-
-def _write(tx: Tx, server: ServerId, by: Fence, how: Callable[[Server], Server]) -> None:
-    row = cell_servers.get(tx, server)
-    if row is not None:
-        cell_servers.write(tx, how(row), by)

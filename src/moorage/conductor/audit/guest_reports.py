@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from moorage.conductor.cell_conductor import CellConductor
 from moorage.model.clock import Clock
+from moorage.model.guest import PowerState
 from moorage.model.guest_devices import GuestDevices
 from moorage.model.ids import CellId, ServerId
 
@@ -18,9 +19,9 @@ class ReportedGuests:
         """`every`: all configured cells; this process may not have found each of them yet."""
         self._cells, self._every, self._clock = cells, every, clock
 
-    def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
-        """Host → its guests; and what is silent, with the reason."""
-        guests: dict[str, Collection[ServerId]] = {}
+    def seen(self) -> tuple[Mapping[str, Mapping[ServerId, PowerState]], Mapping[str, str]]:
+        """Host → its guests and their power; and what is silent, with the reason."""
+        guests: dict[str, Mapping[ServerId, PowerState]] = {}
         silent: list[str] = []
         for cell in self._cells():
             for known in cell.known:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
 from moorage.conductor.reconcilers.orphan_attachments import going
 from moorage.model.errors import Invalid, NotFound, Problem
+from moorage.model.guest import PowerState
 from moorage.model.guest_devices import GuestDevices
 from moorage.model.ids import CellId, HostId, ServerId
 from moorage.model.migration import Migration
@@ -45,8 +46,8 @@ logger = logging.getLogger(__name__)
 class GuestReportSource(Protocol):
     """The guests that hosts reported: the cell conductors of this process."""
 
-    def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
-        """Host → its guests; and cells whose hosts this process does not receive, with the reason."""
+    def seen(self) -> tuple[Mapping[str, Mapping[ServerId, PowerState]], Mapping[str, str]]:
+        """Host → its guests and their power; and cells whose hosts this process does not receive, with the reason."""
         ...
 
     async def differing(self) -> Mapping[str, Mapping[ServerId, GuestDevices]]:
@@ -61,7 +62,7 @@ class GuestReportSource(Protocol):
 class NoGuests:
     """This process receives no hosts."""
 
-    def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
+    def seen(self) -> tuple[Mapping[str, Mapping[ServerId, PowerState]], Mapping[str, str]]:
         return {}, {"hosts": "this process receives none"}
 
     async def differing(self) -> Mapping[str, Mapping[ServerId, GuestDevices]]:

@@ -67,6 +67,7 @@ FAMILIES: dict[str, Family] = {
     "moorage_waiting_servers_oldest_seconds": Family("gauge", "Since the first of them began to wait; 0: none does", ("cause",)),
     "moorage_debts": Family("gauge", "Things that hosts of the region owe to servers, because they were silent"),
     "moorage_debts_oldest_seconds": Family("gauge", "Since the first of them was written; 0: none is open"),
+    "moorage_doubtful_servers": Family("gauge", "Servers that are left alone, for a database went back; by the last round of who leads", ("cell",)),
     "moorage_wakeups_total": Family(
         "counter", "Waiting servers that this conductor woke: for room, their time is over, they were cancelled", ("why",)
     ),

@@ -4,7 +4,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -23,6 +23,9 @@ from moorage.sql.postgresql import PostgresqlDatabase
 from moorage.sql.sqlite import SqliteDatabase
 from moorage.store.region.counts import OPEN_STATES, Backlog
 from moorage.store.region.waiting import CauseCount
+
+if TYPE_CHECKING:
+    from moorage.conductor.reconcile_loop import ReconcileLoop
 
 Value: TypeAlias = tuple[Sequence[str], float]
 US = 1_000_000
@@ -145,6 +148,8 @@ class ProcessMetricsCollector(Collector):
                 "moorage_round_age_seconds", *(((name,), max(0.0, now - run.began_at)) for name, run in last.items())
             )
             yield shown("moorage_round_failed", *(((name,), run.problem is not None) for name, run in last.items()))
+            if conductor is not None and conductor.leads:
+                yield shown("moorage_doubtful_servers", *doubtful_by_cell(rounds))
 
     def _hosts(self) -> Iterator[Metric]:
         if (hosts := self.sources.hosts) is not None:
@@ -221,6 +226,12 @@ def of_waiting(counts: Mapping[str, CauseCount], now_us: int) -> dict[str, list[
             ((cause,), max(0.0, (now_us - count.oldest_at) / US)) for cause, count in each.items()
         ],
     }
+
+
+def doubtful_by_cell(rounds: "ReconcileLoop") -> list[Value]:
+    """The counts of the last round that succeeded; a cell that did not answer it has none."""
+    done = next((run.did for run in reversed(rounds.runs.get("doubtful_servers", ())) if run.problem is None), None)
+    return [] if done is None else [((cell,), count) for cell, count in done.doubtful.items()]
 
 
 def load_of(database: Database) -> DatabaseLoad | None:
