@@ -21,8 +21,9 @@ __all__ = ["cloud"]
 
 
 async def made(cloud: Cloud, noun: str, **said: Any) -> str:
-    body = await cloud.ok("POST", f"/{noun}s", {noun: said})
-    return str(body[noun]["id"])
+    key = noun.replace("-", "_")
+    body = await cloud.ok("POST", f"/{noun}s", {key: said})
+    return str(body[key]["id"])
 
 
 async def routed_subnet(cloud: Cloud, network: str, cidr: str, gateway: str) -> RoutedSubnet:
@@ -149,6 +150,36 @@ async def test_the_way_by_ipv6_is_told_to_one_host(cloud: Cloud, inside: tuple[s
     await cloud.ok("DELETE", f"/ports/{ports[first]['id']}")
     assert (await of_port(cloud, ports[second]["id"], second)).routers == (expected,)
     assert neighbours_in(await described(cloud, second)) == {}, "nobody else is anywhere else"
+
+
+async def test_an_address_scope_of_the_outside_decides_what_is_routed_there(
+    cloud: Cloud, inside: tuple[str, str]
+) -> None:
+    """By IPv6, which is not translated; as it is when the scope comes."""
+    network, _ = inside
+    six = {"ip_version": 6, "ipv6_address_mode": "slaac", "ipv6_ra_mode": "slaac"}
+    shared = await made(cloud, "subnetpool", name="p", prefixes=["2001:db8::/48"], default_prefixlen=64, shared=True)
+    public = await made(cloud, "network", name="public", **{"router:external": True, "provider:network_type": "flat", "provider:physical_network": "physnet1"})  # fmt: skip
+    await made(cloud, "subnet", network_id=public, subnetpool_id=shared, ip_version=6, enable_dhcp=False)
+    other = await made(cloud, "network", name="of the pool")
+    subnets = [
+        await made(cloud, "subnet", network_id=network, cidr="2001:db8:77::/64", **six),
+        await made(cloud, "subnet", network_id=other, subnetpool_id=shared, **six),
+    ]
+    router = await made(cloud, "router", external_gateway_info={"network_id": public})
+    for each in subnets:
+        await cloud.ok("PUT", f"/routers/{router}/add_router_interface", {"subnet_id": each})
+    port = await cloud.port(network)
+    await cloud.bind(port["id"], HERE)
+
+    async def outside() -> dict[str, bool]:
+        [told] = (await of_port(cloud, port["id"])).routers
+        return {each.network: each.outside for each in told.subnets6}
+
+    assert await outside() == {network: True, other: True}, "nobody has a scope"
+    scope = await made(cloud, "address-scope", name="s", ip_version=6, shared=True)
+    await cloud.ok("PUT", f"/subnetpools/{shared}", {"subnetpool": {"address_scope_id": scope}})
+    assert await outside() == {network: False, other: True}
 
 
 async def test_a_router_has_the_addresses_that_it_is_given(cloud: Cloud, inside: tuple[str, str]) -> None:

@@ -1,18 +1,19 @@
 """The configuration of dnsmasq, exactly. What guests do with it is in tests/hypervisor/test_guest_services.py."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from moorage.clients.network.decoding import network_of, port_of, subnet_of
-from moorage.drivers.libvirt.dhcp import DhcpFiles, ServedNetwork, files_of
+from moorage.drivers.libvirt.dhcp import DhcpFiles, DhcpPlaces, ServedNetwork, files_of
+from moorage.drivers.libvirt.system_users import SystemUser
 from moorage.model.guest import VifAddress, VifData
 from moorage.model.host_ports import vif_of
 from moorage.model.ids import NetworkId, PortId, SubnetId
 from moorage.model.network import DhcpOption
 
-HERE = Path("/host/networks/mrgnet")
+HERE, READ_LATER = Path("/host/networks/mrgnet"), Path("/run/moorage/0123/mrgnet")
+USER = SystemUser("dnsmasq", 999, 65_534, "nogroup")
 COMMON = """\
 interface=mrgnet
 except-interface=lo
@@ -22,15 +23,16 @@ dhcp-lease-max=65536
 no-ping
 dhcp-authoritative
 pid-file=/host/networks/mrgnet/pid
-dhcp-hostsfile=/host/networks/mrgnet/hosts
-dhcp-optsfile=/host/networks/mrgnet/options
-addn-hosts=/host/networks/mrgnet/names
+dhcp-hostsfile=/run/moorage/0123/mrgnet/hosts
+dhcp-optsfile=/run/moorage/0123/mrgnet/options
+addn-hosts=/run/moorage/0123/mrgnet/names
 no-hosts
 no-resolv
 no-poll
 domain-needed
 dhcp-option-force=option:mtu,1450
 """
+LESS_THAN_ROOT = "user=dnsmasq\ngroup=nogroup\n"
 
 
 def a_vif(*addresses: VifAddress, **more: object) -> VifData:
@@ -40,14 +42,7 @@ def a_vif(*addresses: VifAddress, **more: object) -> VifData:
 
 
 def dhcp_files(network: ServedNetwork) -> DhcpFiles:
-    made = files_of(HERE, network)
-    assert made is not None
-    return made
-
-
-@pytest.fixture(autouse=True)
-def nobody_in_particular(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    return files_of(DhcpPlaces(HERE, READ_LATER, USER), network)
 
 
 def test_addresses_names_routes_and_options() -> None:
@@ -65,8 +60,7 @@ def test_addresses_names_routes_and_options() -> None:
     vif = a_vif(v4, v6, dns_name="web", dns_domain="example.org.", dhcp_options=options)
     made = dhcp_files(ServedNetwork("mrgnet", [vif], forwarders=("8.8.8.8",)))
     assert made.conf == COMMON + (
-        "server=8.8.8.8\n"
-        "domain=example.org\nlocal=/example.org/\n"
+        "server=8.8.8.8\n" + LESS_THAN_ROOT + "domain=example.org\nlocal=/example.org/\n"
         "dhcp-range=set:net10-0-0-0-24,10.0.0.0,static,255.255.255.0,86400s\n"
         "shared-network=mrgnet,10.0.0.0\n"
         "dhcp-option=tag:net10-0-0-0-24,option:router,10.0.0.1\n"
@@ -94,7 +88,7 @@ def test_prefixes_are_advertised(mode: str, kind: str) -> None:
     v6 = VifAddress("fd00::5", SubnetId("6"), "fd00::/64", "fd00::1", address_mode=mode, ra_mode=mode)
     made = dhcp_files(ServedNetwork("mrgnet", [a_vif(v6)]))
     ending = f"dhcp-range=set:netfd00---64,fd00::,{kind},64,86400s\nenable-ra\nra-param=mrgnet,mtu:1450,600\n"
-    assert made.conf == COMMON + ending
+    assert made.conf == COMMON + LESS_THAN_ROOT + ending
     assert made.hosts == ""
 
 
@@ -105,7 +99,7 @@ def test_without_a_gateway_guests_get_a_route_to_metadata() -> None:
         metadata=True,
         service_address=(mine := "169.254.64.7"),
     )
-    assert dhcp_files(network).conf == "port=0\n" + COMMON + (
+    assert dhcp_files(network).conf == "port=0\n" + COMMON + LESS_THAN_ROOT + (
         "dhcp-range=set:net10-0-0-0-24,10.0.0.0,static,255.255.255.0,86400s\n"
         "shared-network=mrgnet,10.0.0.0\n"
         "dhcp-option=tag:net10-0-0-0-24,option:router\n"
@@ -127,7 +121,7 @@ def test_user_values_cannot_add_configuration_lines() -> None:
 
 def test_subnets_without_dhcp_are_not_served() -> None:
     still = VifAddress("10.0.0.5", SubnetId("4"), "10.0.0.0/24", "10.0.0.1", dhcp=False)
-    assert files_of(HERE, ServedNetwork("mrgnet", [a_vif(still)])) is None
+    assert not ServedNetwork("mrgnet", [a_vif(still)]).has_dhcp
 
 
 def test_dhcp_options_of_the_network_service_reach_the_host() -> None:

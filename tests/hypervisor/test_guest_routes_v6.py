@@ -151,6 +151,7 @@ async def test_a_kernel_that_forwards_for_all_devices_or_none(
     host.ports = {each.vifs[0].port: PortDescription(each.vifs[0].port, 1, routers=(router,)) for each in (one, two)}
     await host.have(one, two)
     assert routing.NOT_FORWARDED in caplog.text
+    assert host.services.not_routed == (routing.NOT_FORWARDED,)
     first, second = stations("a", one), stations("b", two)
     for station, guest in ((first, one), (second, two)):
         await has_its_address(station, guest)

@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import os
+import pwd
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,36 @@ async def test_a_guest_recorded_before_its_bridge_is_served(
     station = stations("one", guest)
     await station.ask_dhcp(tmp_path)
     assert (await ask(station))[0] == 200
+
+
+def status_of(pid: int) -> dict[str, str]:
+    return dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+
+
+async def test_what_hears_guests_has_few_rights(
+    tmp_path: Path, make_host: Callable[[], Host], stations: Callable[[str, GuestSpec], Station]
+) -> None:
+    """They run under users of their own, who may not search the host's directory, and serve who comes later all the same."""
+    host = make_host()
+    one, two = a_guest(1, "aaaaaaaa", open_subnet(10), dns_name="web"), a_guest(2, "bbbbbbbb", open_subnet(10))
+    await host.have(one)
+    first = stations("one", one)
+    await host.have(one, two)
+    second = stations("two", two)
+    for station, guest in ((first, one), (second, two)):
+        assert (await station.ask_dhcp(tmp_path))["ip"] == "10.77.5.10"
+        assert json.loads((await ask(station))[1])["headers"]["x-instance-id"] == guest.server
+    assert "10.77.5.10" in (await first.run("busybox", "nslookup", "web", "10.77.5.1")).out
+    binds, raw, admin = (1 << each for each in (10, 13, 12))
+    pids = host.pids()
+    assert len(pids) == 3
+    for name, pid in pids.items():
+        status = status_of(pid)
+        user, most = ("nobody", binds | raw) if name == "metadata" else ("dnsmasq", binds | raw | admin)
+        expected = pwd.getpwnam(user)
+        assert {*status["Uid"].split()} == {str(expected.pw_uid)}, name
+        assert {*status["Gid"].split()} == {str(expected.pw_gid)}, name
+        assert int(status["CapPrm"], 16) & ~most == 0, name
 
 
 async def test_each_guest_gets_its_own_metadata(

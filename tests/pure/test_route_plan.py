@@ -348,3 +348,24 @@ def test_a_range_is_whose_it_was_first_whatever_its_id() -> None:
         "2001:db8:1::/64 of router 1 is not reached from outside: another one has it",
     ]
     assert planned([thief], DOOR).prefixes == {("eth1", "2001:db8:1::/64"): "1"}
+
+
+def test_what_another_has_outside_neither_hears_nor_speaks_there() -> None:
+    """Also a range of another address scope than the outside's."""
+    twin = structs.replace(
+        ROUTER_SIX, router="second", subnets6=(RoutedSubnet(NetworkId("y"), "fd00::/64", "fd00::1"),)
+    )
+    [first, second] = ROUTER_SIX.subnets6
+    scoped = structs.replace(ROUTER_SIX, subnets6=(first, structs.replace(second, outside=False)))
+    ports = [
+        RoutedPort("mrga", ("fd00::/64",), (), (scoped,)),
+        RoutedPort("mrgb", ("fd00:0:0:1::/64",), (), (scoped,)),
+        RoutedPort("mrgy", ("fd00::/64",), (), (twin,)),
+    ]
+    plan = planned(ports, DOOR)
+    assert plan.prefixes == {("eth1", "fd00::/64"): "router"}
+    assert {each for each in plan.accept if "eth1" in each} == {
+        'iifname "eth1" oifname "mrga" ip6 daddr fd00::/64 accept',
+        'iifname "mrga" oifname "eth1" ip6 saddr fd00::/64 accept',
+    }
+    assert plan.six.rules == {"mrga": "router", "mrgb": "router", "mrgy": "second"}, "inside all are routed"

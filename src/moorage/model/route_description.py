@@ -50,6 +50,8 @@ class RoutedSubnet(msgspec.Struct, frozen=True, omit_defaults=True):
     since: int = 0
     """When the router came to have it with its way outside: of two with one range the first is reached from there. Nanoseconds since 1970;
     0: the sender's release does not say."""
+    outside: bool = True
+    """Whether its address scope is that of the way outside: of IPv6, which is not translated, nothing else is routed there."""
 
 
 class ArpEntry(msgspec.Struct, frozen=True, array_like=True):

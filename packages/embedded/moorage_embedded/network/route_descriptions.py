@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from moorage.model.ids import NetworkId
 from moorage.model.port_description import arp_set_id
@@ -63,9 +64,9 @@ def reached_from(store: NetworkStore, host: str, ports: Sequence[Doc]) -> Reache
     described = {name: _for_host(host, each, bound) for name, each in described.items()}
     found = Reached(arp_entries=_arp_entries(host, described, bound))
     for each in floating:
-        external = outside.get(each["floating_network_id"])
-        if external is not None and each["fixed_ip_address"]:
-            told = FloatingAddress(each["floating_ip_address"], each["fixed_ip_address"], external)
+        outer = outside.get(each["floating_network_id"])
+        if outer is not None and each["fixed_ip_address"]:
+            told = FloatingAddress(each["floating_ip_address"], each["fixed_ip_address"], outer.described)
             found.floating[each["port_id"]] = tuple(
                 sorted((*found.floating.get(each["port_id"], ()), told), key=lambda one: one.address)
             )
@@ -93,17 +94,25 @@ def hints_of(store: NetworkStore, ports: Sequence[Doc]) -> dict[str, tuple[Subne
     return {port: tuple(hints[each] for each in mine if each in hints) for port, mine in on.items()}
 
 
-def _external(store: NetworkStore, networks: Iterable[str]) -> dict[str, ExternalNetwork]:
+class _Outer(NamedTuple):
+    """An external network, and its address scope of IPv6."""
+
+    described: ExternalNetwork
+    scope6: str | None
+
+
+def _external(store: NetworkStore, networks: Iterable[str]) -> dict[str, _Outer]:
     found = {}
     for network in store.many("network", where={"id": sorted(networks)}):
         subnets = store.children("subnet", network["id"])
         four, six = (_first(each for each in subnets if each["ip_version"] == version) for version in (4, 6))
-        found[network["id"]] = ExternalNetwork(
+        described = ExternalNetwork(
             network["id"],
             next((each["physical_network"] for each in network["_segments"] if each["physical_network"]), ""),
             *four,
             *six,
         )
+        found[network["id"]] = _Outer(described, network["ipv6_address_scope"])
     return found
 
 
@@ -114,7 +123,7 @@ def _first(subnets: Iterable[Doc]) -> tuple[str, str]:
 
 
 def _routers(
-    store: NetworkStore, ids: Sequence[str], interfaces: Sequence[Doc], outside: dict[str, ExternalNetwork]
+    store: NetworkStore, ids: Sequence[str], interfaces: Sequence[Doc], outside: Mapping[str, _Outer]
 ) -> dict[str, RouterDescription]:
     on = sorted(
         {
@@ -133,20 +142,20 @@ def _routers(
             continue
         mine = [each for each in interfaces if each["device_id"] == router["id"]]
         outside_since = max((_since(each) for each in mine if each["device_owner"] == GATEWAY), default=0)
+        info = router["external_gateway_info"]
+        outer = None if info is None else outside.get(info["network_id"])
         inside: dict[int, list[RoutedSubnet]] = {4: [], 6: []}
         for interface in mine:
             if interface["device_owner"] == INTERFACE:
                 for each in interface["fixed_ips"]:
-                    subnet = subnets[each["subnet_id"]]
-                    inside[subnet["ip_version"]].append(
-                        _routed(
-                            networks[interface["network_id"]],
-                            subnet,
-                            each["ip_address"],
-                            max(_since(interface), outside_since) if subnet["ip_version"] == 6 else 0,
-                        )
+                    subnet, network = subnets[each["subnet_id"]], networks[interface["network_id"]]
+                    told = RoutedSubnet(
+                        network["id"], subnet["cidr"], each["ip_address"], _tunnel(network), network["mtu"]
                     )
-        info = router["external_gateway_info"]
+                    if subnet["ip_version"] == 6:
+                        closed = outer is not None and network["ipv6_address_scope"] != outer.scope6
+                        told = replace(told, since=max(_since(interface), outside_since), outside=not closed)
+                    inside[subnet["ip_version"]].append(told)
         gateway = [
             each for interface in mine if interface["device_owner"] == GATEWAY for each in interface["fixed_ips"]
         ]
@@ -154,7 +163,7 @@ def _routers(
         found[router["id"]] = RouterDescription(
             router["id"],
             tuple(sorted(inside[4], key=lambda each: each.cidr)),
-            None if info is None else outside.get(info["network_id"]),
+            None if outer is None else outer.described,
             next((each for each in addresses if ":" not in each), ""),
             bool(info and info["enable_snat"]),
             tuple(StaticRoute(each["destination"], each["nexthop"]) for each in router["routes"]),
@@ -162,10 +171,6 @@ def _routers(
             next((each for each in addresses if ":" in each), ""),
         )
     return found
-
-
-def _routed(network: Doc, subnet: Doc, address: str, since: int) -> RoutedSubnet:
-    return RoutedSubnet(network["id"], subnet["cidr"], address, _tunnel(network), network["mtu"], since)
 
 
 def _since(port: Doc) -> int:

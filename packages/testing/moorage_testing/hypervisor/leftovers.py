@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from moorage.drivers.libvirt.plumber import read_later_of
 from moorage.main.local_cluster.control_groups import MACHINE
 
 OURS = ("tap", "mrg", "mrv", "mvx", "mvl", "mif")
@@ -64,6 +65,7 @@ def leftovers(
             for name in ("descriptions.coming", "routing.json")
             if (directory / name).exists()
         ]
+        found += [f"file {each}" for each in (read_later_of(directory),) if each.exists()]
         for part in ("guests", "arriving", "networks", "metadata"):
             if (directory / part).is_dir():
                 found += [f"file {each}" for each in (directory / part).rglob("*")]

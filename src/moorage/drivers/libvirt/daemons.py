@@ -42,13 +42,14 @@ async def end(pid: int) -> None:
             await asyncio.sleep(LOOK_EVERY_S)
 
 
-def write(file: Path, content: str, mode: int = 0o644) -> bool:
-    """Whole. Whether it is other than before."""
-    if file.exists() and file.read_text() == content:
+def write(file: Path, content: str, mode: int = 0o644, owner: int = -1) -> bool:
+    """Whole. Whether it is other than before. `owner`: the user whose file it is; -1: ours."""
+    if file.exists() and file.read_text() == content and owner in {-1, file.stat().st_uid}:
         return False
     coming = file.with_name(f"{file.name}.coming")
     coming.unlink(missing_ok=True)
     with os.fdopen(os.open(coming, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as out:
         out.write(content)
+        os.fchown(out.fileno(), owner, -1)
     os.replace(coming, file)
     return True

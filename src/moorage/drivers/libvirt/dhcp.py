@@ -10,12 +10,12 @@ Words that users chose come into files of lines, so whatever is not of the few c
 """
 
 import ipaddress
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from moorage.drivers.libvirt.system_users import SystemUser
 from moorage.model.guest import VifAddress, VifData
 
 LEASE_S = 86_400
@@ -46,6 +46,17 @@ class DhcpFiles:
 
 
 @dataclass(frozen=True)
+class DhcpPlaces:
+    """Where its files are, and whom it becomes when it has its sockets."""
+
+    directory: Path
+    """Of `conf` and `pid`."""
+    read_later: Path
+    """Of those that it reads as this user."""
+    user: SystemUser
+
+
+@dataclass(frozen=True)
 class ServedNetwork:
     """One network, as this host serves it."""
 
@@ -69,16 +80,18 @@ class ServedNetwork:
         return {each.gateway for each in self.subnets.values() if each.gateway}
 
     @property
+    def has_dhcp(self) -> bool:
+        """Whether anybody there is told an address or a route."""
+        return any(each.dhcp for each in self.subnets.values())
+
+    @property
     def mtu(self) -> int:
         return min(vif.mtu for vif in self.vifs)
 
 
-def files_of(directory: Path, network: ServedNetwork) -> DhcpFiles | None:
-    """None: nobody there is to be told anything."""
-    if not any(each.dhcp for each in network.subnets.values()):
-        return None
+def files_of(places: DhcpPlaces, network: ServedNetwork) -> DhcpFiles:
     vifs = network.vifs
-    return DhcpFiles(_conf(directory, network), _hosts(vifs), _names(vifs), _options(vifs))
+    return DhcpFiles(_conf(places, network), _hosts(vifs), _names(vifs), _options(vifs))
 
 
 def subnet_tag(cidr: str) -> str:
@@ -105,7 +118,7 @@ def _name(vif: VifData) -> str:
     return first if LABEL.fullmatch(first) else ""
 
 
-def _conf(directory: Path, network: ServedNetwork) -> str:
+def _conf(places: DhcpPlaces, network: ServedNetwork) -> str:
     domain, mtu, bridge = domain_of(network.vifs), network.mtu, network.bridge
     subnets = {cidr: each for cidr, each in network.subnets.items() if each.dhcp}
     lines = [
@@ -117,21 +130,21 @@ def _conf(directory: Path, network: ServedNetwork) -> str:
         f"dhcp-lease-max={LEASES_MAX}",
         "no-ping",
         "dhcp-authoritative",
-        f"pid-file={directory / 'pid'}",
-        f"dhcp-hostsfile={directory / 'hosts'}",
-        f"dhcp-optsfile={directory / 'options'}",
-        f"addn-hosts={directory / 'names'}",
+        f"pid-file={places.directory / 'pid'}",
+        f"dhcp-hostsfile={places.read_later / 'hosts'}",
+        f"dhcp-optsfile={places.read_later / 'options'}",
+        f"addn-hosts={places.read_later / 'names'}",
         "no-hosts",
         "no-resolv",
         "no-poll",
         "domain-needed",
         f"dhcp-option-force=option:mtu,{mtu}",
         *(f"server={each}" for each in network.forwarders),
+        f"user={places.user.name}",
+        f"group={places.user.group}",
     ]
     if domain:
         lines += [f"domain={domain}", f"local=/{domain}/"]
-    if os.geteuid() == 0:
-        lines.append("user=root")  # it reads files that only their owner may read
     for cidr, subnet in sorted(subnets.items()):
         lines += _v4(network, cidr, subnet) if is_v4(subnet) else _v6(network.bridge, cidr, subnet)
     if any(each.gateway and each.ra_mode for each in subnets.values() if not is_v4(each)):

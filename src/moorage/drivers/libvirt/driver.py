@@ -25,6 +25,7 @@ from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.life import Life
 from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plugging import Plugging
+from moorage.drivers.libvirt.port_wiring import TROUBLE_CHARACTERS_MAX, TROUBLES_MAX
 from moorage.drivers.libvirt.power_states import go_on, power_from
 from moorage.drivers.libvirt.quotas import start_limited
 from moorage.drivers.libvirt.records import GuestRecord
@@ -162,11 +163,12 @@ class LibvirtDriver(
         machine = await asyncio.to_thread(
             host_facts.describe, self._machine, self._settings, self._hostname, self._room, self._physical_networks
         )
+        troubles = (*self._wires.not_wired, *self._services.not_routed)
         return msgspec.structs.replace(
             machine,
             set_aside=self._records.set_aside,
             takes_descriptions=self._settings.port_filter,
-            not_wired=self._wires.not_wired,
+            not_wired=tuple(each[:TROUBLE_CHARACTERS_MAX] for each in troubles[:TROUBLES_MAX]),
         )
 
     async def guests(self) -> Mapping[ServerId, PowerState]:

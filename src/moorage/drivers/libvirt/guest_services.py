@@ -34,6 +34,11 @@ class GuestServices:
         """Whether nobody removed what routers have in nftables."""
         return await self._routing.is_intact()
 
+    @property
+    def not_routed(self) -> tuple[str, ...]:
+        """What of routers and floating addresses is not in effect."""
+        return self._routing.troubles
+
     def is_lost(self) -> bool:
         """Whether a process that should run does not."""
         return self._metadata.is_lost()

@@ -18,6 +18,7 @@ from moorage.drivers.capacity import RESERVED_RAM_MIB, VCPU_RATIO, inventory
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.qemu_access import qemu_user
 from moorage.drivers.libvirt.settings import Libvirt
+from moorage.drivers.libvirt.system_users import has_user
 from moorage.model import guest_hardware
 from moorage.model.errors import HostFailed
 from moorage.model.guest import HostDescription, ResourceInventory
@@ -97,6 +98,7 @@ def lacking(settings: Libvirt) -> list[str]:
         absent.append("QEMU (package qemu-system-x86)")
     if settings.port_filter and not bridges_are_filtered():
         absent.append("br_netfilter of the kernel (modprobe br_netfilter), or [libvirt] port_filter = false")
+    absent += [f"the user {name} ([libvirt] {setting})" for setting, name in _users(settings) if not has_user(name)]
     if os.geteuid() != 0:
         absent.append("root's rights for us (network devices are made: run it as root)")
     return absent
@@ -128,6 +130,14 @@ def _programs(settings: Libvirt) -> Iterator[str]:
         yield "nft"
     if settings.port_filter:
         yield "tc"
+
+
+def _users(settings: Libvirt) -> Iterator[tuple[str, str]]:
+    """Setting → whom a server of the host runs as."""
+    if settings.dhcp:
+        yield "dhcp_user", settings.dhcp_user
+    if settings.metadata_url:
+        yield "metadata_user", settings.metadata_user
 
 
 def chosen_virt_type(settings: Libvirt, root: Path = Path("/")) -> str:

@@ -3,7 +3,7 @@
 It is told each guest's addresses, its id and the signature of that, and is never told the secret.  A start finds it by its pid file; one of
 another release of this program is replaced.
 
-    <host's directory>/metadata/    conf (for its owner alone), pid, log
+    <host's directory>/metadata/    conf (which the process's user alone reads), pid, log
 """
 
 import hashlib
@@ -25,6 +25,7 @@ from moorage.drivers.libvirt.commands import run
 from moorage.drivers.libvirt.metadata_proxy import Bridge, Conf, KnownGuest, read
 from moorage.drivers.libvirt.metadata_routes import keep_local
 from moorage.drivers.libvirt.settings import Libvirt
+from moorage.drivers.libvirt.system_users import SystemUser, system_user
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, VifData
 
@@ -48,6 +49,8 @@ class MetadataKeeper:
         """`secret`: what the metadata service knows its proxies by."""
         self._room = room / "metadata"
         self._settings, self._secret = settings, secret.encode()
+        self._untold = False
+        """Whether the process could not be told the last time who is where."""
 
     async def keep(self, bridges: Mapping[str, Sequence[Seat]]) -> None:
         """Bridge → who is on it; nobody anywhere: it ends.
@@ -60,11 +63,22 @@ class MetadataKeeper:
             if pid is not None:
                 await daemons.end(pid)
             shutil.rmtree(self._room, ignore_errors=True)
+            self._untold = False
             return
-        self._room.mkdir(mode=0o700, parents=True, exist_ok=True)
-        old = self._version()
-        changed = daemons.write(self._path, self._conf(bridges), 0o600)
-        if pid is not None and old != __version__:
+        self._room.mkdir(parents=True, exist_ok=True)
+        self._room.chmod(0o711)
+        old = self._ran()
+        self._untold = True
+        try:
+            user = system_user(self._settings.metadata_user)
+            conf = self._conf(bridges, user)
+        except (HostFailed, OSError) as failure:
+            why = failure.private if isinstance(failure, HostFailed) else failure
+            _log.error("guests cannot reach the metadata service: %s", why)
+            return
+        changed = daemons.write(self._path, msgspec.json.encode(conf).decode(), 0o400, user.uid)
+        self._untold = False
+        if pid is not None and old != (conf.version, conf.user):
             await daemons.end(pid)
             pid = None
         if pid is None:
@@ -79,7 +93,7 @@ class MetadataKeeper:
 
     def is_lost(self) -> bool:
         """Whether it should run, and does not."""
-        return self._path.exists() and self._pid() is None
+        return self._untold or (self._path.exists() and self._pid() is None)
 
     @property
     def _path(self) -> Path:
@@ -88,23 +102,25 @@ class MetadataKeeper:
     def _pid(self) -> int | None:
         return daemons.pid_of(self._room / "pid", str(self._path)) if self._path.exists() else None
 
-    def _version(self) -> str:
+    def _ran(self) -> tuple[str, tuple[int, int] | None]:
+        """What release of the program was started, and as whom."""
         try:
-            return read(self._path).version
+            conf = read(self._path)
         except (OSError, msgspec.MsgspecError):
-            return ""
+            return "", None
+        return conf.version, conf.user
 
-    def _conf(self, bridges: Mapping[str, Sequence[Seat]]) -> str:
+    def _conf(self, bridges: Mapping[str, Sequence[Seat]], user: SystemUser) -> Conf:
+        """Raises OSError."""
+        settings = self._settings
+        ca = Path(settings.metadata_ca_file).read_text() if settings.metadata_ca_file else ""
         by_bridge = {}
         for name, seats in sorted(bridges.items()):
             known = {seat.vif.port: self._known(seat.guest) for seat in seats}
             addresses = {each.address: known[seat.vif.port] for seat in seats for each in seat.vif.addresses}
             by_bridge[name] = Bridge(addresses, {seat.vif.mac: known[seat.vif.port] for seat in seats})
-        settings = self._settings
-        conf = Conf(
-            settings.metadata_url, str(self._room / "pid"), str(self._room / "log"), settings.metadata_ca_file, __version__, by_bridge
-        )  # fmt: skip
-        return msgspec.json.encode(conf).decode()
+        places = str(self._room / "pid"), str(self._room / "log")
+        return Conf(settings.metadata_url, *places, ca, __version__, (user.uid, user.gid), by_bridge)
 
     def _known(self, guest: GuestSpec) -> KnownGuest:
         signature = hmac.new(self._secret, guest.server.encode(), hashlib.sha256).hexdigest()

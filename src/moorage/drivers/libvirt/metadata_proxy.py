@@ -6,12 +6,17 @@ On each bridge it has sockets that belong to that device, so it knows by the soc
 which guest it is.  What a guest says of itself in headers is not passed on.  `CONF` (written by metadata_keeper.py) has each guest's
 signature, and not the secret that signs.  SIGHUP: read `CONF` again; SIGTERM: end.
 
+What guests say is parsed by a process that is not root's: it becomes the user that `CONF` names, and may take ports and addresses of the
+machine for bridges that come later, and nothing else.  The directory of `CONF` is its own, for it may not search those above.
+
 Limits (connection_shares.py): `CONNECTIONS_MAX` in all and `GUEST_CONNECTIONS_MAX` of one guest, over which 503 is answered; `HEAD_S` and `HEAD_MAX_BYTES` for a
 request, `BODY_MAX_BYTES` for what comes with it, `ANSWER_S` and `ANSWER_MAX_BYTES` for the service's answer.
 """
 
 import asyncio
+import concurrent.futures.thread  # noqa: F401 - with the next one: looking names up needs them, and our files may be closed later
 import contextlib
+import encodings.idna  # noqa: F401
 import json
 import logging
 import os
@@ -30,16 +35,13 @@ import msgspec
 
 from moorage.drivers.libvirt.connection_shares import ConnectionShares
 from moorage.drivers.libvirt.line_limit import LineLimit
+from moorage.drivers.libvirt.metadata_sockets import index_of, sockets_on
+from moorage.drivers.libvirt.privileges import NET_BIND_SERVICE, NET_RAW, become
 
-PORT = 80
-ADDRESS, ADDRESS_V6 = "169.254.169.254", "fe80::a9fe:a9fe"
 CONNECTIONS_MAX, GUEST_CONNECTIONS_MAX, STRANGERS_MAX = 512, 16, 8
 HEAD_S, ANSWER_S, SEND_S, NEIGHBOUR_S, STRANGER_S = 10.0, 60.0, 30.0, 5.0, 1.0
 HEAD_MAX_BYTES, BODY_MAX_BYTES, ANSWER_MAX_BYTES = 16_384, 8_192, 4 << 20
 CHUNK_BYTES = 1 << 16
-BACKLOG = 128
-IP_TRANSPARENT, IPV6_FREEBIND = 19, 78
-"""The IPv4 address is on no device (metadata_routes.py)."""
 PASSED_ON = frozenset({b"accept", b"content-type", b"user-agent"})
 REASONS = {
     400: "Bad Request",
@@ -69,9 +71,12 @@ class Conf(msgspec.Struct, frozen=True):
     url: str
     pid_file: str
     log_file: str
-    ca_file: str = ""
+    ca: str = ""
+    """PEM of the CA of its certificate; empty: those that this machine trusts."""
     version: str = ""
     """Of the program that runs."""
+    user: tuple[int, int] | None = None
+    """Whom it becomes, and the group; None: it stays who started it."""
     bridges: dict[str, Bridge] = {}
 
 
@@ -306,41 +311,7 @@ def read(path: Path) -> Conf:
 
 
 def tls_of(conf: Conf) -> ssl.SSLContext | None:
-    return ssl.create_default_context(cafile=conf.ca_file or None) if conf.url.startswith("https:") else None
-
-
-def index_of(device: str) -> int | None:
-    try:
-        return socket.if_nametoindex(device)
-    except OSError:
-        return None
-
-
-def sockets_on(bridge: str, index: int) -> list[socket.socket]:
-    """Raises OSError."""
-    made: list[socket.socket] = []
-    try:
-        for family, where, option in (
-            (socket.AF_INET, (ADDRESS, PORT), (socket.IPPROTO_IP, IP_TRANSPARENT)),
-            (socket.AF_INET6, (ADDRESS_V6, PORT, 0, index), (socket.IPPROTO_IPV6, IPV6_FREEBIND)),
-        ):
-            try:
-                made.append(socket.socket(family, socket.SOCK_STREAM))
-            except OSError:  # a machine without IPv6
-                continue
-            made[-1].setblocking(False)
-            made[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made[-1].setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, bridge.encode())
-            made[-1].setsockopt(*option, 1)
-            if family is socket.AF_INET6:
-                made[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            made[-1].bind(where)
-            made[-1].listen(BACKLOG)
-    except OSError:
-        for each in made:
-            each.close()
-        raise
-    return made
+    return ssl.create_default_context(cadata=conf.ca or None) if conf.url.startswith("https:") else None
 
 
 async def run(proxy: Proxy) -> None:
@@ -360,7 +331,7 @@ async def run(proxy: Proxy) -> None:
     task.cancel()
 
 
-def leave_parent(conf: Conf, kept: Collection[int]) -> None:
+def leave_parent(log_file: int, pid_file: int, kept: Collection[int]) -> None:
     """Ends the parent; this is another process then, whose words go into its log.
 
     Of what it inherited it keeps these descriptors alone: who started it may wait for the end of a pipe that is one of the others.
@@ -368,30 +339,35 @@ def leave_parent(conf: Conf, kept: Collection[int]) -> None:
     if os.fork():
         os._exit(0)
     os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for target, source in ((0, nothing), (1, log_file), (2, log_file)):
+        os.dup2(source, target)
+    os.write(pid_file, f"{os.getpid()}\n".encode())
     for number in [int(each) for each in os.listdir("/proc/self/fd")]:
         if number > 2 and number not in kept:
             with contextlib.suppress(OSError):
                 os.close(number)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    log_file = os.open(conf.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    for target, source in ((0, nothing), (1, log_file), (2, log_file)):
-        os.dup2(source, target)
-    Path(conf.pid_file).write_text(f"{os.getpid()}\n")
 
 
 def main(path: Path) -> int:
     try:
-        proxy = Proxy(path)
+        os.chdir(path.parent)
+        proxy = Proxy(Path(path.name))
         proxy.bind()
+        log_file, pid_file = (
+            os.open(each, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            for each in (proxy.conf.log_file, proxy.conf.pid_file)
+        )
+        if proxy.conf.user is not None:
+            become(*proxy.conf.user, (NET_BIND_SERVICE, NET_RAW))
     except (OSError, msgspec.MsgspecError) as failure:
         print(f"guests' requests for metadata cannot be taken: {failure}", file=sys.stderr)  # noqa: T201 - a command
         return 1
-    leave_parent(proxy.conf, proxy.descriptors)
+    leave_parent(log_file, pid_file, proxy.descriptors)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     log.addFilter(LineLimit())
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(run(proxy))
-    Path(proxy.conf.pid_file).unlink(missing_ok=True)
     return 0
 
 

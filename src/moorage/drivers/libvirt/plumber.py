@@ -4,9 +4,11 @@ All that is needed came with the guests' specs, so nobody is asked: the bridge a
 (bridge_tables.py), and dnsmasq, one for each bridge, gives every guest the addresses that its port has (dhcp.py).  It runs on when the agent
 stops, for leases are renewed; a start finds it by its pid file, whose process must have been started with our configuration.
 
-    <host's directory>/networks/<bridge>/    service (the bridge's own address), conf, hosts, names, options, pid
+    <host's directory>/networks/<bridge>/    service (the bridge's own address), conf, pid
+    /run/moorage/<hash of that>/<bridge>/    hosts, names, options: dnsmasq's user reads them, and may not search the host's directory
 """
 
+import hashlib
 import logging
 import shutil
 from collections.abc import Collection, Mapping, Sequence
@@ -26,12 +28,14 @@ from moorage.drivers.libvirt.bridge_tables import (
     set_up_device,
 )
 from moorage.drivers.libvirt.commands import run
-from moorage.drivers.libvirt.dhcp import METADATA_V6, NO_NAMES, SERVICE_V6, ServedNetwork, files_of
+from moorage.drivers.libvirt.dhcp import METADATA_V6, NO_NAMES, SERVICE_V6, DhcpPlaces, ServedNetwork, files_of
 from moorage.drivers.libvirt.settings import Libvirt
+from moorage.drivers.libvirt.system_users import system_user
 from moorage.model.errors import HostFailed
 from moorage.model.guest import VifData
 
 SERVICE = "service"
+READ_LATER, SEARCHED = Path("/run/moorage"), 0o711
 TAKEN = "listening socket"
 """In dnsmasq's complaint."""
 
@@ -48,7 +52,8 @@ class Assignment:
 
 class Plumber:
     def __init__(self, room: Path, settings: Libvirt) -> None:
-        self._room = room / "networks"
+        self._room, self._read_later = room / "networks", read_later_of(room)
+        self._user = settings.dhcp_user
         self._forwarders = settings.dns_forwarders
         self._metadata = bool(settings.metadata_url)
         self._tables = BridgeTables()
@@ -97,7 +102,10 @@ class Plumber:
             daemons.write(directory / SERVICE, network.service_address)
         await self._tables.keep([_table(network) for network in served], gone, assigned.held)
         for bridge in gone:
+            shutil.rmtree(self._read_later / bridge, ignore_errors=True)
             shutil.rmtree(self._room / bridge, ignore_errors=True)
+        if not networks:
+            shutil.rmtree(self._read_later, ignore_errors=True)
         for network in served:
             await self._serve(network)
 
@@ -111,36 +119,46 @@ class Plumber:
         return found
 
     async def _serve(self, network: ServedNetwork) -> None:
+        """Raises HostFailed."""
         directory = self._room / network.bridge
-        files = files_of(directory, network)
-        if files is None:
+        if not network.has_dhcp:
             await self._end(directory)
+            shutil.rmtree(self._read_later / network.bridge, ignore_errors=True)
             for each in directory.iterdir():
                 if each.name != SERVICE:
                     each.unlink(missing_ok=True)
             return
-        contents = {"conf": files.conf, "hosts": files.hosts, "names": files.names, "options": files.options}
-        changed = [name for name, content in contents.items() if daemons.write(directory / name, content)]
+        places = DhcpPlaces(directory, self._read_later / network.bridge, system_user(self._user))
+        for each in (READ_LATER, self._read_later, places.read_later):
+            each.mkdir(exist_ok=True)
+            each.chmod(SEARCHED)
+        files = files_of(places, network)
+        contents = {"hosts": files.hosts, "names": files.names, "options": files.options}
+        changed = [
+            name
+            for name, content in contents.items()
+            if daemons.write(places.read_later / name, content, 0o400, places.user.uid)
+        ]
+        changed += ["conf"] if daemons.write(directory / "conf", files.conf) else []
         running = _pid(directory)
         if running is not None and changed:
             # SIGHUP would do, but dnsmasq 2.90 dies of it once one of its hosts with a tag has a lease; a start takes no longer
             await daemons.end(running)
             running = None
         if running is None:
-            await self._begin(directory, network)
+            await self._begin(places, network)
 
-    async def _begin(self, directory: Path, network: ServedNetwork) -> None:
+    async def _begin(self, places: DhcpPlaces, network: ServedNetwork) -> None:
         """Without names, where somebody else answers for them on all addresses of this machine."""
+        mark = _mark(places.directory)
         try:
-            await run("dnsmasq", _mark(directory), code="vif_not_plugged")
+            await run("dnsmasq", mark, code="vif_not_plugged")
         except HostFailed as failure:
             if not network.names or TAKEN not in failure.private:
                 raise
             _log.warning("%s has no name server of its own: %s", network.bridge, failure.private)
-            nameless = files_of(directory, replace(network, names=False))
-            assert nameless is not None
-            daemons.write(directory / "conf", nameless.conf)
-            await run("dnsmasq", _mark(directory), code="vif_not_plugged")
+            daemons.write(places.directory / "conf", files_of(places, replace(network, names=False)).conf)
+            await run("dnsmasq", mark, code="vif_not_plugged")
 
     def _goes_without_names(self, bridge: str) -> bool:
         """One that runs and does so goes on like this: an attempt would interrupt it."""
@@ -160,6 +178,11 @@ class Plumber:
             await daemons.end(pid)
         if not (directory / SERVICE).exists():
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def read_later_of(room: Path) -> Path:
+    """Where files of this host's dnsmasq are: each host of the machine has its own."""
+    return READ_LATER / hashlib.sha256(str(room.resolve()).encode()).hexdigest()[:12]
 
 
 async def _addresses_held() -> list[Held]:

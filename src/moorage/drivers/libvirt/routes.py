@@ -240,11 +240,10 @@ def _route_six(plan: RoutePlan, ways: _Ways, outside: Mapping[str, Outside]) -> 
             plan.addresses[router.address6] = out.device
         for cidr, bridge in sorted(every.items()):
             if plan.prefixes.get((out.device, cidr)) != router.router:
-                continue
+                continue  # nor does it speak to the outside: answers would go to whom they are not for
             plan.accept.append(f'iifname "{out.device}" oifname "{bridge}" ip6 daddr {cidr} accept')
-        plan.accept += [
-            f'iifname "{bridge}" oifname "{out.device}" ip6 saddr {cidr} accept' for cidr, bridge in connected.items()
-        ]
+            if cidr in connected:
+                plan.accept.append(f'iifname "{bridge}" oifname "{out.device}" ip6 saddr {cidr} accept')
     routes += _static(plan, router, connected, every, "ip6")
     plan.six.tables[router.router] = [*routes, NOWHERE]
     plan.six.rules |= dict.fromkeys(connected.values(), router.router)
@@ -254,7 +253,7 @@ def _route_six(plan: RoutePlan, ways: _Ways, outside: Mapping[str, Outside]) -> 
 
 def _share_outside(plan: RoutePlan, claimed: Sequence[_Ways], outside: Mapping[str, Outside]) -> None:
     """Ranges of IPv6 are not translated, and tenants choose them: what comes from outside is for the router that had the range first, and not
-    for the one whose id is smaller, which a tenant makes routers for until it is."""
+    for the one whose id is smaller, which a tenant makes routers for until it is. An address scope of the operator's decides before that."""
     claims = []
     for ways in claimed:
         router = ways.router
@@ -263,7 +262,9 @@ def _share_outside(plan: RoutePlan, claimed: Sequence[_Ways], outside: Mapping[s
             continue
         reached = {*ways.near(router.subnets6), *ways.beyond(router.subnets6)}
         claims += [
-            (each.since, router.router, each.cidr, out.device) for each in router.subnets6 if each.cidr in reached
+            (each.since, router.router, each.cidr, out.device)
+            for each in router.subnets6
+            if each.cidr in reached and each.outside
         ]
     for _, router_id, cidr, device in sorted(claims):
         if any(at == device and _overlap(cidr, other) for at, other in plan.prefixes):

@@ -83,13 +83,13 @@ class _Device(msgspec.Struct):
 
 
 class Routing:
-    """Of one host. `external`: physical network, or id of an external network → device of this machine."""
+    """Of one host. `external`: physical network, or id of an external network → device of this machine. `troubles`: what is not in effect."""
 
     def __init__(self, owner: str, room: Path, external: Mapping[str, str]) -> None:
         self.table = f"moorage_route_{owner[:8]}"
         self._file, self._external = room / FILE, external
         self._written: str | None = None
-        self._troubles: tuple[str, ...] = ()
+        self.troubles: tuple[str, ...] = ()
 
     async def keep(
         self,
@@ -101,6 +101,7 @@ class Routing:
         made = self._read()
         if not seats and made == RoutingState():
             await self._filter("")
+            self.troubles = ()
             return
         devices = await _devices()
         seats = {
@@ -151,9 +152,9 @@ class Routing:
 
     def _complain(self, plan: RoutePlan) -> None:
         for each in plan.troubles:
-            if each not in self._troubles:
+            if each not in self.troubles:
                 _log.warning("%s", each)
-        self._troubles = tuple(plan.troubles)
+        self.troubles = tuple(dict.fromkeys(plan.troubles))
 
     def _outside(self, devices: Mapping[str, _Device]) -> dict[str, Outside]:
         found = {}

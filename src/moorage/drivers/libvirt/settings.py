@@ -38,6 +38,8 @@ class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The database of this machine's Open vSwitch, as `ovs-vsctl --db` takes it; for ports of Neutron's that are plugged there."""
     dhcp: bool = False
     """Whether this host answers DHCP for its guests on bridges of ours, and is their gateway's address: for the embedded network service."""
+    dhcp_user: str = "dnsmasq"
+    """Under whom dnsmasq runs, where `dhcp` is on: dnsmasq's packages make this user."""
     routers: bool = False
     """Whether this host routes for its guests, between networks of one router and to the outside, and translates floating addresses: for the
     embedded network service."""
@@ -52,6 +54,8 @@ class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of the metadata service: this host asks it for its guests, who reach it at 169.254.169.254. Empty: they do not."""
     metadata_ca_file: str = ""
     """PEM file of the CA of its certificate; empty: those that this machine trusts."""
+    metadata_user: str = "nobody"
+    """Under whom the process runs that asks it."""
     soft_reboot_s: Positive = 20.0
     """How long a guest may take to switch itself off for a soft reboot; then it is reset."""
     image_unused_s: Positive = 86_400.0

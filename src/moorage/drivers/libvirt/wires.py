@@ -37,7 +37,7 @@ from moorage.drivers.libvirt.host_input import OwnAddresses, input_chains
 from moorage.drivers.libvirt.metadata_keeper import Seat
 from moorage.drivers.libvirt.open_vswitch import OvsWire
 from moorage.drivers.libvirt.plumber import Plumber, gateways_of
-from moorage.drivers.libvirt.port_wiring import TROUBLES_MAX, PortWiring
+from moorage.drivers.libvirt.port_wiring import PortWiring
 from moorage.drivers.libvirt.routes import FarSide
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.tunnels import Tunnelled, Tunnels, gateway_mac, tunnel_of
@@ -238,7 +238,7 @@ class Wires:
     @property
     def not_wired(self) -> tuple[str, ...]:
         """What of the descriptions of ports is not in effect."""
-        return (*self._ports.troubles, *self._far.troubles)[:TROUBLES_MAX]
+        return (*self._ports.troubles, *self._far.troubles)
 
     def _way(self, vif: VifData) -> Wire:
         way = self._ways.get(vif.vif_type)
