@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from tests.helpers.embedded_network_cloud import Cloud, cloud, cloud_over
 
+from moorage.main.config import Config, checked
+from moorage.main.config_services import NetworkConfig
+from moorage.model.errors import Invalid
 from moorage_embedded.network.app import NetworkSettings
 
 __all__ = ["cloud"]
@@ -31,13 +34,24 @@ async def test_everything_is_no_range(cloud: Cloud, cidr: str, dhcp: bool) -> No
         ("127.0.0.0/8", "Loopback"),
         ("126.0.0.0/7", "Loopback"),
         ("224.0.0.0/24", "Multicast"),
+        ("192.0.0.0/2", "Multicast"),
+        ("224.0.0.0/3", "Multicast"),
         ("ff00::/64", "Multicast"),
+        ("fe00::/7", "Multicast"),
     ],
 )
 async def test_ranges_that_neutron_refuses(cloud: Cloud, cidr: str, kind: str) -> None:
     status, message = await made(cloud, cidr)
     assert (status, message.count(f"{kind} IP subnet is not supported if enable_dhcp is True")) == (400, 1)
     assert (await made(cloud, cidr, enable_dhcp=False))[0] == 400
+
+
+async def test_ranges_that_begin_with_zero(cloud: Cloud) -> None:
+    status, message = await made(cloud, "0.0.0.0/8")
+    assert (status, message.count("First IP '0.0.0.0' of network is not supported if enable_dhcp is True.")) == (400, 1)
+    assert (await made(cloud, "0.0.0.0/8", enable_dhcp=False))[0] == 400
+    status, message = await made(cloud, "::/64", enable_dhcp=False)
+    assert (status, message.count("IPv6 subnet '::' is not supported")) == (400, 1)
 
 
 @pytest.mark.parametrize("cidr", ["169.254.0.0/16", "169.254.169.0/24", "168.0.0.0/6", "fe80::/64"])
@@ -54,3 +68,9 @@ async def test_ranges_that_an_operator_forbids(tmp_path: Path) -> None:
             assert (status, "forbids" in message) == (400, True), cidr
         assert (await made(cloud, "10.2.0.0/16"))[0] == 201
         assert (await made(cloud, "10.1.0.0/16", "admin"))[0] == 201, "whoever runs the cloud knows what it is for"
+
+
+@pytest.mark.parametrize("wrong", ["10.1.0.0/99", "10.1.0.5/16", "office"])
+def test_what_is_no_range_is_refused_at_the_start(wrong: str) -> None:
+    with pytest.raises(Invalid, match="forbidden_ranges"):
+        checked(Config(network=NetworkConfig(forbidden_ranges=("10.0.0.0/8", wrong))))

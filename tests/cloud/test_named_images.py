@@ -4,12 +4,15 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
 from tests.cloud.test_rebuild import guest, rebuild, second_image
 
 from moorage.operations.named_images import NAMED
+from moorage.operations.steps.guests import guest_of
+from moorage_testing.fake_server_service import a_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 NOT_A_KERNEL = "11111111-2222-4333-8444-555555555555"
@@ -83,6 +86,36 @@ async def test_a_rescue_uses_the_callers_own_kernel_and_ram_disk(running: Runnin
             named = {key: value for key, value in guest(running, shown).rescue.properties.items() if key in NAMED}
             assert named == sent
         await demo.gone(server["id"])
+
+
+async def test_a_guest_boots_the_kernel_and_the_ram_disk_of_its_image(running: Running) -> None:
+    async with running.person("demo", "demo") as demo:
+        kernel = await image_of(running, demo, disk_format="aki", container_format="aki")
+        ramdisk = await image_of(running, demo, disk_format="ari", container_format="ari")
+        both = await image_of(running, demo, kernel_id=kernel, ramdisk_id=ramdisk)
+        none = await image_of(running, demo, kernel_id="nokernel", ramdisk_id=NOT_A_KERNEL)
+        server = await demo.active("own", networks="none", imageRef=both)
+        await boots(running, server["id"], kernel, ramdisk)
+        for image, booted in ((none, (None, None)), (both, (kernel, ramdisk))):
+            act = {"rebuild": {"imageRef": image}}
+            assert (await demo.compute("POST", f"/servers/{server['id']}/action", act)).status_code == 202
+            assert (await demo.settled(server["id"]))["status"] == "ACTIVE"
+            await boots(running, server["id"], *booted)
+        await demo.gone(server["id"])
+
+
+async def boots(running: Running, server: str, kernel: str | None, ramdisk: str | None) -> None:
+    shown = await running.admin.server(server) or {}
+    spec = guest(running, shown).spec
+    assert (spec.kernel, spec.ramdisk) == (kernel, ramdisk)
+    assert [shown[f"OS-EXT-SRV-ATTR:{each}"] for each in NAMED] == [kernel or "", ramdisk or ""]
+
+
+async def test_a_server_of_an_earlier_release_has_no_host_read_what_nobody_looked_at() -> None:
+    earlier = a_server(kernel_id="k", ramdisk_id="r")
+    assert guest_of(earlier, {}, (), "nova").kernel is None
+    now = guest_of(msgspec.structs.replace(earlier, kernel_checked=True), {}, (), "nova")
+    assert (now.kernel, now.ramdisk) == ("k", "r")
 
 
 async def test_no_kernel_means_none_of_the_two(running: Running) -> None:

@@ -90,6 +90,8 @@ class AppContext:
     """Reads aggregates again for this process's scheduler."""
     gate_facts: Callable[[], GateFacts] | None = None
     """What decides which behaviour is on."""
+    limit_warnings: Callable[[], Awaitable[tuple[str, ...]]] | None = None
+    """What to tell operators about limits that the identity service holds and nothing here follows."""
     open_circuits: Callable[[], tuple[LeftAlone, ...]] | None = None
     """Services that a process does not call for now, because they kept failing."""
     dry_runs: RateBuckets = field(default_factory=lambda: RateBuckets(1.0, 60, DRY_RUNS_KEPT_MAX))

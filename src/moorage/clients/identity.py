@@ -1,4 +1,4 @@
-"""The identity service: validates tokens, and tells whether a project exists.
+"""The identity service: validates tokens, and tells whether a project exists and what has registered limits.
 
 Answers are cached for at most a minute under a hash of the token (never the token), or until the token expires; a revoked
 token is therefore refused within a minute.  Callers that ask about one token at the same time share one call.
@@ -73,6 +73,18 @@ class IdentityClient:
             if out.code != CREDENTIALS:
                 raise
         return True
+
+    async def limited_resources(self, service: str) -> tuple[str, ...]:
+        """Return the names of the resources for which services of this type have registered limits, in every region.
+
+        Raises a Refusal, and Unavailable when the identity service is out.
+        """
+        catalog = await self._identity.call("GET", "/auth/catalog")
+        names: set[str] = set()
+        for id in sorted({each["id"] for each in catalog.body.get("catalog", ()) if each.get("type") == service}):
+            found = await self._identity.call("GET", "/registered_limits", params={"service_id": id})
+            names |= {each["resource_name"] for each in found.body.get("registered_limits", ())}
+        return tuple(sorted(names))
 
     def forget(self) -> None:
         """Empty the cache."""

@@ -140,7 +140,7 @@ class SimulatedDriver(
             if guest is None:
                 self._refuse_beyond_truth(spec)
                 refuse_encrypted(spec.volumes)
-                formats = await self._disks.make(spec.server, spec.image, spec.root_gib)
+                formats = await self._disks.make(spec)
                 guest = SimulatedGuest(spec, PowerState.SHUTDOWN, formats=formats)
             spec = self._keep_drive(spec)
             if guest.power is not PowerState.RUNNING and spec.power_on:

@@ -13,6 +13,7 @@ import shutil
 from pathlib import Path
 
 from moorage.model.errors import HostFailed
+from moorage.model.guest import GuestSpec
 from moorage.model.ids import ImageId, ServerId
 from moorage.model.image import ImageFile, ImageStore
 from moorage.model.private_files import private_directory, private_file
@@ -31,9 +32,15 @@ class SimulatedDisks:
         self._disks, self._snapshots = directory / "disks", directory / "snapshots"
         self._images = images
 
-    async def make(self, server: ServerId, image: ImageId | None, root_gib: int = 0) -> tuple[str, str]:
-        """The disk of a new guest; the formats of its data. Raises HostFailed when the image cannot be had, or does not fit (0: any does)."""
-        if self._images is None or not image:
+    async def make(self, spec: GuestSpec) -> tuple[str, str]:
+        """The disk of a new guest; the formats of its data. Raises HostFailed when an image cannot be had, or does not fit (0 GiB: any does)."""
+        server, image, root_gib = spec.server, spec.image, spec.root_gib
+        if self._images is None:
+            return RAW, BARE
+        for kernel in (spec.kernel, spec.ramdisk):
+            if kernel:
+                await self._images.fetch(kernel)
+        if not image:
             return RAW, BARE
         image_file = await self._images.fetch(image)
         if 0 < root_gib * GIB < image_file.virtual_size:

@@ -86,7 +86,7 @@ class SimulatedLife(ABC):
             spec = self._keep_drive(spec)
             if old is not None:
                 spec = msgspec.structs.replace(spec, volumes=spec.volumes or old.spec.volumes)
-            formats = await self._disks.make(spec.server, spec.image, spec.root_gib)
+            formats = await self._disks.make(spec)
             guest = SimulatedGuest(spec, PowerState.SHUTDOWN, formats=formats)
             if old is not None:
                 guest.boots, guest.rebuilds = old.boots, old.rebuilds + 1

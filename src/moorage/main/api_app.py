@@ -8,6 +8,7 @@ from moorage.main.composition import RegionProcess
 from moorage.main.consoles import consoles_of
 from moorage.model.principal import Principal
 from moorage.model.rate_buckets import RateBuckets
+from moorage.operations.limits_elsewhere import LimitsElsewhere
 from moorage.operations.server_service import ServerService
 
 
@@ -42,6 +43,7 @@ def make_compute_app(region: RegionProcess) -> ComputeApp:
         project_exists=region.clients.identity.project_exists,
         reload_aggregates=HostAggregates(region.engine).run,
         gate_facts=region.gates.facts,
+        limit_warnings=LimitsElsewhere(region.clients.identity.limited_resources).warnings,
         open_circuits=region.gates.service_circuits,
         dry_runs=RateBuckets(config.api.dry_runs_per_minute / 60, config.api.dry_runs_per_minute, DRY_RUNS_KEPT_MAX),
     )

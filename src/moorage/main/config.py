@@ -27,6 +27,7 @@ from moorage.main.config_services import (
     ServiceSettings,
     ServiceUser,
     VolumeConfig,
+    check_ranges,
 )
 from moorage.main.config_watching import MetricsConfig, TracingConfig, check_watching
 from moorage.main.http_limits import check_limits
@@ -321,6 +322,7 @@ def checked(config: Config) -> Config:
     if config.audit.every_s < 0:
         raise Invalid("[audit] every_s is a positive number, or 0")
     check_watching(config.metrics, config.tracing)
+    check_ranges(config.network)
     _check_fence(config.fence.machines)
     _check_guests(config)
     check_security(config.secrets, config.security_compliance)

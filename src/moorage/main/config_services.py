@@ -1,8 +1,11 @@
 """Tables of the configuration: the identity, image, network and volume services, and our account with them."""
 
+from ipaddress import ip_network
 from typing import Annotated, Literal
 
 import msgspec
+
+from moorage.model.errors import Invalid
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +65,15 @@ class NetworkConfig(ServiceSettings, frozen=True, forbid_unknown_fields=True):
     reports: bool = False
     """Whether its plug-ins write into our Placement and our host aggregates themselves: `segments` writes the segments, and
     `placement` what its agents guarantee. Then Moorage writes neither."""
+
+
+def check_ranges(network: NetworkConfig) -> None:
+    """Check `[network] forbidden_ranges`. Raises Invalid for one that is no range: each subnet is compared with it."""
+    for each in network.forbidden_ranges:
+        try:
+            ip_network(each)
+        except ValueError as wrong:
+            raise Invalid(f"[network] forbidden_ranges: {wrong}") from wrong
 
 
 class VolumeConfig(ServiceSettings, frozen=True, forbid_unknown_fields=True):

@@ -20,6 +20,7 @@ from moorage.model.errors import Invalid, Problem
 from moorage.model.ids import CellId
 from moorage.operations.gate_watch import try_credentials
 from moorage.operations.gates import ConductorCredentials, GateFacts, HostLevel, Report, report
+from moorage.operations.limits_elsewhere import limit_warnings
 from moorage.sql import open_database
 from moorage.store.region.placement import provider_statements
 
@@ -37,6 +38,7 @@ async def make_report(config: Config) -> Report:
     try:
         hosts = await database.read(provider_statements.host_levels)
         mine = ConductorCredentials("a conductor here", *await try_credentials(clients.network))
+        elsewhere = await limit_warnings(clients.identity.limited_resources)
     finally:
         await database.close()
         await clients.close()
@@ -47,7 +49,8 @@ async def make_report(config: Config) -> Report:
         (mine,),
         None if pin == "auto" else pin,
     )
-    return report(facts)
+    found = report(facts)
+    return msgspec.structs.replace(found, warnings=(*found.warnings, *elsewhere))
 
 
 def _check_is_there(url: str) -> None:

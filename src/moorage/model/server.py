@@ -319,6 +319,9 @@ class Server(msgspec.Struct, frozen=True):
     """Set while the server is in rescue."""
     kernel_id: str = ""
     ramdisk_id: str = ""
+    kernel_checked: bool = False
+    """Whether the user sees these two images, so that hosts read them. Of servers of earlier releases nobody looked: they boot from
+    their disk, as before."""
     generation: int = 0
     operation: OperationId | None = None
     op_epoch: int = 0

@@ -46,5 +46,12 @@ async def checked_properties(
     return kept
 
 
+def kernel_of(properties: Mapping[str, str]) -> tuple[str, str]:
+    """Return the images of kernel and RAM disk that a guest of such an image boots; empty: from its disk."""
+    if properties.get("kernel_id") == NO_KERNEL:
+        return "", ""
+    return properties.get("kernel_id") or "", properties.get("ramdisk_id") or ""
+
+
 def _unknown(image: str) -> str:
     return f"Image {image} could not be found."

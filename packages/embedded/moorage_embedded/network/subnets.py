@@ -16,6 +16,7 @@ from moorage_embedded.network.store import Doc
 
 Net: TypeAlias = IPv4Network | IPv6Network
 MODES = ("slaac", "dhcpv6-stateful", "dhcpv6-stateless")
+MULTICAST = (ip_network("224.0.0.0/4"), ip_network("ff00::/8"))
 LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 LINK_LOCAL = (ip_network("169.254.0.0/16"), ip_network("fe80::/10"))
 AUTOMATIC = ("slaac", "dhcpv6-stateless")
@@ -118,14 +119,18 @@ def _cidr_of(call: NetworkCall, said: dict[str, Any]) -> tuple[str | None, str]:
 
 
 def _check_range(net: Net, dhcp: bool, forbidden: Iterable[str]) -> None:
-    """The first three as Neutron, which lets the second and the third pass without DHCP: no host could route them."""
+    """With Neutron's sentences. It takes multicast, loopback and 0.0.0.0 without DHCP; no host could route them."""
     if net.prefixlen == 0:
         raise invalid("0 is not allowed as CIDR prefix length")
+    if net.network_address == ip_address("::"):
+        raise invalid("IPv6 subnet '::' is not supported")
     only = " if enable_dhcp is True" if dhcp else ""
-    if net.is_multicast:
+    if any(net.overlaps(each) for each in MULTICAST if each.version == net.version):
         raise invalid(f"Multicast IP subnet is not supported{only}")
     if any(net.overlaps(each) for each in LOOPBACK if each.version == net.version):
         raise invalid(f"Loopback IP subnet is not supported{only}")
+    if net.network_address == ip_address("0.0.0.0"):
+        raise invalid(f"First IP '0.0.0.0' of network is not supported{only}.")
     if any(net.overlaps(each) for each in LINK_LOCAL if each.version == net.version):
         raise invalid(f"Subnet {net} has link-local addresses, as that of the metadata service")
     for each in map(ip_network, forbidden):

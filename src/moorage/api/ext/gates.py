@@ -25,8 +25,12 @@ async def show(call: AnyCall) -> Response:
     facts = call.context.gate_facts
     if facts is None:
         raise Unavailable("This API process does not read the gates.")
+    known = report(facts())
+    elsewhere = call.context.limit_warnings
+    if elsewhere is not None:
+        known = msgspec.structs.replace(known, warnings=(*known.warnings, *await elsewhere()))
     shown = {
-        **msgspec.to_builtins(report(facts()), str_keys=True),
+        **msgspec.to_builtins(known, str_keys=True),
         "releases": await releases(call.context),
         "without_bus": await without_bus(call.context),
     }

@@ -29,6 +29,7 @@ from moorage.operations.context import SagaContext
 from moorage.operations.disk_config import disk_config_of
 from moorage.operations.gates import Gates
 from moorage.operations.image_checks import base_of
+from moorage.operations.named_images import kernel_of
 from moorage.operations.steps import config_drives
 
 NAME_CHARACTERS_MAX = 255
@@ -127,6 +128,7 @@ def needs_of_flavor(
 def _server(judged: JudgedRequest, reservation: str, launch_index: int) -> Server:
     principal, request, known = judged.principal, judged.request, judged.known
     image, place, checked = judged.devices.image, judged.place, judged.nics
+    kernel, ramdisk = kernel_of({} if image is None else image.properties)
     server = ServerId(new_uuid())
     several = request.max_count > 1
     name = f"{request.name}-{launch_index + 1}" if several else request.name
@@ -163,8 +165,9 @@ def _server(judged: JudgedRequest, reservation: str, launch_index: int) -> Serve
         trusted_certs=request.trusted_certs,
         reservation_id=reservation,
         launch_index=launch_index,
-        kernel_id="" if image is None else image.properties.get("kernel_id", ""),
-        ramdisk_id="" if image is None else image.properties.get("ramdisk_id", ""),
+        kernel_id=kernel,
+        ramdisk_id=ramdisk,
+        kernel_checked=True,
     )
 
 

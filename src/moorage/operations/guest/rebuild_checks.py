@@ -17,7 +17,7 @@ from moorage.model.world import Ask
 from moorage.operations.context import SagaContext
 from moorage.operations.disk_config import disk_config_of
 from moorage.operations.image_checks import check_image, check_properties, rebased
-from moorage.operations.named_images import checked_properties
+from moorage.operations.named_images import checked_properties, kernel_of
 from moorage.operations.steps import reimage
 from moorage.store.region import keypairs
 
@@ -121,14 +121,16 @@ async def rebuilt_record(
     context: SagaContext, principal: Principal, server: Server, request: RebuildRequest, image: Image
 ) -> tuple[Server, tuple[str, ...]]:
     """Return the record as it will be, and the fields that change. Raises Invalid for an unknown key."""
+    kernel, ramdisk = kernel_of(image.properties)
     new: dict[str, object] = {
         "image": ImageId(image.id),
         "image_name": image.name,
         "image_properties": image.properties,
         "base_image": rebased(server.base_image, image),
         "disk_config": disk_config_of(request.disk_config, image),
-        "kernel_id": image.properties.get("kernel_id", ""),
-        "ramdisk_id": image.properties.get("ramdisk_id", ""),
+        "kernel_id": kernel,
+        "ramdisk_id": ramdisk,
+        "kernel_checked": True,
     }
     if server.volume_backed:  # clients recognize it by the missing image
         del new["image"], new["image_name"]

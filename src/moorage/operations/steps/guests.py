@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from moorage.model.guest import GuestSpec, InjectedFile
+from moorage.model.ids import ImageId
 from moorage.model.network import NetworkFacts, Port
 from moorage.model.server import Server
 from moorage.operations.steps.ports import vif_of
@@ -31,6 +32,8 @@ def guest_of(
         hostname=server.hostname,
         image=server.image,
         image_properties=dict(server.image_properties),
+        kernel=_image(server, server.kernel_id),
+        ramdisk=_image(server, server.ramdisk_id),
         extra_specs=dict(flavor.extra_specs),
         vifs=tuple(vif_of(port, networks.get(port.network)) for port in ports),
         metadata=dict(server.metadata),
@@ -42,6 +45,10 @@ def guest_of(
         files=files,
         existed=server.launched_at is not None,
     )
+
+
+def _image(server: Server, named: str) -> ImageId | None:
+    return ImageId(named) if named and server.kernel_checked else None
 
 
 def _local_disks(server: Server) -> tuple[int, int]:
