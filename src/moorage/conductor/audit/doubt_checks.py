@@ -27,7 +27,7 @@ def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Where claim and guest are on one host, a repair lets the record say so."""
     for where, row, doubt in doubtful(page):
         claimed, guests = claimed_on(page, row, site), page.guests.get(where.id, [])
-        settles = claimed is not None and guests == [claimed] and _is_told_by_claim(page, row, claimed)
+        settles = claimed is not None and guests == [claimed] and _follows_claim(page, row, claimed)
         why_not = ADOPT if doubt is Doubt.REGION_OLDER else "" if settles else BY_HAND
         known = where.recorded_seq if doubt is Doubt.RECORD_OLDER else where.op_seq
         yield finding(
@@ -41,7 +41,7 @@ def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
         )
 
 
-def _is_told_by_claim(page: SnapshotPage, row: Server, claimed: str) -> bool:
+def _follows_claim(page: SnapshotPage, row: Server, claimed: str) -> bool:
     """Whether the claim tells how the record must be: no move holds one beside it, and one flavor fits it."""
     moves = {each.uuid for each in page.moves.get(row.id, [])} | (
         {row.moved.migration} if row.moved is not None else set()
