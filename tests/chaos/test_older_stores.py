@@ -4,29 +4,36 @@ import asyncio
 import json
 import signal
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.chaos.test_restored_databases import adopted, copied, marks_move, refused
 
+from moorage.main.local_cluster.ports import free_ports
 from moorage_testing.api_user import Person
 from moorage_testing.up_process import UpProcess
+from moorage_testing.waiting import until
 
 CONFIG = '[hosts]\ncount = 4\nphysical_networks = [["physnet1"]]\n[[cells]]\nname = "cell1"\n'
 NEWEST = "compute 2.96"
 LIVE = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
 SLOW = ("send_guest", "take_guest", "prepare_live", "land_live", "live_transfer", "upload_snapshot", "destroy_guest")
 SLOW_S = 0.7
+RELEASING = ("stray_ports", "stray_attachments", "stray_claims", "host_debts")
+"""Reconcilers that release, at the latest a minute later, what nobody seems to use."""
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[UpProcess]:
-    up = UpProcess(tmp_path, CONFIG)
+    up = UpProcess(tmp_path, f"{CONFIG}[metrics]\nport = {free_ports(1)[0]}\n")
     up.start()
     yield up
     if up.process is not None:
@@ -127,6 +134,19 @@ async def audited(person: Person, **asked: Any) -> dict[str, Any]:
         await asyncio.sleep(0.5)
 
 
+async def looked(up: UpProcess, names: Collection[str] = RELEASING) -> None:
+    """Each of these reconcilers has begun a round since now."""
+    url, began = f"http://127.0.0.1:{up.config.metrics.port}/metrics", time.time()
+    async with httpx.AsyncClient(timeout=30) as http, asyncio.timeout(300):
+        while True:
+            families = text_string_to_metric_families((await http.get(url)).text)
+            rounds = next(each for each in families if each.name == "moorage_round_age_seconds")
+            begun = {next(iter(each.labels.values())): time.time() - each.value for each in rounds.samples}
+            if all(begun[name] > began for name in names):
+                return
+            await asyncio.sleep(0.5)
+
+
 async def test_a_cell_fails_over_after_a_live_migration(up: UpProcess, tmp_path: Path) -> None:
     """Its copy is from seconds before; nobody says so, and nobody adopts it."""
     async with Person(up.config) as admin:
@@ -139,7 +159,7 @@ async def test_a_cell_fails_over_after_a_live_migration(up: UpProcess, tmp_path:
     fail_over(up, "cell1", tmp_path / "replica.db")
     up.start()
     await marks_move(up)
-    await asyncio.sleep(10)
+    await looked(up, {"host_debts"})  # all others had a round when it started
     assert guests(up) == {server: [host]}, "the only guest is kept"
     async with Person(up.config) as admin:
         assert await doubtful(admin) == {server}
@@ -188,7 +208,7 @@ async def test_a_cell_is_restored_to_before_moves_and_a_shelve(up: UpProcess) ->
     said = adopted(up)
     assert "7 servers are doubtful" in said, said
     up.start()
-    await asyncio.sleep(75)
+    await looked(up)
     assert guests(up) == was
     async with Person(up.config) as admin:
         assert await doubtful(admin) == set(servers.values())
@@ -199,7 +219,7 @@ async def test_a_cell_is_restored_to_before_moves_and_a_shelve(up: UpProcess) ->
         assert done["repaired"]["server_doubtful"] >= 2, "those whose claim and guest are on one host"
         for name in ("migrated", "live"):
             assert [(await admin.server(servers[name]))["OS-EXT-SRV-ATTR:host"]] == was[servers[name]]
-    await asyncio.sleep(30)
+    await looked(up)
     assert guests(up) == was
 
 
@@ -218,7 +238,7 @@ async def test_the_region_fails_over_in_moves_and_a_shelve(
         for name, body in (("live", LIVE), ("cold", {"migrate": None}), ("shelf", {"shelve": None})):
             answer = await admin.compute("POST", f"/servers/{servers[name]}/action", body)
             assert answer.status_code < 300, answer.text
-        await asyncio.sleep(1.0)
+        await until(lambda: any(len(hosts) > 1 for hosts in guests(up).values()))  # in the middle of moves
         for each in stores:
             copy_of(up, each, tmp_path / f"{each}.replica")
         await ended(admin, *servers.values())
@@ -230,7 +250,7 @@ async def test_the_region_fails_over_in_moves_and_a_shelve(
     for host in (up.config.data / "hosts").glob("host*"):
         (host / "dials.json").unlink()
     up.start()
-    await asyncio.sleep(45)
+    await looked(up)
     assert guests(up)[servers["live"]] == was[servers["live"]]
     async with Person(up.config) as admin:
         assert (await volume_now(admin, volume))["status"] == "in-use"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.cloud.conftest import Running, Start
 from tests.cloud.test_network_cuts import SILENT_S, Wires, heard_again
-from tests.cloud.test_unanswered_volumes import attach_unanswered, owed, paid, silent, told
+from tests.cloud.test_unanswered_volumes import attach_unanswered, owed, paid, rounds, silent, told
 from tests.cloud.test_volumes import attach, attached, becomes, detach, disks, ended, status, volume
 
 from moorage.main.config import Compute, Hosts
@@ -118,12 +118,12 @@ async def test_a_guest_that_a_failed_shelve_switched_off_is_switched_on_when_its
     assert power(cloud, one) is PowerState.SHUTDOWN
     assert [each.kind for each in await owed(cloud)] == [DebtKind.SWITCH_ON]
     await heard_again(cloud, cuts)
-    await asyncio.sleep(1)
+    await rounds(cloud, "host_debts")
     assert await owed(cloud), "a host that is forced down starts nothing"
     await force_down(cloud, host, down=False)
     await paid(cloud)
     assert power(cloud, one) is PowerState.RUNNING
-    await asyncio.sleep(3)
+    await rounds(cloud, "power_states")
     shown = await cloud.admin.server(one["id"])
     assert shown is not None
     assert shown["status"] == "ACTIVE"
