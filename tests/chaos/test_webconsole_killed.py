@@ -76,7 +76,7 @@ def hold_starts(trial: TrialSet, delay_s: float) -> None:
         (host / "dials.json").write_bytes(msgspec.json.encode({"verbs": {"start_guest": {"delay_s": delay_s}}}))
 
 
-def let_go(trial: TrialSet) -> None:
+def release_unbuilt(trial: TrialSet) -> None:
     for host in hosts_of(trial):
         (host / "dials.json").unlink()
 
@@ -96,7 +96,7 @@ async def test_a_boot_with_killed_conductors_is_shown_waiting_then_active(trial:
         await page.go(f"{trial.console_url}/server/{server}")
         await page.until("document.querySelector('.steps .now')")
         assert await page.run("document.querySelector('.facts .badge').textContent") == "BUILD"
-        let_go(trial)
+        release_unbuilt(trial)
         for host in hosts_of(trial):  # the start that was held is another agent's by now
             trial.kill(f"agent-{host.name}")
         for name in (*CONDUCTORS, *(f"agent-{host.name}" for host in hosts_of(trial))):

@@ -16,7 +16,7 @@ from moorage.model.errors import Unavailable
 from moorage.operations.delete import accept_delete, delete
 from moorage.sql import Database, Tx
 from moorage.store.region import operations
-from moorage_testing.leak_audit import guests_on_disk
+from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
 from moorage_testing.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -82,16 +82,25 @@ async def test_the_next_host_is_tried_after_the_first_destroyed_the_guest(runnin
 
 
 async def test_a_silent_host_does_not_hold_up_a_delete(start: Start) -> None:
-    """The guest goes when the host is back, before it says anything else (RULES §10)."""
+    """The guest goes when the host is back, before it says anything else (RULES §10), and then what it used (§25)."""
     async with start(compute=Compute(host_silence_s=3.0), hosts=Hosts(count=2, beat_s=0.3)) as running:
         server = await running.admin.active("left-behind")
         host = server["OS-EXT-SRV-ATTR:host"]
         plan = next(plan for plan in running.cloud.plans if plan.host == host)
         await running.cloud.fleet.agents[host].stop()
-        await running.admin.gone(server["id"])
+        await running.admin.delete(server["id"])
+        await running.admin.absent(server["id"])
         assert guests_on_disk(running.config.data) == {server["id"]: [host]}
+        ports = await running.admin.network("GET", "/ports", device_id=server["id"])
+        assert [each["binding:host_id"] for each in ports.json()["ports"]] == [host], (
+            "its guest may run, with its address"
+        )
+        owed = (await running.admin.compute("GET", "/ext/debts")).json()["debts"]
+        assert [(each["server"], each["host"], each["kind"]) for each in owed] == [(server["id"], host, "destroy")]
         await running.cloud.fleet.restart(plan)
         await until(lambda: guests_on_disk(running.config.data) == {})
+        await nothing_leaked(running.config, running.admin)
+        assert (await running.admin.compute("GET", "/ext/debts")).json()["count"] == 0
 
 
 async def test_a_delete_is_never_undone_by_an_outage(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,10 +108,12 @@ async def test_a_server_deleted_during_a_network_cut_is_destroyed_afterwards(two
     admin = two_hosts.admin
     servers = [await admin.active(f"left-{number}") for number in range(3)]
     wires.cut |= {"host1", "host2"}
-    await asyncio.gather(*(admin.gone(each["id"]) for each in servers))
+    await asyncio.gather(*(admin.delete(each["id"]) for each in servers))
+    await asyncio.gather(*(admin.absent(each["id"]) for each in servers))
     assert len(guests_on_disk(two_hosts.config.data)) == len(servers)
     await heard_again(two_hosts, wires)
     await until(lambda: guests_on_disk(two_hosts.config.data) == {})
+    await asyncio.gather(*(admin.gone(each["id"]) for each in servers))  # what they used goes with their guests
 
 
 async def test_an_interface_is_not_half_attached_to_a_host_that_is_cut_off(two_hosts: Running, wires: Wires) -> None:

@@ -91,7 +91,7 @@ async def users_port(running: Running) -> str:
     return str(made.json()["port"]["id"])
 
 
-async def let_go(running: Running, port: str) -> None:
+async def release_unbuilt(running: Running, port: str) -> None:
     """ERROR is shown when the saga turns; its cleaning goes on for a moment (RULES §12)."""
     async with asyncio.timeout(180):
         while (await running.admin.network("GET", f"/ports/{port}")).json()["port"]["device_id"]:  # noqa: ASYNC110
@@ -156,7 +156,7 @@ async def test_a_failed_build_hands_its_ports_on(start: Start, levels: tuple[Lev
             "POST ports", 0
         )
         assert posts == 1
-        await let_go(running, brought)
+        await release_unbuilt(running, brought)
         second = await running.admin.active("works-now", networks=networks)
         assert len(second["addresses"]["private"]) == 2
         await running.admin.gone(second["id"])

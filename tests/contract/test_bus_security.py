@@ -327,6 +327,7 @@ async def test_a_removed_key_is_disconnected_at_once(tmp_path: Path) -> None:
 async def test_a_refused_subscription_is_known_and_tried_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent whose broker has an earlier release's configuration is asked where orders go, until that is made anew."""
     monkeypatch.setattr(nats, "REFUSED_AGAIN_S", 0.2)
+    monkeypatch.setattr(nats, "PROBE_EVERY_S", 0.1)
     today = broker.with_everything(configuration(broker.keys))
     pattern = subjects.questions_to(C1, THIEF)
     earlier = today.replace(f', "{pattern}"', "")
@@ -339,6 +340,9 @@ async def test_a_refused_subscription_is_known_and_tried_again(broker: Broker, m
             orders = await agent.subscribe(subjects.to_host(C1, THIEF), ear)
             await until(lambda: questions.refused)
             assert not orders.refused
+            tasks = len(asyncio.all_tasks())
+            await asyncio.sleep(2.0)
+            assert len(asyncio.all_tasks()) <= tasks + 2, "what was refused before is ended when it is tried again"
             broker.server.reload(today)
             await until(lambda: not questions.refused)
             await settled(agent)

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from moorage.model.debt import Debt
+from moorage.model.debt import Debt, DebtKind
 from moorage.model.ids import OperationId
+from moorage.operations.debts import left_guest
 from moorage.operations.debts.settle_debt import SETTLE_DEBT, SettleDebt
 from moorage.operations.steps import servers as records
 from moorage.saga import MemoryJournal, execute, first_lines
@@ -31,7 +32,12 @@ async def come_home(small: Any) -> None:
 
 
 async def pay(small: Any, debt: Debt) -> None:
-    """As the reconciler does, with an operation of its own."""
+    """As the reconciler does, with an operation of its own; the guest of a deleted server, with none."""
+    if debt.kind is DebtKind.DESTROY:
+        where = await small.region.read(lambda tx: region_servers.find(tx, debt.server))
+        if where is None or where.deleted:
+            await left_guest.settle(small.context, debt)
+            return
     operation = OperationId(f"pays-{debt.kind.value}-{debt.thing}"[:36])
     taken = await small.region.write(lambda tx: region_servers.take(tx, debt.server, operation, None, though_owed=True))
     server = (await records.find(small.context, debt.server)).server

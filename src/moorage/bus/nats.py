@@ -91,6 +91,9 @@ class _NatsSubscription:
         self.refused = False
 
     async def open(self, client: Client) -> None:
+        if self._held is not None and self.client is client:  # refused: the client keeps a task for it until it is ended
+            held, self._held = self._held, None
+            await held.unsubscribe()
         self.client, self.refused = client, False
         self._held = await client.subscribe(self.pattern, cb=self._deliver, pending_msgs_limit=MAX_PENDING_MESSAGES)
 

@@ -20,6 +20,9 @@ class DebtKind(StrEnum):
     """The guest may be on, because an operation that was undone switched it on."""
     DROP_COPY = "drop_copy"
     """The host may have a copy of the guest's disk, made for an image that goes."""
+    DESTROY = "destroy"
+    """The host, the `thing`, may have a guest of a server that was deleted, not built, or goes on elsewhere. What a deleted
+    or unbuilt server's guest may use stays the server's until it is destroyed."""
 
 
 class Debt(msgspec.Struct, frozen=True):
@@ -30,7 +33,7 @@ class Debt(msgspec.Struct, frozen=True):
     """The operation that went on without the host."""
     kind: DebtKind
     thing: str
-    """The volume, port or image that it concerns; empty: the guest."""
+    """The volume, port or image that it concerns, or the host of a guest that is left; empty: the guest."""
     cell: CellId
     host: str
     turn: FencingToken

@@ -276,6 +276,8 @@ def named_host(cloud: SimulatedCloud, name: str) -> str:
 async def set_forced_down(cloud: SimulatedCloud, host: str, *, on: bool) -> None:
     """An operator's statement."""
     path = f"/os-services/{cloud.known.services[host]}"
+    if on:
+        cloud.storage.declared_down.add(host)
     asked = watch_of(cloud).admin.ask("compute", "PUT", path, {"forced_down": on})
     await _set_host(cloud, host, "forced_down", on, asked)
 

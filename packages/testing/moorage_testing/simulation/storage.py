@@ -24,6 +24,8 @@ class Storage:
         self._cloud = cloud
         self._writers: dict[str, set[tuple[str, ServerId]]] = {}
         """Volume → the running guests that have it, by host and server."""
+        self.declared_down: set[str] = set()
+        """Hosts of which an administrator has said, at some time, that their guests do not run."""
         self.shared: set[str] = set()
         """Volumes that several servers may have."""
 
@@ -53,9 +55,14 @@ class Storage:
         return found
 
     def check(self) -> None:
-        """No volume has two writers: if one of the hosts cannot be reached, `progress.watch_volumes` waits until it can."""
+        """No volume has two writers, whether their hosts can be reached or not (RULES §25).
+
+        If somebody said that one of the hosts is off, its servers' volumes may go to others: until it can be reached,
+        `progress.watch_volumes` waits.
+        """
         for volume, writers in self.written_twice().items():
-            if all(self._cloud.reachable(host) for host, _ in writers):
+            hosts = {host for host, _ in writers}
+            if all(self._cloud.reachable(host) for host in hosts) or not hosts & self.declared_down:
                 self._cloud.violated(f"volume {volume} has two writers: {writers_text(writers)}")
 
 

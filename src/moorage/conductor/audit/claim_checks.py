@@ -225,7 +225,8 @@ def orphans(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
                 yield from _orphan(consumer, held, "an unknown server")
         elif where.operation is None and ServerId(consumer) not in page.records:
             if where.deleted:
-                yield from _orphan(consumer, held, "a deleted server")
+                if not where.debts:  # else a silent host may have its guest
+                    yield from _orphan(consumer, held, "a deleted server")
             elif where.cell is None or (where.has_order and where.cell in site.cells):
                 yield from _orphan(consumer, held, "a server that no host was found for")
 

@@ -136,7 +136,7 @@ class OrphanAllocations:
     async def _seq_of_stray(self, server: ServerId) -> int | None:
         """The number of the server's operations, if it should hold nothing."""
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
-        if where is None or where.operation is not None:
+        if where is None or where.operation is not None or where.may_run:
             return None
         located = await records.find(self._context, server)
         if located.judges_nothing:
@@ -150,7 +150,7 @@ class OrphanAllocations:
 
         def work(tx: Tx) -> tuple[InventoryState, ...]:
             where = region_servers.find_and_hold(tx, server)
-            if where is None or where.operation is not None or where.op_seq != seq:
+            if where is None or where.operation is not None or where.op_seq != seq or where.may_run:
                 return ()
             return self._context.placement.release(tx, server)
 

@@ -160,7 +160,7 @@ class OrphanAttachments:
         `detaching`.
         """
         where = await self._context.region.read(lambda tx: region_servers.find(tx, id))
-        if where is None or where.operation is not None:
+        if where is None or where.operation is not None or where.may_run:
             return ReleasedAttachments()
         located = await records.find(self._context, id)
         if located.judges_nothing:

@@ -82,7 +82,7 @@ class OrphanPorts:
     async def repair(self, server: ServerId, ports: Mapping[str, Port]) -> ReleasedPorts:
         """Of these ports, which were read with the server's id, delete or release those that the server does not have."""
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
-        if where is None or where.operation is not None:
+        if where is None or where.operation is not None or where.may_run:
             return ReleasedPorts()
         located = await records.find(self._context, server)
         if located.judges_nothing:

@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import ActionEvent
 from moorage.model.errors import NoCapacity, Problem, Stale
 from moorage.model.guest import PowerState as GuestState
@@ -22,11 +23,12 @@ from moorage.operations.boot.boot_input import Boot, BootRun, Claim, Made, NoRoo
 from moorage.operations.boot.boot_record import create_action, request_of, without_boot_only, write_error
 from moorage.operations.boot.boot_waits import claim_or_sleep
 from moorage.operations.boot.legacy_ports import LegacyStart, ports_of
+from moorage.operations.steps import left_guests
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import connecting, hold_volumes, with_attachments, with_disks
 from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import command_context, destroy_or_leave, names_of
+from moorage.operations.steps.hosts import command_context, names_of
 from moorage.operations.steps.ports import (
     nics_of,
     other_subnets,
@@ -68,8 +70,11 @@ async def make_ports(run: BootRun) -> Made:
 
 @make_ports.undo
 async def delete_made_ports(run: BootRun) -> None:
-    """Delete our ports and release the user's. Both are found by device and MAC, so this is safe when none was made."""
-    if run.input.nics:
+    """Delete our ports and release the user's. Both are found by device and MAC, so this is safe when none was made.
+
+    Those of a guest that may run on a silent host stay its own (RULES §25).
+    """
+    if run.input.nics and not await left_guests.may_run(run.context, run.input.server.id):
         await ports_of(run).release(run.get(claim_host))
 
 
@@ -110,9 +115,11 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
 
 @bind_ports.undo
 async def unbind_ports(run: BootRun) -> None:
-    """Runs only in the final unwinding: the next attempt's bind replaces the host (RULES §8)."""
+    """Runs only in the final unwinding: the next attempt's bind replaces the host (RULES §8). Ports of a guest that may
+    run stay bound where it is.
+    """
     made = run.get(make_ports)
-    if made is not None and made.ports:
+    if made is not None and made.ports and not await left_guests.may_run(run.context, run.input.server.id):
         await ports_of(run).unbind(made.ports)
 
 
@@ -193,7 +200,8 @@ async def start_guest(run: BootRun) -> GuestState | LegacyStart:
 async def destroy_guest(run: BootRun) -> None:
     claim = run.get(claim_host)
     if claim is not None:
-        await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.input.server.id)
+        to, owes = HostAddress(claim.cell, claim.name), run.input.gates.credentials  # else old hosts release the ports
+        await left_guests.undone_or_owed(run, "destroy_guest", to, start_guest.name, owes=owes)
 
 
 @step(

@@ -19,7 +19,8 @@ from moorage.model.server import Server, VmState
 from moorage.model.verdict import InventoryState
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
-from moorage.operations.steps import server_lock
+from moorage.operations.debts import left_guest
+from moorage.operations.steps import left_guests, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.debts import failed_payment
 from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context, until_given_up
@@ -81,6 +82,9 @@ async def pay_at_host(run: SettleRun) -> None:
                     await hosts.power_off(to, mine, id)
                 case DebtKind.DROP_COPY:
                     await hosts.drop_snapshot(to, mine, id, ImageId(debt.thing))
+                case DebtKind.DESTROY:
+                    if not await left_guests.is_off(run.context, to):
+                        await hosts.destroy_guest(to, mine, id)
     except COMMAND_ENDS as failed:
         if failed.code != NO_GUEST:
             raise
@@ -90,6 +94,8 @@ def owes_still(debt: Debt, server: Server | None) -> bool:
     """Whether the host may still have what it is to undo. A guest elsewhere is another one: this host's was destroyed,
     or is proven to be off and destroyed when it returns (RULES §11).
     """
+    if debt.kind is DebtKind.DESTROY:
+        return server is None or server.host != debt.host
     if server is None or server.deleted or server.host != debt.host:
         return False
     return server.vm_state in WHILE.get(debt.kind, (server.vm_state,))
@@ -97,9 +103,15 @@ def owes_still(debt: Debt, server: Server | None) -> bool:
 
 @step(needs=(find_server, pay_at_host), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def release_thing(run: SettleRun) -> None:
-    """Release the volume or the port. A volume that the record lists by now is the server's."""
-    record = run[find_server].server
-    if record is None or not any(each.volume == run.input.debt.thing for each in record.volumes):
+    """Release the volume or the port. A volume that the record lists by now is the server's. A boot that failed had not
+    released anything while a host might have its guest.
+    """
+    located, debt = run[find_server], run.input.debt
+    record = located.server
+    if debt.kind is DebtKind.DESTROY:
+        if located.cell is None and not await left_guest.is_elsewhere(run.context, debt):
+            await left_guest.released(run.context, run.input.server.id, record, built=False)
+    elif record is None or not any(each.volume == run.input.debt.thing for each in record.volumes):
         await released(run.context, run.input.server.id, run.input.debt)
 
 

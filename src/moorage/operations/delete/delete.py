@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import CellId
@@ -21,7 +22,7 @@ from moorage.operations.boot.legacy_ports import release_order
 from moorage.operations.context import SagaContext
 from moorage.operations.gates import OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.resize import confirm_resize
-from moorage.operations.steps import moving, second_records
+from moorage.operations.steps import left_guests, moving, second_records
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave
 from moorage.operations.steps.server_action import now_us
@@ -66,7 +67,7 @@ async def find_server(run: DeleteRun) -> LocatedServer:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S, point_of_no_return=True)
 async def destroy_guest(run: DeleteRun) -> bool:
-    """Let the host destroy the guest, if there is one; a silent host does so when it returns.
+    """Let the host destroy the guest, if there is one. A silent host does so when it returns, and owes it until then.
 
     If the host reports a failure, it is asked again without limit: a delete does not unwind, and operators see what it
     waits for. Raises Unavailable for such a failure.
@@ -76,9 +77,10 @@ async def destroy_guest(run: DeleteRun) -> bool:
         return True
     release = None if run.input.gates.bind_in_conductor else release_order(located.server.nics)
     try:
-        return await destroy_or_leave(
-            run, "destroy_guest", located.cell, located.server.host, located.server.id, release
-        )
+        to = HostAddress(located.cell, located.server.host)
+        if not run.input.gates.credentials:  # ports are released by old hosts, with their guests
+            return await destroy_or_leave(run, destroy_guest.name, to.cell, to.host, located.server.id, release)
+        return await left_guests.destroyed_or_owed(run, destroy_guest.name, to, release)
     except HostFailed as failed:
         raise Unavailable(f"the host could not destroy the guest: {failed.public}", private=failed.private) from failed
 
@@ -89,12 +91,21 @@ async def release_ports(run: DeleteRun) -> None:
     do.
 
     An old host did this with its guest. It is done here too, unless the conductor cannot reach the network service.
+    Ports of a guest that may run on a silent host stay its own until the host has destroyed it (RULES §25).
     """
     server = run[find_server].server or run.input.server
+    if await _may_run(run):
+        return
     if not run.input.gates.credentials and (not server.nics or await _released_by_host(run)):
         return
     macs = tuple(nic.mac for nic in server.nics if nic.ours and nic.mac)
     await run.context.network.release_ports(server.id, macs)
+
+
+async def _may_run(run: DeleteRun) -> bool:
+    """Whether a silent host owes the destruction of a guest: then nothing that the guest uses is released."""
+    is_sure = run.get(destroy_guest) is True and not run[find_server].debts
+    return not is_sure and await left_guests.may_run(run.context, run.input.server.id)
 
 
 async def _released_by_host(run: DeleteRun) -> bool:
@@ -113,13 +124,22 @@ async def release_volumes(run: DeleteRun) -> bool:
     not answer.
 
     The step does not wait then: the delete goes on, and `finish_volumes` releases them when the service answers again.
+    Those of a guest that may run on a silent host are released when that has destroyed it.
     """
+    if await _may_run(run):
+        return True
     try:
-        await release_all(run.context, run[find_server].server or run.input.server, owed=run[find_server].debts > 0)
+        await _release_all(run)
     except Unavailable as out:
         logger.warning("%s: volumes of %s wait: %s", run.operation, run.input.server.id, out.public)
         return False
     return True
+
+
+async def _release_all(run: DeleteRun) -> None:
+    located = run[find_server]
+    server = located.server or run.input.server
+    await release_all(run.context, server.id, server.volumes, owed=located.debts > 0)
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
@@ -173,11 +193,11 @@ async def release_claims(run: DeleteRun) -> None:
 
 
 async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
-    located = run[find_server]
+    located, may_run = run[find_server], await _may_run(run)
 
     def work(tx: Tx) -> Sequence[InventoryState]:
         server = located.server or run.input.server
-        rows = [*run.context.placement.release(tx, server.id)]
+        rows = [] if may_run else [*run.context.placement.release(tx, server.id)]
         if of_move and located.server is not None and located.server.moved is not None:
             rows += run.context.placement.release(tx, located.server.moved.migration)
         server_groups.leave(tx, [server.id])
@@ -198,7 +218,7 @@ async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
 async def finish_volumes(run: DeleteRun) -> None:
     """Release the volumes that could not be released while the volume service did not answer; it waits without limit."""
     if run.get(release_volumes) is not True:
-        await release_all(run.context, run[find_server].server or run.input.server, owed=run[find_server].debts > 0)
+        await _release_all(run)
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)

@@ -47,12 +47,12 @@ from moorage.operations.evacuate.evacuate_claim import (
     server_of,
 )
 from moorage.operations.evacuate.evacuate_input import Evacuate
-from moorage.operations.steps import fencing, moving, old_addresses, segment_change, server_action
+from moorage.operations.steps import fencing, left_guests, moving, old_addresses, segment_change, server_action
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_disks
 from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import command_context, destroy_or_leave
+from moorage.operations.steps.hosts import command_context
 from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.saga import Saga, on_some_host, step
 from moorage.sql import Tx
@@ -129,7 +129,7 @@ async def destroy_guest(run: EvacuateRun) -> None:
     """
     claim = run.get(claim_host)
     if claim is not None:
-        await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.input.server.id)
+        await left_guests.undone_or_owed(run, "destroy_guest", end_of(claim).address, start_guest.name)
 
 
 async def _guest(run: EvacuateRun, claim: Claim) -> GuestSpec:

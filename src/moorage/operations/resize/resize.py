@@ -48,7 +48,7 @@ from moorage.operations.resize.prepare_resize import (
     server_of,
 )
 from moorage.operations.resize.resize_input import Resize
-from moorage.operations.steps import move_ports, moving, offload, segment_change, server_action
+from moorage.operations.steps import left_guests, move_ports, moving, offload, segment_change, server_action
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_disks
 from moorage.operations.steps.config_drives import with_drive
@@ -161,7 +161,10 @@ async def stop_guest(run: ResizeRun) -> None:
     §11).
     """
     claim = run.get(claim_host)
-    if await _drop(run, "stop_guest") or claim is None or await moving.for_delete(run):
+    if await _drop(run, "stop_guest") or claim is None:
+        return
+    if await moving.for_delete(run):
+        await left_guests.owe_unless_off(run, End(claim.cell, claim.name).address)
         return
     if claim.name not in run.context.placement.forced_down(claim.cell):
         problem = Unavailable("the new host is silent and may run the guest; it is waited for")

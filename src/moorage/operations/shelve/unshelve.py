@@ -45,13 +45,13 @@ from moorage.operations.shelve.unshelve_claim import (
     host_binds,
     read_ports,
 )
-from moorage.operations.steps import moving, offload, old_addresses, segment_change, server_action
+from moorage.operations.steps import left_guests, moving, offload, old_addresses, segment_change, server_action
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import command_context, destroy_or_leave, names_of
+from moorage.operations.steps.hosts import command_context, names_of
 from moorage.operations.steps.ports import as_recorded, nics_of, other_subnets
 from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.unshelve_input import Unshelve
@@ -183,7 +183,8 @@ async def destroy_guest(run: UnshelveRun) -> None:
                     f"The image of instance {run.input.server.id} is gone, so the guest that was made is kept."
                 ) from None
     if claim is not None:
-        await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.input.server.id)
+        to = HostAddress(claim.cell, claim.name)
+        await left_guests.undone_or_owed(run, "destroy_guest", to, start_guest.name)
 
 
 @step(

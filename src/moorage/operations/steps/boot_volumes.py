@@ -18,6 +18,7 @@ from moorage.model.ids import CellId, ServerId
 from moorage.model.server import BlockDevice, Server
 from moorage.model.volume import CREATING, RESERVED
 from moorage.operations.context import SagaContext
+from moorage.operations.steps import left_guests
 from moorage.operations.steps.volumes import (
     GONE,
     delete_or_leave,
@@ -74,12 +75,14 @@ async def hold_volumes(run: Run[Boots, SagaContext]) -> Attachments:
 
 @hold_volumes.undo
 async def let_volumes_go(run: Run[Boots, SagaContext]) -> None:
-    """Remove the reservations, and delete volumes that were made for the server."""
+    """Remove the reservations, and delete volumes that were made for the server; not while a host may have its guest."""
     server = run.input.server
-    await or_left_to_delete(run.context, server.id, _release_volumes(run.context, server.id, server.volumes))
+    if not await left_guests.may_run(run.context, server.id):
+        await or_left_to_delete(run.context, server.id, release_unbuilt(run.context, server.id, server.volumes))
 
 
-async def _release_volumes(context: SagaContext, server: ServerId, devices: tuple[BlockDevice, ...]) -> None:
+async def release_unbuilt(context: SagaContext, server: ServerId, devices: tuple[BlockDevice, ...]) -> None:
+    """Remove the attachments of a server that was not built, and delete volumes that were made for it."""
     for device in devices:
         assert device.volume is not None
         await drop_attachments(context, server, device.volume)

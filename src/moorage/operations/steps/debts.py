@@ -26,6 +26,7 @@ REASONS = {
     DebtKind.SWITCH_ON: "the host may have switched the guest off for an operation that was undone",
     DebtKind.SWITCH_OFF: "the host may have switched the guest on for an operation that was undone",
     DebtKind.DROP_COPY: "the host may have a copy of the guest's disk that nobody sends",
+    DebtKind.DESTROY: "the host may have a guest that is to be destroyed",
 }
 
 

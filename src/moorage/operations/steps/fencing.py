@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from moorage.model.errors import Conflict, Invalid, Unavailable
 from moorage.model.fence_proof import FencedBy, FenceProof
 from moorage.model.host import Host
+from moorage.model.ids import CellId
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
 from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context, unique_command
@@ -99,10 +100,41 @@ async def _known(context: SagaContext, server: Server, row: Host | None, *, begu
             return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
     if row is None or not row.forced_down:
         raise _unproved(host)
-    down_at = row.forced_down_at
-    if down_at is None or row.seen_at > down_at + int(min(HEARD_LATE_S, context.settings.host_silence_s) * 1e6):
+    asserted = _operators_assertion(context, row)
+    if asserted is None:
         raise _came_back(host)
-    return FenceProof(host, FencedBy.OPERATOR, down_at, row.forced_down_by or "")
+    return asserted
+
+
+def _operators_assertion(context: SagaContext, row: Host) -> FenceProof | None:
+    """What an operator said of this outage of the host."""
+    down_at = row.forced_down_at
+    if not row.forced_down or down_at is None:
+        return None
+    if row.seen_at > down_at + int(min(HEARD_LATE_S, context.settings.host_silence_s) * 1e6):
+        return None
+    return FenceProof(row.host, FencedBy.OPERATOR, down_at, row.forced_down_by or "")
+
+
+async def declared_down(context: SagaContext, cell: CellId, host: str) -> FenceProof | None:
+    """The operator's word that a silent host is off: it was forced down, or its service was deleted. Raises Unavailable
+    while its cell does not answer.
+    """
+    if cell in context.cells.ids:
+        row = await context.cells[cell].read(lambda tx: cell_hosts.named(tx, host))
+        if row is not None:
+            return _operators_assertion(context, row)
+    if context.placement.host_named(host) is not None:
+        return None
+    return FenceProof(host, FencedBy.OPERATOR, now_us(), "")
+
+
+async def known_off(context: SagaContext, cell: CellId, host: str) -> FenceProof | None:
+    """The proof that exists for a silent host; nothing is switched off for it. Raises Unavailable."""
+    fence = context.fence
+    if fence is not None and await _confirmed(context, fence.is_off(host), PLUGIN_WITHIN_S, host):
+        return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
+    return await declared_down(context, cell, host)
 
 
 async def _confirmed(context: SagaContext, input: Awaitable[bool], within_s: float, host: str) -> bool:

@@ -253,21 +253,23 @@ async def or_left_to_delete(context: SagaContext, server: ServerId, call: Awaita
             raise
 
 
-async def release_all(context: SagaContext, server: Server, *, owed: bool = False) -> None:
+async def release_all(
+    context: SagaContext, server: ServerId, devices: Sequence[BlockDevice], *, owed: bool = False
+) -> None:
     """Release every volume of a server that is being deleted; delete those that are to go with it, if the volume
-    service allows it. `owed`: a host owes it something, so it may have attachments that its record does not list.
+    service allows it. `devices`: its volumes by its record. `owed`: a host owes it something, so it may have attachments
+    that its record does not list.
 
     Raises Unavailable while the volume service does not answer.
     """
-    devices = server.volumes
     if not (devices or owed) or context.volumes is None:
         return
     client = volumes_of(context)
-    for each in await client.attachments_of(server.id):
+    for each in await client.attachments_of(server):
         await client.drop_attachment(each.id)
     to_go = [each.volume for each in devices if each.delete_on_termination and each.volume is not None]
     stay = [each for each in to_go if not await delete_or_leave(context, each)]
-    if stay and await unfinished_images.went(context, server.id):
+    if stay and await unfinished_images.went(context, server):
         for volume in stay:
             await delete_or_leave(context, volume)
 

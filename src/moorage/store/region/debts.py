@@ -60,7 +60,10 @@ _COUNT = (
 
 
 def owe(tx: Tx, debt: Debt) -> None:
-    """Write a debt; a repeat changes nothing."""
+    """Write a debt; a repeat changes nothing. Of a guest to destroy, the newest command counts."""
+    if debt.kind is DebtKind.DESTROY:
+        older = (D.server == debt.server, D.kind == debt.kind.value, D.thing == debt.thing)
+        tx.run(debts.delete().where(*older, D.operation != debt.operation))
     given = {
         "server": debt.server,
         "kind": debt.kind.value,
@@ -89,8 +92,8 @@ def end(tx: Tx, debt: Debt) -> bool:
 
 
 def end_all_of(tx: Tx, server: ServerId) -> None:
-    """Remove all debts of a server: its guest is destroyed with it."""
-    tx.run(debts.delete().where(D.server == server))
+    """Remove all debts of a server that is being deleted, besides its guest: they go with that."""
+    tx.run(debts.delete().where(D.server == server, D.kind != DebtKind.DESTROY.value))
     tx.run(_COUNT, {"b_server": server})
 
 
@@ -104,6 +107,7 @@ _OF_SERVER = sa.select(D.doc).where(D.server == sa.bindparam("b_server")).order_
 _THIS = sa.select(D.server).where(
     D.server == sa.bindparam("b_server"), D.kind == sa.bindparam("b_kind"), D.thing == sa.bindparam("b_thing")
 )
+_OF_KIND = sa.select(D.thing).where(D.server == sa.bindparam("b_server"), D.kind == sa.bindparam("b_kind")).limit(1)
 _UNANSWERED = sa.select(D.thing).where(D.server == sa.bindparam("b_server"), D.answered_at.is_(None)).limit(1)
 
 
@@ -116,6 +120,11 @@ def is_owed(tx: Tx, server: str, kind: DebtKind, thing: str) -> bool:
     """Whether this is owed to the server."""
     values = {"b_server": server, "b_kind": kind.value, "b_thing": thing}
     return tx.row(_THIS, values) is not None
+
+
+def is_any_owed(tx: Tx, server: str, kind: DebtKind) -> bool:
+    """Whether anything of this kind is owed to the server."""
+    return tx.row(_OF_KIND, {"b_server": server, "b_kind": kind.value}) is not None
 
 
 def is_any_unanswered(tx: Tx, server: str) -> bool:

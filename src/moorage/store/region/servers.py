@@ -74,6 +74,11 @@ class Whereabouts(msgspec.Struct, frozen=True):
         """The cell that must have its record: the boot ended there, and the server was not deleted since (RULES §22)."""
         return None if self.deleted or self.order is not None else self.cell
 
+    @property
+    def may_run(self) -> bool:
+        """Whether a silent host may have a guest of it though it was deleted, or not built: it keeps what that uses (RULES §25)."""
+        return self.recorded_in is None and self.debts > 0
+
 
 class SlotTaken(msgspec.Struct, frozen=True):
     """A server was taken; or not, because another operation holds it, or a host owes it something: `seq` is the next one."""
@@ -267,13 +272,12 @@ def mark_deleted(tx: Tx, server: ServerId, now_us: int) -> None:
 
 
 def long_deleted(tx: Tx, before_us: int, limit: int = 1000) -> Sequence[ServerId]:
-    """Servers deleted before then that no operation holds, at most `limit`; without those of which a cell has, or may
-    have, another record.
+    """Servers deleted before then that no operation holds and no host owes anything to, at most `limit`; without those of
+    which a cell has, or may have, another record.
     """
     hidden = sa.exists().where(hidden_records.c.server == servers.c.id, hidden_records.c.ended_at.is_(None))
-    query = sa.select(servers.c.id).where(
-        servers.c.deleted_at < before_us, servers.c.operation.is_(None), sa.not_(hidden)
-    )
+    free = sa.and_(servers.c.operation.is_(None), servers.c.debts == 0)
+    query = sa.select(servers.c.id).where(servers.c.deleted_at < before_us, free, sa.not_(hidden))
     return [ServerId(row.id) for row in tx.rows(query.limit(limit))]
 
 
