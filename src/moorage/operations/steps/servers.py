@@ -7,7 +7,7 @@ import msgspec
 
 from moorage.model.errors import NotFound, Overtaken, Stale, Unavailable
 from moorage.model.ids import CellId, ServerId
-from moorage.model.server import Server
+from moorage.model.server import Server, TaskState
 from moorage.model.server_transitions import checked_change
 from moorage.operations.context import SagaContext
 from moorage.operations.doubtful_servers import refusal
@@ -103,6 +103,12 @@ async def sure(context: SagaContext, server: ServerId) -> LocatedServer:
     if located.doubt is not None:
         raise refusal(server, located.doubt)
     return located
+
+
+async def is_deleting(context: SagaContext, server: ServerId) -> bool:
+    """Whether a delete waits for the server, or works on it. A soft delete does not count: the server may be restored."""
+    where = await context.region.read(lambda tx: region_servers.find(tx, server))
+    return where is not None and where.task is TaskState.DELETING
 
 
 async def change(
