@@ -118,10 +118,11 @@ class Restores:
     # ------------------------------------------------------------------------------------------------- invariants
 
     def gone(self, host: str, server: str) -> None:
-        """Called for every guest that was destroyed."""
+        """Called for every guest that was destroyed. A server that moves leaves one guest behind, and never its only one."""
         watch: InvariantWatch = self._cloud.watch
+        elsewhere = bool(self._cloud.guests.get(ServerId(server)))
         asked = any(
-            each.id == server and (each.delete_asked or each.leave_asked or each.move_asked)
+            each.id == server and (each.delete_asked or each.leave_asked or (each.move_asked and elsewhere))
             for each in watch.book.servers.values()
         )
         if self.protected.get(server) == host and not asked:
