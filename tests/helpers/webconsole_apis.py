@@ -29,6 +29,8 @@ class Apis:
     """Path without its query → the body, or (status, body)."""
     down: set[str] = field(default_factory=set)
     revoked: set[str] = field(default_factory=set)
+    logins: dict[str, str] = field(default_factory=dict)
+    """Token that was exchanged for another → the first one: who revokes that revokes all that came from it, as in Keystone."""
     token_life_s: float = 3600.0
     asked: Counter[str] = field(default_factory=Counter)
     requests: list[httpx.Request] = field(default_factory=list)
@@ -53,7 +55,8 @@ class Apis:
         if path.endswith("/auth/projects"):
             return httpx.Response(200, json={"projects": [{"id": "p1", "name": "one"}, {"id": "p2", "name": "two"}]})
         if request.method == "DELETE":
-            self.revoked.add(request.headers["x-subject-token"])
+            ended = request.headers["x-subject-token"]
+            self.revoked |= {ended, *(each for each, login in self.logins.items() if login == ended)}
             return httpx.Response(204)
         auth = httpx.Response(200, content=request.content).json()["auth"]["identity"]
         if "password" in auth:
@@ -66,9 +69,11 @@ class Apis:
             return httpx.Response(
                 401, json={"error": {"message": "The request you have made requires authentication."}}
             )
-        number = self.asked["tokens"]
+        token = f"{user}-{self.asked['tokens']}"
         self.asked["tokens"] += 1
-        return httpx.Response(201, json=self._token(user), headers={"X-Subject-Token": f"{user}-{number}"})
+        if "token" in auth:
+            self.logins[token] = self.logins.get(auth["token"]["id"], auth["token"]["id"])
+        return httpx.Response(201, json=self._token(user), headers={"X-Subject-Token": token})
 
     def _token(self, user: str) -> dict[str, Any]:
         ends = datetime.fromtimestamp(time.time() + self.token_life_s, UTC).isoformat().replace("+00:00", "Z")

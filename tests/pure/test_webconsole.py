@@ -206,18 +206,6 @@ async def test_logout_ends_the_session_and_the_token(apis: Apis) -> None:
         assert (await browser.get("/api/session")).status_code == 401
 
 
-async def test_changing_the_project_creates_a_new_session(apis: Apis) -> None:
-    async with console(apis) as app:
-        browser = Browser(app)
-        await browser.log_in()
-        before = browser.http.cookies["moorage"]
-        reply = await browser.post("/api/project", {"project_id": "p2"})
-        assert reply.status_code == 200
-        assert browser.http.cookies["moorage"] != before
-        assert len(app.sessions) == 1
-        assert apis.revoked == {"ada-0"}, "the earlier token is of no use to anybody"
-
-
 async def test_one_user_takes_nobody_elses_place(apis: Apis) -> None:
     async with console(apis, sessions_of_a_user_max=2, sessions_max=3) as app:
         browsers = [Browser(app) for _ in range(4)]

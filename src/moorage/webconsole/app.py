@@ -155,13 +155,15 @@ class App:
     async def _project(self, request: Request) -> Response:
         session = self._changing(request)
         wanted = await _body(request, OtherProject)
-        response = self._opened(await self._keystone.other_project(session.identity, wanted.project_id), session)
-        await self._end_token(session)
+        identity = await self._keystone.other_project(session.identity, wanted.project_id)
+        response = self._opened(identity, session, session.login)
+        if session.identity is not session.login:
+            await self._end_token(session.identity)
         return response
 
-    def _opened(self, identity: Identity, before: Session | None) -> Response:
+    def _opened(self, identity: Identity, before: Session | None, login: Identity | None = None) -> Response:
         """Open a session with a new cookie, and end the earlier one of this browser."""
-        session = self.sessions.open(identity)
+        session = self.sessions.open(identity, login)
         if session is None:
             raise UpstreamError(503, "As many users as this console can have are logged in. Try again later.")
         if before is not None:
@@ -175,14 +177,16 @@ class App:
     async def _logout(self, request: Request) -> Response:
         session = self._changing(request)
         self.sessions.end(session)
-        await self._end_token(session)
+        await self._end_token(session.identity)
+        if session.login is not session.identity:
+            await self._end_token(session.login)
         response = _json(200, {})
         response.delete_cookie(self._cookie, path="/", secure=self._place.secure, httponly=True, samesite="strict")
         return response
 
-    async def _end_token(self, session: Session) -> None:
+    async def _end_token(self, identity: Identity) -> None:
         try:
-            await self._keystone.log_out(session.identity)
+            await self._keystone.log_out(identity)
         except (UpstreamError, SessionOver) as trouble:
             log.warning("a token was not ended with its session and is good until it expires: %s", trouble)
 

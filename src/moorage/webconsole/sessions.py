@@ -41,10 +41,12 @@ class Identity:
 class Session:
     """One login of one browser."""
 
-    def __init__(self, identity: Identity, now: float) -> None:
+    def __init__(self, identity: Identity, now: float, login: Identity | None = None) -> None:
         self.id = secrets.token_urlsafe(32)
         self.csrf = secrets.token_urlsafe(32)
         self.identity = identity
+        self.login = login or identity
+        """The login's own token, from which the one in use may come: newer Keystones end with it all that came from it."""
         self.seen_at = now
         self.streams = 0
         """Pages that it follows live, from the request on."""
@@ -67,9 +69,9 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, identity: Identity) -> Session | None:
-        """Open a session; None: there are too many.  A user who has as many as a user may have loses the one that was used least
-        recently, and so takes nobody else's place.
+    def open(self, identity: Identity, login: Identity | None = None) -> Session | None:
+        """Open a session, for another project of the same `login` where that is named; None: there are too many.  A user who
+        has as many as a user may have loses the one that was used least recently, and so takes nobody else's place.
         """
         self._sweep()
         own = [each for each in self._sessions.values() if each.identity.user_id == identity.user_id]
@@ -77,7 +79,7 @@ class Sessions:
             self.end(session)
         if len(self._sessions) >= self._kept_max:
             return None
-        session = Session(identity, self._clock())
+        session = Session(identity, self._clock(), login)
         self._sessions[session.id] = session
         return session
 
