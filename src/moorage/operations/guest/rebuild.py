@@ -43,7 +43,6 @@ from moorage.operations.steps.volumes import (
 )
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
-from moorage.store.cell import actions
 
 ACTION = "rebuild"
 EVENTS = ("rebuild_server", "compute_rebuild_instance")
@@ -92,7 +91,7 @@ async def begin_action(run: RebuildRun) -> LocatedServer:
         located.server.id,
         records.fence(run),
         lambda server: with_new(run.input, server),
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, *EVENTS)),
+        lambda tx: server_action.begin(tx, run, ACTION, *EVENTS),
     )
     return LocatedServer(written, located.cell)
 
@@ -123,7 +122,7 @@ async def fail_action(run: RebuildRun) -> None:
         return msgspec.structs.replace(server, **old, task_state=None, progress=0)
 
     def finish(tx: Tx) -> None:
-        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
+        server_action.finish(tx, run, events, now, "Error")
 
     await records.change(run.context, located.cell, located.server.id, records.fence(run), after, finish, last=True)
 
@@ -172,7 +171,7 @@ async def hold_root(run: RebuildRun) -> str:
 async def _not_overtaken(run: RebuildRun, located: LocatedServer) -> None:
     """Check the fence before the volume is changed: an executor that was overtaken writes no image. Raises Stale."""
     assert located.cell is not None
-    await records.change(run.context, located.cell, run.input.server.id, records.fence(run), lambda server: server)
+    await records.not_overtaken(run, located.cell)
 
 
 @hold_root.undo
@@ -276,7 +275,7 @@ async def record_rebuilt(run: RebuildRun) -> None:
         run.input.server.id,
         records.fence(run),
         lambda server: rebuilt(run.input, server, state, now),
-        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: server_action.finish(tx, run, events, now),
         last=True,
     )
 

@@ -110,7 +110,7 @@ async def reserve_volumes(run: ResizeRun) -> None:
     """
     if stays_in_cell(run) or not server_of(run).volumes:
         return
-    await moving.not_overtaken(run, left_cell(run))
+    await records.not_overtaken(run, left_cell(run))
     client = volumes_of(run.context)
     for volume in _volumes(run):
         attachments = await client.attachments_of(run.input.server.id, volume)

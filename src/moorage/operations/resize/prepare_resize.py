@@ -33,7 +33,6 @@ from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import disk_of
 from moorage.saga import Run, step
 from moorage.sql import Tx
-from moorage.store.cell import actions
 
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
@@ -66,7 +65,7 @@ async def fail_action(run: ResizeRun) -> None:
 
     def finish(tx: Tx) -> None:
         moving.with_status(tx, run.input.migration, status)
-        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
+        server_action.finish(tx, run, events, now, "Error")
 
     cause = None if run.cancelled is not None else run.turned
     changed = lambda server: as_it_was(server, cause, now)  # noqa: E731
@@ -120,7 +119,7 @@ async def give_claim_back(run: ResizeRun) -> None:
 async def prepare_host(run: ResizeRun) -> MoveTarget:
     """Read where the host takes guests; a host that is silent, or whose agent does not support moves, is skipped."""
     claim = run[claim_host]
-    await server_action.show(run, cell_of(run), server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], claim.name),)))
+    server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], claim.name),)).note(run)
     try:
         return await moving.target_at(run, claim)
     except Problem:
@@ -136,7 +135,7 @@ async def bind_destination(run: ResizeRun) -> bool:
     claim, cards = run[claim_host], run[read_ports]
     if not await _second(run, claim, cards):
         return False
-    await moving.not_overtaken(run, cell_of(run))
+    await records.not_overtaken(run, cell_of(run))
     await run.context.network.bind_inactive(run.input.server.id, claim.name, cards.ports, profiles=claim.profiles)
     return True
 
@@ -214,9 +213,10 @@ async def plug_volumes_again(run: ResizeRun, named: Callable[[str], CommandConte
 async def activate_bindings(run: ResizeRun) -> tuple[Port, ...]:
     """Direct traffic to the new host. Ports with a single binding are bound there now."""
     claim, cards = run[claim_host], run[read_ports]
+    finishes = server_action.ActionProgress(EVENTS[2:3], ((EVENTS[3], claim.name),))
+    await records.not_overtaken(run, cell_of(run), TaskState.RESIZE_MIGRATED, lambda tx: finishes.write(tx, run))
     if _stays_bound(run, claim):
         return cards.ports
-    await moving.not_overtaken(run, cell_of(run))
     end = End(claim.cell, claim.name, claim.availability_zone)
     left = str(run.input.server.host)
     if claim.subnets:
@@ -255,7 +255,7 @@ async def activate_source(run: ResizeRun) -> None:
     claim, cards = run.get(claim_host), run.get(read_ports)
     if claim is None or cards is None or _stays_bound(run, claim):
         return
-    await moving.not_overtaken(run, moving.current_end(run.input.server).cell)
+    await records.not_overtaken(run, moving.current_end(run.input.server).cell)
     second, end = await _second(run, claim, cards), moving.current_end(run.input.server)
     kept = segment_change.addresses_until_confirmed(cards, claim.subnets)
     try:

@@ -7,7 +7,7 @@ import msgspec
 
 from moorage.model.errors import NotFound, Overtaken, Stale, Unavailable
 from moorage.model.ids import CellId, ServerId
-from moorage.model.server import Server
+from moorage.model.server import Server, TaskState
 from moorage.model.server_transitions import checked_change
 from moorage.operations.context import SagaContext
 from moorage.operations.doubtful_servers import refusal
@@ -150,6 +150,31 @@ async def change_with(
         except Stale:
             continue
     return await context.cells[cell].write(together)
+
+
+def as_it_is(server: Server) -> Server:
+    """Change nothing: the write only checks the fence."""
+    return server
+
+
+def in_task(task: TaskState | None) -> Callable[[Server], Server]:
+    """The record with this task state; None: as it is."""
+    return as_it_is if task is None else lambda server: msgspec.structs.replace(server, task_state=task)
+
+
+async def not_overtaken(
+    run: Run[AboutServer, SagaContext],
+    cell: CellId,
+    task: TaskState | None = None,
+    also: Callable[[Tx], None] | None = None,
+) -> None:
+    """Check the fence before the network or volume service is called, and show the task and what `also` writes.
+    Raises what `change` raises.
+    """
+    server, by = run.input.server.id, fence(run)
+    alone = task is None and also is None
+    if not alone or not await run.context.cells[cell].write(lambda tx: cell_servers.touch(tx, server, by)):
+        await change(run.context, cell, server, by, in_task(task), also)
 
 
 def release_server(tx: Tx, run: Run[AboutServer, SagaContext], status: str) -> None:

@@ -125,7 +125,7 @@ async def begin_action(run: AttachRun) -> LocatedServer:
         located.server.id,
         records.fence(run),
         lambda server: with_device(server, device, now),
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT)),
+        lambda tx: server_action.begin(tx, run, ACTION, EVENT),
     )
     return LocatedServer(written, located.cell)
 
@@ -203,7 +203,7 @@ async def record_volume(run: AttachRun) -> None:
         run.input.server.id,
         records.fence(run),
         lambda server: server if attachment is None else attached(server, run, attachment, now),
-        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: server_action.finish(tx, run, events, now),
     )
 
 

@@ -146,7 +146,7 @@ async def begin_action(run: SwapRun) -> LocatedServer:
         located.server.id,
         records.fence(run),
         lambda server: server,
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT)),
+        lambda tx: server_action.begin(tx, run, ACTION, EVENT),
     )
     return LocatedServer(written, located.cell)
 
@@ -227,7 +227,7 @@ async def record_swapped(run: SwapRun) -> None:
         run.input.server.id,
         records.fence(run),
         lambda server: with_device(server, after, now),
-        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: server_action.finish(tx, run, events, now),
     )
 
 
