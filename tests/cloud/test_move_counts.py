@@ -16,17 +16,17 @@ from moorage.main.config import Hosts
 from moorage_testing.waiting import until
 
 BUDGET: dict[str, tuple[int, int, int]] = {
-    "resize": (52, 11, 5),
-    "revert": (41, 8, 5),
-    "migrate": (50, 11, 5),
-    "confirm": (30, 7, 2),
+    "resize": (50, 10, 5),
+    "revert": (40, 8, 5),
+    "migrate": (48, 10, 5),
+    "confirm": (29, 7, 2),
     "live migration": (90, 20, 20),
-    "resize with a volume": (54, 12, 6),
-    "revert with a volume": (43, 9, 6),
-    "evacuation with a volume": (55, 11, 6),
+    "resize with a volume": (52, 11, 6),
+    "revert with a volume": (42, 9, 6),
+    "evacuation with a volume": (51, 11, 6),
 }
 """Operation → at most so many (statements on SQLite, commits, commands to hosts): three statements and a commit more than was
-measured, for when the network service tells that a port is up may make one more look of it. A live migration (68, 13 and 7) is looked at
+measured, for when the network service tells that a port is up may make one more look of it. A live migration (66, 13 and 7) is looked at
 more often where it takes longer."""
 READ = {"GET networks": 1, "GET subnets": 1, "GET segments": 1}
 EXPORTED = {
@@ -52,9 +52,9 @@ CALLS: dict[str, dict[str, int]] = {
 LOOKS = "GET ports"
 PERMITTED = {"compute:servers:resize:cross_cell": "role:admin"}
 ACROSS_CELLS: dict[str, tuple[int, int, int]] = {
-    "within the cell": (54, 14, 6),
-    "to another cell": (66, 17, 6),
-    "revert": (60, 13, 5),
+    "within the cell": (52, 13, 6),
+    "to another cell": (64, 16, 6),
+    "revert": (58, 13, 5),
     "confirm": (38, 9, 2),
 }
 """The same of migrations of who may have servers moved to other cells, and of the revert and the confirmation of those that were."""

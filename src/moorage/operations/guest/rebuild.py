@@ -85,15 +85,12 @@ async def begin_action(run: RebuildRun) -> LocatedServer:
     located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
-    written = await records.change(
-        run.context,
-        located.cell,
-        located.server.id,
-        records.fence(run),
+    return await records.begun(
+        run,
+        located,
         lambda server: with_new(run.input, server),
         lambda tx: server_action.begin(tx, run, ACTION, *EVENTS),
     )
-    return LocatedServer(written, located.cell)
 
 
 def with_new(input: Rebuild, server: Server) -> Server:

@@ -73,15 +73,12 @@ async def begin_action(run: AttachRun) -> LocatedServer:
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     taken = run.input.nic.index + 1
-    written = await records.change(
-        run.context,
-        located.cell,
-        located.server.id,
-        records.fence(run),
+    return await records.begun(
+        run,
+        located,
         lambda server: msgspec.structs.replace(server, next_nic=max(server.next_nic, taken)),
         lambda tx: server_action.begin(tx, run, ACTION, EVENT),
     )
-    return LocatedServer(written, located.cell)
 
 
 @begin_action.undo

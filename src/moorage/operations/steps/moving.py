@@ -160,8 +160,7 @@ async def begun(
         migrations.put(tx, migration)
         server_action.begin(tx, run, word, event)
 
-    written = await records.change(run.context, located.cell, server.id, records.fence(run), records.as_it_is, also)
-    return LocatedServer(written, located.cell)
+    return await records.begun(run, located, records.as_it_is, also)
 
 
 async def show(
@@ -200,10 +199,7 @@ async def begun_after(
         with_status(tx, move, status)
         server_action.begin(tx, run, word, event)
 
-    written = await records.change(
-        run.context, located.cell, located.server.id, records.fence(run), records.as_it_is, also
-    )
-    return LocatedServer(written, located.cell)
+    return await records.begun(run, located, records.as_it_is, also)
 
 
 async def show_moved(run: MoveRun, located: LocatedServer, status: MigrationStatus) -> None:

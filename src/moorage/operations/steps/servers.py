@@ -152,6 +152,32 @@ async def change_with(
     return await context.cells[cell].write(together)
 
 
+async def begun(
+    run: Run[AboutServer, SagaContext],
+    located: LocatedServer,
+    how: Callable[[Server], Server],
+    also: Callable[[Tx], None],
+) -> LocatedServer:
+    """Write how the record that was just read changes when an operation begins, and what `also` writes. The record is read
+    again only when another writer was faster. Raises what `change` raises.
+    """
+    server, cell, by = located.server, located.cell, fence(run)
+    assert server is not None
+    assert cell is not None
+
+    def together(tx: Tx) -> Server:
+        written = cell_servers.write(tx, checked_change(server, how(server)), by)
+        also(tx)
+        return written
+
+    try:
+        return LocatedServer(await run.context.cells[cell].write(together), cell)
+    except Overtaken:
+        raise
+    except Stale:
+        return LocatedServer(await change(run.context, cell, server.id, by, how, also), cell)
+
+
 def as_it_is(server: Server) -> Server:
     """Change nothing: the write only checks the fence."""
     return server

@@ -119,15 +119,12 @@ async def begin_action(run: AttachRun) -> LocatedServer:
     if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
     now, device = server_action.now_us(), msgspec.structs.replace(run.input.device, attachment=run[reserve])
-    written = await records.change(
-        run.context,
-        located.cell,
-        located.server.id,
-        records.fence(run),
+    return await records.begun(
+        run,
+        located,
         lambda server: with_device(server, device, now),
         lambda tx: server_action.begin(tx, run, ACTION, EVENT),
     )
-    return LocatedServer(written, located.cell)
 
 
 @begin_action.undo
