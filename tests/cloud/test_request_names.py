@@ -41,6 +41,7 @@ MADE = {
     "hw:watchdog_action": "reset", "hw_rng:allowed": "true", "quota:cpu_shares": "100", "quota:disk_read_iops_sec": "100",
     "hw:hide_hypervisor_id": "true", "hw:pmu": "true", "hw:viommu_model": "intel", "hw:virtio_packed_ring": "true",
     "hw:sound_model": "ich9", "hw:usb_model": "qemu-xhci", "hw:redirected_usb_ports": "2", "hw:maxphysaddr_mode": "emulate",
+    "hw:maxphysaddr_bits": "42",
     "quota:vif_inbound_average": "100",
 }  # fmt: skip
 

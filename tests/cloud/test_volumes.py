@@ -128,6 +128,16 @@ async def test_a_delete_detaches_volumes_and_deletes_the_marked_ones(running: Ru
     assert await held(running) == []
 
 
+async def test_a_marked_volume_goes_with_a_server_that_is_deleted_while_it_is_attached(running: Running) -> None:
+    server, goes = await running.admin.active("a"), await volume(running)
+    running.set_faults_everywhere(attach_volume=VerbDial(delay_s=2.0))
+    assert (await attach(running, server["id"], goes, delete_on_termination=True)).status_code == 202
+    await becomes(running, goes, "in-use")
+    await running.admin.gone(server["id"])
+    await becomes(running, goes, "gone")
+    assert await held(running) == []
+
+
 async def test_refused_attaches(running: Running) -> None:
     server, other, disk = await running.admin.active("a"), await running.admin.active("b"), await volume(running)
     assert (await attach(running, server["id"], NO_SUCH)).status_code == 404

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
+from tests.helpers import made_names
 
 from moorage.drivers.libvirt.domain_xml import Around, domain_xml
 from moorage.drivers.libvirt.host_facts import MachineFacts
@@ -102,6 +103,7 @@ def test_a_cdrom_of_a_q35_machine_is_on_sata_also_if_nobody_named_the_machine(tm
         (ABLE, {"hw_disk_bus": "fdc"}, "the bus fdc"),
         (ABLE, {"hw_vif_model": "virtio", "hw_serial_port_count": "5"}, "more than 4 serial ports"),
         (ABLE, {"hw_cpu_cores": "4", "hw_cpu_max_cores": "2"}, "exceeds the limits"),
+        (ABLE, {"hw_cpu_threads": "4", "hw_cpu_max_threads": "2"}, "exceeds the limits"),
     ],
 )
 def test_what_a_host_cannot_make_is_said(machine: MachineFacts, properties: dict[str, str], why: str) -> None:
@@ -310,3 +312,18 @@ def test_another_architecture_is_refused() -> None:
     spec = GuestSpec(ONE, "web", 4, 512, 10, image_properties={"hw_emulation_architecture": "aarch64"})
     with pytest.raises(HostFailed, match="aarch64"):
         refuse_unmade(spec, ABLE)
+
+
+@pytest.mark.parametrize(("kind", "name"), made_names.EACH)
+def test_the_domain_shows_each_name_that_is_made(kind: str, name: str) -> None:
+    """`request_names` promises them; tests/hypervisor/test_made_names.py looks at real guests in the same way."""
+    shown, specs, properties = made_names.asking(kind, name)
+    vif = VifData(PortId("p"), NetworkId("n"), "fa:16:3e:00:00:01")
+
+    def domain(specs: dict[str, str], properties: dict[str, str]) -> ET.Element:
+        spec = GuestSpec(ONE, "web", 4, 512, 10, vifs=(vif,), extra_specs=specs, image_properties=properties)
+        around = Around(ABLE, Libvirt(), "us", Path("/nowhere"), "none", [ET.Element("interface", type="ethernet")])
+        return ET.fromstring(domain_xml(GuestRecord(spec), around))
+
+    assert domain(specs, properties).find(shown.path) is not None
+    assert domain(*shown.beside).find(shown.path) is None

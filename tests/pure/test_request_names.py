@@ -127,6 +127,7 @@ def test_what_no_host_has_chooses_no_host_and_the_cause_names_it(name: str) -> N
         ({}, {"hw_numa_nodes": "x"}, "x"),
         ({}, {"hw_viommu_model": "nonsense"}, "nonsense"),
         ({}, {"hw_boot_menu": "maybe"}, "maybe"),
+        ({}, {"hw_maxphysaddr_mode": "emulate"}, "hw:maxphysaddr_bits"),
         ({}, {"hw_pmu": "maybe"}, "maybe"),
         ({"hw:pmu": "true"}, {"hw_pmu": "false"}, "conflicts"),
         ({"hw:virtio_packed_ring": "true"}, {"hw_virtio_packed_ring": "false"}, "conflicts"),

@@ -5,6 +5,8 @@ from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.simulated_live import cpu_info
 from moorage.model.guest import HostDescription
 
+ADDRESS_BITS = 46
+"""Of guests' memory, as of most servers."""
 TRAITS = (
     "COMPUTE_ADDRESS_SPACE_EMULATED",
     "COMPUTE_ADDRESS_SPACE_PASSTHROUGH",
@@ -50,7 +52,7 @@ def described(dials: FaultSettings, hostname: str, set_aside: tuple[str, ...], u
         hypervisor_type="simulated",
         hypervisor_version=dials.hypervisor_version,
         hypervisor_hostname=hostname,
-        cpu_info=cpu_info(dials),
+        cpu_info={**cpu_info(dials), "maxphysaddr": {"mode": "emulate", "bits": ADDRESS_BITS}},
         address="127.0.0.1",
         physical_functions=dials.physical_functions,
         set_aside=set_aside,

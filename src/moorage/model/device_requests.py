@@ -55,6 +55,8 @@ def machine_request(specs: Mapping[str, str], properties: Mapping[str, str]) -> 
     ports = integer_of("redirected_usb_ports", text["redirected_usb_ports"] or "0")
     if ports > USB_PORTS_MAX:
         raise Invalid(f"At most {USB_PORTS_MAX} USB ports can be redirected, and {ports} were requested.")
+    if text["maxphysaddr_mode"] == "emulate" and not text["maxphysaddr_bits"]:
+        raise Invalid("hw:maxphysaddr_mode is emulate, and no width is given: set hw:maxphysaddr_bits as well.")
     pmu, packed = (_switch(name, specs, properties) for name in SWITCHES)
     hidden = ("hide_hypervisor_id", "hw:hide_hypervisor_id")
     return MachineRequest(

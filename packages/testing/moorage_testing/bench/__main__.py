@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from moorage_testing.bench import (
+    against,
     candidates,
     capacity,
     claims,
@@ -64,6 +65,10 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--on", choices=("sqlite", "postgresql"), help="only on this kind of database")
     options.add_argument("--boots", type=int, default=rates.BOOTS, help=f"boots per rate (default: {rates.BOOTS})")
     options.add_argument("--durability", choices=("power", "process"), default="power", help="of SQLite's commits")
+    options.add_argument(
+        "--against", metavar="REF", help="the same of this commit, in turns with this tree, and the ratios"
+    )
+    options.add_argument("--turns", type=int, default=3, help="with --against: how often each is measured (default: 3)")
     return options
 
 
@@ -157,8 +162,22 @@ async def compare_with_peers(only: str | None, table: Table) -> None:
         await peers.peers(table)
 
 
+def _without(argv: Sequence[str], *options: str) -> list[str]:
+    """The command line without these options and their values."""
+    rest = parser().parse_args(argv)
+    kept: list[str] = []
+    for name, value in vars(rest).items():
+        option = f"--{name}"
+        if option in options or value is None or value is False:
+            continue
+        kept += [option] if value is True else [option, str(value)]
+    return kept
+
+
 def main(argv: Sequence[str]) -> int:
     arguments = parser().parse_args(argv)
+    if arguments.against:
+        return against.compare(arguments.against, arguments.turns, _without(argv, "--against", "--turns"))
     table = Table()
     print_line(machine.described(Path(tempfile.gettempdir())))
     print_line("The load comes from this process; CPU is that of the cloud's process, user and system, all threads.")

@@ -150,6 +150,7 @@ def _neutron(site: Site) -> Sections:
             "send_events_interval": 1,  # the least it takes
             "notify_nova_on_port_status_changes": "true",
             "notify_nova_on_port_data_changes": "true",
+            "dns_domain": "cloud.example.",  # with the default one Neutron keeps no name of a port
             "dhcp_agent_notification": "true" if site.broker else "false",
             "use_stderr": "true",
         },

@@ -30,7 +30,6 @@ from moorage.operations.steps.servers import AboutServer, LocatedServer
 from moorage.saga import Run
 from moorage.sql import Tx
 from moorage.store.cell import migrations
-from moorage.store.region import servers as region_servers
 
 ON_REQUEST = "on request"
 """The cancel reason when a user or administrator cancels a move: the server stays where it was."""
@@ -307,13 +306,8 @@ async def _destroyed(run: MoveRun, step: str, to: HostOfCell) -> bool:
 async def for_delete(run: MoveRun) -> bool:
     """Whether the server is to be deleted, from the start of the unwinding or since: then no step waits until a guest
     runs again.
-
-    A soft delete does not count: the server may be restored, and runs again then.
     """
-    if run.cancelled == DELETED:
-        return True
-    where = await run.context.region.read(lambda tx: region_servers.find(tx, run.input.server.id))
-    return where is not None and where.task is TaskState.DELETING
+    return run.cancelled == DELETED or await records.is_deleting(run.context, run.input.server.id)
 
 
 @contextmanager

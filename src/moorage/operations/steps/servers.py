@@ -105,6 +105,12 @@ async def sure(context: SagaContext, server: ServerId) -> LocatedServer:
     return located
 
 
+async def is_deleting(context: SagaContext, server: ServerId) -> bool:
+    """Whether a delete waits for the server, or works on it. A soft delete does not count: the server may be restored."""
+    where = await context.region.read(lambda tx: region_servers.find(tx, server))
+    return where is not None and where.task is TaskState.DELETING
+
+
 async def change(
     context: SagaContext,
     cell: CellId,

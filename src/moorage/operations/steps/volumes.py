@@ -19,14 +19,13 @@ from moorage.model.errors import Conflict, HostFailed, Invalid, NotBuilt, NotFou
 from moorage.model.guest import VolumeDisk
 from moorage.model.ids import ServerId
 from moorage.model.principal import Principal
-from moorage.model.server import BlockDevice, Server, TaskState
+from moorage.model.server import BlockDevice, Server
 from moorage.model.volume import ATTACHED, IN_USE, RESERVED, Attachment, Volume
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import unfinished_images
 from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, command_context
-from moorage.operations.steps.servers import AboutServer
+from moorage.operations.steps.servers import AboutServer, is_deleting
 from moorage.saga import Run
-from moorage.store.region import servers as region_servers
 
 logger = logging.getLogger(__name__)
 
@@ -250,8 +249,7 @@ async def or_left_to_delete(context: SagaContext, server: ServerId, call: Awaita
     try:
         await call
     except Unavailable:
-        where = await context.region.read(lambda tx: region_servers.find(tx, server))
-        if where is None or where.task is not TaskState.DELETING:
+        if not await is_deleting(context, server):
             raise
 
 

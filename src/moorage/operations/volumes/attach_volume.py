@@ -129,7 +129,11 @@ async def begin_action(run: AttachRun) -> LocatedServer:
 
 @begin_action.undo
 async def forget_device(run: AttachRun) -> None:
-    """Remove the device from the record."""
+    """Remove the device from the record. A volume that is to go with the server stays in it for the delete that waits: it goes
+    with the server whichever of the two came first.
+    """
+    if run.input.device.delete_on_termination and await records.is_deleting(run.context, run.input.server.id):
+        return
     located = await records.sure(run.context, run.input.server.id)
     if located.cell is None or located.server is None:
         return
